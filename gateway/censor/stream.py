@@ -1,0 +1,338 @@
+"""One text through its rules: feed characters, get back what is safe to show; nothing else is ever held (CONTRACT §4).
+
+`Censor.feed` has two ways through. Almost all text takes the quick one: step every machine's state over the chunk, and
+if no character was remarkable, release up to the live suffix. Otherwise the chunk is taken again character by
+character, because a block, an overflow and the choice of a cluster's winner depend on *which* character made a match
+certain. Both ways give the same output; how the text was cut cannot be seen in it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import insort
+from dataclasses import replace
+from operator import itemgetter
+from typing import NamedTuple
+
+from gateway.censor.compile import CompiledRule, Program
+from gateway.censor.lens import is_mark
+from gateway.censor.track import Span, Track
+from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
+
+MAX_REPORTED = 10_000
+PIECE = 1024
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+class Match(NamedTuple):
+    """A reported match: original offsets in code points, within the text it was found in."""
+
+    rule: str
+    start: int
+    end: int
+    action: Action
+
+
+class _Certain(NamedTuple):
+    """A match of a redact rule. Field order is the order of precedence within a cluster (§4.2)."""
+
+    start: int
+    certain: int
+    end: int
+    order: int
+    rule: CompiledRule
+
+
+_PRECEDENCE = itemgetter(0, 1, 2, 3)
+
+
+class Censor:
+    """The state of one text. `program` None means that no rule looks at this text: everything passes.
+
+    Counters are in original characters, `inserted` in characters of replacements; once the text has ended,
+    `scanned == forwarded + replaced + withheld`, where what was forwarded is counted by whoever writes it out.
+    `blocked` is the rule that ended the text, if one did.
+    """
+
+    __slots__ = (
+        "_base",
+        "_cover",
+        "_held",
+        "_high",
+        "_marks_to",
+        "_mask",
+        "_program",
+        "_queue",
+        "_tracks",
+        "blocked",
+        "ended",
+        "inserted",
+        "matches",
+        "overflows",
+        "replaced",
+        "scanned",
+        "truncated",
+        "withheld",
+    )
+
+    def __init__(self, program: Program | None) -> None:
+        self._program = program
+        self._tracks = [Track(machine) for machine in program.machines] if program else []
+        self._held = ""
+        self._base = 0  # original offset of the first held character
+        self._queue: list[_Certain] = []  # certain, but a match that begins earlier is still possible
+        self._cover = 0  # end of the cluster replaced last; never beyond _base
+        self._mask: str | None = None  # of that cluster
+        self._marks_to = 0  # marks before this offset go with the match they decorate; 0: none
+        self._high = ""  # a surrogate that waits for its other half
+        self.scanned = 0
+        self.replaced = 0
+        self.inserted = 0
+        self.withheld = 0
+        self.overflows = 0
+        self.matches: list[Match] = []
+        self.truncated = False
+        self.blocked: CompiledRule | None = None
+        self.ended = False
+
+    @property
+    def held(self) -> int:
+        """How many characters are waiting."""
+        return len(self._held)
+
+    @property
+    def changed(self) -> bool:
+        """Is what came out, or will come out, not what went in?"""
+        return bool(self.replaced or self.withheld or self.inserted)
+
+    def feed(self, text: str) -> str:
+        """Take the next piece of the text; returns what is now safe, possibly nothing."""
+        if self.ended:
+            return ""
+        if len(text) > PIECE:
+            # Holding and replacing copy what is held, so a long text goes in pieces; it cannot be seen outside.
+            return "".join([self.feed(text[at : at + PIECE]) for at in range(0, len(text), PIECE)])
+        if self._high or not text.isascii():
+            text = self._join_surrogates(text)
+        program = self._program
+        if program is None:
+            self.scanned += len(text)
+            self._base = self.scanned
+            return text
+        if not (program.quick and self._step_quickly(text)):
+            return self._step_exactly(text, program)
+        self.scanned += len(text)
+        live = 0
+        for track in self._tracks:
+            if track.state.live > live:
+                live = track.state.live
+        if self._queue or self._marks_to:
+            self._held += text
+            return self._settle(self.scanned - live)
+        # What almost every chunk comes to: release all but the live suffix.
+        held = self._held + text if self._held else text
+        cut = max(len(held) - live, 0)
+        self._held = held[cut:]
+        self._base += cut
+        return held[:cut]
+
+    def finish(self) -> str:
+        """The end of the text: an edge for whole words. Returns all that was held and is no match."""
+        if self.ended:
+            return ""
+        out = ""
+        if self._high:
+            self._high = ""
+            out = self.feed("\ufffd")
+            if self.ended:
+                return out
+        if self._program is not None:
+            earliest = self.scanned - self._program.max_hold
+            spans = [span for track in self._tracks for span in track.ending() if span.start >= earliest]
+            if spans and (blocked := self._judge(spans, self.scanned + 1, self._program)) is not None:
+                return out + blocked
+        out += self._settle(self.scanned)
+        self.ended = True
+        return out
+
+    def abandon(self) -> None:
+        """The text ends here and nothing held is released: another channel's block, or a failure."""
+        if not self.ended:
+            self.ended = True
+            self.withheld += self.scanned - self._base
+            self._held = ""
+
+    # -- stepping ------------------------------------------------------------------------------------------------------
+
+    def _step_quickly(self, text: str) -> bool:
+        """Step all machines, unless a character is remarkable: then False, and nothing has happened."""
+        reached = []
+        for track in self._tracks:
+            if track.bends:
+                return False
+            state = track.state
+            for char in text:
+                state = state[char]
+                if state.arrival is not None:
+                    return False
+            reached.append(state)
+        for track, state in zip(self._tracks, reached, strict=True):
+            track.state = state
+            track.folded += len(text)
+        return True
+
+    def _step_exactly(self, text: str, program: Program) -> str:
+        self._held += text
+        for char in text:
+            self.scanned += 1
+            spans: list[Span] = []
+            bounded = not program.quick
+            for track in self._tracks:
+                spans += track.step(char, self.scanned)
+                bounded = bounded or bool(track.bends)
+            if spans or bounded:
+                overflow = self._overflow(spans, program)
+                if overflow is not None:
+                    return overflow
+                spans = [span for span in spans if self.scanned - span.start <= program.max_hold]
+                blocked = self._judge(spans, self.scanned, program)
+                if blocked is not None:
+                    return blocked
+        return self._settle(self._live_start(program))
+
+    def _live_start(self, program: Program) -> int:
+        """Where the longest live suffix of at most `max_hold` characters starts."""
+        earliest = self.scanned - program.max_hold
+        return min(
+            next((start for start in track.live_starts() if start >= earliest), self.scanned) for track in self._tracks
+        )
+
+    def _overflow(self, spans: list[Span], program: Program) -> str | None:
+        """§4.8: does a start leave the live suffix, with this character, because `max_hold` are behind it?
+
+        Returns what comes out when that blocks the text, else None.
+        """
+        start, end = self.scanned - program.max_hold - 1, self.scanned - 1
+        if start < 0:
+            return None
+        wanted = [span.literal.tag for span in spans if span.start == start and span.literal.holds]
+        wanted += [literal.tag for track in self._tracks if (literal := track.wanted_at(start)) is not None]
+        if not wanted:
+            return None
+        self.overflows += 1
+        if program.on_overflow is Overflow.RELEASE:
+            return None
+        rule = program.rules[min(wanted)]
+        if program.on_overflow is Overflow.BLOCK:
+            self._report(rule.id, start, end, Action.BLOCK)
+            return self._block(start, rule)
+        if rule.action is not Action.REDACT:
+            rule = replace(rule, action=Action.REDACT, replacement=DEFAULT_REPLACEMENT, mask=None)
+        self._report(rule.id, start, end, Action.REDACT)
+        self._redact(start, end, self.scanned, rule)
+        return None
+
+    # -- what certain matches do ---------------------------------------------------------------------------------------
+
+    def _judge(self, spans: list[Span], certain: int, program: Program) -> str | None:
+        """Take the matches that became certain with the `certain`-th character.
+
+        Returns what comes out when one of them blocks, else None.
+        """
+        blocks: list[tuple[int, int]] = []
+        for start, end, literal in spans:
+            rule = program.rules[literal.tag]
+            self._report(rule.id, start, end, rule.action)
+            if rule.action is Action.BLOCK:
+                blocks.append((start, rule.order))
+        first_block, order = min(blocks, default=(None, 0))
+        for start, end, literal in spans:
+            rule = program.rules[literal.tag]
+            if rule.action is Action.REDACT and (first_block is None or start < first_block):
+                self._redact(start, end, certain, rule)
+        return None if first_block is None else self._block(first_block, program.rules[order])
+
+    def _report(self, rule: str, start: int, end: int, action: Action) -> None:
+        if len(self.matches) < MAX_REPORTED:
+            self.matches.append(Match(rule, start, end, action))
+        else:
+            self.truncated = True
+
+    def _redact(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
+        insort(self._queue, _Certain(start, certain, end, rule.order, rule), key=_PRECEDENCE)
+
+    def _block(self, start: int, rule: CompiledRule) -> str:
+        """The text ends before `start`; a cluster that began at or before it stands as its replacement."""
+        out = self._settle(start)
+        self.blocked = rule
+        self.abandon()
+        return out
+
+    # -- releasing -----------------------------------------------------------------------------------------------------
+
+    def _settle(self, live: int) -> str:
+        """Release everything up to `live`, with clusters that begin at or before it as their replacements."""
+        self._extend_marks()
+        out: list[str] = []
+        queue = self._queue
+        while queue and (queue[0].start < self._cover or queue[0].start <= live):
+            start, _, end, _, rule = queue.pop(0)
+            if start >= self._cover:
+                # A new cluster, and the queue's order makes this its winner.
+                out.append(self._take(start))
+                self._cover = start
+                self._mask = rule.mask
+                if rule.mask is None:
+                    out.append(rule.replacement)
+                    self.inserted += len(rule.replacement)
+            if end > self._cover:
+                self._swallow(end, out)
+            if rule.drops_marks and end == self._base:
+                self._marks_to = end
+                self._extend_marks()
+        out.append(self._take(live))
+        return "".join(out)
+
+    def _swallow(self, end: int, out: list[str]) -> None:
+        """The cluster reaches to `end` now."""
+        if self._mask is not None:
+            out.append(self._mask * (end - self._cover))
+            self.inserted += end - self._cover
+        self.replaced += end - self._cover
+        self._held = self._held[end - self._base :]
+        self._base = self._cover = end
+
+    def _take(self, to: int) -> str:
+        """Remove the held text before `to` and return it, less the marks that belong to a replaced match."""
+        if to <= self._base:
+            return ""
+        marks = max(min(self._marks_to, to) - self._base, 0)
+        self.replaced += marks
+        taken = self._held[marks : to - self._base]
+        self._held = self._held[to - self._base :]
+        self._base = to
+        return taken
+
+    def _extend_marks(self) -> None:
+        """Marks directly after a replaced match go with it (§4.11), also those that arrive later."""
+        at = self._marks_to - self._base
+        if not self._marks_to or at < 0:
+            self._marks_to = 0
+            return
+        while at < len(self._held) and is_mark(self._held[at]):
+            at += 1
+        run_is_over = at == 0 and self._held
+        self._marks_to = 0 if run_is_over else self._base + at
+
+    def _join_surrogates(self, text: str) -> str:
+        """JSON may cut a character outside the basic plane into two escapes, and a stream may cut between them."""
+        text = self._high + text
+        self._high = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._high = text[:-1], text[-1]
+        if _SURROGATE.search(text) is None:
+            return text
+        joined = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
+        return _SURROGATE.sub("\ufffd", joined)

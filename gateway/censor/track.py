@@ -1,0 +1,128 @@
+"""One machine's way through one text: its state, and how folded positions map back to original offsets."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
+
+from gateway.automata.literals import Literal, LiteralMachine
+
+
+class Span(NamedTuple):
+    """A word found at original offsets [start, end), in code points."""
+
+    start: int
+    end: int
+    literal: Literal
+
+
+class _Bend(NamedTuple):
+    """A character that folded to none or several: folded [before, after) belongs to original `offset - 1`."""
+
+    before: int
+    after: int
+    offset: int
+    atomic: bool
+
+
+_AFTER = attrgetter("after")
+
+
+class Track:
+    """The slow and exact companion of the state: steps one character at a time and keeps offsets.
+
+    `bends` is empty for ordinary text; then folded and original positions differ by a constant and the caller may step
+    `state` by itself as long as no arrival is remarkable, adding the characters to `folded`.
+    """
+
+    __slots__ = ("_just_found", "_shift", "bends", "folded", "machine", "state")
+
+    def __init__(self, machine: LiteralMachine) -> None:
+        self.machine = machine
+        self.state = machine.start()
+        self.folded = 0
+        self.bends: list[_Bend] = []
+        self._shift = 0
+        self._just_found: set[tuple[int, int, int]] = set()
+
+    def step(self, char: str, consumed: int) -> list[Span]:
+        """Take `char`, the `consumed`-th of the text; the words that are certain with it."""
+        state = self.state = self.state[char]
+        arrival = state.arrival
+        if arrival is None:
+            self.folded += 1
+            if self.bends:
+                self._straighten()
+            return []
+        before, self.folded = self.folded, self.folded + arrival.width
+        if arrival.width != 1:
+            if arrival.width == 0 and self.bends and self.bends[-1].before == before:
+                self.bends.pop()  # a run of invisible characters is one bend, however long
+            self.bends.append(_Bend(before, self.folded, consumed, arrival.atomic))
+            if arrival.width == 0:
+                return []
+        spans = self._new_spans(
+            (self._span(self.folded - back, len(literal.text), literal) for literal, back in arrival.found), consumed
+        )
+        self._straighten()
+        return spans
+
+    def ending(self) -> list[Span]:
+        """What the end of the text makes certain: waiting whole words, and beginnings that a rule guards."""
+        state = self.state
+        candidates = [(literal, len(literal.text)) for literal in state.pending]
+        candidates += self.machine.beginnings(state)
+        return self._new_spans((self._span(self.folded, length, literal) for literal, length in candidates), -1)
+
+    def live_starts(self) -> Iterator[int]:
+        """Original offsets, ascending, from which the text may still become part of a certain match."""
+        for length in self.machine.live_lengths(self.state):
+            begin = self.folded - length
+            if not self._splits(begin):
+                yield self._origin(begin)
+
+    def wanted_at(self, start: int) -> Literal | None:
+        """The word for which the text from original offset `start` is held, if it is."""
+        for length in self.machine.live_lengths(self.state):
+            begin = self.folded - length
+            if self._origin(begin) > start:
+                return None
+            if self._origin(begin) == start and not self._splits(begin):
+                return self.machine.wanted_at(self.state, length)
+        return None
+
+    def _new_spans(self, spans: Iterable[Span | None], consumed: int) -> list[Span]:
+        """Without repetitions: an expansion (ß) can show a rule's word at one place twice, and a guarded beginning may be
+        a word itself; but only while the same visible character is the last."""
+        fresh = {(span.start, span.end, span.literal.tag): span for span in spans if span is not None}
+        for known in self._just_found & fresh.keys():
+            del fresh[known]
+        self._just_found = {key for key in fresh if key[1] == consumed}
+        return list(fresh.values())
+
+    def _span(self, end: int, length: int, literal: Literal) -> Span | None:
+        if self._splits(end - length):
+            return None
+        return Span(self._origin(end - length), self._origin(end - 1) + 1, literal)
+
+    def _origin(self, position: int) -> int:
+        """The original offset of the character that folded position `position` comes from."""
+        passed = bisect_right(self.bends, position, key=_AFTER)
+        if passed < len(self.bends) and self.bends[passed].before <= position:
+            return self.bends[passed].offset - 1
+        if passed:
+            return position - self.bends[passed - 1].after + self.bends[passed - 1].offset
+        return position + self._shift
+
+    def _splits(self, position: int) -> bool:
+        passed = bisect_right(self.bends, position, key=_AFTER)
+        return passed < len(self.bends) and self.bends[passed].atomic and self.bends[passed].before < position
+
+    def _straighten(self) -> None:
+        """Forget the bends that no live or later match can reach back to."""
+        window = self.folded - len(self.state.suffix)
+        while self.bends and self.bends[0].after <= window:
+            bend = self.bends.pop(0)
+            self._shift = bend.offset - bend.after

@@ -1,0 +1,204 @@
+"""CONTRACT §4 for words, written the most naive way that can be right: the whole text, every start, every word.
+
+Nothing here is shared with the product but the lens and the configuration model; nothing here is fast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.automata.literals import is_word_char
+from gateway.censor.lens import Lens, is_cjk, is_mark
+from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Mode, Overflow, Policy, Rule
+
+
+@dataclass(frozen=True, order=True)
+class Hit:
+    start: int
+    certain: int  # characters that must have been read; len(text) + 1 is "the end"
+    end: int
+    order: int
+    rule: Rule = field(compare=False)
+    action: Action = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One folded character: where it comes from, and which of how many in an atomic expansion it is."""
+
+    text: str
+    origin: int
+    inside: bool  # a match may not begin here
+    more: bool  # a match may not end here
+
+
+def units_of(text: str, lens: Lens) -> list[Unit]:
+    units = []
+    for origin, char in enumerate(text):
+        folded, atomic = lens.fold(char)
+        for index, piece in enumerate(folded):
+            units.append(Unit(piece, origin, atomic and index > 0, atomic and index < len(folded) - 1))
+    return units
+
+
+def word_char_at(units: list[Unit], index: int) -> bool:
+    return 0 <= index < len(units) and is_word_char(units[index].text)
+
+
+def needs_edge(char: str) -> bool:
+    return is_word_char(char) and not is_cjk(char)
+
+
+class Oracle:
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def action(self, rule: Rule) -> Action:
+        return Action.FLAG if self.policy.mode is Mode.OBSERVE else rule.action
+
+    def words(self, rule: Rule) -> list[str]:
+        lens = Lens(rule.fold)
+        return list(dict.fromkeys(lens.fold_word(word) for word in rule.words))
+
+    def guard(self, rule: Rule, word: str) -> int:
+        if rule.guard_tail is not None:
+            return rule.guard_tail
+        return next(k for k in range(len(word) + 1) if k * 10 >= len(word) * 6) if rule.secret else 0
+
+    def candidates(self, text: str, ended: bool) -> tuple[list[Hit], set[tuple[int, int]]]:
+        """All certain matches of the whole text, and the (start, rule order) that are live at its end."""
+        hits: set[Hit] = set()
+        live: set[tuple[int, int]] = set()
+        for order, rule in enumerate(self.policy.rules):
+            units = units_of(text, Lens(rule.fold))
+            action = self.action(rule)
+            for word in self.words(rule):
+                for begin in range(len(units)):
+                    if units[begin].inside:
+                        continue
+                    if rule.whole_word and needs_edge(word[0]) and word_char_at(units, begin - 1):
+                        continue
+                    there = "".join(unit.text for unit in units[begin : begin + len(word)])
+                    start = units[begin].origin
+                    if there != word:
+                        at_end = begin + len(there) == len(units) and word.startswith(there)
+                        if at_end and action is not Action.FLAG:
+                            live.add((start, order))
+                            guard = self.guard(rule, word)
+                            if ended and guard and len(there) >= guard:
+                                hits.add(Hit(start, len(text) + 1, units[-1].origin + 1, order, rule, action))
+                        continue
+                    last = begin + len(word) - 1
+                    if units[last].more:
+                        continue
+                    end = units[last].origin + 1
+                    if not (rule.whole_word and needs_edge(word[-1])):
+                        hits.add(Hit(start, end, end, order, rule, action))
+                    elif last + 1 < len(units):
+                        if not word_char_at(units, last + 1):
+                            hits.add(Hit(start, units[last + 1].origin + 1, end, order, rule, action))
+                    elif ended:
+                        hits.add(Hit(start, len(text) + 1, end, order, rule, action))
+                    elif action is not Action.FLAG:
+                        live.add((start, order))
+        first: dict[tuple[int, int, int], Hit] = {}
+        for hit in sorted(hits):
+            first.setdefault((hit.start, hit.end, hit.order), hit)
+        return sorted(first.values()), live
+
+    def history(self, text: str) -> tuple[list[Hit], Hit | None, int]:
+        """Matches in force, the block if any, and overflows; walks the text character by character for §4.5 and §4.8."""
+        bound = self.policy.max_hold
+        everything, _ = self.candidates(text, ended=True)
+        kept: list[Hit] = []
+        overflows = 0
+        for now in range(1, len(text) + 2):
+            at_end = now == len(text) + 1
+            fresh = [hit for hit in everything if hit.certain == now]
+            blocks: list[Hit] = []
+            if not at_end:
+                edge = now - bound - 1
+                _, live = self.candidates(text[:now], ended=False)
+                wanted = [order for start, order in live if start == edge]
+                wanted += [hit.order for hit in fresh if hit.start == edge and hit.action is not Action.FLAG]
+                fresh = [hit for hit in fresh if now - hit.start <= bound]
+                if wanted:
+                    overflows += 1
+                    rule = self.policy.rules[min(wanted)]
+                    if self.policy.on_overflow is Overflow.BLOCK:
+                        blocks.append(Hit(edge, now, now - 1, min(wanted), rule, Action.BLOCK))
+                    elif self.policy.on_overflow is Overflow.REDACT:
+                        if rule.action is not Action.REDACT:
+                            rule = Rule(id=rule.id, words=rule.words, replacement=DEFAULT_REPLACEMENT)
+                        kept.append(Hit(edge, now, now - 1, min(wanted), rule, Action.REDACT))
+            else:
+                fresh = [hit for hit in fresh if len(text) - hit.start <= bound]
+            if blocks:
+                return kept, blocks[0], overflows
+            kept += fresh
+            blocks = sorted((hit for hit in fresh if hit.action is Action.BLOCK), key=lambda hit: (hit.start, hit.order))
+            if blocks:
+                return kept, blocks[0], overflows
+        return kept, None, overflows
+
+    def clusters(self, hits: list[Hit]) -> list[list[Hit]]:
+        clusters: list[list[Hit]] = []
+        reach = -1
+        for hit in sorted(hits):
+            if clusters and hit.start < reach:
+                clusters[-1].append(hit)
+                reach = max(reach, hit.end)
+            else:
+                clusters.append([hit])
+                reach = hit.end
+        return clusters
+
+    def render(self, text: str, hits: list[Hit], upto: int) -> str:
+        """The text before `upto`, with every cluster that begins at or before `upto` as its replacement."""
+        out, at = "", 0
+
+        def clean(to: int) -> str:
+            return "".join(text[index] for index in range(at, to) if index not in dropped)
+
+        dropped: set[int] = set()
+        for hit in hits:
+            if Lens(hit.rule.fold).drops_marks:
+                index = hit.end
+                while index < len(text) and is_mark(text[index]):
+                    dropped.add(index)
+                    index += 1
+        for cluster in self.clusters(hits):
+            start, end = cluster[0].start, max(hit.end for hit in cluster)
+            if start > upto:
+                break
+            out += clean(start)
+            winner = min(cluster)
+            out += winner.rule.mask * (end - start) if winner.rule.mask else winner.rule.replacement
+            at = end
+        return out + clean(max(upto, at))
+
+    def whole(self, text: str) -> tuple[str, list[tuple[str, int, int, Action]], bool]:
+        """What comes out of the whole text, the report, and whether it was blocked."""
+        kept, block, _ = self.history(text)
+        report = [(hit.rule.id, hit.start, hit.end, hit.action) for hit in kept]
+        if block is None:
+            redacts = [hit for hit in kept if hit.action is Action.REDACT]
+            return self.render(text, redacts, len(text)), report, False
+        if block not in kept:
+            report.append((block.rule.id, block.start, block.end, Action.BLOCK))
+        redacts = [
+            hit
+            for hit in kept
+            if hit.action is Action.REDACT and (hit.certain < block.certain or hit.start < block.start)
+        ]
+        return self.render(text, redacts, block.start), report, True
+
+    def released(self, text: str) -> str:
+        """What must have come out when `text` is what has arrived so far and more may come."""
+        everything, live = self.candidates(text, ended=False)
+        kept, block, _ = self.history(text + "\0")
+        kept = [hit for hit in kept if hit.certain <= len(text)]
+        if block is not None and block.certain <= len(text):
+            return self.whole(text + "\0")[0]
+        starts = [start for start, _ in live if len(text) - start <= self.policy.max_hold]
+        return self.render(text, [hit for hit in kept if hit.action is Action.REDACT], min(starts, default=len(text)))
