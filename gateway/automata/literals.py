@@ -20,12 +20,14 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import ahocorasick
 
 # About 100 bytes each, so a machine's cache stays near 25 MB.
 MAX_TRANSITIONS = 250_000
+MAX_FOLDS = 4096
 
 
 class Folded(NamedTuple):
@@ -113,8 +115,8 @@ class LiteralMachine:
             raise ValueError("a machine needs at least one word, and no empty one")
         self.size = sum(map(len, by_text.values()))
         self.longest = max(map(len, by_text))
-        self._fold = fold
-        self._lengths = sorted({len(text) for text in by_text}, reverse=True)
+        self._fold = lru_cache(MAX_FOLDS)(fold)
+        self._lengths = sorted({len(text) for text in by_text})
         self._words = _trie(by_text)
         self._free = self._subset(by_text, lambda literal: literal.holds and not literal.left)
         self._edged = self._subset(by_text, lambda literal: literal.holds and literal.left)
@@ -158,19 +160,23 @@ class LiteralMachine:
         arrival = Arrival(len(folded), atomic, tuple(found)) if remarkable else None
         return self._intern(suffix, left, pending, arrival)
 
-    def live_lengths(self, state: State) -> Iterator[int]:
+    def live_lengths(self, state: State, at_most: int | None = None) -> Iterator[int]:
         """Folded lengths, descending, of the suffixes that some continuation or the end could complete into a word
         that holds."""
-        waiting = {len(literal.text) for literal in state.pending if literal.holds}
-        suffix = state.suffix
-        for begin in range(len(suffix)):
-            rest = suffix[begin:]
-            if (
-                len(rest) in waiting
-                or _has_longer(self._free, rest)
-                or (self._at_edge(state, begin) and _has_longer(self._edged, rest))
-            ):
-                yield len(rest)
+        longest = len(state.suffix) if at_most is None else min(at_most, len(state.suffix))
+        return (length for length in range(longest, 0, -1) if self.is_live(state, length))
+
+    def is_live(self, state: State, length: int) -> bool:
+        """Could the last `length` folded characters still become, or wait to be, a word that holds?"""
+        begin = len(state.suffix) - length
+        if begin < 0:
+            return False
+        rest = state.suffix[begin:]
+        return (
+            _has_longer(self._free, rest)
+            or (self._edged is not None and self._at_edge(state, begin) and _has_longer(self._edged, rest))
+            or any(literal.holds and len(literal.text) == length for literal in state.pending)
+        )
 
     def beginnings(self, state: State) -> Iterator[tuple[Literal, int]]:
         """Words that hold, of which at least `guard` characters, but not all, end the text; with that length."""
@@ -216,10 +222,11 @@ class LiteralMachine:
         for length in self._lengths:
             begin = len(suffix) - length
             if begin < 0:
-                continue
-            group = self._words.get(suffix[begin:], ())
-            blocked = bool(group) and (is_word_char(suffix[begin - 1]) if begin else left)
-            ended += (literal for literal in group if not (literal.left and blocked))
+                break
+            group = self._words.get(suffix[begin:], None)
+            if group is not None:
+                blocked = is_word_char(suffix[begin - 1]) if begin else left
+                ended += (literal for literal in group if not (literal.left and blocked))
         return ended
 
     def _intern(self, suffix: str, left: bool, pending: tuple[Literal, ...], arrival: Arrival | None) -> State:

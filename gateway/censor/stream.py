@@ -204,10 +204,8 @@ class Censor:
 
     def _live_start(self, program: Program) -> int:
         """Where the longest live suffix of at most `max_hold` characters starts."""
-        earliest = self.scanned - program.max_hold
-        return min(
-            next((start for start in track.live_starts() if start >= earliest), self.scanned) for track in self._tracks
-        )
+        starts = [track.live_start(self.scanned - program.max_hold) for track in self._tracks]
+        return min((start for start in starts if start is not None), default=self.scanned)
 
     def _overflow(self, spans: list[Span], program: Program) -> str | None:
         """§4.8: does a start leave the live suffix, with this character, because `max_hold` are behind it?

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ class _Bend(NamedTuple):
 
 
 _AFTER = attrgetter("after")
+_OFFSET = attrgetter("offset")
 
 
 class Track:
@@ -76,22 +77,24 @@ class Track:
         candidates += self.machine.beginnings(state)
         return self._new_spans((self._span(self.folded, length, literal) for literal, length in candidates), -1)
 
-    def live_starts(self) -> Iterator[int]:
-        """Original offsets, ascending, from which the text may still become part of a certain match."""
-        for length in self.machine.live_lengths(self.state):
+    def live_start(self, earliest: int) -> int | None:
+        """The first original offset, not before `earliest`, from which the text may still become a certain match."""
+        for length in self.machine.live_lengths(self.state, self.folded - self._position(earliest)):
             begin = self.folded - length
             if not self._splits(begin):
-                yield self._origin(begin)
+                return self._origin(begin)
+        return None
 
     def wanted_at(self, start: int) -> Literal | None:
-        """The word for which the text from original offset `start` is held, if it is."""
-        for length in self.machine.live_lengths(self.state):
-            begin = self.folded - length
-            if self._origin(begin) > start:
-                return None
-            if self._origin(begin) == start and not self._splits(begin):
-                return self.machine.wanted_at(self.state, length)
-        return None
+        """The word, first by tag, for which the text from original offset `start` is held, if it is."""
+        # An expansion puts several folded positions at one offset.
+        begins = range(self._position(start), min(self._position(start + 1), self.folded))
+        wanted = [
+            self.machine.wanted_at(self.state, self.folded - begin)
+            for begin in begins
+            if self._origin(begin) == start and self.machine.is_live(self.state, self.folded - begin)
+        ]
+        return min((literal for literal in wanted if literal), key=lambda literal: literal.tag, default=None)
 
     def _new_spans(self, spans: Iterable[Span | None], consumed: int) -> list[Span]:
         """Without repetitions: an expansion (ß) can show a rule's word at one place twice, and a guarded beginning may be
@@ -115,6 +118,16 @@ class Track:
         if passed:
             return position - self.bends[passed - 1].after + self.bends[passed - 1].offset
         return position + self._shift
+
+    def _position(self, offset: int) -> int:
+        """The first folded position that comes from original `offset` or later: the inverse of `_origin`."""
+        passed = bisect_right(self.bends, offset, key=_OFFSET)
+        if passed:
+            position = self.bends[passed - 1].after + offset - self.bends[passed - 1].offset
+        else:
+            position = offset - self._shift
+        # Within a run of invisible characters the next visible one is meant.
+        return min(position, self.bends[passed].before) if passed < len(self.bends) else position
 
     def _splits(self, position: int) -> bool:
         passed = bisect_right(self.bends, position, key=_AFTER)

@@ -129,7 +129,7 @@ class Oracle:
                         blocks.append(Hit(edge, now, now - 1, min(wanted), rule, Action.BLOCK))
                     elif self.policy.on_overflow is Overflow.REDACT:
                         if rule.action is not Action.REDACT:
-                            rule = Rule(id=rule.id, words=rule.words, replacement=DEFAULT_REPLACEMENT)
+                            rule = Rule(id=rule.id, words=rule.words, fold=rule.fold, replacement=DEFAULT_REPLACEMENT)
                         kept.append(Hit(edge, now, now - 1, min(wanted), rule, Action.REDACT))
             else:
                 fresh = [hit for hit in fresh if len(text) - hit.start <= bound]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.censor.compile import compile_policy
-from gateway.censor.stream import Censor, Match
+from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
 from tests.censor.oracle import Oracle
 
@@ -68,8 +67,20 @@ def cases(draw: st.DrawFn) -> tuple[Policy, str]:
     return draw(policies(alphabet)), draw(st.text(alphabet, max_size=14))
 
 
+INSIDE_AN_EXPANSION = (
+    Policy(
+        name="p",
+        rules=(Rule(id="r", words=("iß",), fold=frozenset({Fold.CASE})),),
+        max_hold=1,
+        on_overflow=Overflow.REDACT,
+    ),
+    "ﬁs",
+)
+
+
 @settings(max_examples=1500, deadline=None)
 @given(cases(), st.lists(st.integers(0, 14), max_size=4))
+@example(INSIDE_AN_EXPANSION, [])
 def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Policy, str], cuts: list[int]) -> None:
     policy, text = case
     expected, matches, blocked = Oracle(policy).whole(text)

@@ -1,0 +1,116 @@
+"""The censor against the oracle: random rules, random texts, every way of cutting them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gateway.censor.compile import compile_policy
+from gateway.censor.stream import Censor
+from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
+from tests.censor.oracle import Oracle
+
+ALPHABETS = ["ab", "ab ", "aAb_ .", "aé\u0301b", "a\u200bb", "sßfiﬁ", "각가ᄀ\u1161\u11a8", "a1\uff11 _", "中文a "]
+
+
+def censor_for(policy: Policy) -> Censor:
+    return Censor(compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT))
+
+
+def run(policy: Policy, pieces: Iterable[str]) -> tuple[str, Censor]:
+    censor = censor_for(policy)
+    out = "".join([censor.feed(piece) for piece in pieces])
+    return out + censor.finish(), censor
+
+
+def report(censor: Censor) -> list[tuple[str, int, int, Action]]:
+    return sorted(tuple(match) for match in censor.matches)
+
+
+@st.composite
+def policies(draw: st.DrawFn, alphabet: str) -> Policy:
+    rules = []
+    for number in range(draw(st.integers(1, 4))):
+        fold = draw(st.sets(st.sampled_from(list(Fold))))
+        words = draw(st.lists(st.text(alphabet, min_size=1, max_size=4), min_size=1, max_size=3))
+        masked = draw(st.booleans())
+        rule = Rule(
+            id=f"r{number}",
+            words=tuple(words),
+            fold=frozenset(fold),
+            action=draw(st.sampled_from([Action.REDACT, Action.REDACT, Action.REDACT, Action.FLAG, Action.BLOCK])),
+            replacement=f"<{number}>",
+            mask="*" if masked else None,
+            whole_word=draw(st.booleans()),
+            guard_tail=draw(st.sampled_from([None, None, 0, 1, 2])),
+            secret=draw(st.booleans()),
+        )
+        try:
+            compile_policy(Policy(name="p", rules=(rule,)))
+        except ValueError:
+            continue  # a word of nothing but invisible characters or marks
+        rules.append(rule)
+    return Policy(
+        name="p",
+        rules=tuple(rules),
+        mode=draw(st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE])),
+        max_hold=draw(st.sampled_from([1024, 1024, 1, 2, 3, 4])),
+        on_overflow=draw(st.sampled_from(list(Overflow))),
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Policy, str]:
+    alphabet = draw(st.sampled_from(ALPHABETS))
+    return draw(policies(alphabet)), draw(st.text(alphabet, max_size=14))
+
+
+INSIDE_AN_EXPANSION = (
+    Policy(
+        name="p",
+        rules=(Rule(id="r", words=("iß",), fold=frozenset({Fold.CASE})),),
+        max_hold=1,
+        on_overflow=Overflow.REDACT,
+    ),
+    "ﬁs",
+)
+
+
+@settings(max_examples=15000, deadline=None)
+@given(cases(), st.lists(st.integers(0, 14), max_size=4))
+@example(INSIDE_AN_EXPANSION, [])
+def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Policy, str], cuts: list[int]) -> None:
+    policy, text = case
+    expected, matches, blocked = Oracle(policy).whole(text)
+    edges = [0, *sorted(cut for cut in cuts if cut <= len(text)), len(text)]
+    pieces = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    for chunks in ([text], list(text), pieces):
+        out, censor = run(policy, chunks)
+        assert out == expected
+        assert report(censor) == sorted(matches)
+        assert (censor.blocked is not None) == blocked
+        assert censor.scanned == len(out) - censor.inserted + censor.replaced + censor.withheld
+
+
+@settings(max_examples=15000, deadline=None)
+@given(cases())
+def test_nothing_is_held_that_no_rule_could_want(case: tuple[Policy, str]) -> None:
+    policy, text = case
+    oracle, censor, out = Oracle(policy), censor_for(policy), ""
+    if not policy.rules:
+        return
+    for read in range(1, len(text) + 1):
+        out += censor.feed(text[read - 1])
+        assert out == oracle.released(text[:read])
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_every_two_way_split_gives_the_same(case: tuple[Policy, str]) -> None:
+    policy, text = case
+    expected, _ = run(policy, [text])
+    for cut in range(len(text) + 1):
+        out, _ = run(policy, [text[:cut], text[cut:]])
+        assert out == expected
