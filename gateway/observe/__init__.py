@@ -1,0 +1,1 @@
+"""What happened, as frozen facts, and the sinks that take them: Prometheus and a log line for each request."""

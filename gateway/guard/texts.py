@@ -1,0 +1,199 @@
+"""The texts of one answer, and the books about them: every character scanned is forwarded, replaced or withheld."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from typing import Protocol
+
+from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.censor.stream import Censor
+from gateway.observe.facts import ChannelCount, Distribution, MatchCount, TextScanned
+from gateway.policy.model import Action, Channel, Direction
+from gateway.wire.jsontext import JsonText
+
+HELD_BOUNDS: tuple[float, ...] = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+HOLD_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Tally:
+    """A histogram in the making, cheap enough for every chunk."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def distribution(self) -> Distribution:
+        return Distribution(self.bounds, tuple(self.counts), self.total)
+
+
+class _Counts:
+    __slots__ = ("inserted", "replaced", "scanned", "withheld", "written")
+
+    def __init__(self) -> None:
+        self.scanned = self.written = self.inserted = self.replaced = self.withheld = 0
+
+
+class Ledger:
+    """Opens the texts of one prompt or answer and adds up what became of them. `now` is the caller's clock, seconds."""
+
+    def __init__(self, compiled: CompiledPolicy, direction: Direction) -> None:
+        self.compiled = compiled
+        self.direction = direction
+        self.now = 0.0
+        self.overflows = 0
+        self.unknown_events = 0
+        self.blocked_by: str | None = None
+        self.held = Tally(HELD_BOUNDS)
+        self.hold = Tally(HOLD_BOUNDS)
+        self._counts: dict[Channel, _Counts] = {}
+        self._matches: Counter[tuple[str, Action, Channel]] = Counter()
+
+    def open(self, channel: Channel) -> Text:
+        """A new text. Each must end: by `finish`, a block, or `abandon`."""
+        return Text(self, channel, Censor(self.compiled.program(self.direction, channel)))
+
+    def settle(self, channel: Channel, censor: Censor, written: int) -> None:
+        """Enter a text that has ended. `written` was counted where its characters went out, replacements included."""
+        counts = self._counts.get(channel)
+        if counts is None:
+            counts = self._counts[channel] = _Counts()
+        counts.scanned += censor.scanned
+        counts.written += written
+        counts.inserted += censor.inserted
+        counts.replaced += censor.replaced
+        counts.withheld += censor.withheld
+        self.overflows += censor.overflows
+        for match in censor.matches:
+            self._matches[match.rule, match.action, channel] += 1
+        if censor.blocked is not None and self.blocked_by is None:
+            self.blocked_by = censor.blocked.id
+
+    def fact(self) -> TextScanned:
+        return TextScanned(
+            policy=self.compiled.policy.name,
+            direction=self.direction,
+            channels=tuple(
+                ChannelCount(channel, c.scanned, c.written - c.inserted, c.replaced, c.withheld)
+                for channel, c in self._counts.items()
+            ),
+            matches=tuple(
+                MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()
+            ),
+            overflows=self.overflows,
+            unknown_events=self.unknown_events,
+            blocked_by=self.blocked_by,
+            held=self.held.distribution(),
+            hold=self.hold.distribution(),
+        )
+
+
+class ChannelText(Protocol):
+    """The text of one channel, however it is spelled on the wire."""
+
+    def feed(self, text: str) -> str: ...
+    def finish(self) -> str: ...
+    def abandon(self) -> str:
+        """Drop what is held; returns what the wire still needs to be well-formed."""
+
+    @property
+    def rule(self) -> CompiledRule | None:
+        """The rule that blocked, if one did."""
+
+
+class Text:
+    """One text of its own under the censor."""
+
+    __slots__ = ("_censor", "_channel", "_held_since", "_ledger", "_settled", "_written")
+
+    def __init__(self, ledger: Ledger, channel: Channel, censor: Censor) -> None:
+        self._ledger = ledger
+        self._channel = channel
+        self._censor = censor
+        self._written = 0
+        self._held_since: float | None = None
+        self._settled = False
+
+    def feed(self, text: str) -> str:
+        censor = self._censor
+        out = censor.feed(text)
+        self._written += len(out)
+        held = censor.held
+        ledger = self._ledger
+        ledger.held.observe(held)
+        if self._held_since is not None and (out or not held):
+            ledger.hold.observe(ledger.now - self._held_since)
+            self._held_since = ledger.now if held else None
+        elif held and self._held_since is None:
+            self._held_since = ledger.now
+        if censor.ended:
+            self._settle()
+        return out
+
+    def finish(self) -> str:
+        out = self._censor.finish()
+        self._written += len(out)
+        self._settle()
+        return out
+
+    def abandon(self) -> str:
+        self._censor.abandon()
+        self._settle()
+        return ""
+
+    def _settle(self) -> None:
+        if self._settled:
+            return
+        self._settled = True
+        if self._held_since is not None:
+            self._ledger.hold.observe(self._ledger.now - self._held_since)
+        self._ledger.settle(self._channel, self._censor, self._written)
+
+    @property
+    def changed(self) -> bool:
+        return self._censor.changed
+
+    @property
+    def blocked(self) -> bool:
+        return self._censor.blocked is not None
+
+    @property
+    def rule(self) -> CompiledRule | None:
+        return self._censor.blocked
+
+
+class JsonArguments:
+    """Tool-call arguments: JSON text whose strings and numbers are texts of their own (§4.15)."""
+
+    __slots__ = ("_json", "_last", "_ledger")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._last: Text | None = None
+        self._json = JsonText(self._open)
+
+    def _open(self) -> Text:
+        self._last = self._ledger.open(Channel.TOOL_ARGUMENTS)
+        return self._last
+
+    def feed(self, text: str) -> str:
+        return self._json.feed(text)
+
+    def finish(self) -> str:
+        return self._json.finish()
+
+    def abandon(self) -> str:
+        if self._last is not None:
+            self._last.abandon()
+        return self._json.close()
+
+    @property
+    def rule(self) -> CompiledRule | None:
+        return self._last.rule if self._last is not None and self._json.blocked else None

@@ -1,0 +1,96 @@
+"""Frozen facts about what happened. They never carry text that was scanned, only names, numbers and offsets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelCount:
+    """Characters of one channel of one answer or prompt, counted when its texts have ended."""
+
+    channel: str
+    scanned: int
+    forwarded: int
+    replaced: int
+    withheld: int
+
+    @property
+    def missing(self) -> int:
+        """Characters that were scanned and are unaccounted for; anything but 0 is a defect of ours."""
+        return self.scanned - self.forwarded - self.replaced - self.withheld
+
+
+@dataclass(frozen=True, slots=True)
+class MatchCount:
+    """How often a rule matched in a channel; as many as are reported, 10,000 a text at most."""
+
+    rule: str
+    action: str
+    channel: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A histogram's observations: `counts[i]` of them at most `bounds[i]`, the last one above all bounds."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextScanned:
+    """All that the guard did to one prompt or one answer. `held` is in characters, `hold` in seconds."""
+
+    policy: str
+    direction: str
+    channels: tuple[ChannelCount, ...] = ()
+    matches: tuple[MatchCount, ...] = ()
+    overflows: int = 0
+    unknown_events: int = 0
+    blocked_by: str | None = None
+    held: Distribution | None = None
+    hold: Distribution | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GuardFailed:
+    """The guard raised: the answer failed closed. `where` names the exception's type and line, never its text."""
+
+    policy: str
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamFailed:
+    """A call to an upstream failed. `kind`: connect, timeout, protocol, reset, status, too_large."""
+
+    upstream: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinished:
+    """One request, answered. Times in seconds; `status` is the HTTP status that the client got.
+
+    `route` is the glob in the configuration, `outcome` one of ok, redacted, flagged, blocked, failed, cancelled.
+    """
+
+    request_id: str
+    path: str
+    route: str
+    policy: str
+    upstream: str
+    status: int
+    outcome: str
+    stream: bool
+    duration: float
+    ttft: float | None = None
+    overhead: Distribution | None = None
+    scanned: tuple[TextScanned, ...] = ()
+    error: str | None = None
+
+
+Fact = TextScanned | GuardFailed | UpstreamFailed | RequestFinished

@@ -1,0 +1,314 @@
+"""Chat completions on the wire: where text lives in a chunk and in a whole answer, as data.
+
+A *slot* is one place in a parsed message that holds text: the container, the key in it, the channel the text belongs
+to and the path that tells it from the other texts of its choice. The guard replaces the text in place.
+
+Channel names are those of the contract; they are spelled out here because the wire knows no configuration.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Any, NamedTuple
+
+Json = dict[str, Any]
+Path = tuple[str | int, ...]
+
+
+class Kind(Enum):
+    """How a slot's text is to be read."""
+
+    TEXT = auto()
+    JSON = auto()  # JSON text: its strings and numbers are the texts
+    NAME = auto()  # shown whole or not at all
+    LABEL = auto()  # complete where it stands, a number too
+    KEY = auto()  # the name of an unknown field: complete where it stands
+
+
+class Slot(NamedTuple):
+    holder: Any  # a dict or a list
+    key: Any
+    path: Path
+    channel: str
+    kind: Kind
+
+
+# The text fields of a message or delta. Both spellings of reasoning are in use, sometimes side by side with one text.
+TEXT_FIELDS = {
+    "reasoning": "reasoning",
+    "reasoning_content": "reasoning",
+    "refusal": "refusal",
+    "content": "content",
+}
+# What a delta or message may hold besides text; checked as labels, not streamed.
+LABEL_FIELDS = frozenset({"role", "name", "id", "type", "index", "tool_call_id"})
+KNOWN_FIELDS = TEXT_FIELDS.keys() | LABEL_FIELDS | {"tool_calls", "function_call"}
+_KNOWN_NAMES = KNOWN_FIELDS | {"arguments", "input", "text", "transcript", "function", "custom"}
+
+# Fields through which text could pass unread, or which would describe text that was replaced. While a policy enforces
+# they are taken out of answers. docs/semantics.md prints this table.
+DROPPED_IN_ANSWERS = {
+    "obfuscation": "padding of varying length, meaningless once chunks are written anew",
+    "logprobs": "spells the text token by token",
+    "prompt_logprobs": "spells the prompt token by token",
+    "token_ids": "the text as numbers",
+    "prompt_token_ids": "the prompt as numbers",
+    "kv_transfer_params": "an engine's internals",
+}
+# An audio object keeps its transcript, which is text; its sound cannot be read.
+DROPPED_IN_AUDIO = frozenset({"data"})
+
+DROPPED_IN_REQUESTS = {
+    "return_token_ids": "the answer as numbers",
+    "return_tokens_as_token_ids": "the answer's logprobs as numbers",
+    "prompt_logprobs": "spells the prompt token by token",
+    "kv_transfer_params": "an engine's internals",
+}
+REFUSED_IN_REQUESTS = {
+    "vllm_xargs": "it reaches engine extensions past the policy",
+    "chat_template": "it replaces the template that the operator serves",
+}
+
+FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "function_call", "content_filter"})
+ROLES = frozenset({"assistant", "user", "system", "developer", "tool", "function"})
+CONSTANT_LABELS = FINISH_REASONS | ROLES | {"chat.completion.chunk", "chat.completion", "function", "custom"}
+
+# What every chunk of a stream repeats.
+HEAD_FIELDS = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
+
+
+def slots(message: Json) -> Iterator[Slot]:
+    """Every text of a delta or message: reasoning before the answer it leads to, unknown fields last.
+
+    The message may be changed while this runs, but only at the slot just yielded.
+    """
+    for field, channel in TEXT_FIELDS.items():
+        value = message.get(field)
+        if isinstance(value, str):
+            yield Slot(message, field, (field,), channel, Kind.TEXT)
+        elif value is not None:
+            yield from leaves(message, field, (field,), channel)
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        for position, call in enumerate(calls):
+            if isinstance(call, dict):
+                yield from _call_slots(call, ("tool_calls", position_of(call, position)))
+            elif call is not None:
+                yield from leaves(calls, position, ("tool_calls", position), "other")
+    elif calls is not None:
+        yield from leaves(message, "tool_calls", ("tool_calls",), "other")
+    function = message.get("function_call")
+    if isinstance(function, dict):
+        yield from _function_slots(function, ("function_call",))
+    elif function is not None:
+        yield from leaves(message, "function_call", ("function_call",), "other")
+    audio = message.get("audio")
+    if isinstance(audio, dict):
+        yield from _audio_slots(audio)
+    for field in unknown_fields(message):
+        yield from leaves(message, field, (field,), "other")
+
+
+def unknown_fields(message: Json) -> list[str]:
+    """Fields of a delta or message that this dialect does not know."""
+    return [
+        field
+        for field, value in message.items()
+        if field not in KNOWN_FIELDS and not (field == "audio" and isinstance(value, dict))
+    ]
+
+
+def has_text(value: Any) -> bool:
+    """Is there any string, or name of a field, in a value of unknown shape?"""
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            return True
+        if isinstance(value, dict) and value:
+            return True
+        if isinstance(value, list):
+            pending += value
+    return False
+
+
+def position_of(item: Any, position: int) -> int:
+    index = item.get("index") if isinstance(item, dict) else None
+    return index if isinstance(index, int) else position
+
+
+def _call_slots(call: Json, path: Path) -> Iterator[Slot]:
+    for field, value in list(call.items()):
+        if field in ("function", "custom") and isinstance(value, dict):
+            yield from _function_slots(value, (*path, field))
+        elif field not in LABEL_FIELDS:
+            yield from leaves(call, field, (*path, field), "other")
+
+
+def _function_slots(function: Json, path: Path) -> Iterator[Slot]:
+    for field, value in list(function.items()):
+        here = (*path, field)
+        if field == "name" and isinstance(value, str):
+            yield Slot(function, field, here, "tool_names", Kind.NAME)
+        elif field == "arguments" and isinstance(value, str):
+            yield Slot(function, field, here, "tool_arguments", Kind.JSON)
+        elif field in ("arguments", "input"):
+            yield from leaves(function, field, here, "tool_arguments")
+        else:
+            yield from leaves(function, field, here, "other")
+
+
+def _audio_slots(audio: Json) -> Iterator[Slot]:
+    for field in list(audio):
+        if field == "transcript":
+            yield from leaves(audio, field, ("audio", field), "transcript")
+        elif field not in ("id", "expires_at"):
+            yield from leaves(audio, field, ("audio", field), "other")
+
+
+def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[Slot]:
+    """The texts below one field of unknown shape.
+
+    Strings stream on from chunk to chunk. Names of fields are texts too; they come last, because a changed name would
+    lose the way to what is below it.
+    """
+    pending: list[tuple[Any, Any, Path]] = [(holder, key, path)]
+    names: list[Slot] = []
+    while pending:
+        holder, key, path = pending.pop()
+        value = holder[key]
+        if isinstance(key, str) and key not in _KNOWN_NAMES:
+            names.append(Slot(holder, key, path, "other", Kind.KEY))
+        if isinstance(value, str):
+            # The `type` of a content part is a label; as a stream its end could be held back.
+            yield Slot(holder, key, path, channel, Kind.LABEL if key in LABEL_FIELDS else Kind.TEXT)
+        elif isinstance(value, dict):
+            pending += [(value, name, (*path, name)) for name in reversed(value)]
+        elif isinstance(value, list):
+            numbered = [(value, position, (*path, position_of(item, position))) for position, item in enumerate(value)]
+            pending += reversed(numbered)
+        elif isinstance(value, int | float) and not isinstance(value, bool) and key not in LABEL_FIELDS:
+            yield Slot(holder, key, path, channel, Kind.LABEL)
+    yield from reversed(names)
+
+
+def head_of(chunk: Json) -> Json:
+    """The part of a chunk that the next one of the same stream repeats."""
+    return {field: chunk[field] for field in HEAD_FIELDS if field in chunk}
+
+
+def chunk(head: Json, index: int, delta: Json, finish_reason: str | None = None) -> Json:
+    """A chunk of our own making for one choice."""
+    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+    return {**head, "object": "chat.completion.chunk", "choices": [choice]}
+
+
+def place(delta: Json, path: Path, text: str) -> None:
+    """Put the text of `path` into a delta of our own making, in the shape that clients add to what they have."""
+    holder: Any = delta
+    for step, following in itertools.pairwise(path):
+        if isinstance(holder, list):
+            holder = _numbered(holder, step)
+        else:
+            holder = holder.setdefault(step, [] if isinstance(following, int) else {})
+    last = path[-1]
+    if isinstance(holder, list):
+        holder.append(text)
+    else:
+        holder[last] = text
+
+
+def _numbered(items: list[Any], index: str | int) -> Json:
+    for item in items:
+        if isinstance(item, dict) and item.get("index") == index:
+            return item
+    items.append({"index": index})
+    added: Json = items[-1]
+    return added
+
+
+def as_chunks(completion: Json) -> Iterator[Json]:
+    """A whole answer as the chunks of a stream: each choice's message, then its end; usage last."""
+    head = {field: value for field, value in completion.items() if field not in ("choices", "usage")}
+    choices = completion.get("choices")
+    for position, choice in enumerate(choices if isinstance(choices, list) else ()):
+        if not isinstance(choice, dict):
+            continue
+        index = position_of(choice, position)
+        message = choice.get("message")
+        delta = dict(message) if isinstance(message, dict) else {}
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list):
+            delta["tool_calls"] = [
+                {"index": at, **call} if isinstance(call, dict) else call for at, call in enumerate(calls)
+            ]
+        rest = {name: value for name, value in choice.items() if name not in ("message", "finish_reason", "index")}
+        first = chunk(head, index, delta)
+        first["choices"][0].update(rest)
+        yield first
+        yield chunk(head, index, {}, choice.get("finish_reason") or "stop")
+    if completion.get("usage") is not None:
+        yield {**head, "object": "chat.completion.chunk", "choices": [], "usage": completion["usage"]}
+
+
+class Assembler:
+    """Chunks of a stream, added up to the whole answer that a plain request asked for."""
+
+    def __init__(self) -> None:
+        self._whole: Json = {}
+        self._choices: dict[int, Json] = {}
+
+    def add(self, chunk: Json) -> None:
+        for field, value in chunk.items():
+            if field != "choices" and value is not None:
+                self._whole[field] = value
+        for choice in chunk.get("choices") or ():
+            self._add_choice(choice)
+
+    def _add_choice(self, choice: Json) -> None:
+        index = choice.get("index", 0)
+        whole = self._choices.setdefault(
+            index, {"index": index, "message": {"role": "assistant", "content": None}, "finish_reason": None}
+        )
+        for field, value in choice.items():
+            if field == "delta" and isinstance(value, dict):
+                merge(whole["message"], value)
+            elif value is not None:
+                whole[field] = value
+
+    def whole(self) -> Json:
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        for choice in choices:
+            for call in choice["message"].get("tool_calls") or ():
+                call.pop("index", None)
+        return {**self._whole, "object": "chat.completion", "choices": choices}
+
+
+def merge(whole: Json, delta: Json) -> None:
+    """What the official clients do with a delta: texts are appended, objects merged, lists merged by `index`."""
+    for field, value in delta.items():
+        known = whole.get(field)
+        if known is None or field in LABEL_FIELDS:
+            if isinstance(value, list):
+                known = whole[field] = []
+                _add_items(known, value)
+            elif value is not None:
+                whole[field] = value
+        elif isinstance(known, str) and isinstance(value, str):
+            whole[field] = known + value
+        elif isinstance(known, dict) and isinstance(value, dict):
+            merge(known, value)
+        elif isinstance(known, list) and isinstance(value, list):
+            _add_items(known, value)
+        elif value is not None:
+            whole[field] = value
+
+
+def _add_items(whole: list[Any], items: list[Any]) -> None:
+    for item in items:
+        if isinstance(item, dict) and isinstance(item.get("index"), int):
+            merge(_numbered(whole, item["index"]), item)
+        else:
+            whole.append(item)
