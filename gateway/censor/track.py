@@ -97,8 +97,8 @@ class Track:
         return min((literal for literal in wanted if literal), key=lambda literal: literal.tag, default=None)
 
     def _new_spans(self, spans: Iterable[Span | None], consumed: int) -> list[Span]:
-        """Without repetitions: an expansion (ß) can show a rule's word at one place twice, and a guarded beginning may be
-        a word itself; but only while the same visible character is the last."""
+        """Without repetitions: an expansion (ß) can show a rule's word at one place twice, and a guarded beginning may
+        be a word itself; but only while the same visible character is the last."""
         fresh = {(span.start, span.end, span.literal.tag): span for span in spans if span is not None}
         for known in self._just_found & fresh.keys():
             del fresh[known]

@@ -7,6 +7,7 @@ censored and written anew; no byte of an upstream reaches a client.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from gateway.guard.chat import ChatGuard, Refused
@@ -147,20 +148,20 @@ class StreamAnswer:
         return commands
 
     def _fail_closed(self, error: Exception, out: list[bytes]) -> list[Command]:
-        self.done = True
-        try:
-            if isinstance(error, Refused):
-                # The upstream is at fault, not the guard: rule 7 holds for what was scanned.
+        """Nothing more of the answer comes out, but what was scanned when it is the upstream that is at fault."""
+        if isinstance(error, Refused):
+            try:
                 self._send_chunks(self._guard.end(), out)
                 out.append(sse.encode(json.encode(failure(f"{error}.", "upstream_protocol_error"))))
+                self.done = True
                 return self._commands(out)
-        except Exception as worse:
-            error = worse
-        return [
-            Send(b"".join(out) + sse.encode(json.encode(GUARD_FAILED))),
-            Stop(),
-            Record(guard_failed(self._guard, error)),
-        ]
+            except Exception as worse:
+                error = worse
+        self.done = True
+        out.append(sse.encode(json.encode(GUARD_FAILED)))
+        with contextlib.suppress(Exception):
+            self._guard.abandon()
+        return [Record(guard_failed(self._guard, error)), *self._commands(out)]
 
     def _events(self, events: list[sse.Event], out: list[bytes]) -> None:
         for event in events:

@@ -1,7 +1,7 @@
 """The configuration as frozen data: no file, no clock, no network.
 
-Everything here is built by `gateway.policy.load` from a file, or by a program through the constructors, and never changes
-afterwards: a reload makes a new `Config`, and what runs keeps the one it started with.
+Everything here is built by `gateway.policy.load` from a file, or by a program through the constructors, and never
+changes afterwards: a reload makes a new `Config`, and what runs keeps the one it started with.
 """
 
 from __future__ import annotations

@@ -1,0 +1,47 @@
+# Everything runs in .venv, made from pyproject.toml on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+TEST_READY := $(VENV)/.ready-test
+PORT ?= 8080
+
+.PHONY: run test lint cover clients bench clean help
+
+help:            ## list the targets
+	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+run: $(READY)    ## start the gateway (embedded demo upstream, or UPSTREAM_BASE_URL) on 127.0.0.1:$(PORT)
+	@$(BIN)/portcullis serve --port $(PORT)
+
+test: $(TEST_READY) lint    ## every check that needs nothing but Python
+	$(BIN)/pytest -m "not clients"
+
+lint: $(TEST_READY)    ## ruff, mypy, the import table
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+cover: $(TEST_READY)    ## the tests, with coverage of the pure core
+	$(BIN)/pytest -m "not clients" --cov=gateway --cov-report=term-missing:skip-covered
+
+clients: $(TEST_READY)    ## the official SDKs, Python and (where node is present) Node, against a real gateway
+	$(BIN)/pytest -m clients tests/clients
+
+bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, Portcullis with 10, 1,000, 100,000 words
+	$(BIN)/python -m loadtest
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(READY): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $(READY)
+
+$(TEST_READY): pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $(READY) $(TEST_READY)
+
+clean:           ## remove what was made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache

@@ -1,0 +1,198 @@
+"""The command line: serve, demo, check, scan, version."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gateway.censor.compile import compile_policy, fold_word
+from gateway.policy.load import ConfigError, check_exposure, load, warnings
+from gateway.policy.model import Auth, Channel, Config, Direction, Listen, Upstream
+from gateway.version import __version__
+
+EXIT_USAGE = 2
+EXIT_INTERNAL = 70
+LATER_COMMANDS = ("audit", "journal", "detectors")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; returns its exit status (§2)."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments and arguments[0] in LATER_COMMANDS:
+        print(f"portcullis: {arguments[0]} is not available in this version", file=sys.stderr)
+        return EXIT_USAGE
+    options = _parser().parse_args(arguments)
+    try:
+        status: int = options.run(options)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone; point stdout at nothing so that closing it stays quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INTERNAL + 4
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="portcullis", description="The gateway that language-model output passes through on its way to people."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    serving = commands.add_parser("serve", help="run the gateway")
+    without = "without it: the demo policy, in front of UPSTREAM_BASE_URL or else the demo upstream"
+    serving.add_argument("--config", type=Path, metavar="F", help=without)
+    _add_listen(serving)
+    serving.add_argument("--workers", type=int, default=1, metavar="N", help="processes; only 1 in this version")
+    serving.set_defaults(run=_serve)
+
+    demo = commands.add_parser("demo", help="serve with the embedded demo upstream and its policy")
+    _add_listen(demo)
+    demo.set_defaults(run=_demo, config=None, workers=1)
+
+    check = commands.add_parser("check", help="validate a configuration, explain its rules")
+    check.add_argument("config", type=Path, metavar="F")
+    check.set_defaults(run=_check)
+
+    scan = commands.add_parser("scan", help="run standard input through a policy")
+    scan.add_argument("--config", type=Path, required=True, metavar="F")
+    scan.add_argument("--policy", metavar="NAME", help="default: the policy named default, or the only one")
+    scan.add_argument("--direction", type=Direction, choices=list(Direction), default=Direction.OUTPUT)
+    scan.add_argument("--channel", type=Channel, choices=list(Channel), default=Channel.CONTENT)
+    scan.add_argument("--chunks", action="store_true", help="JSON strings in, one a line; JSON lines out")
+    scan.set_defaults(run=_scan)
+
+    version = commands.add_parser("version", help="version, Python, platform, optional parts")
+    version.set_defaults(run=_version)
+    return parser
+
+
+def _add_listen(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", metavar="H")
+    parser.add_argument("--port", type=_port, metavar="P")
+    parser.add_argument("--log", choices=["json", "console"], help="default: console on a terminal, else json")
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    config = load(options.config, fold_word=fold_word) if options.config else _config_from(os.environ)
+    return _run(config, options)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from gateway.app import demo_config
+
+    return _run(demo_config(None, Listen(), _auth_from(os.environ)), options)
+
+
+def _config_from(environ: Mapping[str, str]) -> Config:
+    """What `serve` runs without a file: the demo policy in front of the server that the environment names."""
+    from gateway.app import demo_config
+
+    base_url = environ.get("UPSTREAM_BASE_URL", "").rstrip("/")
+    upstream = None
+    if base_url:
+        if not base_url.startswith(("http://", "https://")):
+            raise ConfigError("environment", "UPSTREAM_BASE_URL", "must begin with http:// or https://")
+        key = environ.get("UPSTREAM_API_KEY") or environ.get("OPENAI_API_KEY") or None
+        upstream = Upstream(name="upstream", base_url=base_url, api_key=key)
+    return demo_config(upstream, Listen(), _auth_from(environ))
+
+
+def _auth_from(environ: Mapping[str, str]) -> Auth:
+    key = environ.get("PORTCULLIS_KEY")
+    return Auth(keys=(key,)) if key else Auth()
+
+
+def _run(config: Config, options: argparse.Namespace) -> int:
+    # FastAPI takes longest to import; `check` and `scan` need not wait for it.
+    from gateway.app import serve
+    from gateway.observe.log import RequestLog
+
+    if options.workers != 1:
+        print("portcullis: --workers: more than one worker is not available in this version", file=sys.stderr)
+        return EXIT_USAGE
+    host = options.host if options.host is not None else config.listen.host
+    port = options.port if options.port is not None else config.listen.port
+    check_exposure(config, host)
+    for warning in warnings(config, fold_word):
+        print(f"{config.source}: warning: {warning}", file=sys.stderr)
+    config = replace(config, listen=replace(config.listen, host=host, port=port))
+    style = options.log or ("console" if sys.stderr.isatty() else "json")
+    try:
+        serve(config, RequestLog(style), lambda address: _announce(address, config))
+    except OSError as error:
+        print(f"portcullis: cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
+        return EXIT_INTERNAL + 1
+    return 0
+
+
+def _announce(address: str, config: Config) -> None:
+    behind = ", ".join(f"{u.name} ({u.base_url or 'embedded demo'})" for u in config.upstreams.values())
+    model = next((route.model for route in config.routes if not set(route.model) & set("*?[")), "gandalf")
+    key = ' -H "Authorization: Bearer $PORTCULLIS_KEY"' if config.auth.keys else ""
+    ask = '{"role": "user", "content": "What is the password?"}'
+    body = f'{{"model": "{model}", "stream": true, "messages": [{ask}]}}'
+    print(f"Portcullis {__version__} listens on {address}, in front of {behind}. Try:\n")
+    print(f"  curl -N {address}/v1/chat/completions -H 'Content-Type: application/json'{key} \\\n    -d '{body}'\n")
+    sys.stdout.flush()
+
+
+def _check(options: argparse.Namespace) -> int:
+    from gateway.censor.explain import explain
+
+    config = load(options.config, fold_word=fold_word)
+    for name, policy in config.policies.items():
+        print(f"policy {name}: mode {policy.mode}, max_hold {policy.max_hold}, on_overflow {policy.on_overflow}")
+        for line in explain(policy):
+            print(f"  {line}")
+        # Whatever the loader let pass must compile.
+        compile_policy(policy)
+    for route in config.routes:
+        renamed = f", renamed {route.rename}" if route.rename else ""
+        print(f"route {route.model!r}: upstream {route.upstream}, policy {route.policy}{renamed}")
+    for warning in warnings(config, fold_word):
+        print(f"warning: {warning}")
+    return 0
+
+
+def _scan(options: argparse.Namespace) -> int:
+    from gateway.scan import scan
+
+    config = load(options.config, fold_word=fold_word)
+    name = options.policy
+    if name is None:
+        name = "default" if "default" in config.policies or len(config.policies) != 1 else next(iter(config.policies))
+    if name not in config.policies:
+        known = ", ".join(config.policies)
+        raise ConfigError(str(options.config), f"policies.{name}", f"no such policy; there are: {known}")
+    program = compile_policy(config.policies[name]).program(options.direction, options.channel)
+    return scan(program, sys.stdin.buffer, sys.stdout.buffer, chunks=options.chunks)
+
+
+def _version(_: argparse.Namespace) -> int:
+    import importlib.util
+    import platform
+
+    print(f"portcullis {__version__}")
+    print(f"python {platform.python_version()} ({platform.python_implementation()})")
+    print(f"platform {platform.platform()}")
+    for part in ("uvloop", "vllm", "torch", "transformers", "redis", "ray"):
+        print(f"{part}: {'present' if importlib.util.find_spec(part) else 'not installed'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

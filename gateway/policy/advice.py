@@ -1,0 +1,79 @@
+"""Warnings about a configuration that is valid but probably not meant so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from gateway.policy.exposure import is_loopback
+from gateway.policy.model import Action, Config, Fold, Policy, Rule
+from gateway.policy.rules import FoldWord
+
+
+def warnings(config: Config, fold_word: FoldWord | None = None) -> tuple[str, ...]:
+    """One `key.path: text` for each finding, in the order of the file's parts; no word and no key is in them.
+
+    `fold_word` is the function that `load` takes; without it, words are compared as they are written.
+    """
+    fold = fold_word or _as_written
+    found = [*_upstream_warnings(config), *_route_warnings(config)]
+    for policy in config.policies.values():
+        found += _policy_warnings(config, policy, fold)
+    return tuple(found)
+
+
+def _as_written(word: str, fold: frozenset[Fold]) -> str:
+    return word
+
+
+def _upstream_warnings(config: Config) -> Iterator[str]:
+    used = {route.upstream for route in config.routes}
+    for name, upstream in config.upstreams.items():
+        if name not in used:
+            yield f"upstreams.{name}: no route uses this upstream"
+        parts = urlsplit(upstream.base_url)
+        if upstream.api_key is not None and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            yield f"upstreams.{name}.base_url: http to another machine sends api_key unencrypted; use https"
+
+
+def _route_warnings(config: Config) -> Iterator[str]:
+    seen: dict[str, int] = {}
+    for i, route in enumerate(config.routes):
+        shadows = [seen[glob] for glob in ("*", route.model) if glob in seen]
+        if shadows:
+            yield f"routes[{i}]: is never reached, since routes[{min(shadows)}] comes first and matches the same models"
+        # `**` and the like mean the same as `*`.
+        seen.setdefault("*" if set(route.model) == {"*"} else route.model, i)
+
+
+def _policy_warnings(config: Config, policy: Policy, fold_word: FoldWord) -> Iterator[str]:
+    at = f"policies.{policy.name}"
+    if all(route.policy != policy.name for route in config.routes):
+        yield f"{at}: no route uses this policy"
+    folded = [tuple(fold_word(word, rule.fold) for word in rule.words) for rule in policy.rules]
+    for i, (rule, words) in enumerate(zip(policy.rules, folded, strict=True)):
+        too_long = sum(len(word) > policy.max_hold for word in words)
+        if too_long:
+            yield (
+                f"{at}.rules[{i}]: {too_long} of the {len(words)} words of rule {rule.id} are longer than "
+                f"max_hold ({policy.max_hold}), the longest match there can be"
+            )
+    empty_seen = False
+    for i, rule in enumerate(policy.rules):
+        key, text = _inserted(rule)
+        if key == "replacement" and not text and not empty_seen:
+            empty_seen = True
+            yield f"{at}.rules[{i}].replacement: an empty replacement can join the text around it into a match"
+        for other, words in zip(policy.rules, folded, strict=True):
+            target = fold_word(text, other.fold)
+            if any(word and word in target for word in words):
+                yield f"{at}.rules[{i}].{key}: contains a word of rule {other.id}"
+
+
+def _inserted(rule: Rule) -> tuple[str, str]:
+    """The key and the text of what the rule adds to an answer."""
+    if rule.action is Action.BLOCK:
+        return "message", rule.message or ""
+    if rule.action is Action.FLAG:
+        return "action", ""
+    return ("replacement", rule.replacement) if rule.mask is None else ("mask", rule.mask)

@@ -1,0 +1,247 @@
+"""Values of a configuration file that know where they stand, and the one error they raise.
+
+A file is first read into nodes that keep each scalar's text as written (`Scalar`), because only the key decides what
+the text may mean: `007` is no word, `yes` is no policy name, and nothing is converted on the way. `Value` is a node
+with its file and key path; its methods ask for a type and raise `ConfigError` where the node is not of it. `Section` is
+a mapping whose keys were checked against the known ones.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias, TypeVar
+
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+NOT_AVAILABLE = "not available in this version"
+SHOWN_LENGTH = 60
+LABEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+WHOLE_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
+DECIMAL_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+class ConfigError(ValueError):
+    """A configuration that is refused; `source` is its file, `key_path` is "" where the whole file is at fault."""
+
+    def __init__(self, source: str, key_path: str, reason: str) -> None:
+        super().__init__(source, key_path, reason)
+        self.source = source
+        self.key_path = key_path
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.source, self.key_path, self.reason) if part)
+
+
+class Kind(StrEnum):
+    """What YAML takes a scalar for; the value is how an error names it."""
+
+    TEXT = "text"
+    INTEGER = "a number"
+    FLOAT = "a decimal number"
+    BOOLEAN = "true or false"
+    NULL = "nothing"
+    DATE = "a date"
+    SIGN = "a sign of YAML's own"
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """`text` as written, after `${}`; `substituted` says that a part of it came from the environment and is secret."""
+
+    text: str = field(repr=False)
+    kind: Kind
+    substituted: bool = False
+
+
+Node: TypeAlias = "Scalar | list[Node] | dict[str, Node]"
+
+
+def join(path: str, key: str) -> str:
+    """The key path of `key` below `path`; a key that would break the line of an error is escaped."""
+    name = key if key.isprintable() else repr(key)
+    return f"{path}.{name}" if path else name
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """A suggestion to append to an error about `name`, with a leading separator."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A node, its file and its key path. `secret` keeps the value out of every error: it is a word or a key."""
+
+    source: str
+    path: str
+    node: Node = field(repr=False)
+    secret: bool = False
+
+    def fail(self, reason: str) -> ConfigError:
+        return ConfigError(self.source, self.path, reason)
+
+    def wrong(self, wanted: str, advice: str = "") -> ConfigError:
+        """An error that says what is wanted and, unless it is secret, what stands there instead."""
+        return self.fail(f"must be {wanted}{self._instead()}{advice and f'; {advice}'}")
+
+    @property
+    def shown(self) -> bool:
+        """Whether an error may quote the value."""
+        return not (self.secret or (isinstance(self.node, Scalar) and self.node.substituted))
+
+    def _instead(self) -> str:
+        node = self.node
+        if isinstance(node, dict):
+            return ", not a mapping"
+        if isinstance(node, list):
+            return ", not a list"
+        if node.kind is Kind.NULL:
+            return ", not nothing"
+        if not self.shown:
+            return " (the value is not shown)"
+        cut = node.text if len(node.text) <= SHOWN_LENGTH else node.text[:SHOWN_LENGTH] + "…"
+        return f", not {cut!r}" if node.kind is Kind.TEXT else f", not {cut}"
+
+    def hidden(self) -> Value:
+        return Value(self.source, self.path, self.node, secret=True)
+
+    def child(self, key: str, node: Node) -> Value:
+        return Value(self.source, join(self.path, key), node, self.secret)
+
+    # Scalars
+
+    def text(self) -> str:
+        match self.node:
+            case Scalar(text=text, kind=Kind.TEXT):
+                return text
+            case Scalar(kind=Kind.NULL):
+                raise self.wrong("text", "quote it if it begins with #, &, ! or is the word null")
+            case Scalar(kind=kind):
+                raise self.wrong("text", f"unquoted, YAML reads this as {kind}: quote it")
+            case _:
+                raise self.wrong("text")
+
+    def nonempty(self) -> str:
+        text = self.text()
+        if not text.strip():
+            raise self.fail("is empty")
+        return text
+
+    def label(self) -> str:
+        """A name that can travel as a metric label and in a header."""
+        text = self.text()
+        if not LABEL.fullmatch(text):
+            raise self.wrong("1 to 64 of the characters A-Z a-z 0-9 _ . : -")
+        return text
+
+    def boolean(self) -> bool:
+        match self.node:
+            case Scalar(text=text, kind=Kind.BOOLEAN) if text.lower() in BOOLEANS:
+                return BOOLEANS[text.lower()]
+            case Scalar(text="true" | "false" as text, substituted=True):
+                return text == "true"
+            case _:
+                raise self.wrong("true or false")
+
+    def _number(self, form: re.Pattern[str], wanted: str) -> str:
+        match self.node:
+            case Scalar(kind=Kind.INTEGER | Kind.FLOAT, text=text) if form.fullmatch(text):
+                return text
+            case Scalar(substituted=True, text=text) if form.fullmatch(text):
+                return text
+            case Scalar(kind=Kind.TEXT, text=text) if form.fullmatch(text):
+                raise self.wrong(wanted, "remove the quotes")
+            case _:
+                raise self.wrong(wanted)
+
+    def integer(self, low: int, high: int | None = None) -> int:
+        """A whole number in plain decimal (YAML's octal, hexadecimal and base 60 are refused), both bounds included."""
+        wanted = f"a whole number, at least {low}" if high is None else f"a whole number from {low} to {high}"
+        number = int(self._number(WHOLE_NUMBER, wanted))
+        if number < low or (high is not None and number > high):
+            raise self.wrong(wanted)
+        return number
+
+    def seconds(self) -> float:
+        """A positive, finite number."""
+        wanted = "a positive number of seconds"
+        number = float(self._number(DECIMAL_NUMBER, wanted))
+        if not 0 < number < math.inf:
+            raise self.wrong(wanted)
+        return number
+
+    def choice(self, names: type[E], later: Collection[str] = ()) -> E:
+        """One member of `names`; `later` are names that a later version knows."""
+        options = [str(member) for member in names]
+        wanted = f"one of {', '.join(options)}"
+        match self.node:
+            case Scalar(text=text) if text in later:
+                raise self.fail(f"{repr(text) if self.shown else 'this value'} is {NOT_AVAILABLE}")
+            case Scalar(text=text, kind=Kind.TEXT) if text in options:
+                return names(text)
+            case _:
+                raise self.wrong(wanted)
+
+    # Collections
+
+    def items(self) -> list[Value]:
+        if not isinstance(self.node, list):
+            raise self.wrong("a list", "write [...] around it" if isinstance(self.node, Scalar) else "")
+        return [Value(self.source, f"{self.path}[{i}]", node, self.secret) for i, node in enumerate(self.node)]
+
+    def nonempty_items(self) -> list[Value]:
+        items = self.items()
+        if not items:
+            raise self.fail("is an empty list; it needs at least one entry")
+        return items
+
+    def named(self) -> dict[str, Value]:
+        """A non-empty mapping whose keys are names that the operator chose."""
+        if not isinstance(self.node, dict):
+            raise self.wrong("a mapping of names")
+        if not self.node:
+            raise self.fail("is an empty mapping; it needs at least one entry")
+        for name in self.node:
+            if not LABEL.fullmatch(name):
+                reason = f"the name {name!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ . : -"
+                raise self.fail(reason)
+        return {name: self.child(name, node) for name, node in self.node.items()}
+
+    def section(self, known: Collection[str], later: Mapping[str, str] | None = None) -> Section:
+        """A mapping with no key but the `known`; `later` maps keys of later versions to a hint, or to ""."""
+        if not isinstance(self.node, dict):
+            raise self.wrong(f"a mapping with keys such as {', '.join(list(known)[:3])}")
+        for key, node in self.node.items():
+            if later is not None and key in later:
+                raise self.child(key, node).fail(f"{NOT_AVAILABLE}{later[key] and f'; {later[key]}'}")
+            if key not in known:
+                raise self.child(key, node).fail(f"unknown key{nearest(key, known)}")
+        return Section(self, {key: self.child(key, node) for key, node in self.node.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A mapping whose keys are known, still to be read one by one."""
+
+    value: Value
+    fields: Mapping[str, Value]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.fields
+
+    def __getitem__(self, key: str) -> Value:
+        """Raises `ConfigError` where the key is absent, since whoever indexes needs it."""
+        if key not in self.fields:
+            raise ConfigError(self.value.source, join(self.value.path, key), "is required")
+        return self.fields[key]
+
+    def get(self, key: str, read: Callable[[Value], T], default: T) -> T:
+        return read(self.fields[key]) if key in self.fields else default

@@ -1,0 +1,199 @@
+"""Text of a configuration file → nodes (`value.Node`). YAML, and JSON as JSON defines it.
+
+PyYAML composes its own nodes and goes no further: its constructors would turn `007` into 7 and drop the first of two
+equal keys. Here duplicate keys, tags, merge keys, broken surrogates and aliases that contain themselves are refused,
+and references to the environment are resolved.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gateway.policy.environment import BadReference, substitute
+from gateway.policy.value import ConfigError, Kind, Node, Scalar, Value, join
+
+TAG = "tag:yaml.org,2002:"
+KINDS = {
+    f"{TAG}str": Kind.TEXT,
+    f"{TAG}int": Kind.INTEGER,
+    f"{TAG}float": Kind.FLOAT,
+    f"{TAG}bool": Kind.BOOLEAN,
+    f"{TAG}null": Kind.NULL,
+    f"{TAG}timestamp": Kind.DATE,
+    f"{TAG}value": Kind.SIGN,
+    f"{TAG}merge": Kind.SIGN,
+}
+QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+
+
+def read_text(path: Path, fail: Callable[[str], ConfigError]) -> str:
+    """The file's text without a byte-order mark; `fail` makes the error out of a reason."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise fail("file not found") from None
+    except IsADirectoryError:
+        raise fail("is a directory, not a file") from None
+    except (OSError, ValueError) as error:
+        raise fail(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise fail(f"line {line}: not valid UTF-8; save the file as UTF-8") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise fail(f"line {line}: holds a NUL character; is the file UTF-16, or binary?")
+    return text
+
+
+def read_nodes(text: str, source: str, environ: Mapping[str, str]) -> Value:
+    """The whole text as one value with an empty key path. Raises `ConfigError`."""
+    try:
+        root = _compose(text.removeprefix("\ufeff"), source)
+        if root is None:
+            raise ConfigError(source, "", "the file is empty; it needs at least upstreams, routes and policies")
+        return Value(source, "", _Conversion(source, environ).node(root, ""))
+    except RecursionError:
+        raise ConfigError(source, "", "lists and mappings are nested too deeply") from None
+
+
+def _compose(text: str, source: str) -> yaml.Node | None:
+    # PyYAML refuses some JSON (tabs as indentation), and what is valid JSON can mean only one thing.
+    if text.lstrip().startswith("{"):
+        try:
+            return _json_node(_JSON.decode(text))
+        except json.JSONDecodeError:
+            pass
+    try:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        reason = f"line {line}: the character U+{error.character:04X} is not allowed in YAML; write it escaped"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        reason = f"{at}not valid YAML: {_without_content(error.problem or 'syntax error')}"
+        reason += "; quote values that hold characters such as : # { } [ ] , & * ! % @"
+    except (ValueError, OverflowError):
+        reason = "not valid YAML: an escape such as \\U names no character"
+    raise ConfigError(source, "", reason) from None
+
+
+def _without_content(problem: str) -> str:
+    """The scanner's complaint without names out of the file: `*word`, unquoted, is "undefined alias 'word'" to it."""
+
+    def keep(quoted: re.Match[str]) -> str:
+        inner = quoted[1] or quoted[2] or ""
+        return quoted[0] if len(inner) == 1 or inner.startswith(("<", "\\")) else "(not shown)"
+
+    return QUOTED.sub(keep, problem)
+
+
+def _leaf(kind: str) -> Callable[[str], yaml.Node]:
+    return lambda text: yaml.ScalarNode(TAG + kind, text)
+
+
+# Objects come as tuples of pairs and arrays as lists, so that equal keys are still there to be refused.
+_JSON = json.JSONDecoder(
+    object_pairs_hook=tuple, parse_int=_leaf("int"), parse_float=_leaf("float"), parse_constant=_leaf("float")
+)
+
+
+def _json_node(parsed: Any) -> yaml.Node:
+    match parsed:
+        case yaml.Node():
+            return parsed
+        case tuple():
+            pairs = [(yaml.ScalarNode(f"{TAG}str", key), _json_node(value)) for key, value in parsed]
+            return yaml.MappingNode(f"{TAG}map", pairs)
+        case list():
+            return yaml.SequenceNode(f"{TAG}seq", [_json_node(item) for item in parsed])
+        case bool():
+            return yaml.ScalarNode(f"{TAG}bool", str(parsed).lower())
+        case None:
+            return yaml.ScalarNode(f"{TAG}null", "null")
+        case _:
+            return yaml.ScalarNode(f"{TAG}str", parsed)
+
+
+class _Conversion:
+    """PyYAML's nodes → ours. Each node is converted once, however many aliases lead to it."""
+
+    def __init__(self, source: str, environ: Mapping[str, str]) -> None:
+        self.source = source
+        self.environ = environ
+        self.done: dict[int, Node] = {}
+        self.open: set[int] = set()
+
+    def node(self, node: yaml.Node, path: str) -> Node:
+        known = self.done.get(id(node))
+        if known is not None:
+            return known
+        if id(node) in self.open:
+            raise ConfigError(self.source, path, "an alias stands inside the value that it repeats")
+        self.open.add(id(node))
+        converted = self._convert(node, path)
+        self.open.remove(id(node))
+        self.done[id(node)] = converted
+        return converted
+
+    def _convert(self, node: yaml.Node, path: str) -> Node:
+        match node:
+            case yaml.MappingNode(tag="tag:yaml.org,2002:map"):
+                return self._mapping(node, path)
+            case yaml.SequenceNode(tag="tag:yaml.org,2002:seq"):
+                return [self.node(item, f"{path}[{i}]") for i, item in enumerate(node.value)]
+            case yaml.ScalarNode(tag=tag) if tag in KINDS:
+                return self._scalar(node, path)
+            case _:
+                raise ConfigError(
+                    self.source, path, "YAML tags are not supported; quote the value if it begins with a literal !"
+                )
+
+    def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Node]:
+        mapping: dict[str, Node] = {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node, path)
+            if key in mapping:
+                mark = key_node.start_mark
+                again = f", again on line {mark.line + 1}" if mark else ""
+                raise ConfigError(self.source, join(path, key), f"the key {key!r} is written twice{again}")
+            mapping[key] = self.node(value_node, join(path, key))
+        return mapping
+
+    def _key(self, node: yaml.Node, path: str) -> str:
+        if not isinstance(node, yaml.ScalarNode):
+            raise ConfigError(self.source, path, "a key must be text, not a list or a mapping")
+        if node.tag == f"{TAG}merge":
+            raise ConfigError(self.source, path, "merge keys (<<) are not supported; write the keys out")
+        kind = KINDS.get(node.tag)
+        if kind is not Kind.TEXT:
+            what = f"unquoted, YAML reads the key {node.value} as {kind}: quote it" if kind else "a key must be text"
+            raise ConfigError(self.source, join(path, node.value), what)
+        return self._joined(node.value, path)
+
+    def _scalar(self, node: yaml.ScalarNode, path: str) -> Scalar:
+        kind = KINDS[node.tag]
+        if kind is not Kind.TEXT:
+            return Scalar(node.value, kind)
+        try:
+            text, substituted = substitute(node.value, self.environ)
+        except BadReference as error:
+            raise ConfigError(self.source, path, str(error)) from None
+        return Scalar(self._joined(text, path), kind, substituted)
+
+    def _joined(self, text: str, path: str) -> str:
+        """JSON's `\\ud83d\\ude00` comes as two surrogates out of YAML; two make one character, one alone is no text."""
+        if text.isascii():
+            return text
+        try:
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+        except UnicodeDecodeError:
+            raise ConfigError(self.source, path, "holds half of a surrogate pair, which is no character") from None

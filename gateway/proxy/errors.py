@@ -1,0 +1,46 @@
+"""Every failure on a request's way, mapped to what the client gets. Texts here are ours; no library's and no upstream's
+message reaches a client, because it may quote an address, a header or an answer."""
+
+from __future__ import annotations
+
+import httpx
+
+from gateway.guard.answer import Failure, failure
+
+
+class HTTPFailure(Exception):
+    """An answer that is an error, in OpenAI's shape. `kind` is for metrics and logs."""
+
+    def __init__(self, status: int, body: Failure, kind: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(kind)
+        self.status = status
+        self.body = body
+        self.kind = kind
+        self.headers = headers or {}
+
+
+def client_error(
+    status: int, message: str, code: str | None, param: str | None = None, kind: str = "invalid_request_error"
+) -> HTTPFailure:
+    body: Failure = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    return HTTPFailure(status, body, code or kind)
+
+
+def overloaded(message: str, retry_after: int = 1) -> HTTPFailure:
+    body = failure(message, "overloaded", "server_error")
+    return HTTPFailure(503, body, "overloaded", {"retry-after": str(retry_after)})
+
+
+def from_transport(error: httpx.HTTPError | TimeoutError) -> HTTPFailure:
+    """By cause: unreachable and broken is 502, too slow is 504, no connection to be had is 503."""
+    match error:
+        case httpx.PoolTimeout():
+            return overloaded("Too many connections to the upstream.")
+        case httpx.TimeoutException() | TimeoutError():
+            kind = "connect_timeout" if isinstance(error, httpx.ConnectTimeout) else "timeout"
+            return HTTPFailure(504, failure("The upstream took too long.", "upstream_timeout"), kind)
+        case httpx.ConnectError():
+            return HTTPFailure(502, failure("The upstream could not be reached.", "upstream_unreachable"), "connect")
+        case httpx.ReadError() | httpx.WriteError() | httpx.CloseError():
+            return HTTPFailure(502, failure("The upstream closed the connection.", "upstream_reset"), "reset")
+    return HTTPFailure(502, failure("The upstream broke the protocol.", "upstream_protocol_error"), "protocol")

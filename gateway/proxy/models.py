@@ -1,0 +1,67 @@
+"""`/v1/models`: what the upstreams offer, as far as a route leads there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from gateway.policy.model import Config
+from gateway.policy.select import Router
+from gateway.proxy.errors import HTTPFailure, from_transport
+from gateway.proxy.upstream import UpstreamClient
+from gateway.wire import json
+
+PATIENCE = 5.0  # seconds for each upstream
+_SAFE_ID = re.compile(r"[\w.:/@+-]{1,256}", re.ASCII)
+
+
+async def list_models(
+    config: Config,
+    router: Router,
+    upstreams: dict[str, UpstreamClient],
+    clean: Callable[[str, str], bool],
+) -> list[dict[str, Any]]:
+    """Entries in OpenAI's shape. Of an upstream's answer only ids in the usual alphabet are passed on that the policy
+    of their route finds `clean(policy, id)`; every other field is ours.
+
+    Raises `HTTPFailure` when no upstream answers and no route names a model.
+    """
+    names = list(dict.fromkeys(route.upstream for route in config.routes))
+    answers = await asyncio.gather(*(_offered(upstreams[name]) for name in names))
+    listed: dict[str, dict[str, Any]] = {}
+    for route in config.routes:
+        if not any(char in route.model for char in "*?["):
+            listed[route.model] = _entry(route.model, route.upstream)
+    for name, offered in zip(names, answers, strict=True):
+        for model in offered if isinstance(offered, list) else ():
+            taken = router.match(model)
+            reachable = taken is not None and taken.upstream == name and taken.rename in (None, model)
+            if taken is not None and reachable and clean(taken.policy, model):
+                listed.setdefault(model, _entry(model, name))
+    failures = [answer for answer in answers if isinstance(answer, HTTPFailure)]
+    if not listed and failures:
+        raise failures[0]
+    return list(listed.values())
+
+
+def _entry(model: str, upstream: str) -> dict[str, Any]:
+    return {"id": model, "object": "model", "created": 0, "owned_by": upstream}
+
+
+async def _offered(upstream: UpstreamClient) -> list[str] | HTTPFailure:
+    try:
+        status, body = await upstream.get_json("/models", PATIENCE)
+        received = json.decode(body) if status == 200 else None
+    except httpx.HTTPError as error:
+        return from_transport(error)
+    except json.JSONError:
+        received = None
+    entries = received.get("data") if isinstance(received, dict) else None
+    if not isinstance(entries, list):
+        return from_transport(httpx.RemoteProtocolError("models"))
+    ids = [entry.get("id") for entry in entries if isinstance(entry, dict)]
+    return [model for model in ids if isinstance(model, str) and _SAFE_ID.fullmatch(model)]

@@ -1,0 +1,66 @@
+"""The censor for Python programs: wrap any stream of strings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import overload
+
+from gateway.censor.compile import compile_policy
+from gateway.censor.stream import Censor
+from gateway.policy.model import Channel, Direction, Policy, Rule
+
+Rules = str | Rule | Policy | Iterable[str | Rule]
+
+
+@overload
+def censor_stream(chunks: Iterable[str], rules: Rules) -> Iterator[str]: ...
+@overload
+def censor_stream(chunks: AsyncIterable[str], rules: Rules) -> AsyncIterator[str]: ...
+def censor_stream(chunks: Iterable[str] | AsyncIterable[str], rules: Rules) -> Iterator[str] | AsyncIterator[str]:
+    """Yield the text of `chunks` with every match censored, each character as soon as no rule could want it.
+
+    `rules`: a word, a `Rule`, a whole `Policy`, or several words and rules. Words given as plain strings are replaced
+    by `[CENSORED]`. An async iterable gives an async iterator. A `block` rule ends the stream before its match.
+    Raises ValueError for a rule with an empty word, TypeError for anything that is no rule.
+    """
+    program = compile_policy(_policy(rules)).program(Direction.OUTPUT, Channel.CONTENT)
+    censor = Censor(program)
+    if isinstance(chunks, AsyncIterable):
+        return _censor_async(chunks, censor)
+    return _censor(chunks, censor)
+
+
+def _censor(chunks: Iterable[str], censor: Censor) -> Iterator[str]:
+    for chunk in chunks:
+        if released := censor.feed(chunk):
+            yield released
+        if censor.ended:
+            return
+    if rest := censor.finish():
+        yield rest
+
+
+async def _censor_async(chunks: AsyncIterable[str], censor: Censor) -> AsyncIterator[str]:
+    async for chunk in chunks:
+        if released := censor.feed(chunk):
+            yield released
+        if censor.ended:
+            return
+    if rest := censor.finish():
+        yield rest
+
+
+def _policy(rules: Rules) -> Policy:
+    if isinstance(rules, Policy):
+        return rules
+    if isinstance(rules, str | Rule):
+        rules = [rules]
+    return Policy(name="rules", rules=tuple(_rule(rule, number) for number, rule in enumerate(rules)))
+
+
+def _rule(rule: str | Rule, number: int) -> Rule:
+    if isinstance(rule, Rule):
+        return rule
+    if isinstance(rule, str):
+        return Rule(id=f"word-{number}", words=(rule,), replacement="[CENSORED]")
+    raise TypeError(f"rules[{number}]: expected a word or a Rule, got {type(rule).__name__}")

@@ -1,0 +1,154 @@
+"""Server-Sent Events, bytes to events and back, as the HTML standard reads them (section 9.2.6 there).
+
+A stream is lines (ended by LF, CR or CRLF); a line is `field: value`; an empty line ends an event. Only `data` and
+`event` mean something here. The decoder reads as much as the most forgiving client: CR alone, no space after the colon,
+a field without a colon, several data lines, a byte order mark, a last event that nothing ends. Every event is written
+anew by `encode`, so a client that also splits at other characters (U+2028, VT) finds none to split at.
+
+What is buffered between two reads is one incomplete line, and of that only what matters, and the data lines of one
+event. Both count against one bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_BOM = b"\xef\xbb\xbf"
+_KEPT_FIELDS = (b"data:", b"event:")
+_LONGEST_FIELD = len(b"event:")  # after so many bytes of a line it is known whether the line is kept
+
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b":\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event: its data lines joined by LF, not yet known to be UTF-8, and its type, empty if it has none."""
+
+    data: bytes
+    event: str = ""
+
+
+class EventTooLarge(ValueError):
+    """An event passed the bound; the decoder is of no use afterwards. `before` holds the read's events before it."""
+
+    def __init__(self, limit: int, before: list[Event]) -> None:
+        super().__init__(
+            f"upstream sent an event of more than {limit} bytes; raise limits.max_event, now {limit}, to let it pass"
+        )
+        self.limit = limit
+        self.before = before
+
+
+class Decoder:
+    """Bytes in, events out, however the bytes are cut; `comments` counts the comment lines so far.
+
+    `max_event` bounds, in bytes, the joined data of one event and the value of any one line that is kept.
+    """
+
+    def __init__(self, max_event: int) -> None:
+        self.comments = 0
+        self._limit = max_event
+        self._start: bytes | None = b""  # the first bytes, while they may still become a byte order mark
+        self._after_cr = False  # the last byte was CR, which ended its line: an LF that comes next belongs to it
+        self._line = bytearray()  # the incomplete last line; one that is ignored keeps only its first bytes
+        self._data: list[bytes] = []
+        self._size = 0  # bytes in _data, one LF for each line included
+        self._event = ""
+        self._between = False  # nothing of an event is buffered, and the first bytes are behind us
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that `data` completes. Raises `EventTooLarge`."""
+        if (
+            self._between
+            and data.startswith(b"data: ")
+            and data.endswith(b"\n\n")
+            and b"\r" not in data
+            and len(data) <= self._limit
+        ):
+            # Nearly every read is whole one-line events. It is that if no line ends but theirs are in it.
+            payloads = data[6:-2].split(b"\n\ndata: ")
+            if data.count(b"\n") == 2 * len(payloads):
+                return list(map(Event, payloads))
+        return self._feed_any(data)
+
+    def _feed_any(self, data: bytes) -> list[Event]:
+        if self._start is not None:
+            data = self._start + data
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                self._start = data
+                return []
+            data = data.removeprefix(_BOM)
+            self._start = None
+        if self._after_cr and data:
+            self._after_cr = False
+            data = data.removeprefix(b"\n")
+        if b"\r" in data:
+            self._after_cr = data.endswith(b"\r")
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        events: list[Event] = []
+        *lines, rest = data.split(b"\n")
+        if lines:
+            if self._line:
+                lines[0] = bytes(self._line) + lines[0]
+                self._line.clear()
+            self._read(lines, events)
+        self._line += rest
+        self._bound_line(events)
+        self._between = not (self._line or self._data or self._event or self._after_cr)
+        return events
+
+    def close(self) -> list[Event]:
+        """End of the stream: the last line and event count as ended, because clients that read by line act on them."""
+        return self.feed(b"\n\n")
+
+    def _read(self, lines: list[bytes], events: list[Event]) -> None:
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._add(line[6:] if line.startswith(b"data: ") else line[5:], events)
+            elif not line:
+                if self._data:
+                    events.append(Event(b"\n".join(self._data), self._event))
+                    self._data.clear()
+                    self._size = 0
+                self._event = ""
+            elif line.startswith(b":"):
+                self.comments += 1
+            elif line == b"data":
+                self._add(b"", events)
+            elif line.startswith(b"event:") or line == b"event":
+                name = line[6:].removeprefix(b" ")
+                if len(name) > self._limit:
+                    raise EventTooLarge(self._limit, events)
+                self._event = name.decode("utf-8", "replace")
+
+    def _add(self, value: bytes, events: list[Event]) -> None:
+        if self._size + len(value) > self._limit:
+            raise EventTooLarge(self._limit, events)
+        self._data.append(value)
+        self._size += len(value) + 1
+
+    def _bound_line(self, events: list[Event]) -> None:
+        """Forget the rest of a line that is ignored; refuse one that is kept as soon as it passes the bound."""
+        line = self._line
+        if len(line) < _LONGEST_FIELD:
+            return
+        if not line.startswith(_KEPT_FIELDS):
+            del line[_LONGEST_FIELD:]
+            return
+        value_start = line.index(b":") + 1
+        value_start += line.startswith(b" ", value_start)
+        before = self._size if line.startswith(b"data") else 0
+        if before + len(line) - value_start > self._limit:
+            raise EventTooLarge(self._limit, events)
+
+
+def encode(payload: bytes, event: str = "") -> bytes:
+    """One event with one data line. Raises `ValueError` for a payload or type with a line end in it (JSON has none)."""
+    if b"\n" in payload or b"\r" in payload:
+        raise ValueError("an event's payload holds a line end: encode it as JSON first")
+    if not event:
+        return b"data: " + payload + b"\n\n"
+    if "\n" in event or "\r" in event:
+        raise ValueError("an event's type holds a line end")
+    return b"event: " + event.encode() + b"\ndata: " + payload + b"\n\n"

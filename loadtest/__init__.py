@@ -1,0 +1,15 @@
+"""The load test: what a stream guard costs, measured against doing nothing, on one machine in one run.
+
+`python -m loadtest` (or `make bench`) starts a paced scripted upstream, puts each target between it and a load
+generator in turn, checks every character that comes out, and prints one table. Reading order:
+
+    scenarios.toml  scenario.py   what is run, and which counts must come out
+    prose.txt       script.py     the text of every stream, and the text that must arrive
+    upstream.py                   sends the script, token by token, at a steady pace
+    client.py                     opens the streams and stamps whatever arrives
+    answer.py                     reads an answer back from its stamped bytes
+    bytecopy.py  nginx.conf  targets.py  what stands in between
+    process.py                    CPU time, memory and pinning, from /proc
+    run.py  judge.py  report.py   one measurement; the limits; the table
+    censor_bench.py               the censor alone, without sockets
+"""

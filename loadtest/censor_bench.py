@@ -1,0 +1,244 @@
+"""The censor alone, without sockets, JSON or an event loop: time a token; and the memory of the guard around it.
+
+    python -m loadtest.censor_bench
+
+Every case carries the number of matches that must be found; a fast wrong answer fails. `first` is the first pass over
+the texts, in which the machine works out the transitions it has not seen yet; `us/token` is a later pass.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tracemalloc
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter_ns
+
+import ahocorasick
+
+from gateway.censor.compile import CompiledPolicy, Program, compile_policy
+from gateway.censor.stream import Censor
+from gateway.guard.answer import StreamAnswer
+from gateway.guard.chat import ChatGuard
+from gateway.policy.model import Channel, Direction, Limits, Policy, Rule
+from loadtest.judge import Figure, Verdict
+from loadtest.report import judgement
+from loadtest.scenario import Limits as JudgedBy
+from loadtest.scenario import Scenario, load
+from loadtest.script import FORBIDDEN, REPLACEMENT, VARIANTS, listed_words, tokens
+from loadtest.upstream import chunk
+
+TOKENS_A_TEXT = 400
+PASSES = 3
+_SAMPLE = 60_000  # so many different beginnings that no cache of transitions holds them all
+_OPEN_STREAMS = 50
+_PROSE = Scenario(
+    name="censor",
+    streams=VARIANTS,
+    rate=50,
+    tokens=TOKENS_A_TEXT,
+    text="prose",
+    planted=5,
+    redactions=5,
+    baselines=(),
+    words=(),
+)
+
+Text = Sequence[str]  # tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Words, the texts they are looked for in, and how many occurrences there are in all texts together."""
+
+    name: str
+    hostile: bool
+    words: tuple[str, ...]
+    texts: tuple[Text, ...]
+    matches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The censor's microseconds a token; and of the whole guard, from an upstream's event to the client's, the
+    microseconds an event and the bytes that it keeps for one open stream after 200 of them."""
+
+    case: Case
+    first: float
+    later: Figure
+    guard_us: float
+    state_bytes: float
+    found: int
+
+    @property
+    def fault(self) -> str:
+        if self.found == self.case.matches:
+            return ""
+        return f"the censor alone, {self.case.name}: {self.found} matches, expected {self.case.matches}"
+
+
+def cases() -> list[Case]:
+    """Prose with short and long lists, then hostile text: what makes a naive matcher start again and again."""
+    prose = tuple(tokens(_PROSE, variant) for variant in range(VARIANTS))
+    listed = {count: listed_words(_PROSE, count) for count in (10, 1000, 100_000)}
+    found = [
+        Case(f"prose, {count:,} words", False, (FORBIDDEN, *words), prose, VARIANTS * _PROSE.redactions)
+        for count, words in listed.items()
+    ]
+    long_word = "a" * 999 + "b"
+    found.append(
+        _hostile("one word of 1,000 letters, all but its last", (long_word,), ["a" * 6400] * 3 + ["a" * 6399 + "b"])
+    )
+    source = random.Random("broken runs")
+    broken = ["a" * source.randrange(999) + "c" for _ in range(60)]
+    found.append(_hostile("the same, broken off anywhere", (long_word,), broken))
+    nested = tuple("a" * length + "b" for length in range(1, 900, 9))
+    found.append(_hostile("100 words, each the end of the next", nested, ["a" * 6000, "ac" * 3000, "a" * 898 + "b"]))
+    for count in (1000, 100_000):
+        words = source.sample(listed[count], min(count, _SAMPLE))
+        name = f"beginnings of {len(words):,} of {count:,} words"
+        found.append(_hostile(name, listed[count], ["".join(word[:-1] for word in words)]))
+    return found
+
+
+def _hostile(name: str, words: tuple[str, ...], texts: Iterable[str]) -> Case:
+    """Texts cut into tokens of four characters; what must be found is counted by another matcher, on the whole text."""
+    whole = tuple(texts)
+    automaton = ahocorasick.Automaton()
+    for word in words:
+        automaton.add_word(word, word)
+    automaton.make_automaton()
+    matches = sum(1 for text in whole for _ in automaton.iter(text))
+    return Case(
+        name, True, words, tuple(tuple(text[at : at + 4] for at in range(0, len(text), 4)) for text in whole), matches
+    )
+
+
+def compiled(words: tuple[str, ...]) -> CompiledPolicy:
+    """What the gateway compiles for one rule of these words."""
+    rule = Rule(id="listed", words=words, replacement=REPLACEMENT)
+    return compile_policy(Policy(name="bench", rules=(rule,)))
+
+
+def time_case(case: Case) -> Timing:
+    """Run every text of a case through a censor of its own, several times."""
+    policy = compiled(case.words)
+    program = policy.program(Direction.OUTPUT, Channel.CONTENT)
+    first, found = _pass(program, case.texts)
+    later = Figure.over([_pass(program, case.texts)[0] for _ in range(PASSES)])
+    assert later is not None
+    reads = [b"%s0%s" % chunk(token) for token in case.texts[0][: TOKENS_A_TEXT // 2]]
+    return Timing(case, first, later, _guard_us(policy, reads), _state_bytes(policy, reads), found)
+
+
+def _pass(program: Program | None, texts: Sequence[Text]) -> tuple[float, int]:
+    found = 0
+    began = perf_counter_ns()
+    for text in texts:
+        censor = Censor(program)
+        feed = censor.feed
+        for token in text:
+            feed(token)
+        censor.finish()
+        found += len(censor.matches)
+    return (perf_counter_ns() - began) / sum(map(len, texts)) / 1000, found
+
+
+def _guard_us(policy: CompiledPolicy, reads: Sequence[bytes]) -> float:
+    _open_guard(policy, reads)
+    began = perf_counter_ns()
+    for _ in range(_OPEN_STREAMS):
+        _open_guard(policy, reads)
+    return (perf_counter_ns() - began) / _OPEN_STREAMS / len(reads) / 1000
+
+
+def _state_bytes(policy: CompiledPolicy, reads: Sequence[bytes]) -> float:
+    _open_guard(policy, reads)  # what the first one makes for all of them is not the state of a stream
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    guards = [_open_guard(policy, reads) for _ in range(_OPEN_STREAMS)]
+    kept = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    return kept / len(guards)
+
+
+def _open_guard(policy: CompiledPolicy, reads: Sequence[bytes]) -> StreamAnswer:
+    limits = Limits()
+    guard = StreamAnswer(ChatGuard(policy), max_event=limits.max_event, max_whole=limits.max_body)
+    for read in reads:
+        guard.feed(read, 0.0)
+    return guard
+
+
+def verdicts(timings: Sequence[Timing], limits: JudgedBy) -> list[Verdict]:
+    """The limits of the censor alone, each for its worst case."""
+    if not timings:
+        return []
+    prose = [timing.later for timing in timings if not timing.case.hostile]
+    basis = median(figure.median for figure in prose)
+    hostile = [timing for timing in timings if timing.case.hostile]
+    later = [
+        Figure(figure.median / basis, figure.least / basis, figure.most / basis)
+        for figure in (timing.later for timing in hostile)
+    ]
+    first = max(timing.first for timing in hostile) / basis
+    state = max(timing.state_bytes for timing in timings) / 1000
+    return [
+        Verdict("the censor alone: us a token, prose", limits.censor_us_per_token, max(prose, key=_median)),
+        Verdict("the censor alone: hostile text / prose", limits.censor_hostile_factor, max(later, key=_median)),
+        Verdict(
+            "the censor alone: hostile text never seen before / prose",
+            limits.censor_hostile_factor,
+            Figure(first, first, first),
+        ),
+        Verdict("the guard's state: kB an open stream", limits.guard_kb_per_stream, Figure(state, state, state)),
+    ]
+
+
+def _median(figure: Figure) -> float:
+    return figure.median
+
+
+def table(timings: Sequence[Timing]) -> str:
+    """One line a case; empty if there was none."""
+    if not timings:
+        return ""
+    width = max(len(timing.case.name) for timing in timings)
+    head = (
+        "the censor alone".ljust(width),
+        "us/token  (least..most)",
+        "  first",
+        "guard us/event",
+        "bytes/stream",
+        "matches",
+    )
+    lines = ["  ".join(head)]
+    for timing in timings:
+        later = timing.later
+        cells = (
+            timing.case.name.ljust(width),
+            f"{later.median:8.2f}  ({later.least:.2f}..{later.most:.2f})".ljust(len(head[1])),
+            f"{timing.first:7.2f}",
+            f"{timing.guard_us:14.2f}",
+            f"{timing.state_bytes:12.0f}",
+            f"{timing.found}/{timing.case.matches}",
+        )
+        lines.append("  ".join(cells))
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the table and the verdicts; exit status 1 if a count is wrong."""
+    timings = [time_case(case) for case in cases()]
+    faults = [timing.fault for timing in timings if timing.fault]
+    print(table(timings))
+    print(judgement(verdicts(timings, load()[1])))
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+"""One measurement: a scenario through a target."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import socket
+from collections.abc import Iterator, MutableSequence
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+
+import uvloop
+
+from loadtest import process, targets
+from loadtest.answer import check, read
+from loadtest.client import Piece, drive
+from loadtest.process import Cores
+from loadtest.scenario import Scenario
+from loadtest.upstream import COUNTERS, LATE, SENT, serve
+
+RAMP = 1.0  # seconds in which the streams are opened
+SETTLE = 0.5  # and then left alone, before the steady state begins
+WARM_UP_STREAMS = 20
+WARM_UP_SECONDS = 1.0
+_GRACE = 10.0  # seconds that the last stream may take longer than its script
+_SHOWN_FAULTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one target did under one scenario, in the steady state.
+
+    `cpu_us` is microseconds of CPU a chunk that the upstream sent, `delays_ms` the median, the 99th percentile and the
+    longest delay of a token, `kb_per_stream` what the target's resident memory grew by for each open stream (1,000
+    bytes). None where nothing stands in between. `redactions` and `leaks` are the fewest and the most of any stream.
+    `late_share` is the part of the chunks that the upstream sent over 5 ms late, `foreign_share` the part of the
+    target's core that went to other processes. `faults` says what came out wrong, `skipped` why nothing was measured.
+    """
+
+    scenario: str
+    target: str
+    streams: int
+    expected: int
+    guarded: bool = False
+    chunks: int = 0
+    late_share: float = 0.0
+    foreign_share: float = 0.0
+    cpu_us: float | None = None
+    delays_ms: tuple[float, float, float] | None = None
+    kb_per_stream: float | None = None
+    redactions: tuple[int, int] = (0, 0)
+    leaks: tuple[int, int] = (0, 0)
+    faults: tuple[str, ...] = ()
+    skipped: str = ""
+
+
+@dataclass(slots=True)
+class _Window:
+    """The steady state as the probes saw it: at its beginning, in its middle, at its end."""
+
+    pids: list[int]
+    cores: frozenset[int]
+    counters: MutableSequence[int]
+    resident_before: int = 0
+    resident: int = 0
+    moments_us: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+    late: list[int] = field(default_factory=list)
+
+    def edge(self) -> None:
+        self.cpu.append(process.cpu_seconds(self.pids))
+        self.busy.append(process.busy_seconds(self.cores))
+        self.sent.append(self.counters[SENT])
+        self.late.append(self.counters[LATE])
+        self.moments_us.append(perf_counter_ns() / 1000)
+
+    def middle(self) -> None:
+        self.resident = process.resident_kb(self.pids)
+
+
+def measure(scenario: Scenario, target: str, cores: Cores) -> Measurement:
+    """Run one scenario through one target, with an upstream and a target started for it alone."""
+    try:
+        with (
+            _upstream(scenario, cores) as (upstream_port, counters),
+            targets.running(target, scenario, upstream_port, cores.target) as running,
+        ):
+            window, pieces = _load(scenario, running, cores.target, counters)
+    except targets.NotInstalledError as absent:
+        return _empty(scenario, target, skipped=str(absent))
+    except (targets.TargetError, OSError) as error:
+        return _empty(scenario, target, faults=(str(error),))
+    return _evaluate(scenario, target, running.guarded, window, pieces)
+
+
+def _empty(scenario: Scenario, target: str, *, skipped: str = "", faults: tuple[str, ...] = ()) -> Measurement:
+    return Measurement(
+        scenario=scenario.name,
+        target=target,
+        streams=scenario.streams,
+        expected=scenario.redactions,
+        skipped=skipped,
+        faults=faults,
+    )
+
+
+@contextlib.contextmanager
+def _upstream(scenario: Scenario, cores: Cores) -> Iterator[tuple[int, MutableSequence[int]]]:
+    spawn = multiprocessing.get_context("spawn")
+    counters: MutableSequence[int] = spawn.RawArray("q", COUNTERS)
+    with socket.create_server(("127.0.0.1", 0), backlog=4096) as listener:
+        sender = spawn.Process(target=serve, args=(listener, scenario, counters, cores.upstream), daemon=True)
+        sender.start()
+        try:
+            yield listener.getsockname()[1], counters
+        finally:
+            sender.kill()
+            sender.join()
+
+
+def _load(
+    scenario: Scenario, running: targets.Running, cores: frozenset[int], counters: MutableSequence[int]
+) -> tuple[_Window, list[list[Piece]]]:
+    # The first requests pay for lazy imports and buffers; those belong to the process and not to a stream.
+    warm_up = range(min(WARM_UP_STREAMS, scenario.streams))
+    uvloop.run(drive(running.port, warm_up, ramp=0.2, deadline=WARM_UP_SECONDS))
+    window = _Window(process.tree(running.pid) if running.pid else [], cores, counters)
+    window.resident_before = process.resident_kb(window.pids)
+    begin, end = RAMP + SETTLE, max(scenario.seconds - 0.1, RAMP + SETTLE + 0.1)
+    probes = [(begin, window.edge), ((begin + end) / 2, window.middle), (end, window.edge)]
+    gc.collect()
+    gc.disable()
+    try:
+        deadline = RAMP + scenario.seconds + _GRACE
+        pieces = uvloop.run(drive(running.port, range(scenario.streams), ramp=RAMP, deadline=deadline, probes=probes))
+    finally:
+        gc.enable()
+    return window, pieces
+
+
+def _evaluate(
+    scenario: Scenario, target: str, guarded: bool, window: _Window, pieces: list[list[Piece]]
+) -> Measurement:
+    answers = [read(stream_pieces) for stream_pieces in pieces]
+    checks = [check(answer, scenario, stream, guarded=guarded) for stream, answer in enumerate(answers)]
+    faults = [found.fault for found in checks if found.fault]
+    if len(window.moments_us) < 2:
+        faults.append("the streams ended before the steady state did")
+        return _empty(scenario, target, faults=_first(faults))
+    begin, end = window.moments_us
+    chunks = max(1, window.sent[1] - window.sent[0])
+    cpu = window.cpu[1] - window.cpu[0]
+    foreign = max(0.0, window.busy[1] - window.busy[0] - cpu)
+    arrivals = [arrival for answer in answers for arrival in answer.arrivals if begin <= arrival[0] < end]
+    delays = sorted((moment - stamp) / 1000 for stamp, moment in arrivals)
+    return Measurement(
+        scenario=scenario.name,
+        target=target,
+        streams=scenario.streams,
+        expected=scenario.redactions,
+        guarded=guarded,
+        chunks=chunks,
+        late_share=(window.late[1] - window.late[0]) / chunks,
+        foreign_share=foreign * 1e6 / (end - begin),
+        cpu_us=cpu / chunks * 1e6 if window.pids else None,
+        delays_ms=(delays[len(delays) // 2], delays[len(delays) * 99 // 100], delays[-1]) if delays else None,
+        kb_per_stream=(window.resident - window.resident_before) * 1.024 / scenario.streams if window.pids else None,
+        redactions=(min(found.redactions for found in checks), max(found.redactions for found in checks)),
+        leaks=(min(found.leaks for found in checks), max(found.leaks for found in checks)),
+        faults=_first(faults),
+    )
+
+
+def _first(faults: list[str]) -> tuple[str, ...]:
+    more = len(faults) - _SHOWN_FAULTS
+    return (*faults[:_SHOWN_FAULTS], f"and {more} streams more") if more > 0 else tuple(faults)
+
+
+def pin_self(cores: Cores) -> None:
+    """Move the load generator, which is this process, to its core."""
+    if cores.client:
+        os.sched_setaffinity(0, cores.client)

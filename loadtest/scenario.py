@@ -1,0 +1,114 @@
+"""Scenarios as data: reading and checking `scenarios.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+SCENARIOS = Path(__file__).with_name("scenarios.toml")
+BASELINES = ("direct", "bytecopy", "nginx")
+TEXTS = ("prose", "hostile")
+MAX_STREAMS = 4000  # two sockets a stream in one process; beyond it the load tools measure themselves
+TOKENS_A_PLANTED_WORD = 12  # a planted word takes up to three tokens, and some text must stand between two of them
+
+
+class ScenarioError(ValueError):
+    """The scenario file is wrong; the message names the file, the key and the value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One load and the counts that must come out of each of its streams; `rate` is in tokens a second and stream."""
+
+    name: str
+    streams: int
+    rate: int
+    tokens: int
+    text: str
+    planted: int
+    redactions: int
+    baselines: tuple[str, ...]
+    words: tuple[int, ...]
+    quick: bool = False
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of everything this scenario runs through, the unguarded ones first."""
+        return self.baselines + tuple(f"portcullis-{count}" for count in self.words)
+
+    @property
+    def seconds(self) -> float:
+        """How long one stream takes."""
+        return self.tokens / self.rate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The figures a run is judged by; the keys of `[limits]`."""
+
+    cpu_vs_nginx: float
+    cpu_vs_bytecopy: float
+    added_p50_ms: float
+    added_p99_ms: float
+    words_100000_vs_10: float
+    process_kb_per_stream: float
+    censor_us_per_token: float
+    censor_hostile_factor: float
+    guard_kb_per_stream: float
+
+
+def load(path: Path = SCENARIOS) -> tuple[tuple[Scenario, ...], Limits]:
+    """The scenarios of a file, in its order, and its limits.
+
+    Raises `ScenarioError` for anything it does not know or that could not be run.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ScenarioError(f"{path}: {error}") from error
+    for key in document.keys() - {"scenario", "limits"}:
+        raise ScenarioError(f"{path}: {key}: unknown key; known are scenario and limits")
+    rows = document.get("scenario", [])
+    scenarios = tuple(_scenario(f"{path}: scenario[{number}]", row) for number, row in enumerate(rows))
+    names = [scenario.name for scenario in scenarios]
+    if not names or len(set(names)) != len(names):
+        raise ScenarioError(f"{path}: scenario: needs at least one, each with a name of its own; has {names}")
+    return scenarios, _limits(f"{path}: limits", document.get("limits", {}))
+
+
+def _scenario(where: str, row: Mapping[str, Any]) -> Scenario:
+    known = {field.name: field for field in fields(Scenario)}
+    for key in row.keys() - known.keys():
+        raise ScenarioError(f"{where}.{key}: unknown key; known are {', '.join(known)}")
+    for key in known.keys() - row.keys() - {"quick"}:
+        raise ScenarioError(f"{where}.{key}: missing")
+    for key in ("streams", "rate", "tokens"):
+        if type(row[key]) is not int or row[key] < 1:
+            raise ScenarioError(f"{where}.{key}: must be a whole number above 0, is {row[key]!r}")
+    for key in ("planted", "redactions"):
+        if type(row[key]) is not int or row[key] < 0:
+            raise ScenarioError(f"{where}.{key}: must be a whole number, is {row[key]!r}")
+    if row["streams"] > MAX_STREAMS:
+        raise ScenarioError(f"{where}.streams: at most {MAX_STREAMS}, is {row['streams']}")
+    if row["planted"] * TOKENS_A_PLANTED_WORD > row["tokens"]:
+        raise ScenarioError(
+            f"{where}.planted: {row['planted']} words need {row['planted'] * TOKENS_A_PLANTED_WORD} tokens or more,"
+            f" tokens is {row['tokens']}"
+        )
+    if row["text"] not in TEXTS:
+        raise ScenarioError(f"{where}.text: must be one of {', '.join(TEXTS)}, is {row['text']!r}")
+    if not set(row["baselines"]) <= set(BASELINES):
+        raise ScenarioError(f"{where}.baselines: must be of {', '.join(BASELINES)}, is {row['baselines']!r}")
+    if any(type(count) is not int or count < 1 for count in row["words"]):
+        raise ScenarioError(f"{where}.words: must be whole numbers above 0, is {row['words']!r}")
+    return Scenario(**{**row, "baselines": tuple(row["baselines"]), "words": tuple(row["words"])})
+
+
+def _limits(where: str, row: Mapping[str, Any]) -> Limits:
+    known = [field.name for field in fields(Limits)]
+    if sorted(row) != sorted(known):
+        raise ScenarioError(f"{where}: must have exactly {', '.join(known)}, has {', '.join(row) or 'nothing'}")
+    return Limits(**{key: float(number) for key, number in row.items()})

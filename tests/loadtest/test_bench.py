@@ -1,0 +1,64 @@
+"""The bench itself, quickly: real sockets and processes, the byte copy in between, a wrong count that fails it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from loadtest.process import tree
+from loadtest.scenario import SCENARIOS
+from loadtest.targets import fill
+
+ROOT = SCENARIOS.parent.parent
+
+
+def bench(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "loadtest", "--quick", "--out", str(out), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_direct_and_byte_copy(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--targets", "direct,bytecopy")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("3/3 passed") == 2
+    document = json.loads((tmp_path / "latest.json").read_text(encoding="utf-8"))
+    assert [row["target"] for row in document["rows"]] == ["direct", "bytecopy"]
+    assert {"machine", "versions", "commit"} <= document["environment"].keys()
+    assert "bytecopy" in (tmp_path / "latest.md").read_text(encoding="utf-8")
+
+
+def test_a_wrong_expected_count_fails_the_run(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.toml"
+    text = SCENARIOS.read_text(encoding="utf-8")
+    wrong.write_text(text.replace("redactions = 3", "redactions = 4"), encoding="utf-8")
+    done = bench(tmp_path, "--targets", "direct", "--scenarios", str(wrong))
+    assert done.returncode == 1
+    assert "0 redactions and 3 forbidden words, expected 0 and 4" in done.stdout
+
+
+def test_a_wrong_file_or_target_is_refused(tmp_path: Path) -> None:
+    assert bench(tmp_path, "--scenarios", str(tmp_path / "absent.toml")).returncode == 2
+    assert bench(tmp_path, "--targets", "squid").returncode == 2
+    assert bench(tmp_path, "--streams", "0").returncode == 2
+
+
+def test_a_process_tree_is_followed() -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 30 & wait"]) as shell:
+        try:
+            while len(found := tree(shell.pid)) < 2 and shell.poll() is None:
+                pass
+            assert found[0] == shell.pid
+            assert len(found) == 2
+        finally:
+            for pid in reversed(found):
+                subprocess.run(["kill", str(pid)], check=False)
+
+
+def test_a_template_is_filled_outside_comments() -> None:
+    assert fill("# @PORT@ stays\nlisten @PORT@; # $host\n", {"PORT": "81"}) == "# @PORT@ stays\nlisten 81; # $host\n"

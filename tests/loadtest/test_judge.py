@@ -1,0 +1,73 @@
+"""Ratios are taken within a round, medians over rounds, and a limit that was not measured is not held."""
+
+from loadtest.judge import Figure, Round, rows, verdicts
+from loadtest.report import judgement, remarks, table
+from loadtest.run import Measurement
+from loadtest.scenario import load
+
+LIMITS = load()[1]
+
+
+def measured(target: str, cpu_us: float | None, p50: float, p99: float, **rest: object) -> Measurement:
+    return Measurement(
+        scenario="paced-200",
+        target=target,
+        streams=200,
+        expected=5,
+        guarded=target.startswith("portcullis"),
+        cpu_us=cpu_us,
+        delays_ms=(p50, p99, p99 * 2),
+        kb_per_stream=None if cpu_us is None else 40.0,
+        redactions=(5, 5) if target.startswith("portcullis") else (0, 0),
+        leaks=(0, 0) if target.startswith("portcullis") else (5, 5),
+        **rest,  # type: ignore[arg-type]
+    )
+
+
+def one_round(speed: float) -> Round:
+    runs = [
+        measured("direct", None, 0.1, 0.2),
+        measured("nginx", 10 * speed, 0.2, 0.5),
+        measured("portcullis-10", 20 * speed, 0.3, 1.2),
+        measured("portcullis-1000", 25 * speed, 0.4, 1.2 * speed),
+    ]
+    return {(run.scenario, run.target): run for run in runs}
+
+
+def test_a_slow_round_does_not_change_a_ratio() -> None:
+    found = {row.target: row for row in rows([one_round(1), one_round(3)])}
+    assert found["portcullis-1000"].vs_nginx == Figure(2.5, 2.5, 2.5)
+    assert found["portcullis-1000"].cpu_us == Figure(50, 25, 75)
+    assert found["portcullis-1000"].vs_bytecopy is None
+    assert found["direct"].added_p50 is None
+    assert found["portcullis-1000"].counts == "5/5 redacted"
+    assert found["nginx"].counts == "5/5 passed"
+
+
+def test_verdicts_take_the_worst_list_of_words() -> None:
+    found = {verdict.what.partition(": ")[2]: verdict for verdict in verdicts([one_round(1), one_round(9)], LIMITS)}
+    assert found["CPU a chunk, 1,000 words / nginx"].holds is True
+    assert found["CPU a chunk, 1,000 words / byte copy"].holds is None
+    assert found["CPU a chunk, 100,000 / 10 words"].holds is None
+    assert found["added delay p50, ms"].holds is True
+    assert found["added delay p99, ms"].figure == Figure(5.8, 1.0, 10.6)
+    assert found["added delay p99, ms"].holds is False
+    assert judgement(list(found.values())).count("OVER") == 1
+
+
+def test_without_a_guard_there_is_nothing_to_judge() -> None:
+    bare = {key: run for key, run in one_round(1).items() if not run.guarded}
+    assert verdicts([bare], LIMITS) == []
+
+
+def test_the_table_shows_what_is_missing_and_what_is_wrong() -> None:
+    found = one_round(1)
+    found["paced-200", "nginx"] = Measurement(
+        scenario="paced-200", target="nginx", streams=200, expected=5, skipped="not installed"
+    )
+    found["paced-200", "direct"] = measured("direct", None, 0.1, 0.2, faults=("stream 3: status 502",), late_share=0.5)
+    shown = rows([found])
+    assert "not installed" in table(shown)
+    assert len({len(line.split("  ")[0]) for line in table(shown).splitlines()}) == 2
+    assert "WRONG  paced-200 direct: stream 3: status 502" in remarks(shown)
+    assert "50% of its chunks over 5 ms late" in remarks(shown)

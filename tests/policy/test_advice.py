@@ -1,0 +1,104 @@
+"""Warnings: valid configurations that are probably not meant so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.policy.load import parse, warnings
+from gateway.policy.model import Fold
+
+SECRET = "hunter2"
+
+
+def caseless(word: str, fold: frozenset[Fold]) -> str:
+    return word.casefold() if Fold.CASE in fold else word
+
+
+def found(
+    rules: str = "", *, policy: str = "", upstreams: str = "u: {type: demo}", routes: str = "", others: str = ""
+) -> list[str]:
+    text = f"""
+upstreams: {{{upstreams}}}
+routes: [{routes or "{model: '*', upstream: u, policy: p}"}]
+policies: {{p: {{{policy} rules: [{rules}]}}, {others}}}
+"""
+    return list(warnings(parse(text, "F", Path(), {}), caseless))
+
+
+CASES = {
+    "nothing": ({"rules": "{id: r, words: [x]}"}, []),
+    "upstream without a route": (
+        {"upstreams": "u: {type: demo}, v: {type: demo}"},
+        ["upstreams.v: no route uses this upstream"],
+    ),
+    "key in the clear": (
+        {"upstreams": "u: {base_url: 'http://example.org', api_key: k}"},
+        ["upstreams.u.base_url: http to another machine sends api_key unencrypted; use https"],
+    ),
+    "key in the clear to this machine": ({"upstreams": "u: {base_url: 'http://[::1]:1', api_key: k}"}, []),
+    "key over https": ({"upstreams": "u: {base_url: 'https://example.org', api_key: k}"}, []),
+    "no key over http": ({"upstreams": "u: {base_url: 'http://example.org'}"}, []),
+    "shadowed by a star": (
+        {"routes": "{model: '**', upstream: u, policy: p}, {model: gpt, upstream: u, policy: p}"},
+        ["routes[1]: is never reached, since routes[0] comes first and matches the same models"],
+    ),
+    "shadowed by its like": (
+        {
+            "routes": "{model: a, upstream: u, policy: p}, {model: b, upstream: u, policy: p}, "
+            "{model: b, upstream: u, policy: p}, {model: '*', upstream: u, policy: p}"
+        },
+        ["routes[2]: is never reached, since routes[1] comes first and matches the same models"],
+    ),
+    "policy without a route": (
+        {"others": "q: {}"},
+        ["policies.q: no route uses this policy"],
+    ),
+    "long words": (
+        {"policy": "max_hold: 4,", "rules": f"{{id: r, words: [abcd, abcde, {SECRET}]}}"},
+        [
+            "policies.p.rules[0]: 2 of the 3 words of rule r are longer than max_hold (4), "
+            "the longest match there can be"
+        ],
+    ),
+    "replacement holds its own word": (
+        {"rules": "{id: r, words: [MONKEY], replacement: '<monkeys>'}"},
+        ["policies.p.rules[0].replacement: contains a word of rule r"],
+    ),
+    "replacement holds it in another case": ({"rules": "{id: r, words: [MONKEY], replacement: monkey, fold: []}"}, []),
+    "the default replacement holds a word": (
+        {"rules": "{id: r, words: [x]}, {id: s, words: [redact], action: flag}"},
+        ["policies.p.rules[0].replacement: contains a word of rule s"],
+    ),
+    "mask is a word": (
+        {"rules": "{id: r, words: ['*'], mask: '*'}"},
+        ["policies.p.rules[0].mask: contains a word of rule r"],
+    ),
+    "message holds another rule's word": (
+        {"rules": "{id: r, words: [x], action: block, message: 'no yz'}, {id: s, words: [y], mask: '#'}"},
+        ["policies.p.rules[0].message: contains a word of rule s"],
+    ),
+    "block without a message": ({"rules": "{id: r, words: [x], action: block}"}, []),
+    "empty replacements": (
+        {"rules": "{id: r, words: [x], replacement: ''}, {id: s, words: [y], replacement: ''}"},
+        ["policies.p.rules[0].replacement: an empty replacement can join the text around it into a match"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("parts", "expected"), CASES.values(), ids=list(CASES))
+def test_warnings(parts: dict[str, str], expected: list[str]) -> None:
+    warned = found(**parts)
+    assert warned == expected
+    assert SECRET not in "".join(warned)
+
+
+def test_without_a_fold_words_are_compared_as_written() -> None:
+    text = """
+upstreams: {u: {type: demo}}
+routes: [{model: '*', upstream: u, policy: p}]
+policies: {p: {rules: [{id: r, words: [a], replacement: A}, {id: s, words: [B], replacement: B}]}}
+"""
+    config = parse(text, "F", Path(), {})
+    assert warnings(config) == ("policies.p.rules[1].replacement: contains a word of rule s",)

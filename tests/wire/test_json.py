@@ -1,0 +1,161 @@
+"""JSON in and out: what is forgiven, what is refused, and that no message quotes the text."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wire.json import JSONError, SurrogateJoiner, decode, encode, join_surrogates
+
+READABLE = {
+    "object": (b'{"a":[1,2.5,true,false,null,"x"]}', {"a": [1, 2.5, True, False, None, "x"]}),
+    "text": ('{"a":"\u00e9"}', {"a": "\u00e9"}),
+    "last duplicate wins": (b'{"a":1,"a":2}', {"a": 2}),
+    "surrogate pair": (b'"\\ud83d\\ude00"', "\U0001f600"),
+    "lone high surrogate": (b'"\\ud83d"', "\ud83d"),
+    "lone low surrogate": (b'{"\\ude00":"\\ude00"}', {"\ude00": "\ude00"}),
+    "raw surrogate in text": ('"\ud83d"', "\ud83d"),
+    "invalid utf-8": (b'"a\xffb"', "a\ufffdb"),
+    "invalid utf-8 in a key": (b'{"\xff":1}', {"\ufffd": 1}),
+    "overlong utf-8": (b'"\xc0\x80"', "\ufffd\ufffd"),
+    "invalid utf-8 beside a lone surrogate": (b'"\xff\\ud83d"', "\ufffd\ud83d"),
+    "byte order mark": (b"\xef\xbb\xbf{}", {}),
+    "byte order mark in text": ("\ufeff[]", []),
+    "big integer": (b"123456789012345678901234567890", 123456789012345678901234567890),
+    "big integer beside a lone surrogate": (
+        b'[-123456789012345678901234567890,"\\ud83d"]',
+        [-123456789012345678901234567890, "\ud83d"],
+    ),
+    "float beside a lone surrogate": (b'[1.5e3,"\\ud83d"]', [1500.0, "\ud83d"]),
+    "escaped nul": (b'"\\u0000"', "\0"),
+}
+
+REFUSED = {
+    "nothing": (b"", "not JSON at character 0"),
+    "cut": (b'{"secret":', "not JSON at character 10"),
+    "trailing text": (b"{} secret", "not JSON at character 3"),
+    "trailing comma": (b'["secret",]', "not JSON at character"),
+    "leading zero": (b"01", "not JSON at character 1"),
+    "single quotes": (b"{'secret':1}", "not JSON at character 1"),
+    "raw control character": (b'"secret\x01"', "not JSON at character 7"),
+    "bad escape": (b'"secret\\x"', "not JSON at character 7"),
+    "NaN": (b'["secret",NaN]', "not JSON: NaN and Infinity are not JSON"),
+    "minus Infinity": (b"-Infinity", "not JSON: NaN and Infinity are not JSON"),
+    "infinite float": (b"1e999", "not JSON: a number is out of range"),
+    "negative infinite float beside a lone surrogate": (b'["\\ud83d",-1e999]', "a number is out of range"),
+    "too many digits": (b"1" * 5000, "JSON holds an integer with too many digits"),
+    "too deep": (b"[" * 100_000, "JSON nested too deeply"),
+    "utf-16": ('{"secret":1}'.encode("utf-16"), "not JSON at character 0"),
+}
+
+
+@pytest.mark.parametrize(("data", "value"), READABLE.values(), ids=READABLE)
+def test_decode(data: bytes | str, value: object) -> None:
+    assert decode(data) == value
+
+
+@pytest.mark.parametrize(("data", "reason"), REFUSED.values(), ids=REFUSED)
+def test_refused_without_quoting(data: bytes, reason: str) -> None:
+    with pytest.raises(JSONError, match=reason) as caught:
+        decode(data)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None, "a context would carry the text into logs"
+    assert caught.value.__cause__ is None
+
+
+WRITABLE = {
+    "compact": ({"a": [1, None, True, 2.5]}, b'{"a":[1,null,true,2.5]}'),
+    "raw unicode": ("\u00e9\U0001f600", '"\u00e9\U0001f600"'.encode()),
+    "lone surrogate": ({"a": "\u00e9\ud83d"}, b'{"a":"\\u00e9\\ud83d"}'),
+    "lone surrogate in a key": ({"\ude00": [1, 2]}, b'{"\\ude00":[1,2]}'),
+    "big integer": (10**30, b"1" + b"0" * 30),
+}
+
+
+@pytest.mark.parametrize(("value", "data"), WRITABLE.values(), ids=WRITABLE)
+def test_encode(value: object, data: bytes) -> None:
+    assert encode(value) == data
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_no_float_outside_json_is_written(number: float) -> None:
+    assert encode([number]) == b"[null]"
+    with pytest.raises(JSONError, match="a number that JSON cannot write"):
+        encode([number, "\ud83d"])
+
+
+def test_encode_refuses_too_many_digits() -> None:
+    with pytest.raises(JSONError, match="a number that JSON cannot write"):
+        encode(10**5000)
+
+
+def test_encode_refuses_endless_nesting() -> None:
+    value: list[object] = []
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(JSONError, match="nested too deeply"):
+        encode(value)
+
+
+def test_encode_lets_a_programming_error_show() -> None:
+    with pytest.raises(TypeError):
+        encode(object())
+
+
+any_text = st.text(st.characters(codec=None, exclude_categories=()) | st.sampled_from("a\ud83d\ude00\udfff\ud800"))
+any_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | any_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_text, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(any_json, st.booleans())
+def test_round_trip_agrees_with_the_standard_library(value: object, ascii_only: bool) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    assert decode(text) == json.loads(text)
+    assert json.loads(encode(value)) == json.loads(json.dumps(value))
+
+
+@given(st.binary(max_size=40))
+def test_decode_raises_nothing_else(data: bytes) -> None:
+    with contextlib.suppress(JSONError):
+        decode(data)
+
+
+def naively_joined(text: str) -> str:
+    joined = []
+    rest = list(text)
+    while rest:
+        first = rest.pop(0)
+        if "\ud800" <= first <= "\udbff" and rest and "\udc00" <= rest[0] <= "\udfff":
+            joined.append(chr(0x10000 + ((ord(first) - 0xD800) << 10) + (ord(rest.pop(0)) - 0xDC00)))
+        else:
+            joined.append("\ufffd" if "\ud800" <= first <= "\udfff" else first)
+    return "".join(joined)
+
+
+surrogate_text = st.text("a\u00e9\ud83d\ude00\udfff\ud800", max_size=8)
+
+
+@given(any_text | surrogate_text)
+def test_join_surrogates(text: str) -> None:
+    assert join_surrogates(text) == naively_joined(text)
+
+
+@given(st.lists(surrogate_text, max_size=6))
+def test_surrogates_join_however_the_text_is_cut(pieces: list[str]) -> None:
+    joiner = SurrogateJoiner()
+    joined = "".join([joiner.feed(piece) for piece in pieces]) + joiner.finish()
+    assert joined == naively_joined("".join(pieces))
+    assert joiner.finish() == ""
+
+
+@pytest.mark.parametrize("text", ["", "plain", "\u00e9\U0001f600"])
+def test_text_without_surrogates_is_returned_as_it_is(text: str) -> None:
+    assert join_surrogates(text) is text
