@@ -92,7 +92,9 @@ class Track:
         wanted = [
             self.machine.wanted_at(self.state, self.folded - begin)
             for begin in begins
-            if self._origin(begin) == start and self.machine.is_live(self.state, self.folded - begin)
+            if self._origin(begin) == start
+            and not self._splits(begin)
+            and self.machine.is_live(self.state, self.folded - begin)
         ]
         return min((literal for literal in wanted if literal), key=lambda literal: literal.tag, default=None)
 

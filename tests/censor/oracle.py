@@ -136,9 +136,9 @@ class Oracle:
             if blocks:
                 return kept, blocks[0], overflows
             kept += fresh
-            blocks = sorted((hit for hit in fresh if hit.action is Action.BLOCK), key=lambda hit: (hit.start, hit.order))
+            blocks = [hit for hit in fresh if hit.action is Action.BLOCK]
             if blocks:
-                return kept, blocks[0], overflows
+                return kept, min(blocks, key=lambda hit: (hit.start, hit.order)), overflows
         return kept, None, overflows
 
     def clusters(self, hits: list[Hit]) -> list[list[Hit]]:
@@ -195,7 +195,7 @@ class Oracle:
 
     def released(self, text: str) -> str:
         """What must have come out when `text` is what has arrived so far and more may come."""
-        everything, live = self.candidates(text, ended=False)
+        _, live = self.candidates(text, ended=False)
         kept, block, _ = self.history(text + "\0")
         kept = [hit for hit in kept if hit.certain <= len(text)]
         if block is not None and block.certain <= len(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -77,15 +78,26 @@ INSIDE_AN_EXPANSION = (
     "ﬁs",
 )
 
+INSIDE_A_SYLLABLE = (
+    Policy(
+        name="p",
+        rules=(Rule(id="r", words=("ᆨ가",), fold=frozenset({Fold.ACCENTS})),),
+        max_hold=1,
+        on_overflow=Overflow.REDACT,
+    ),
+    "각ᄀ",
+)
+
 
 @settings(max_examples=1500, deadline=None)
 @given(cases(), st.lists(st.integers(0, 14), max_size=4))
 @example(INSIDE_AN_EXPANSION, [])
+@example(INSIDE_A_SYLLABLE, [])
 def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Policy, str], cuts: list[int]) -> None:
     policy, text = case
     expected, matches, blocked = Oracle(policy).whole(text)
     edges = [0, *sorted(cut for cut in cuts if cut <= len(text)), len(text)]
-    pieces = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [text[a:b] for a, b in pairwise(edges)]
     for chunks in ([text], list(text), pieces):
         out, censor = run(policy, chunks)
         assert out == expected
