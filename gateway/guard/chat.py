@@ -68,6 +68,9 @@ class ChatGuard:
         self._choices: dict[int, _Choice] = {}
         self._clean: set[str] = set(known)
         self._head: Json = {}
+        # What stood around the texts of the last chunk, if it was clean: repetitions of it need no second look.
+        self._envelope: Json | None = None
+        self._around: dict[Any, tuple[Json, _Choice, Text]] = {}
         self._blocked_everywhere: CompiledRule | None = None
 
     @property
@@ -81,8 +84,15 @@ class ChatGuard:
 
     def chunk(self, received: Json) -> list[Json]:
         """The chunks to send for one that was received; it is used up."""
+        if self._enforces:
+            received.pop("obfuscation", None)  # differs in every chunk and would hide that nothing else does
+        repeated = self._repeated_chunk(received)
+        if repeated is not None:
+            return repeated
         choices = received.pop("choices", None)
+        envelope = {field: value for field, value in received.items() if field != "created"}
         self._clean_labels(received)
+        self._envelope = envelope if received.items() >= envelope.items() else None
         if self._blocked_everywhere is not None:
             return self._block_all(self._blocked_everywhere)
         if "id" in received:
@@ -100,6 +110,32 @@ class ChatGuard:
             sent += self._choice_chunk(envelope, choice)
         return sent
 
+    def _repeated_chunk(self, received: Json) -> list[Json] | None:
+        """The usual chunk, which differs from the one before in nothing but its content: only that is new to scan."""
+        choices = received.get("choices")
+        if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
+            return None
+        around = choices[0]
+        delta = around.get("delta")
+        if type(delta) is not dict or len(delta) != 1 or type(delta.get("content")) is not str:
+            return None
+        known = self._around.get(around.get("index", 0))
+        if known is None or self._envelope is None or type(received.get("created")) is not int:
+            return None
+        created = received.pop("created")
+        del received["choices"], around["delta"]
+        repeats = received == self._envelope and around == known[0]
+        received["choices"], received["created"], around["delta"] = choices, created, delta
+        choice, text = known[1], known[2]
+        if not repeats or choice.ended or choice.calls:
+            return None
+        given = delta["content"]
+        shown = delta["content"] = text.feed(given)
+        if text.rule is not None:
+            choice.rule = text.rule
+            return ([received] if shown else []) + self._block(choice)
+        return [received] if shown or not given else []
+
     def _choice_chunk(self, envelope: Json, received: Json) -> list[Json]:
         choice = self._choice(received.get("index"))
         if choice.ended:
@@ -107,10 +143,14 @@ class ChatGuard:
         delta = received.pop("delta", None)
         delta = delta if isinstance(delta, dict) else {} if delta is None else {"content": delta}
         reason = received.get("finish_reason")
+        around = dict(received)
         self._clean_labels(received)
         message = {**envelope, "choices": [{**received, "delta": delta}]}
         before = self._close_names(choice, delta) if choice.calls else []
         spoke = self._take(choice, delta) if choice.rule is None else False
+        content = choice.texts.get(_CONTENT)
+        if isinstance(content, Text) and reason is None and received == around:
+            self._around[around.get("index", 0)] = (around, choice, content)
         if choice.rule is None and reason is not None:
             return before + self._finish(choice, message, delta)
         if choice.rule is not None:
@@ -476,6 +516,7 @@ class ChatGuard:
                 self._keep_unknown(message, field)
 
 
+_CONTENT: Path = ("content",)
 _ENVELOPE_FIELDS = frozenset(
     {*chat.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
 )

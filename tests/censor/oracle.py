@@ -107,7 +107,7 @@ class Oracle:
         return sorted(first.values()), live
 
     def history(self, text: str) -> tuple[list[Hit], Hit | None, int]:
-        """Matches in force, the block if any, and overflows; walks the text character by character for §4.5 and §4.8."""
+        """Matches in force, the block if any, and overflows; character by character (§4.5, §4.8)."""
         bound = self.policy.max_hold
         everything, _ = self.candidates(text, ended=True)
         kept: list[Hit] = []
