@@ -66,7 +66,15 @@ def build_app(config: Config, log: RequestLog, *, demo_pause: float = TOKEN_PAUS
                 gateway.upstreams[name] = client
             yield
 
-    app = FastAPI(title="Portcullis", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Portcullis",
+        lifespan=lifespan,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        # A redirect's address would be made of the client's Host header.
+        redirect_slashes=False,
+    )
     add_routes(app, gateway)
     return app
 

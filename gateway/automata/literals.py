@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import ahocorasick
 
-# About 100 bytes each, so a machine's cache stays near 25 MB.
-MAX_TRANSITIONS = 250_000
+# Some 350 bytes each with the states they lead to, so that text made to fill a machine's cache costs it 35 MB.
+MAX_TRANSITIONS = 100_000
 MAX_FOLDS = 4096
 
 
@@ -77,26 +77,33 @@ def is_word_char(char: str) -> bool:
 class State(dict[str, "State"]):
     """A state *is* the table of its known transitions: `state[char]`.
 
-    `live`: folded length of the longest suffix that may yet become, or already is and waits as, a word that holds.
-    `arrival` is None for the usual case: one folded character, no word certain.
+    `suffix` is the longest folded suffix that begins a word, `left` whether a word character precedes it, `pending` the
+    words that ended just now and wait for their right edge. `arrival` is None for the usual case: one folded character,
+    no word certain.
     """
 
-    __slots__ = ("arrival", "left", "live", "machine", "pending", "suffix")
+    __slots__ = ("_live", "arrival", "left", "machine", "pending", "suffix")
 
     def __init__(
         self, machine: LiteralMachine, suffix: str, left: bool, pending: tuple[Literal, ...], arrival: Arrival | None
     ) -> None:
-        super().__init__()
         self.machine = machine
         self.suffix = suffix
         self.left = left
         self.pending = pending
         self.arrival = arrival
-        self.live = next(machine.live_lengths(self), 0)
+        self._live = -1
 
     def __missing__(self, char: str) -> State:
         target = self[char] = self.machine.step(self, char)
         return target
+
+    @property
+    def live(self) -> int:
+        """Folded length of the longest suffix that may yet become, or already is and waits as, a word that holds."""
+        if self._live < 0:
+            self._live = next(self.machine.live_lengths(self), 0)
+        return self._live
 
 
 class LiteralMachine:
@@ -125,7 +132,7 @@ class LiteralMachine:
             (literal.guard for group in by_text.values() for literal in group if literal.holds and literal.guard),
             default=0,
         )
-        self._states: dict[tuple[str, bool, tuple[Literal, ...], Arrival | None], State] = {}
+        self._states: dict[str | tuple[str, bool, tuple[Literal, ...], Arrival | None], State] = {}
         self._transitions = 0
         self._max_transitions = max_transitions
 
@@ -149,16 +156,20 @@ class LiteralMachine:
             return self._intern(state.suffix, state.left, state.pending, Arrival(0, False, ()))
         suffix, left, pending = state.suffix, state.left, state.pending
         found: list[Found] = []
-        for back, unit in zip(range(len(folded) - 1, -1, -1), folded, strict=True):
+        back = len(folded)
+        for unit in folded:
             if pending and not is_word_char(unit):
-                found += (Found(literal, back + 1) for literal in pending)
+                found += [Found(literal, back) for literal in pending]
+            back -= 1
             suffix, left = self._advance(suffix, left, unit)
-            ended = () if atomic and back else self._ending(suffix, left)
-            found += (Found(literal, back) for literal in ended if not literal.right)
-            pending = tuple(literal for literal in ended if literal.right)
-        remarkable = bool(found) or len(folded) != 1
-        arrival = Arrival(len(folded), atomic, tuple(found)) if remarkable else None
-        return self._intern(suffix, left, pending, arrival)
+            pending = ()
+            ended = [] if atomic and back else self._ending(suffix, left)
+            if ended:
+                found += [Found(literal, back) for literal in ended if not literal.right]
+                pending = tuple(literal for literal in ended if literal.right)
+        if found or len(folded) != 1:
+            return self._intern(suffix, left, pending, Arrival(len(folded), atomic, tuple(found)))
+        return self._intern(suffix, left, pending, None)
 
     def live_lengths(self, state: State, at_most: int | None = None) -> Iterator[int]:
         """Folded lengths, descending, of the suffixes that some continuation or the end could complete into a word
@@ -207,14 +218,15 @@ class LiteralMachine:
 
     def _advance(self, suffix: str, left: bool, unit: str) -> tuple[str, bool]:
         """The longest suffix of `suffix + unit` that begins a word, and whether a word character precedes it."""
-        grown = suffix + unit
-        begin = 0
-        while begin < len(grown) and not self._words.match(grown[begin:]):
-            begin += 1
-        if begin:
+        begins_word = self._words.match
+        rest = suffix + unit
+        dropped = ""
+        while rest and not begins_word(rest):
+            dropped, rest = rest[0], rest[1:]
+        if dropped and self._edges:
             # Without whole words the distinction would only double the states.
-            left = self._edges and is_word_char(grown[begin - 1])
-        return grown[begin:], left
+            left = is_word_char(dropped)
+        return rest, left
 
     def _ending(self, suffix: str, left: bool) -> list[Literal]:
         """The words that end here and whose left edge is right."""
@@ -226,11 +238,12 @@ class LiteralMachine:
             group = self._words.get(suffix[begin:], None)
             if group is not None:
                 blocked = is_word_char(suffix[begin - 1]) if begin else left
-                ended += (literal for literal in group if not (literal.left and blocked))
+                ended += [literal for literal in group if not (literal.left and blocked)]
         return ended
 
     def _intern(self, suffix: str, left: bool, pending: tuple[Literal, ...], arrival: Arrival | None) -> State:
-        key = (suffix, left, pending, arrival)
+        # Almost all states are told apart by their suffix alone.
+        key = suffix if arrival is None and not pending and not left else (suffix, left, pending, arrival)
         state = self._states.get(key)
         if state is None:
             state = self._states[key] = State(self, suffix, left, pending, arrival)

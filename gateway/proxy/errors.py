@@ -3,6 +3,8 @@ message reaches a client, because it may quote an address, a header or an answer
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 
 from gateway.guard.answer import Failure, failure
@@ -29,6 +31,19 @@ def client_error(
 def overloaded(message: str, retry_after: int = 1) -> HTTPFailure:
     body = failure(message, "overloaded", "server_error")
     return HTTPFailure(503, body, "overloaded", {"retry-after": str(retry_after)})
+
+
+def error_object(received: object) -> dict[str, Any]:
+    """An upstream's error body, not yet scanned, with what it says under `error`.
+
+    Servers that do not follow OpenAI put their text beside, under `message` or `detail`.
+    """
+    if not isinstance(received, dict):
+        return {"error": {}}
+    if received.get("error") is not None:
+        return received
+    said = received.get("message") or received.get("detail")
+    return {"error": {} if said is None else {"message": said}}
 
 
 def from_transport(error: httpx.HTTPError | TimeoutError) -> HTTPFailure:

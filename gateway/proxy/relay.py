@@ -36,7 +36,7 @@ from gateway.observe.facts import Fact, RequestFinished, TextScanned, UpstreamFa
 from gateway.observe.log import outcome_of
 from gateway.observe.metrics import OVERHEAD_BOUNDS
 from gateway.policy.model import Limits, Route
-from gateway.proxy.errors import HTTPFailure, from_transport
+from gateway.proxy.errors import HTTPFailure, error_object, from_transport
 from gateway.proxy.upstream import UpstreamClient, headers_down, inflated, is_plain
 from gateway.wire import json
 
@@ -105,7 +105,7 @@ class Relay(Response):
         """Must the request end at `now`? If so, the reason is noted."""
         if self._sending_since is not None and now - self._sending_since > self._limits.send_timeout:
             self._error = CLIENT_IDLE
-        elif now - self._forward.started > self._forward.upstream.upstream.timeouts.total:
+        elif not self._timed_out and now - self._forward.started > self._forward.upstream.upstream.timeouts.total:
             self._timed_out = True
         else:
             return False
@@ -133,15 +133,17 @@ class Relay(Response):
                 with contextlib.suppress(httpx.HTTPError):
                     await response.aclose()
         except HTTPFailure as error:
-            await self._send_failure(error, send)
+            await self._send_upstream_failure(error, send)
         except (httpx.HTTPError, TimeoutError) as error:
-            await self._send_failure(from_transport(error), send)
+            await self._send_upstream_failure(from_transport(error), send)
         except asyncio.CancelledError:
             guard.abandon()
             if self._timed_out and not self._status:
-                await self._send_failure(HTTPFailure(504, TOO_LONG, "timeout"), send)
+                await self._send_upstream_failure(HTTPFailure(504, TOO_LONG, "timeout"), send)
                 return
             raise
+        except Exception as error:
+            await self._fail_closed(guard, error, send)
 
     def _known_labels(self) -> tuple[str, ...]:
         names = (self._forward.chat.model, self._forward.route.rename)
@@ -167,14 +169,13 @@ class Relay(Response):
         except httpx.HTTPError as error:
             ending = self._failed(answer, from_transport(error))
         except asyncio.CancelledError:
-            if not self._timed_out:
+            if not self._timed_out or self._sending_since is not None:
                 self._perform(answer.cancel())
                 raise
             ending = self._failed(answer, HTTPFailure(504, TOO_LONG, "timeout"))
         # The upstream is let go before the client gets its last bytes: a blocked answer must not cost another token.
         await response.aclose()
-        body = self._perform(ending)
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send_body(send, self._perform(ending), more=False)
 
     def _failed(self, answer: StreamAnswer, error: HTTPFailure) -> list[Command]:
         self._note_failure(error)
@@ -195,12 +196,9 @@ class Relay(Response):
             self._overhead.observe(perf_counter() - arrived)
         except BrokenAnswer as error:
             raise HTTPFailure(502, error.failure, "protocol") from None
-        except (httpx.HTTPError, asyncio.CancelledError):
+        except BaseException:
             guard.abandon()
             raise
-        except Exception as error:
-            self._record(guard_failed(guard, error))
-            raise HTTPFailure(500, GUARD_FAILED, "guard_failed") from None
         finally:
             self._scanned.append(guard.ledger.fact())
         headers = [(b"content-type", b"application/json"), *self._passed_headers(response, guard)]
@@ -213,17 +211,13 @@ class Relay(Response):
             body += data
             if len(body) > self._limits.max_body:
                 raise HTTPFailure(502, UPSTREAM_BROKE, "too_large")
-        status = response.status_code if response.status_code >= 400 else 502
+        status = response.status_code if 400 <= response.status_code < 600 else 502
         try:
             received = json.decode(bytes(body))
         except json.JSONError:
             received = None
-        try:
-            shown = guard.error(received if isinstance(received, dict) else {"error": None})
-            headers = self._passed_headers(response, guard)
-        except Exception as error:
-            self._record(guard_failed(guard, error))
-            raise HTTPFailure(500, GUARD_FAILED, "guard_failed") from None
+        shown = guard.error(error_object(received))
+        headers = self._passed_headers(response, guard)
         self._scanned.append(guard.ledger.fact())
         self._error = f"upstream status {response.status_code}"
         self._record(UpstreamFailed(self._forward.upstream.upstream.name, "status"))
@@ -260,18 +254,29 @@ class Relay(Response):
         ]
         await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
 
-    async def _send_body(self, send: Send, body: bytes) -> None:
-        message: Message = {"type": "http.response.body", "body": body, "more_body": True}
+    async def _send_body(self, send: Send, body: bytes, *, more: bool = True) -> None:
+        message: Message = {"type": "http.response.body", "body": body, "more_body": more}
         self._sending_since = perf_counter()
         await send(message)
         self._sending_since = None
 
     async def _send_whole(self, send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         await self._start(send, status, [*headers, (b"content-length", str(len(body)).encode())])
-        await send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send_body(send, body, more=False)
+
+    async def _send_upstream_failure(self, error: HTTPFailure, send: Send) -> None:
+        self._note_failure(error)
+        await self._send_failure(error, send)
+
+    async def _fail_closed(self, guard: ChatGuard, error: Exception, send: Send) -> None:
+        """A defect of ours: the client gets no more of the answer, and nobody the exception's text."""
+        guard.abandon()
+        self._record(guard_failed(guard, error))
+        self._error = "guard_failed"
+        if not self._status:
+            await self._send_failure(HTTPFailure(500, GUARD_FAILED, "guard_failed"), send)
 
     async def _send_failure(self, error: HTTPFailure, send: Send) -> None:
-        self._note_failure(error)
         headers = [(b"content-type", b"application/json")]
         headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
         await self._send_whole(send, error.status, headers, json.encode(error.body))
@@ -327,8 +332,8 @@ class _Clock:
     def _tick(self) -> None:
         if self._relay.overdue(perf_counter()):
             self._work.cancel()
-        else:
-            self._timer = self._loop.call_later(self.INTERVAL, self._tick)
+        # Goes on after a cancellation: the client must take its last bytes in time, too.
+        self._timer = self._loop.call_later(self.INTERVAL, self._tick)
 
     def stop(self) -> None:
         self._timer.cancel()

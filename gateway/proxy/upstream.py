@@ -43,7 +43,7 @@ class UpstreamClient:
         """Send a request; the response's head has arrived, its body has not. Raises httpx's transport errors."""
         headers = self._headers()
         for name, value in client_headers.items():
-            if name in FORWARDED_UP or name.startswith(FORWARDED_UP_PREFIXES):
+            if (name in FORWARDED_UP or name.startswith(FORWARDED_UP_PREFIXES)) and _travels(value):
                 headers[name] = value
         headers["accept"] = "text/event-stream" if stream else "application/json"
         headers["content-type"] = "application/json"
@@ -146,5 +146,10 @@ def headers_down(response: httpx.Response) -> list[tuple[str, str]]:
     return [
         (name, value)
         for name, value in response.headers.items()
-        if name in FORWARDED_DOWN or name.startswith(FORWARDED_DOWN_PREFIXES)
+        if (name in FORWARDED_DOWN or name.startswith(FORWARDED_DOWN_PREFIXES)) and _travels(value)
     ]
+
+
+def _travels(value: str) -> bool:
+    """Visible ASCII: of other bytes sender, gateway and reader might each make something else."""
+    return value.isascii() and value.isprintable()
