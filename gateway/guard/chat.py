@@ -76,6 +76,8 @@ class ChatGuard:
     @property
     def finished(self) -> bool:
         """Has every choice ended, at least one of them by a block? Then nothing more is wanted of the upstream."""
+        if self.ledger.blocked_by is None:
+            return False
         ended = [choice for choice in self._choices.values() if choice.ended]
         complete = len(ended) == len(self._choices) >= self._expected
         return complete and any(choice.rule for choice in ended)

@@ -127,6 +127,11 @@ class Text:
         self._written += len(out)
         held = censor.held
         ledger = self._ledger
+        if not held and self._held_since is None:
+            ledger.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
+            if censor.ended:
+                self._settle()
+            return out
         ledger.held.observe(held)
         if self._held_since is not None and (out or not held):
             ledger.hold.observe(ledger.now - self._held_since)
