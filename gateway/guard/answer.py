@@ -167,8 +167,17 @@ class StreamAnswer:
         for event in events:
             if self.done:
                 return
+            quick = self._guard.repeat(event.data)
+            if quick is not None:
+                payload, more = quick
+                if payload:
+                    out.append(sse.encode(payload))
+                if more:
+                    self._send_chunks(more, out)
+                    self._end_if_finished(out)
+                continue
             self._heard = True
-            if event.data == b"[DONE]" or event.data.strip() == b"[DONE]":
+            if event.data.strip() == b"[DONE]":
                 self._send_chunks(self._guard.end(), out)
                 out.append(sse.DONE)
                 self.done = True
@@ -178,6 +187,7 @@ class StreamAnswer:
             except json.JSONError:
                 raise Refused("the upstream sent an event that is not JSON") from None
             self._object(received, out)
+            self._guard.learn(event.data)
 
     def _object(self, received: object, out: list[bytes]) -> None:
         if not isinstance(received, dict):
@@ -190,6 +200,9 @@ class StreamAnswer:
             self.done = True
             return
         self._send_chunks(self._guard.chunk(received), out)
+        self._end_if_finished(out)
+
+    def _end_if_finished(self, out: list[bytes]) -> None:
         if self._guard.finished:
             out.append(sse.DONE)
             self.done = True

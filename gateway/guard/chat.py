@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import UNSET
+
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard.texts import ChannelText, JsonArguments, Ledger, Text
 from gateway.policy.model import Channel, Direction, Mode, Unknown
-from gateway.wire import chat
+from gateway.wire import chat, usual
 from gateway.wire.chat import Json, Kind, Path, Slot
+from gateway.wire.usual import UsualChunk
 
 MAX_CHOICES = 128
 MAX_TEXTS = 512  # of one choice
@@ -68,9 +71,8 @@ class ChatGuard:
         self._choices: dict[int, _Choice] = {}
         self._clean: set[str] = set(known)
         self._head: Json = {}
-        # What stood around the texts of the last chunk, if it was clean: repetitions of it need no second look.
-        self._envelope: Json | None = None
-        self._around: dict[Any, tuple[Json, _Choice, Text]] = {}
+        self._content_only = False  # was the last chunk that came the general way
+        self._known: UsualChunk | None = None  # a chunk with clean labels; others with the same need no second look
         self._blocked_everywhere: CompiledRule | None = None
 
     @property
@@ -86,15 +88,9 @@ class ChatGuard:
 
     def chunk(self, received: Json) -> list[Json]:
         """The chunks to send for one that was received; it is used up."""
-        if self._enforces:
-            received.pop("obfuscation", None)  # differs in every chunk and would hide that nothing else does
-        repeated = self._repeated_chunk(received)
-        if repeated is not None:
-            return repeated
         choices = received.pop("choices", None)
-        envelope = {field: value for field, value in received.items() if field != "created"}
+        self._content_only = False
         self._clean_labels(received)
-        self._envelope = envelope if received.items() >= envelope.items() else None
         if self._blocked_everywhere is not None:
             return self._block_all(self._blocked_everywhere)
         if "id" in received:
@@ -112,31 +108,33 @@ class ChatGuard:
             sent += self._choice_chunk(envelope, choice)
         return sent
 
-    def _repeated_chunk(self, received: Json) -> list[Json] | None:
-        """The usual chunk, which differs from the one before in nothing but its content: only that is new to scan."""
-        choices = received.get("choices")
-        if type(choices) is not list or len(choices) != 1 or type(choices[0]) is not dict:
+    def repeat(self, data: bytes) -> tuple[bytes, list[Json]] | None:
+        """The quick way for an event that differs from one seen before in nothing but its content.
+
+        Returns the event's data to send, possibly empty, and chunks to send after it; None where only the general way
+        will do, and then nothing has happened.
+        """
+        if self._known is None or (chunk := usual.read(data)) is None or not chunk.has_labels_of(self._known):
             return None
-        around = choices[0]
-        delta = around.get("delta")
-        if type(delta) is not dict or len(delta) != 1 or type(delta.get("content")) is not str:
+        choice = self._choices.get(chunk.choices[0].index)
+        text = None if choice is None or choice.ended or choice.calls else choice.texts.get(_CONTENT)
+        if choice is None or text is None:
             return None
-        known = self._around.get(around.get("index", 0))
-        if known is None or self._envelope is None or type(received.get("created")) is not int:
-            return None
-        created = received.pop("created")
-        del received["choices"], around["delta"]
-        repeats = received == self._envelope and around == known[0]
-        received["choices"], received["created"], around["delta"] = choices, created, delta
-        choice, text = known[1], known[2]
-        if not repeats or choice.ended or choice.calls:
-            return None
-        given = delta["content"]
-        shown = delta["content"] = text.feed(given)
-        if text.rule is not None:
-            choice.rule = text.rule
-            return ([received] if shown else []) + self._block(choice)
-        return [received] if shown or not given else []
+        delta = chunk.choices[0].delta
+        given, delta.content = delta.content, text.feed(delta.content)
+        if self._enforces:
+            chunk.obfuscation = UNSET
+        payload = usual.encode(chunk) if delta.content or not given else b""
+        choice.rule = text.rule
+        return payload, [] if choice.rule is None else self._block(choice)
+
+    def learn(self, data: bytes) -> None:
+        """An event was taken the general way; may others like it be taken the quick way?"""
+        if not self._content_only:
+            return
+        chunk = usual.read(data)
+        if chunk is not None and all(label in self._clean or label in chat.CONSTANT_LABELS for label in chunk.labels()):
+            self._known = chunk
 
     def _choice_chunk(self, envelope: Json, received: Json) -> list[Json]:
         choice = self._choice(received.get("index"))
@@ -145,14 +143,11 @@ class ChatGuard:
         delta = received.pop("delta", None)
         delta = delta if isinstance(delta, dict) else {} if delta is None else {"content": delta}
         reason = received.get("finish_reason")
-        around = dict(received)
         self._clean_labels(received)
         message = {**envelope, "choices": [{**received, "delta": delta}]}
         before = self._close_names(choice, delta) if choice.calls else []
         spoke = self._take(choice, delta) if choice.rule is None else False
-        content = choice.texts.get(_CONTENT)
-        if isinstance(content, Text) and reason is None and received == around:
-            self._around[around.get("index", 0)] = (around, choice, content)
+        self._content_only = delta.keys() == {"content"}
         if choice.rule is None and reason is not None:
             return before + self._finish(choice, message, delta)
         if choice.rule is not None:

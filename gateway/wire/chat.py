@@ -44,8 +44,10 @@ TEXT_FIELDS = {
 }
 # What a delta or message may hold besides text; checked as labels, not streamed.
 LABEL_FIELDS = frozenset({"role", "name", "id", "type", "index", "tool_call_id"})
-KNOWN_FIELDS = TEXT_FIELDS.keys() | LABEL_FIELDS | {"tool_calls", "function_call"}
-_KNOWN_NAMES = KNOWN_FIELDS | {"arguments", "input", "text", "transcript", "function", "custom"}
+# Fields whose texts are sent once and whole: the next chunk's are others, not their continuation.
+COMPLETE_FIELDS = frozenset({"annotations"})
+KNOWN_FIELDS = TEXT_FIELDS.keys() | LABEL_FIELDS | COMPLETE_FIELDS | {"tool_calls", "function_call"}
+KNOWN_NAMES = KNOWN_FIELDS | {"arguments", "input", "text", "transcript", "function", "custom"}
 
 # Fields through which text could pass unread, or which would describe text that was replaced. While a policy enforces
 # they are taken out of answers. docs/semantics.md prints this table.
@@ -73,20 +75,25 @@ REFUSED_IN_REQUESTS = {
 
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "function_call", "content_filter"})
 ROLES = frozenset({"assistant", "user", "system", "developer", "tool", "function"})
-CONSTANT_LABELS = FINISH_REASONS | ROLES | {"chat.completion.chunk", "chat.completion", "function", "custom"}
+TYPES = frozenset({"chat.completion.chunk", "chat.completion", "function", "custom", "text", "refusal"})
+CONSTANT_LABELS = FINISH_REASONS | ROLES | TYPES
 
 # What every chunk of a stream repeats.
 HEAD_FIELDS = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
 
 
 def slots(message: Json) -> Iterator[Slot]:
-    """Every text of a delta or message: reasoning before the answer it leads to, unknown fields last.
+    """Every text of a delta or message: labels, then reasoning before the answer it leads to, unknown fields last.
 
     The message may be changed while this runs, but only at the slot just yielded.
     """
+    for field in message:
+        if field in LABEL_FIELDS:
+            yield from leaves(message, field, (field,), "other")
     for field, channel in TEXT_FIELDS.items():
         value = message.get(field)
-        if isinstance(value, str):
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            # A number too: loosely typed clients append its digits to the text they have.
             yield Slot(message, field, (field,), channel, Kind.TEXT)
         elif value is not None:
             yield from leaves(message, field, (field,), channel)
@@ -107,7 +114,7 @@ def slots(message: Json) -> Iterator[Slot]:
     audio = message.get("audio")
     if isinstance(audio, dict):
         yield from _audio_slots(audio)
-    for field in unknown_fields(message):
+    for field in (*(COMPLETE_FIELDS & message.keys()), *unknown_fields(message)):
         yield from leaves(message, field, (field,), "other")
 
 
@@ -135,15 +142,16 @@ def has_text(value: Any) -> bool:
 
 
 def position_of(item: Any, position: int) -> int:
+    """The number that a client files `item` under; `position` where it has none, or one that no list has."""
     index = item.get("index") if isinstance(item, dict) else None
-    return index if isinstance(index, int) else position
+    return index if type(index) is int and index >= 0 else position
 
 
 def _call_slots(call: Json, path: Path) -> Iterator[Slot]:
     for field, value in list(call.items()):
         if field in ("function", "custom") and isinstance(value, dict):
             yield from _function_slots(value, (*path, field))
-        elif field not in LABEL_FIELDS:
+        else:
             yield from leaves(call, field, (*path, field), "other")
 
 
@@ -164,7 +172,7 @@ def _audio_slots(audio: Json) -> Iterator[Slot]:
     for field in list(audio):
         if field == "transcript":
             yield from leaves(audio, field, ("audio", field), "transcript")
-        elif field not in ("id", "expires_at"):
+        else:
             yield from leaves(audio, field, ("audio", field), "other")
 
 
@@ -176,20 +184,21 @@ def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[Slot]:
     """
     pending: list[tuple[Any, Any, Path]] = [(holder, key, path)]
     names: list[Slot] = []
+    complete = path[0] in COMPLETE_FIELDS
     while pending:
         holder, key, path = pending.pop()
         value = holder[key]
-        if isinstance(key, str) and key not in _KNOWN_NAMES:
+        if isinstance(key, str) and key not in KNOWN_NAMES:
             names.append(Slot(holder, key, path, "other", Kind.KEY))
         if isinstance(value, str):
             # The `type` of a content part is a label; as a stream its end could be held back.
-            yield Slot(holder, key, path, channel, Kind.LABEL if key in LABEL_FIELDS else Kind.TEXT)
+            yield Slot(holder, key, path, channel, Kind.LABEL if complete or key in LABEL_FIELDS else Kind.TEXT)
         elif isinstance(value, dict):
             pending += [(value, name, (*path, name)) for name in reversed(value)]
         elif isinstance(value, list):
             numbered = [(value, position, (*path, position_of(item, position))) for position, item in enumerate(value)]
             pending += reversed(numbered)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and key not in LABEL_FIELDS:
+        elif isinstance(value, int | float) and not isinstance(value, bool) and key != "index":
             yield Slot(holder, key, path, channel, Kind.LABEL)
     yield from reversed(names)
 
@@ -238,7 +247,7 @@ def as_chunks(completion: Json) -> Iterator[Json]:
             continue
         index = position_of(choice, position)
         message = choice.get("message")
-        delta = dict(message) if isinstance(message, dict) else {}
+        delta = dict(message) if isinstance(message, dict) else {"content": message}
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
             delta["tool_calls"] = [
@@ -281,8 +290,10 @@ class Assembler:
     def whole(self) -> Json:
         choices = [self._choices[index] for index in sorted(self._choices)]
         for choice in choices:
-            for call in choice["message"].get("tool_calls") or ():
-                call.pop("index", None)
+            calls = choice["message"].get("tool_calls")
+            for call in calls if isinstance(calls, list) else ():
+                if isinstance(call, dict):
+                    call.pop("index", None)
         return {**self._whole, "object": "chat.completion", "choices": choices}
 
 

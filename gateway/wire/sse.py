@@ -11,7 +11,7 @@ event. Both count against one bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _BOM = b"\xef\xbb\xbf"
 _KEPT_FIELDS = (b"data:", b"event:")
@@ -21,8 +21,7 @@ DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b":\n\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """One event: its data lines joined by LF, not yet known to be UTF-8, and its type, empty if it has none."""
 
     data: bytes
