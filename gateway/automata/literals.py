@@ -125,6 +125,7 @@ class LiteralMachine:
         self._fold = lru_cache(MAX_FOLDS)(fold)
         self._lengths = sorted({len(text) for text in by_text})
         self._words = _trie(by_text)
+        self._word, self._begins_word = self._words.get, self._words.match
         self._free = self._subset(by_text, lambda literal: literal.holds and not literal.left)
         self._edged = self._subset(by_text, lambda literal: literal.holds and literal.left)
         self._edges = any(literal.left for group in by_text.values() for literal in group)
@@ -150,8 +151,20 @@ class LiteralMachine:
 
     def step(self, state: State, char: str) -> State:
         """The state after `char`, worked out afresh; `state[char]` remembers it."""
-        self._count_transition()
+        self._transitions += 1
+        if self._transitions > self._max_transitions:
+            self._empty_cache()
         folded, atomic = self._fold(char)
+        if len(folded) != 1 or state.pending:
+            return self._step_folded(state, folded, atomic)
+        suffix, left = self._advance(state.suffix, state.left, folded)
+        ended = self._ending(suffix, left)
+        if ended:
+            return self._step_folded(state, folded, atomic)
+        return self._intern(suffix, left, (), None)
+
+    def _step_folded(self, state: State, folded: str, atomic: bool) -> State:
+        """The step where something is remarkable: words end, or a character folds to none or several."""
         if not folded:
             return self._intern(state.suffix, state.left, state.pending, Arrival(0, False, ()))
         suffix, left, pending = state.suffix, state.left, state.pending
@@ -162,11 +175,9 @@ class LiteralMachine:
                 found += [Found(literal, back) for literal in pending]
             back -= 1
             suffix, left = self._advance(suffix, left, unit)
-            pending = ()
-            ended = [] if atomic and back else self._ending(suffix, left)
-            if ended:
-                found += [Found(literal, back) for literal in ended if not literal.right]
-                pending = tuple(literal for literal in ended if literal.right)
+            ended = (None if atomic and back else self._ending(suffix, left)) or ()
+            found += [Found(literal, back) for literal in ended if not literal.right]
+            pending = tuple(literal for literal in ended if literal.right)
         if found or len(folded) != 1:
             return self._intern(suffix, left, pending, Arrival(len(folded), atomic, tuple(found)))
         return self._intern(suffix, left, pending, None)
@@ -218,26 +229,27 @@ class LiteralMachine:
 
     def _advance(self, suffix: str, left: bool, unit: str) -> tuple[str, bool]:
         """The longest suffix of `suffix + unit` that begins a word, and whether a word character precedes it."""
-        begins_word = self._words.match
-        rest = suffix + unit
-        dropped = ""
+        begins_word = self._begins_word
+        rest = grown = suffix + unit
         while rest and not begins_word(rest):
-            dropped, rest = rest[0], rest[1:]
-        if dropped and self._edges:
+            rest = rest[1:]
+        if self._edges and len(rest) < len(grown):
             # Without whole words the distinction would only double the states.
-            left = is_word_char(dropped)
+            left = is_word_char(grown[-len(rest) - 1])
         return rest, left
 
-    def _ending(self, suffix: str, left: bool) -> list[Literal]:
-        """The words that end here and whose left edge is right."""
-        ended: list[Literal] = []
+    def _ending(self, suffix: str, left: bool) -> list[Literal] | None:
+        """The words that end here and whose left edge is right; None is none."""
+        ended: list[Literal] | None = None
+        size = len(suffix)
         for length in self._lengths:
-            begin = len(suffix) - length
-            if begin < 0:
+            if length > size:
                 break
-            group = self._words.get(suffix[begin:], None)
+            group = self._word(suffix[size - length :], None)
             if group is not None:
+                begin = size - length
                 blocked = is_word_char(suffix[begin - 1]) if begin else left
+                ended = ended or []
                 ended += [literal for literal in group if not (literal.left and blocked)]
         return ended
 
@@ -249,14 +261,12 @@ class LiteralMachine:
             state = self._states[key] = State(self, suffix, left, pending, arrival)
         return state
 
-    def _count_transition(self) -> None:
-        self._transitions += 1
-        if self._transitions > self._max_transitions:
-            # Streams keep the states they stand on; those fill up again from here.
-            for state in self._states.values():
-                state.clear()
-            self._states.clear()
-            self._transitions = 0
+    def _empty_cache(self) -> None:
+        """Streams keep the states they stand on; those fill up again from here."""
+        for state in self._states.values():
+            state.clear()
+        self._states.clear()
+        self._transitions = 0
 
 
 def _trie(by_text: dict[str, list[Literal]]) -> ahocorasick.Automaton:
