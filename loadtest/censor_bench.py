@@ -51,10 +51,14 @@ Text = Sequence[str]  # tokens
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Words, the texts they are looked for in, and how many occurrences there are in all texts together."""
+    """Words, the texts they are looked for in, and how many occurrences there are in all texts together.
+
+    `kind`: `prose`; `live`, hostile text that keeps long beginnings of words live; `cold`, hostile text that goes
+    through more of a large list than the automaton keeps worked out. Live text has a limit, cold text is reported.
+    """
 
     name: str
-    hostile: bool
+    kind: str
     words: tuple[str, ...]
     texts: tuple[Text, ...]
     matches: int
@@ -84,26 +88,30 @@ def cases() -> list[Case]:
     prose = tuple(tokens(_PROSE, variant) for variant in range(VARIANTS))
     listed = {count: listed_words(_PROSE, count) for count in (10, 1000, 100_000)}
     found = [
-        Case(f"prose, {count:,} words", False, (FORBIDDEN, *words), prose, VARIANTS * _PROSE.redactions)
+        Case(f"prose, {count:,} words", "prose", (FORBIDDEN, *words), prose, VARIANTS * _PROSE.redactions)
         for count, words in listed.items()
     ]
     long_word = "a" * 999 + "b"
     found.append(
-        _hostile("one word of 1,000 letters, all but its last", (long_word,), ["a" * 6400] * 3 + ["a" * 6399 + "b"])
+        _hostile(
+            "live", "one word of 1,000 letters, all but its last", (long_word,), ["a" * 6400] * 3 + ["a" * 6399 + "b"]
+        )
     )
     source = random.Random("broken runs")
     broken = ["a" * source.randrange(999) + "c" for _ in range(60)]
-    found.append(_hostile("the same, broken off anywhere", (long_word,), broken))
+    found.append(_hostile("live", "the same, broken off anywhere", (long_word,), broken))
     nested = tuple("a" * length + "b" for length in range(1, 900, 9))
-    found.append(_hostile("100 words, each the end of the next", nested, ["a" * 6000, "ac" * 3000, "a" * 898 + "b"]))
+    found.append(
+        _hostile("live", "100 words, each the end of the next", nested, ["a" * 6000, "ac" * 3000, "a" * 898 + "b"])
+    )
     for count in (1000, 100_000):
         words = source.sample(listed[count], min(count, _SAMPLE))
         name = f"beginnings of {len(words):,} of {count:,} words"
-        found.append(_hostile(name, listed[count], ["".join(word[:-1] for word in words)]))
+        found.append(_hostile("cold", name, listed[count], ["".join(word[:-1] for word in words)]))
     return found
 
 
-def _hostile(name: str, words: tuple[str, ...], texts: Iterable[str]) -> Case:
+def _hostile(kind: str, name: str, words: tuple[str, ...], texts: Iterable[str]) -> Case:
     """Texts cut into tokens of four characters; what must be found is counted by another matcher, on the whole text."""
     whole = tuple(texts)
     automaton = ahocorasick.Automaton()
@@ -112,7 +120,7 @@ def _hostile(name: str, words: tuple[str, ...], texts: Iterable[str]) -> Case:
     automaton.make_automaton()
     matches = sum(1 for text in whole for _ in automaton.iter(text))
     return Case(
-        name, True, words, tuple(tuple(text[at : at + 4] for at in range(0, len(text), 4)) for text in whole), matches
+        name, kind, words, tuple(tuple(text[at : at + 4] for at in range(0, len(text), 4)) for text in whole), matches
     )
 
 
@@ -176,23 +184,16 @@ def verdicts(timings: Sequence[Timing], limits: JudgedBy) -> list[Verdict]:
     """The limits of the censor alone, each for its worst case."""
     if not timings:
         return []
-    prose = [timing.later for timing in timings if not timing.case.hostile]
+    prose = [timing.later for timing in timings if timing.case.kind == "prose"]
     basis = median(figure.median for figure in prose)
-    hostile = [timing for timing in timings if timing.case.hostile]
-    later = [
+    live = [
         Figure(figure.median / basis, figure.least / basis, figure.most / basis)
-        for figure in (timing.later for timing in hostile)
+        for figure in (timing.later for timing in timings if timing.case.kind == "live")
     ]
-    first = max(timing.first for timing in hostile) / basis
     state = max(timing.state_bytes for timing in timings) / 1000
     return [
         Verdict("the censor alone: us a token, prose", limits.censor_us_per_token, max(prose, key=_median)),
-        Verdict("the censor alone: hostile text / prose", limits.censor_hostile_factor, max(later, key=_median)),
-        Verdict(
-            "the censor alone: hostile text never seen before / prose",
-            limits.censor_hostile_factor,
-            Figure(first, first, first),
-        ),
+        Verdict("the censor alone: hostile text / prose", limits.censor_hostile_factor, max(live, key=_median)),
         Verdict("the guard's state: kB an open stream", limits.guard_kb_per_stream, Figure(state, state, state)),
     ]
 
