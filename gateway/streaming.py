@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import overload
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, overload
 
-from gateway.censor.compile import compile_policy
+from gateway.censor.compile import compile_policy, fold_word
 from gateway.censor.stream import Censor
+from gateway.policy.load import parse
 from gateway.policy.model import Channel, Direction, Policy, Rule
 
-Rules = str | Rule | Policy | Iterable[str | Rule]
+Rules = str | Rule | Policy | Mapping[str, Any] | Iterable[str | Rule | Mapping[str, Any]]
 
 
 @overload
@@ -19,9 +22,10 @@ def censor_stream(chunks: AsyncIterable[str], rules: Rules) -> AsyncIterator[str
 def censor_stream(chunks: Iterable[str] | AsyncIterable[str], rules: Rules) -> Iterator[str] | AsyncIterator[str]:
     """Yield the text of `chunks` with every match censored, each character as soon as no rule could want it.
 
-    `rules`: a word, a `Rule`, a whole `Policy`, or several words and rules. Words given as plain strings are replaced
-    by `[CENSORED]`. An async iterable gives an async iterator. A `block` rule ends the stream before its match.
-    Raises ValueError for a rule with an empty word, TypeError for anything that is no rule.
+    `rules`: a word, a `Rule`, a whole `Policy`, or several words and rules; a mapping is a rule, or a policy with
+    `rules`, as the configuration file spells it. Words given as plain strings are replaced by `[CENSORED]`. An async
+    iterable gives an async iterator. A `block` rule ends the stream before its match. Raises ValueError (`ConfigError`
+    for a mapping) for a rule that cannot be, TypeError for anything that is no rule.
     """
     program = compile_policy(_policy(rules)).program(Direction.OUTPUT, Channel.CONTENT)
     censor = Censor(program)
@@ -53,14 +57,29 @@ async def _censor_async(chunks: AsyncIterable[str], censor: Censor) -> AsyncIter
 def _policy(rules: Rules) -> Policy:
     if isinstance(rules, Policy):
         return rules
-    if isinstance(rules, str | Rule):
+    if isinstance(rules, Mapping) and "rules" in rules:
+        return _loaded(rules)
+    if isinstance(rules, str | Rule | Mapping):
         rules = [rules]
     return Policy(name="rules", rules=tuple(_rule(rule, number) for number, rule in enumerate(rules)))
 
 
-def _rule(rule: str | Rule, number: int) -> Rule:
+def _rule(rule: str | Rule | Mapping[str, Any], number: int) -> Rule:
     if isinstance(rule, Rule):
         return rule
     if isinstance(rule, str):
         return Rule(id=f"word-{number}", words=(rule,), replacement="[CENSORED]")
-    raise TypeError(f"rules[{number}]: expected a word or a Rule, got {type(rule).__name__}")
+    if isinstance(rule, Mapping):
+        return _loaded({"rules": [{"id": f"rule-{number}", **rule}]}).rules[0]
+    raise TypeError(f"rules[{number}]: expected a word, a Rule or a mapping, got {type(rule).__name__}")
+
+
+def _loaded(policy: Mapping[str, Any]) -> Policy:
+    """The loader reads whole configurations, so the policy is put into the smallest one."""
+    whole = {
+        "upstreams": {"none": {"type": "demo"}},
+        "routes": [{"model": "*", "upstream": "none", "policy": "rules"}],
+        "policies": {"rules": policy},
+    }
+    config = parse(json.dumps(whole), "<rules>", Path.cwd(), environ={}, fold_word=fold_word)
+    return config.policies["rules"]
