@@ -9,7 +9,6 @@ from typing import BinaryIO
 
 from gateway.censor.compile import Program
 from gateway.censor.stream import Censor
-from gateway.policy.model import Action
 
 PASS, CHANGED, USAGE, BLOCKED = 0, 1, 2, 3
 _READ = 64 * 1024
@@ -60,9 +59,9 @@ def _scan_chunks(censor: Censor, source: BinaryIO, sink: BinaryIO) -> int:
 
 def verdict_of(censor: Censor) -> str:
     """What the rules did to a text that has ended: pass, flagged, redacted or blocked."""
-    if censor.blocked is not None or any(match.action is Action.BLOCK for match in censor.matches):
+    if censor.blocked is not None:
         return "blocked"
-    if any(match.action is Action.REDACT for match in censor.matches):
+    if censor.replaced:
         return "redacted"
     return "flagged" if censor.matches else "pass"
 

@@ -114,6 +114,8 @@ class StreamAnswer:
                 if not self._heard:
                     raise Refused("the upstream's answer is neither a stream of events nor JSON")
                 self._send_chunks(self._guard.end(), out)
+                if self._guard.finished:
+                    out.append(sse.DONE)
                 self.done = True
         except Exception as error:
             return self._fail_closed(error, out)

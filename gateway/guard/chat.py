@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.censor.stream import Censor
 from gateway.guard.texts import ChannelText, JsonArguments, Ledger, Text
 from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.wire import chat, usual
@@ -18,7 +19,9 @@ from gateway.wire.chat import Json, Kind, Path, Slot
 from gateway.wire.usual import UsualChunk
 
 MAX_CHOICES = 128
-MAX_TEXTS = 512  # of one choice
+MAX_TEXTS = 512  # of one choice; as many tool names
+MAX_LABELS = 4096  # of one choice, other than constants
+MAX_NAME = 4096  # characters of one tool's name, which is kept back until it is whole
 MAX_CLEAN_LABELS = 256
 MAX_LABEL = 256  # characters; longer ones are scanned each time
 
@@ -45,13 +48,14 @@ class _Call:
 
 
 class _Choice:
-    __slots__ = ("calls", "closed_names", "ended", "index", "rule", "texts")
+    __slots__ = ("calls", "closed_names", "ended", "index", "labels", "rule", "texts")
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.texts: dict[Path, ChannelText] = {}
         self.calls: dict[Path, _Call] = {}
         self.closed_names: set[Path] = set()
+        self.labels: dict[Path, str] = {}  # what a client has that appends every label to the one before
         self.rule: CompiledRule | None = None  # that blocked
         self.ended = False
 
@@ -95,8 +99,12 @@ class ChatGuard:
             return self._block_all(self._blocked_everywhere)
         if "id" in received:
             self._head = chat.head_of(received)
-        if not choices or not isinstance(choices, list):
-            return [] if choices else [{**received, "choices": []}]
+        if not isinstance(choices, list):
+            if choices:
+                self._refuse_unknown("`choices` that is no list")
+            choices = []
+        if not choices:
+            return [{**received, "choices": []}]
         sent: list[Json] = []
         last = len(choices) - 1
         for position, choice in enumerate(choices):
@@ -139,22 +147,25 @@ class ChatGuard:
     def _choice_chunk(self, envelope: Json, received: Json) -> list[Json]:
         choice = self._choice(received.get("index"))
         if choice.ended:
-            return [{**envelope, "choices": []}] if envelope.get("usage") else []
+            return [{**envelope, "choices": []}] if _has_more(envelope) else []
         delta = received.pop("delta", None)
         delta = delta if isinstance(delta, dict) else {} if delta is None else {"content": delta}
         reason = received.get("finish_reason")
         self._clean_labels(received)
+        if "index" in received:
+            received["index"] = choice.index  # clients file 1.0, "1" or -1 with the texts of another choice
+        choice.rule, self._blocked_everywhere = self._blocked_everywhere, None
         message = {**envelope, "choices": [{**received, "delta": delta}]}
-        before = self._close_names(choice, delta) if choice.calls else []
+        before = self._close_names(choice, delta) if choice.calls and choice.rule is None else []
         spoke = self._take(choice, delta) if choice.rule is None else False
         self._content_only = delta.keys() == {"content"}
-        if choice.rule is None and reason is not None:
+        if choice.rule is None and reason:
             return before + self._finish(choice, message, delta)
         if choice.rule is not None:
             message["choices"][0]["finish_reason"] = None
             message.pop("usage", None)
             return before + ([message] if spoke else []) + self._block(choice)
-        return [*before, message] if spoke or envelope.get("usage") else before
+        return [*before, message] if spoke or _has_more(envelope) or _has_more(received) else before
 
     def _finish(self, choice: _Choice, message: Json, delta: Json) -> list[Json]:
         """The chunk that carries the finish reason, and before it all that was held."""
@@ -175,30 +186,39 @@ class ChatGuard:
     def _tails(self, choice: _Choice) -> list[Json]:
         """End the choice's texts; the deltas that show what they held. A block may happen here too."""
         tails: list[Json] = []
-        rest: Json = {}
         for call in list(choice.calls.values()):
-            if (entry := self._close_name(choice, call)) is not None:
+            if choice.rule is None and (entry := self._close_name(choice, call)) is not None:
                 tails.append({"tool_calls": [entry]} if call.path[0] == "tool_calls" else entry)
+        rests: list[Json] = []
         for path, text in choice.texts.items():
             if choice.rule is not None:
                 break
             tail = text.finish()
             choice.rule = text.rule
-            if tail:
-                chat.place(rest, path, tail)
-        return [*tails, rest] if rest else tails
+            if tail and self._enforces:
+                self._place(choice, rests, path, tail)
+        return tails + rests
+
+    def _place(self, choice: _Choice, deltas: list[Json], path: Path, text: str) -> None:
+        """Add text of our own making to one of the deltas, under the names of fields that the client knows."""
+        shown = tuple(step if step in chat.KNOWN_NAMES else self._label_value(step, choice) for step in path)
+        # A field may have been a string in one chunk and a list in another: no delta has it twice.
+        delta = next((delta for delta in deltas if shown[0] not in delta), None)
+        if delta is None:
+            delta = {}
+            deltas.append(delta)
+        chat.place(delta, shown, text)
 
     def _block(self, choice: _Choice) -> list[Json]:
         """End a choice whose `rule` has blocked: close what must stay well-formed, say the message, give the reason."""
-        closing: Json = {}
+        deltas: list[Json] = []
         rule, choice.ended = choice.rule, True
         for path, text in choice.texts.items():
             needed = text.abandon()
             if needed and path[:-1] not in choice.calls:
-                chat.place(closing, path, needed)
+                self._place(choice, deltas, path, needed)
         for call in choice.calls.values():
             call.text.abandon()
-        deltas = [closing] if closing else []
         if rule is not None and rule.message:
             deltas.append({"content": rule.message})
         sent = [chat.chunk(self._head, choice.index, delta) for delta in deltas]
@@ -239,22 +259,22 @@ class ChatGuard:
         """A whole answer, censored in place."""
         choices = received.pop("choices", None)
         self._clean_labels(received)
+        everywhere = self._blocked_everywhere
         kept: list[Json] = []
         for position, item in enumerate(choices if isinstance(choices, list) else ()):
             if not isinstance(item, dict):
                 self._refuse_unknown("an element of `choices` that is no object")
                 continue
-            choice = self._choice(item.get("index", position))
+            choice = self._choice(position)  # each is whole: two that claim one index do not continue each other
             message = item.pop("message", None)
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
-            choice.rule = self._blocked_everywhere
             self._clean_labels(item)
+            choice.rule, self._blocked_everywhere = self._blocked_everywhere, everywhere
             self._take(choice, message, whole=True)
             if choice.rule is not None:
                 item["finish_reason"] = BLOCKED
                 if choice.rule.message:
-                    content = message.get("content")
-                    message["content"] = (content if isinstance(content, str) else "") + choice.rule.message
+                    message["content"] = _with_message(message.get("content"), choice.rule.message)
             choice.ended = True
             kept.append({**item, "message": message})
         return {**received, "choices": kept}
@@ -289,19 +309,22 @@ class ChatGuard:
         reached: set[Any] = set()
         for slot in list(chat.slots(message)):
             if choice.rule is not None:
-                if slot.kind is not Kind.KEY:
+                if slot.kind is Kind.KEY:
+                    del slot.holder[slot.key]
+                else:
                     slot.holder[slot.key] = ""
                 continue
             reached.add(slot.path[:2])
+            if slot.kind is Kind.LABEL and not whole:
+                self._take_label(choice, slot)
+                continue
             given = slot.holder[slot.key]
-            if slot.kind is Kind.NAME and not whole:
+            if slot.kind is Kind.NAME and not whole and self._enforces:
                 self._take_name(choice, slot)
                 continue
             out = self._take_slot(choice, slot, whole)
             spoke = spoke or bool(out)
             swallowed = swallowed or bool(given and not out)
-        for field in chat.LABEL_FIELDS & message.keys():
-            message[field] = self._label_value(message[field], choice)
         self._settle_calls(choice, message, reached)
         if not spoke and swallowed:
             return bool(message.keys() - chat.TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
@@ -320,12 +343,34 @@ class ChatGuard:
                 slot.holder[out] = slot.holder.pop(slot.key)
             return out
         text = self._text(choice, slot)
-        shown = text.feed(given)
+        shown = text.feed(given if isinstance(given, str) else repr(given))
         if whole and text.rule is None:
             shown += text.finish()
         choice.rule = text.rule
+        if not self._enforces:
+            return given
         slot.holder[slot.key] = shown
         return shown
+
+    def _take_label(self, choice: _Choice, slot: Slot) -> None:
+        """A label within a delta: complete, but some clients append it to the one that came before at this place."""
+        given = slot.holder[slot.key]
+        shown = slot.holder[slot.key] = self._label_value(given, choice, Channel(slot.channel))
+        if type(shown) is not str or shown in chat.CONSTANT_LABELS or not shown:
+            return
+        before = choice.labels.get(slot.path, "")
+        if not before and len(choice.labels) >= MAX_LABELS:
+            raise Refused(f"the answer has more than {MAX_LABELS} labels in one choice")
+        if before and self._joins_badly(before, shown):
+            slot.holder[slot.key] = ""
+        else:
+            choice.labels[slot.path] = (before + shown)[-self.ledger.compiled.policy.max_hold :]
+
+    def _joins_badly(self, before: str, label: str) -> bool:
+        censor = Censor(self.ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
+        censor.feed(before + label)
+        censor.finish()
+        return censor.changed or censor.blocked is not None
 
     def _text(self, choice: _Choice, slot: Slot) -> ChannelText:
         text = choice.texts.get(slot.path)
@@ -340,7 +385,7 @@ class ChatGuard:
         return text
 
     def _choice(self, index: Any) -> _Choice:
-        number = index if isinstance(index, int) else 0
+        number = index if type(index) is int and index >= 0 else 0
         choice = self._choices.get(number)
         if choice is None:
             if len(self._choices) >= MAX_CHOICES:
@@ -357,26 +402,32 @@ class ChatGuard:
             return  # a client would add it to, or put it in place of, a name that was checked without it
         call = choice.calls.get(path)
         if call is None:
+            if len(choice.calls) + len(choice.closed_names) >= MAX_TEXTS:
+                raise Refused(f"the answer has more than {MAX_TEXTS} tool calls in one choice")
             call = choice.calls[path] = _Call(path, self.ledger.open(Channel.TOOL_NAMES))
         call.name += call.text.feed(given)
         choice.rule = call.text.rule
+        if len(call.name) > MAX_NAME:
+            raise Refused(f"the answer has a tool's name of more than {MAX_NAME} characters")
 
     def _settle_calls(self, choice: _Choice, message: Json, reached: set[Any]) -> None:
-        """Keep back the calls whose names are still open, show those whose arguments have begun, drop unread ones."""
+        """Keep back the calls whose names are still open, show those that have gone on, drop unread ones."""
         calls = message.get("tool_calls")
         if isinstance(calls, list):
+            paths = [("tool_calls", chat.position_of(entry, position)) for position, entry in enumerate(calls)]
             shown: list[Any] = []
-            for position, entry in enumerate(calls):
-                path = ("tool_calls", chat.position_of(entry, position))
+            for position, (path, entry) in enumerate(zip(paths, calls, strict=True)):
                 if choice.rule is not None and path not in reached:
                     continue
                 call = next((choice.calls[p] for p in _function_paths(path) if p in choice.calls), None)
+                if isinstance(entry, dict) and "index" in entry:
+                    entry["index"] = path[1]
                 if call is None:
                     shown.append(entry)
-                elif self._arguments(entry):
-                    shown.append(self._close_name(choice, call, entry))
-                else:
+                elif _is_head(entry) and paths.count(path) == len(paths) - position:
                     chat.merge(call.entry, entry)
+                else:  # official clients take the order in which calls appear for their indices
+                    shown.append(self._close_name(choice, call, entry))
             message["tool_calls"] = [entry for entry in shown if entry is not None]
             if not message["tool_calls"]:
                 del message["tool_calls"]
@@ -384,36 +435,36 @@ class ChatGuard:
         call = choice.calls.get(("function_call",))
         if call is not None and isinstance(function, dict):
             if function.get("arguments"):
+                del message["function_call"]
                 message.update(self._close_name(choice, call, {"function_call": function}) or {})
             else:
                 chat.merge(call.entry, {"function_call": message.pop("function_call")})
-
-    def _arguments(self, entry: Json) -> bool:
-        """Has the call gone on to its arguments, shown or held?"""
-        parts = [entry.get("function"), entry.get("custom")]
-        return any(isinstance(part, dict) and (part.get("arguments") or part.get("input")) for part in parts)
+        elif choice.rule is not None and not any(path[0] == "function_call" for path in reached):
+            message.pop("function_call", None)
 
     def _close_names(self, choice: _Choice, delta: Json) -> list[Json]:
-        """A chunk that does not go on with an open name ends it."""
-        going_on = {slot.path[:-1] for slot in chat.slots(delta)}
+        """A chunk that does not first of all go on with an open name ends it."""
+        names = (slot.path[:-1] for slot in chat.slots(delta) if slot.path[0] in ("tool_calls", "function_call"))
+        going_on = next(names, None)
         sent: list[Json] = []
         for path, call in list(choice.calls.items()):
-            if path not in going_on and (entry := self._close_name(choice, call)) is not None:
+            if path != going_on and choice.rule is None and (entry := self._close_name(choice, call)) is not None:
                 shown = {"tool_calls": [entry]} if path[0] == "tool_calls" else entry
                 sent.append(chat.chunk(self._head, choice.index, shown))
         return sent
 
     def _close_name(self, choice: _Choice, call: _Call, entry: Json | None = None) -> Json | None:
         """The call's head with its whole name, and what `entry` adds to it; None if the name blocked."""
-        del choice.calls[call.path]
-        choice.closed_names.add(call.path)
         name = call.name + call.text.finish()
         if call.text.rule is not None:
             choice.rule = call.text.rule
-            return None
+            return None  # the call stays open: nothing of it is ever shown
+        del choice.calls[call.path]
+        choice.closed_names.add(call.path)
         chat.merge(call.entry, entry or {})
         part = str(call.path[-1])
-        call.entry[part] = {"name": name, **call.entry.get(part, {})}
+        rest = call.entry.get(part)
+        call.entry[part] = {"name": name, **(rest if isinstance(rest, dict) else {})}
         return call.entry
 
     # -- labels --------------------------------------------------------------------------------------------------------
@@ -422,26 +473,26 @@ class ChatGuard:
         """A text that is complete where it stands. Most repeat from chunk to chunk and are remembered as clean."""
         if text in self._clean or text in chat.CONSTANT_LABELS:
             return text
-        shown, rule = self._scan_label(text)
+        shown, rule = self._scan_label(text, Channel.OTHER)
         if rule is not None:
             self._blocked_everywhere = rule
         elif shown == text and len(text) <= MAX_LABEL and len(self._clean) < MAX_CLEAN_LABELS:
             self._clean.add(text)
         return shown
 
-    def _scan_label(self, text: str) -> tuple[str, CompiledRule | None]:
-        label = self.ledger.open(Channel.OTHER)
+    def _scan_label(self, text: str, channel: Channel) -> tuple[str, CompiledRule | None]:
+        label = self.ledger.open(channel)
         shown = label.feed(text)
         return shown + label.finish(), label.rule
 
-    def _label_value(self, value: Any, choice: _Choice) -> Any:
+    def _label_value(self, value: Any, choice: _Choice, channel: Channel = Channel.OTHER) -> Any:
         """A label within a choice, where a block ends only that choice; numbers become strings when redacted."""
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             return value
         text = value if isinstance(value, str) else repr(value)
-        if text in self._clean or text in chat.CONSTANT_LABELS:
+        if text in chat.CONSTANT_LABELS or (channel is Channel.OTHER and text in self._clean):
             return value
-        shown, rule = self._scan_label(text)
+        shown, rule = self._scan_label(text, channel)
         choice.rule = choice.rule or rule
         return value if shown == text else shown
 
@@ -450,13 +501,17 @@ class ChatGuard:
         if isinstance(value, str):
             return self.label(value)
         if isinstance(value, dict):
-            return {self.label(name): self.scrub(item) for name, item in value.items()}
+            dropped = chat.DROPPED_IN_ANSWERS if self._enforces else ()
+            return {self._name(name): self.scrub(item) for name, item in value.items() if name not in dropped}
         if isinstance(value, list):
             return [self.scrub(item) for item in value]
         if isinstance(value, int | float) and not isinstance(value, bool):
             shown = self.label(repr(value))
             return value if shown == repr(value) else shown
         return value
+
+    def _name(self, field: str) -> str:
+        return field if field in _FIXED_NAMES else self.label(field)
 
     def _clean_labels(self, message: Json) -> None:
         """The fields around the texts: of a chunk, a completion or a choice."""
@@ -484,7 +539,7 @@ class ChatGuard:
     def _scrub_usage(self, value: Any) -> Any:
         """Counts are counts; anything else in there is text like any other."""
         if isinstance(value, dict):
-            return {self.label(name): self._scrub_usage(item) for name, item in value.items()}
+            return {self._name(name): self._scrub_usage(item) for name, item in value.items()}
         return value if isinstance(value, int | float) else self.scrub(value)
 
     def _keep_unknown(self, message: Json, field: str) -> bool:
@@ -517,6 +572,38 @@ _CONTENT: Path = ("content",)
 _ENVELOPE_FIELDS = frozenset(
     {*chat.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
 )
+
+
+# The names that errors and usage are read by.
+_FIXED_NAMES = chat.KNOWN_NAMES | {
+    *("message", "param", "code"),
+    *("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"),
+    *("cached_tokens", "audio_tokens", "reasoning_tokens"),
+    *("accepted_prediction_tokens", "rejected_prediction_tokens"),
+}
+
+
+def _has_more(message: Json) -> bool:
+    """Does a chunk or choice carry anything but its texts and what every chunk carries?"""
+    return bool(message.get("usage")) or not message.keys() <= _ENVELOPE_FIELDS
+
+
+def _with_message(content: Any, message: str) -> Any:
+    """The content of a whole answer, and after it what a rule says about the rest."""
+    if isinstance(content, list):
+        return [*content, {"type": "text", "text": message}]
+    return (content if isinstance(content, str) else "") + message
+
+
+def _is_head(entry: Json) -> bool:
+    """Is there nothing in this part of a tool call but labels and pieces of its name?"""
+    parts = [entry.get("function"), entry.get("custom")]
+    return entry.keys() <= _HEAD_FIELDS and all(
+        part is None or (isinstance(part, dict) and not any(part.values())) for part in parts
+    )
+
+
+_HEAD_FIELDS = chat.LABEL_FIELDS | {"function", "custom"}
 
 
 def _function_paths(path: Path) -> tuple[Path, Path]:

@@ -69,13 +69,21 @@ class Forward:
 
 
 class Relay(Response):
-    """See the module. `record` takes the facts; `limits` bound buffers and waiting."""
+    """See the module. `limits` bound buffers and waiting, `record` takes the facts, `leave` is called once at the end.
 
-    def __init__(self, forward: Forward, limits: Limits, record: Callable[[Fact], None]) -> None:
+    The books are closed in the same turn of the loop in which the last bytes are written, so that a client who has
+    read them and asks again finds itself counted and its place free.
+    """
+
+    def __init__(
+        self, forward: Forward, limits: Limits, record: Callable[[Fact], None], leave: Callable[[], None]
+    ) -> None:
         super().__init__()
         self._forward = forward
         self._limits = limits
         self._record = record
+        self._leave = leave
+        self._finished = False
         self._overhead = Tally(OVERHEAD_BOUNDS)
         self._scanned = list(forward.scanned)
         self._status = 0  # sent to the client; 0: nothing yet
@@ -85,7 +93,7 @@ class Relay(Response):
         self._timed_out = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        work = asyncio.ensure_future(self._answer(send))
+        work = asyncio.ensure_future(self._tell(send))
         gone = asyncio.ensure_future(_departure(receive))
         clock = _Clock(self, work)
         try:
@@ -97,7 +105,7 @@ class Relay(Response):
             for task in (work, gone):
                 task.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
-            self._finish()
+            self._finish()  # for work that was cancelled before its first step
         if not work.cancelled() and work.exception() is not None:
             raise work.exception() or RuntimeError
 
@@ -110,6 +118,12 @@ class Relay(Response):
         else:
             return False
         return True
+
+    async def _tell(self, send: Send) -> None:
+        try:
+            await self._answer(send)
+        finally:
+            self._finish()
 
     # -- the answer ----------------------------------------------------------------------------------------------------
 
@@ -270,7 +284,8 @@ class Relay(Response):
 
     async def _fail_closed(self, guard: ChatGuard, error: Exception, send: Send) -> None:
         """A defect of ours: the client gets no more of the answer, and nobody the exception's text."""
-        guard.abandon()
+        with contextlib.suppress(Exception):
+            guard.abandon()
         self._record(guard_failed(guard, error))
         self._error = "guard_failed"
         if not self._status:
@@ -286,6 +301,10 @@ class Relay(Response):
         self._record(UpstreamFailed(self._forward.upstream.upstream.name, error.kind))
 
     def _finish(self) -> None:
+        if self._finished:
+            return
+        self._finished = True
+        self._leave()
         forward = self._forward
         for text in self._scanned:
             self._record(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import hmac
 import re
@@ -12,13 +13,14 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
 
-from gateway.censor.compile import CompiledPolicy
+from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.censor.stream import Censor
+from gateway.guard.answer import GUARD_FAILED, guard_failed
+from gateway.guard.chat import ChatGuard
 from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt, read_chat_request
 from gateway.observe.facts import Fact, RequestFinished, TextScanned
 from gateway.observe.log import outcome_of
@@ -30,6 +32,7 @@ from gateway.proxy.models import list_models
 from gateway.proxy.relay import Forward, Relay
 from gateway.proxy.upstream import UpstreamClient
 from gateway.wire import json
+from gateway.wire.chat import Json
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -50,13 +53,37 @@ class Gateway:
         self.router = Router(self.config.routes)
         self.keys = Keys(self.config.auth)
 
+    async def probe(self) -> dict[str, bool]:
+        """Which upstreams answer, by probes that are cached; the gauge follows."""
+        names = list(self.upstreams)
+        states = await asyncio.gather(*(self.upstreams[name].up() for name in names))
+        for name, up in zip(names, states, strict=True):
+            self.metrics.upstream_up.labels(name).set(up)
+        return dict(zip(names, states, strict=True))
 
     async def models(self) -> list[dict[str, object]]:
         return await list_models(self.config, self.router, self.upstreams, self._is_clean)
 
     def _is_clean(self, policy: str, text: str) -> bool:
-        censor = Censor(self.policies[policy].program(Direction.OUTPUT, Channel.OTHER))
-        return censor.feed(text) + censor.finish() == text
+        compiled = self.policies[policy]
+        try:
+            censor = Censor(compiled.program(Direction.OUTPUT, Channel.OTHER))
+            return censor.feed(text) + censor.finish() == text
+        except Exception as error:
+            raise self._fail_closed(compiled, error) from None
+
+    def guard_prompt(self, body: Json, policy: CompiledPolicy) -> tuple[CompiledRule | None, TextScanned | None]:
+        """`guard.prompt.guard_prompt`, failing closed. Raises `BadRequest` and `HTTPFailure`."""
+        try:
+            return guard_prompt(body, policy)
+        except BadRequest:
+            raise
+        except Exception as error:
+            raise self._fail_closed(policy, error) from None
+
+    def _fail_closed(self, policy: CompiledPolicy, error: Exception) -> HTTPFailure:
+        self.record(guard_failed(ChatGuard(policy), error))
+        return HTTPFailure(500, GUARD_FAILED, "guard_failed")
 
 
 class Keys:
@@ -84,35 +111,28 @@ def add_routes(app: FastAPI, gateway: Gateway) -> None:
 
     @app.get("/v1/models")
     async def models(request: Request) -> Response:
-        _require_key(request, gateway)
-        return _json({"object": "list", "data": await gateway.models()})
+        return await _models(request, gateway)
 
     @app.get("/v1/models/{model:path}")
     async def model(request: Request, model: str) -> Response:
-        _require_key(request, gateway)
-        for known in await gateway.models():
-            if known.get("id") == model:
-                return _json(known)
-        raise unknown_model()
+        return await _models(request, gateway, model)
 
     @app.get("/healthz")
-    async def healthz() -> Response:
-        return JSONResponse({"status": "ok"})
+    async def healthz(request: Request) -> Response:
+        return _json(request, {"status": "ok"})
 
     @app.get("/readyz")
-    async def readyz() -> Response:
-        names = list(gateway.upstreams)
-        states = dict(zip(names, await asyncio.gather(*(gateway.upstreams[n].up() for n in names)), strict=True))
-        for name, up in states.items():
-            gateway.metrics.upstream_up.labels(name).set(up)
+    async def readyz(request: Request) -> Response:
+        states = await gateway.probe()
         ready = any(states.values())
         shown = {name: "up" if up else "down" for name, up in states.items()}
         status = "ready" if ready else "all upstreams are down"
-        return JSONResponse({"status": status, "upstreams": shown}, status_code=200 if ready else 503)
+        return _json(request, {"status": status, "upstreams": shown}, 200 if ready else 503)
 
     @app.get("/metrics")
-    async def metrics() -> Response:
-        return Response(gateway.metrics.exposition(), media_type=CONTENT_TYPE)
+    async def metrics(request: Request) -> Response:
+        await gateway.probe()
+        return Response(gateway.metrics.exposition(), headers=_own_headers(request), media_type=CONTENT_TYPE)
 
     @app.exception_handler(HTTPFailure)
     async def failed(request: Request, error: HTTPFailure) -> Response:
@@ -121,10 +141,11 @@ def add_routes(app: FastAPI, gateway: Gateway) -> None:
     @app.exception_handler(HTTPException)
     async def no_such_path(request: Request, error: HTTPException) -> Response:
         if error.status_code == 405:
-            message = f"Method {request.method} is not allowed here."
-            answer = client_error(405, message, "method_not_allowed")
+            answer = client_error(405, f"Method {request.method[:32]!r} is not allowed here.", "method_not_allowed")
+            answer.headers = dict(error.headers or {})
         else:
             answer = client_error(404, f"Unknown path {request.url.path[:200]!r}.", "unknown_url")
+        gateway.record(_finished(request, answer.status, perf_counter(), error=answer.kind))
         return _failure_response(request, answer)
 
 
@@ -138,9 +159,26 @@ def _require_key(request: Request, gateway: Gateway) -> None:
         raise client_error(401, message, "invalid_api_key", kind="authentication_error")
 
 
+async def _models(request: Request, gateway: Gateway, wanted: str | None = None) -> Response:
+    """The list of models, or the entry of the one that is `wanted`."""
+    started = perf_counter()
+    try:
+        _require_key(request, gateway)
+        listed = await gateway.models()
+        answer: object = {"object": "list", "data": listed}
+        if wanted is not None:
+            answer = next((entry for entry in listed if entry.get("id") == wanted), None)
+        if answer is None:
+            raise unknown_model()
+    except HTTPFailure as failed:
+        gateway.record(_finished(request, failed.status, started, error=failed.kind))
+        raise
+    gateway.record(_finished(request, 200, started))
+    return _json(request, answer)
+
+
 async def _chat(request: Request, gateway: Gateway) -> Response:
     started = perf_counter()
-    request.state.request_id = _request_id(request)
     try:
         _require_key(request, gateway)
         if gateway.in_flight >= gateway.config.limits.max_streams:
@@ -149,15 +187,14 @@ async def _chat(request: Request, gateway: Gateway) -> Response:
         gateway.in_flight += 1
         gateway.metrics.streams_active.set(gateway.in_flight)
         try:
-            relay = await _prepare(request, gateway, started)
+            return await _prepare(request, gateway, started)
         except BaseException:
             _leave(gateway)
             raise
     except HTTPFailure as error:
         if not getattr(request.state, "recorded", False):
-            gateway.record(_refusal(request, error, started))
+            gateway.record(_finished(request, error.status, started, error=error.kind))
         raise
-    return _Counted(relay, gateway)
 
 
 async def _prepare(request: Request, gateway: Gateway, started: float) -> Relay:
@@ -170,7 +207,7 @@ async def _prepare(request: Request, gateway: Gateway, started: float) -> Relay:
         policy = gateway.policies[route.policy]
         request.state.policy = policy.policy.name
         apply_request_table(body, policy)
-        rule, scanned = guard_prompt(body, policy)
+        rule, scanned = gateway.guard_prompt(body, policy)
     except BadRequest as error:
         raise client_error(400, str(error), error.code, error.param) from None
     texts = (scanned,) if scanned is not None else ()
@@ -179,18 +216,18 @@ async def _prepare(request: Request, gateway: Gateway, started: float) -> Relay:
         blocked = client_error(400, message, "content_filter", rule.id)
         for text in texts:
             gateway.record(text)
-        gateway.record(_refusal(request, blocked, started, route.model, texts))
+        gateway.record(_finished(request, 400, started, route=route.model, scanned=texts, error=blocked.kind))
         request.state.recorded = True
         raise blocked
     if route.rename is not None:
         body["model"] = route.rename
     return Relay(
         Forward(
-            request_id=request.state.request_id,
-            path=request.url.path,
+            request_id=_request_id(request),
+            path=_path_of(request),
             chat=chat,
-            body=json.encode(body),
-            headers={**request.headers, "x-request-id": request.state.request_id},
+            body=_encoded(body),
+            headers={**request.headers, "x-request-id": _request_id(request)},
             route=route,
             policy=policy,
             upstream=gateway.upstreams[route.upstream],
@@ -199,6 +236,7 @@ async def _prepare(request: Request, gateway: Gateway, started: float) -> Relay:
         ),
         gateway.config.limits,
         gateway.record,
+        functools.partial(_leave, gateway),
     )
 
 
@@ -221,7 +259,7 @@ async def _read_body(request: Request, limit: int) -> bytes:
     return bytes(body)
 
 
-def json_object(body: bytes) -> dict[str, object]:
+def json_object(body: bytes) -> Json:
     try:
         received = json.decode(body)
     except json.JSONError as error:
@@ -231,9 +269,31 @@ def json_object(body: bytes) -> dict[str, object]:
     return received
 
 
+def _encoded(body: Json) -> bytes:
+    try:
+        return json.encode(body)
+    except json.JSONError as error:
+        raise client_error(400, f"The body cannot be forwarded: {error}.", "invalid_json") from None
+
+
 def _request_id(request: Request) -> str:
-    given = request.headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+    """The client's own id if it is a plain one, else a new one; the same each time it is asked for."""
+    known = getattr(request.state, "request_id", None)
+    if known is None:
+        given = request.headers.get("x-request-id", "")
+        known = given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+        request.state.request_id = known
+    return str(known)
+
+
+def _policy_of(request: Request) -> str:
+    return str(getattr(request.state, "policy", "none"))
+
+
+def _path_of(request: Request) -> str:
+    """The path as the gateway spells it; what a client asked for beyond that is no label."""
+    route = request.scope.get("route")
+    return str(route.path) if route is not None else "other"
 
 
 def _leave(gateway: Gateway) -> None:
@@ -241,48 +301,40 @@ def _leave(gateway: Gateway) -> None:
     gateway.metrics.streams_active.set(gateway.in_flight)
 
 
-class _Counted(Response):
-    """A relay that is counted among the streams until it ends."""
-
-    def __init__(self, relay: Relay, gateway: Gateway) -> None:
-        super().__init__()
-        self._relay = relay
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._relay(scope, receive, send)
-        finally:
-            _leave(self._gateway)
+def _own_headers(request: Request) -> dict[str, str]:
+    return {"x-request-id": _request_id(request), "x-portcullis-policy": _policy_of(request)}
 
 
-def _json(value: object) -> Response:
-    return Response(json.encode(value), media_type="application/json")
+def _json(request: Request, value: object, status: int = 200) -> Response:
+    return Response(json.encode(value), status, _own_headers(request), "application/json")
 
 
 def _failure_response(request: Request, error: HTTPFailure) -> Response:
-    headers = {"x-request-id": getattr(request.state, "request_id", None) or _request_id(request)}
-    headers["x-portcullis-policy"] = getattr(request.state, "policy", "none")
-    return Response(json.encode(error.body), error.status, {**headers, **error.headers}, "application/json")
+    return Response(
+        json.encode(error.body), error.status, {**_own_headers(request), **error.headers}, "application/json"
+    )
 
 
-def _refusal(
+def _finished(
     request: Request,
-    error: HTTPFailure,
+    status: int,
     started: float,
+    *,
     route: str = "none",
     scanned: tuple[TextScanned, ...] = (),
+    error: str | None = None,
 ) -> RequestFinished:
+    """A request that ended without a relay."""
     return RequestFinished(
-        request_id=request.state.request_id,
-        path=request.url.path,
+        request_id=_request_id(request),
+        path=_path_of(request),
         route=route,
-        policy=getattr(request.state, "policy", "none"),
+        policy=_policy_of(request),
         upstream="none",
-        status=error.status,
-        outcome=outcome_of(scanned) if scanned else "failed",
+        status=status,
+        outcome="failed" if error and not scanned else outcome_of(scanned),
         stream=False,
         duration=perf_counter() - started,
         scanned=scanned,
-        error=error.kind,
+        error=error,
     )

@@ -114,7 +114,10 @@ def slots(message: Json) -> Iterator[Slot]:
     audio = message.get("audio")
     if isinstance(audio, dict):
         yield from _audio_slots(audio)
-    for field in (*(COMPLETE_FIELDS & message.keys()), *unknown_fields(message)):
+    for field in COMPLETE_FIELDS:
+        if field in message:
+            yield from leaves(message, field, (field,), "other")
+    for field in unknown_fields(message):
         yield from leaves(message, field, (field,), "other")
 
 
