@@ -1,0 +1,1 @@
+"""What the documentation shows is run; what it lists is compared with the code."""
