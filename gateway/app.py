@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import uvicorn
@@ -101,8 +103,34 @@ async def _demo_server(pause: float) -> AsyncIterator[str]:
         await serving
 
 
+class _ServerLog(logging.Handler):
+    """What uvicorn and asyncio have to say, as lines of our log. Of an exception only its type and place: its text may
+    quote what was scanned."""
+
+    def __init__(self, log: RequestLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        where = None
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            frames = traceback.extract_tb(error.__traceback__)
+            where = type(error).__name__ + (f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else "")
+        message = record.getMessage().strip().partition("\n")[0]
+        self._log.event("server", level=record.levelname.lower(), message=message, error=where)
+
+
+def _log_servers_to(log: RequestLog) -> None:
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers = [_ServerLog(log)]
+        logger.propagate = False
+
+
 def serve(config: Config, log: RequestLog, on_ready: Callable[[str], None]) -> None:
     """Run the gateway until a signal stops it. `on_ready` gets the address once connections are accepted."""
+    _log_servers_to(log)
     host, port = config.listen.host, config.listen.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family, backlog=2048)

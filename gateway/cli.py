@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +14,13 @@ from pathlib import Path
 from gateway.censor.compile import compile_policy, fold_word
 from gateway.policy.load import ConfigError, check_exposure, load, warnings
 from gateway.policy.model import Auth, Channel, Config, Direction, Listen, Upstream
+from gateway.policy.upstreams import read_key, read_upstreams
+from gateway.policy.value import Kind, Node, Scalar, Value
 from gateway.version import __version__
 
 EXIT_USAGE = 2
 EXIT_INTERNAL = 70
+ENVIRONMENT = "environment"  # what an error names in place of a file
 LATER_COMMANDS = ("audit", "journal", "detectors")
 
 
@@ -37,6 +42,12 @@ def main(argv: list[str] | None = None) -> int:
         # Whoever read our output has gone; point stdout at nothing so that closing it stays quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERNAL + 4
+    except Exception as error:
+        # Python's own status for this is 1, which means "redacted"; and an exception's message may quote text.
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name} line {frame.lineno}"
+        print(f"portcullis: internal error: {type(error).__name__} at {where}", file=sys.stderr)
+        return EXIT_INTERNAL
     return status
 
 
@@ -101,19 +112,32 @@ def _config_from(environ: Mapping[str, str]) -> Config:
     """What `serve` runs without a file: the demo policy in front of the server that the environment names."""
     from gateway.app import demo_config
 
-    base_url = environ.get("UPSTREAM_BASE_URL", "").rstrip("/")
-    upstream = None
-    if base_url:
-        if not base_url.startswith(("http://", "https://")):
-            raise ConfigError("environment", "UPSTREAM_BASE_URL", "must begin with http:// or https://")
-        key = environ.get("UPSTREAM_API_KEY") or environ.get("OPENAI_API_KEY") or None
-        upstream = Upstream(name="upstream", base_url=base_url, api_key=key)
+    upstream = _upstream_from(environ) if environ.get("UPSTREAM_BASE_URL") else None
     return demo_config(upstream, Listen(), _auth_from(environ))
 
 
+def _upstream_from(environ: Mapping[str, str]) -> Upstream:
+    node: Node = {"upstream": {"base_url": _scalar(environ["UPSTREAM_BASE_URL"])}}
+    try:
+        upstream = read_upstreams(Value(ENVIRONMENT, "", node))["upstream"]
+    except ConfigError as error:
+        raise ConfigError(ENVIRONMENT, "UPSTREAM_BASE_URL", error.reason) from None
+    return replace(upstream, api_key=_key_from(environ, "UPSTREAM_API_KEY") or _key_from(environ, "OPENAI_API_KEY"))
+
+
 def _auth_from(environ: Mapping[str, str]) -> Auth:
-    key = environ.get("PORTCULLIS_KEY")
+    key = _key_from(environ, "PORTCULLIS_KEY")
     return Auth(keys=(key,)) if key else Auth()
+
+
+def _key_from(environ: Mapping[str, str], name: str) -> str | None:
+    """The key in a variable; one that is set to nothing counts as not set."""
+    key = environ.get(name)
+    return read_key(Value(ENVIRONMENT, name, _scalar(key))) if key else None
+
+
+def _scalar(text: str) -> Scalar:
+    return Scalar(text, Kind.TEXT, substituted=True)
 
 
 def _run(config: Config, options: argparse.Namespace) -> int:
@@ -131,6 +155,8 @@ def _run(config: Config, options: argparse.Namespace) -> int:
         print(f"{config.source}: warning: {warning}", file=sys.stderr)
     config = replace(config, listen=replace(config.listen, host=host, port=port))
     style = options.log or ("console" if sys.stderr.isatty() else "json")
+    # uvicorn raises the signal that stopped it once more, and a server that was asked to stop has not failed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         serve(config, RequestLog(style), lambda address: _announce(address, config))
     except OSError as error:

@@ -38,7 +38,7 @@ def _scan_chunks(censor: Censor, source: BinaryIO, sink: BinaryIO) -> int:
             continue
         try:
             delta = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             delta = None
         if not isinstance(delta, str):
             print(f"portcullis: standard input line {number}: not a JSON string", file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, overload
 
@@ -24,8 +24,9 @@ def censor_stream(chunks: Iterable[str] | AsyncIterable[str], rules: Rules) -> I
 
     `rules`: a word, a `Rule`, a whole `Policy`, or several words and rules; a mapping is a rule, or a policy with
     `rules`, as the configuration file spells it. Words given as plain strings are replaced by `[CENSORED]`. An async
-    iterable gives an async iterator. A `block` rule ends the stream before its match. Raises ValueError (`ConfigError`
-    for a mapping) for a rule that cannot be, TypeError for anything that is no rule.
+    iterable gives an async iterator. A `block` rule ends the stream before its match; a generator that is the source is
+    closed when the stream ends. Raises ValueError (`ConfigError` for a mapping) for a rule that cannot be, TypeError
+    for anything that is no rule.
     """
     program = compile_policy(_policy(rules)).program(Direction.OUTPUT, Channel.CONTENT)
     censor = Censor(program)
@@ -35,23 +36,32 @@ def censor_stream(chunks: Iterable[str] | AsyncIterable[str], rules: Rules) -> I
 
 
 def _censor(chunks: Iterable[str], censor: Censor) -> Iterator[str]:
-    for chunk in chunks:
-        if released := censor.feed(chunk):
-            yield released
-        if censor.ended:
-            return
-    if rest := censor.finish():
-        yield rest
+    try:
+        for chunk in chunks:
+            if released := censor.feed(chunk):
+                yield released
+            if censor.ended:
+                return
+        if rest := censor.finish():
+            yield rest
+    finally:
+        # After a block nobody reads on: the source stops now, not when its garbage is collected.
+        if isinstance(chunks, Generator):
+            chunks.close()
 
 
 async def _censor_async(chunks: AsyncIterable[str], censor: Censor) -> AsyncIterator[str]:
-    async for chunk in chunks:
-        if released := censor.feed(chunk):
-            yield released
-        if censor.ended:
-            return
-    if rest := censor.finish():
-        yield rest
+    try:
+        async for chunk in chunks:
+            if released := censor.feed(chunk):
+                yield released
+            if censor.ended:
+                return
+        if rest := censor.finish():
+            yield rest
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
 
 
 def _policy(rules: Rules) -> Policy:

@@ -201,7 +201,10 @@ class ChatGuard:
 
     def _place(self, choice: _Choice, deltas: list[Json], path: Path, text: str) -> None:
         """Add text of our own making to one of the deltas, under the names of fields that the client knows."""
-        shown = tuple(step if step in chat.KNOWN_NAMES else self._label_value(step, choice) for step in path)
+        shown = tuple(
+            step if isinstance(step, int) or step in chat.KNOWN_NAMES else self._label_value(step, choice)
+            for step in path
+        )
         # A field may have been a string in one chunk and a list in another: no delta has it twice.
         delta = next((delta for delta in deltas if shown[0] not in delta), None)
         if delta is None:
@@ -307,14 +310,19 @@ class ChatGuard:
         spoke = False
         swallowed = False
         reached: set[Any] = set()
+        field: str | int | None = None  # that the last text came from
         for slot in list(chat.slots(message)):
             if choice.rule is not None:
-                if slot.kind is Kind.KEY:
+                if slot.kind is Kind.KEY and slot.path[0] == field:
+                    self._take_slot(choice, slot, whole)  # the name of what was shown before the block
+                elif slot.kind is Kind.KEY:
                     del slot.holder[slot.key]
-                else:
+                elif slot.kind is not Kind.LABEL or slot.holder[slot.key] not in chat.CONSTANT_LABELS:
                     slot.holder[slot.key] = ""
                 continue
-            reached.add(slot.path[:2])
+            field = slot.path[0]
+            if slot.kind is not Kind.LABEL:
+                reached.add(slot.path[:2])
             if slot.kind is Kind.LABEL and not whole:
                 self._take_label(choice, slot)
                 continue
@@ -356,15 +364,19 @@ class ChatGuard:
         """A label within a delta: complete, but some clients append it to the one that came before at this place."""
         given = slot.holder[slot.key]
         shown = slot.holder[slot.key] = self._label_value(given, choice, Channel(slot.channel))
-        if type(shown) is not str or shown in chat.CONSTANT_LABELS or not shown:
+        replaced = slot.key == "type" or slot.path[0] in chat.COMPLETE_FIELDS
+        if replaced or type(shown) is not str or shown in chat.CONSTANT_LABELS or not shown:
             return
         before = choice.labels.get(slot.path, "")
         if not before and len(choice.labels) >= MAX_LABELS:
             raise Refused(f"the answer has more than {MAX_LABELS} labels in one choice")
+        reach = self.ledger.compiled.policy.max_hold
+        if before == (shown * (reach // len(shown) + 1))[-reach:]:
+            return  # the same label over and over, and all that it can make with itself has been seen
         if before and self._joins_badly(before, shown):
             slot.holder[slot.key] = ""
         else:
-            choice.labels[slot.path] = (before + shown)[-self.ledger.compiled.policy.max_hold :]
+            choice.labels[slot.path] = (before + shown)[-reach:]
 
     def _joins_badly(self, before: str, label: str) -> bool:
         censor = Censor(self.ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
@@ -377,10 +389,12 @@ class ChatGuard:
         if text is None:
             if len(choice.texts) + len(choice.calls) >= MAX_TEXTS:
                 raise Refused(f"the answer has more than {MAX_TEXTS} text fields in one choice")
-            if slot.kind is Kind.JSON:
+            channel = Channel(slot.channel)
+            # Arguments that no rule looks at are not taken apart: even a number would wait for its end.
+            if slot.kind is Kind.JSON and self.ledger.compiled.program(Direction.OUTPUT, channel) is not None:
                 text = JsonArguments(self.ledger)
             else:
-                text = self.ledger.open(Channel(slot.channel))
+                text = self.ledger.open(channel)
             choice.texts[slot.path] = text
         return text
 

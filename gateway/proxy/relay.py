@@ -47,6 +47,7 @@ STREAM_HEADERS = [
 ]
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
+WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
 CLIENT_LEFT = "client left"
 CLIENT_IDLE = "client does not read"
 TOO_LONG = failure("The answer took longer than the upstream's total timeout.", "upstream_timeout")
@@ -257,7 +258,7 @@ class Relay(Response):
         return [
             (name.encode("ascii"), value.encode("latin-1"))
             for name, value in headers_down(response)
-            if guard.label(value) == value
+            if guard.label(name) == name and guard.label(value) == value
         ]
 
     async def _start(self, send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
@@ -276,7 +277,10 @@ class Relay(Response):
 
     async def _send_whole(self, send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         await self._start(send, status, [*headers, (b"content-length", str(len(body)).encode())])
-        await self._send_body(send, body, more=False)
+        # In pieces, so that a client that does not read is noticed and its answer is not kept for it.
+        for start in range(0, max(len(body), 1), WRITE_SIZE):
+            end = start + WRITE_SIZE
+            await self._send_body(send, body[start:end], more=end < len(body))
 
     async def _send_upstream_failure(self, error: HTTPFailure, send: Send) -> None:
         self._note_failure(error)

@@ -117,11 +117,12 @@ def add_routes(app: FastAPI, gateway: Gateway) -> None:
     async def model(request: Request, model: str) -> Response:
         return await _models(request, gateway, model)
 
-    @app.get("/healthz")
+    # Monitors ask with HEAD, too.
+    @app.api_route("/healthz", methods=["GET", "HEAD"])
     async def healthz(request: Request) -> Response:
         return _json(request, {"status": "ok"})
 
-    @app.get("/readyz")
+    @app.api_route("/readyz", methods=["GET", "HEAD"])
     async def readyz(request: Request) -> Response:
         states = await gateway.probe()
         ready = any(states.values())

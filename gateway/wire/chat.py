@@ -47,7 +47,7 @@ LABEL_FIELDS = frozenset({"role", "name", "id", "type", "index", "tool_call_id"}
 # Fields whose texts are sent once and whole: the next chunk's are others, not their continuation.
 COMPLETE_FIELDS = frozenset({"annotations"})
 KNOWN_FIELDS = TEXT_FIELDS.keys() | LABEL_FIELDS | COMPLETE_FIELDS | {"tool_calls", "function_call"}
-KNOWN_NAMES = KNOWN_FIELDS | {"arguments", "input", "text", "transcript", "function", "custom"}
+KNOWN_NAMES = KNOWN_FIELDS | {"audio", "arguments", "input", "text", "transcript", "function", "custom"}
 
 # Fields through which text could pass unread, or which would describe text that was replaced. While a policy enforces
 # they are taken out of answers. docs/semantics.md prints this table.
@@ -224,7 +224,9 @@ def place(delta: Json, path: Path, text: str) -> None:
         if isinstance(holder, list):
             holder = _numbered(holder, step)
         else:
-            holder = holder.setdefault(step, [] if isinstance(following, int) else {})
+            if not isinstance(holder.get(step), list | dict):  # the number of an item may be no number
+                holder[step] = [] if isinstance(following, int) else {}
+            holder = holder[step]
     last = path[-1]
     if isinstance(holder, list):
         holder.append(text)
@@ -287,16 +289,18 @@ class Assembler:
         for field, value in choice.items():
             if field == "delta" and isinstance(value, dict):
                 merge(whole["message"], value)
-            elif value is not None:
+            elif field != "message" and value is not None:  # what the deltas say counts, in a stream
                 whole[field] = value
 
     def whole(self) -> Json:
         choices = [self._choices[index] for index in sorted(self._choices)]
         for choice in choices:
             calls = choice["message"].get("tool_calls")
-            for call in calls if isinstance(calls, list) else ():
-                if isinstance(call, dict):
-                    call.pop("index", None)
+            if isinstance(calls, list):
+                calls.sort(key=lambda call: position_of(call, len(calls)))
+                for call in calls:
+                    if isinstance(call, dict):
+                        call.pop("index", None)
         return {**self._whole, "object": "chat.completion", "choices": choices}
 
 

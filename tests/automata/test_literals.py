@@ -1,0 +1,260 @@
+"""The machine of many words against the most naive way to find them, and against pyahocorasick's own search."""
+
+from __future__ import annotations
+
+import ahocorasick
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.automata.literals import Folded, Literal, LiteralMachine, is_word_char
+
+# A lens that fits in the head: capitals are small letters, `-` is invisible, `&` is two letters, `@` is two that
+# belong together.
+FOLDS = {"-": Folded(""), "&": Folded("ab"), "@": Folded("ab", atomic=True)}
+Occurrence = tuple[int, int, int]  # folded start and end, tag
+
+
+def fold(char: str) -> Folded:
+    return FOLDS.get(char, Folded(char.lower()))
+
+
+def machine_for(literals: list[Literal], max_transitions: int = 100_000) -> LiteralMachine:
+    return LiteralMachine(literals, fold, max_transitions)
+
+
+def plain(*words: str) -> list[Literal]:
+    return [Literal(word, tag) for tag, word in enumerate(words)]
+
+
+def whole(*words: str) -> list[Literal]:
+    return [Literal(word, tag, left=True, right=True) for tag, word in enumerate(words)]
+
+
+def found(machine: LiteralMachine, text: str) -> list[Occurrence]:
+    """The occurrences that are certain within `text` and, with the end as an edge, those pending there."""
+    state, length, occurrences = machine.start(), 0, []
+    for char in text:
+        state = state[char]
+        length += 1 if state.arrival is None else state.arrival.width
+        for literal, back in state.arrival.found if state.arrival else ():
+            occurrences.append((length - back - len(literal.text), length - back, literal.tag))
+    occurrences += [(length - len(literal.text), length, literal.tag) for literal in state.pending]
+    return sorted(occurrences)
+
+
+def folded(text: str) -> tuple[str, set[int]]:
+    """The folded text, and the folded positions inside an atomic expansion, where no word may end."""
+    out, inside = "", set()
+    for char in text:
+        piece, atomic = fold(char)
+        if atomic:
+            inside |= set(range(len(out) + 1, len(out) + len(piece)))
+        out += piece
+    return out, inside
+
+
+def naive(literals: list[Literal], text: str) -> list[Occurrence]:
+    seen, inside = folded(text)
+    occurrences = []
+    for literal in literals:
+        for start in range(len(seen)):
+            end = start + len(literal.text)
+            if seen[start:end] != literal.text or end in inside:
+                continue
+            if literal.left and start and is_word_char(seen[start - 1]):
+                continue
+            if literal.right and end < len(seen) and is_word_char(seen[end]):
+                continue
+            occurrences.append((start, end, literal.tag))
+    return sorted(occurrences)
+
+
+def naive_live(literals: list[Literal], text: str) -> list[int]:
+    """Lengths of the suffixes that may become a word that holds, or are one that waits for its right edge."""
+    seen, inside = folded(text)
+    lengths = []
+    for start in range(len(seen)):
+        rest = seen[start:]
+        for literal in literals:
+            edge = not (literal.left and start and is_word_char(seen[start - 1]))
+            waits = rest == literal.text and literal.right and len(seen) not in inside
+            if literal.holds and edge and literal.text.startswith(rest) and (waits or rest != literal.text):
+                lengths.append(len(rest))
+                break
+    return lengths
+
+
+ALPHABET = "abAB_ .-&@"
+words = st.text("ab_ .", min_size=1, max_size=4)
+some_literals = st.lists(
+    st.builds(
+        Literal, words, tag=st.integers(0, 3), left=st.booleans(), right=st.booleans(), holds=st.booleans()
+    ),
+    min_size=1,
+    max_size=5,
+    unique=True,
+)
+texts = st.text(ALPHABET, max_size=20)
+
+
+@settings(max_examples=600, deadline=None)
+@given(some_literals, texts)
+def test_the_machine_finds_what_a_naive_search_finds(literals: list[Literal], text: str) -> None:
+    assert found(machine_for(literals), text) == naive(literals, text)
+
+
+@settings(max_examples=400, deadline=None)
+@given(some_literals, texts)
+def test_exactly_the_suffixes_that_can_still_matter_are_live(literals: list[Literal], text: str) -> None:
+    machine = machine_for(literals)
+    state = machine.start()
+    for read, char in enumerate(text, start=1):
+        state = state[char]
+        lengths = naive_live(literals, text[:read])
+        assert list(machine.live_lengths(state)) == lengths
+        assert state.live == max(lengths, default=0)
+        assert list(machine.live_lengths(state, at_most=2)) == [length for length in lengths if length <= 2]
+
+
+@settings(max_examples=300, deadline=None)
+@given(some_literals, st.lists(texts, min_size=1, max_size=4), st.integers(1, 5))
+def test_a_cache_that_is_emptied_again_and_again_changes_nothing(
+    literals: list[Literal], streams: list[str], max_transitions: int
+) -> None:
+    # Streams share the machine and take turns, so each meets a cache that the others have emptied.
+    small, large = machine_for(literals, max_transitions), machine_for(literals)
+    states = [(small.start(), large.start()) for _ in streams]
+    for at in range(max(map(len, streams))):
+        for number, text in enumerate(streams):
+            if at < len(text):
+                one, other = (state[text[at]] for state in states[number])
+                assert (one.suffix, one.left, one.pending, one.arrival) == (
+                    other.suffix,
+                    other.left,
+                    other.pending,
+                    other.arrival,
+                )
+                assert one.live == other.live
+                states[number] = (one, other)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sets(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=8), st.text("abc", max_size=40))
+def test_plain_words_are_found_where_pyahocorasick_finds_them(words: set[str], text: str) -> None:
+    automaton = ahocorasick.Automaton()
+    for word in words:
+        automaton.add_word(word, word)
+    automaton.make_automaton()
+    theirs = sorted((last + 1 - len(word), last + 1, word) for last, word in automaton.iter(text))
+    chosen = sorted(words)
+    ours = sorted((start, end, chosen[tag]) for start, end, tag in found(machine_for(plain(*chosen)), text))
+    assert ours == theirs
+
+
+def test_cached_transitions_are_bounded() -> None:
+    machine = machine_for(plain("ab"), max_transitions=3)
+    first = machine.start()
+    state = first
+    for char in "abcdefgh":
+        state = state[char]
+    assert len(first) <= 3
+    assert len(machine._states) <= 4
+
+
+def test_a_transition_is_worked_out_once() -> None:
+    machine = machine_for(plain("ab"))
+    state = machine.start()
+    assert state["a"] is state["a"]
+    assert state["x"] is state["y"]
+
+
+def test_whole_words_wait_for_their_right_edge() -> None:
+    machine = machine_for(whole("cat"))
+    state = machine.start()
+    for char in "cat":
+        state = state[char]
+    assert state.arrival is None
+    assert [literal.text for literal in state.pending] == ["cat"]
+    assert state.live == 3
+    # An invisible character is no edge, and none is decided by it.
+    assert state["-"].pending == state.pending
+    for edge in ". \n€":
+        after = state[edge]
+        assert after.arrival is not None
+        assert [(literal.text, back) for literal, back in after.arrival.found] == [("cat", 1)]
+        assert after.pending == ()
+    for letter in "s9_é\u0301":
+        assert state[letter].arrival is None
+        assert state[letter].live == 0
+
+
+def test_a_word_character_before_a_whole_word_undoes_it() -> None:
+    machine = machine_for(whole("cat"))
+    for before, count in [("", 1), (".", 1), ("a", 0), ("_", 0), ("ca", 0), ("cat.", 2), ("é", 0)]:
+        assert len(found(machine, f"{before}cat")) == count
+
+
+def test_words_with_one_edge() -> None:
+    machine = machine_for([Literal("c++", 0, left=True), Literal("++c", 1, right=True)])
+    assert found(machine, "c++c") == [(0, 3, 0), (1, 4, 1)]
+    assert found(machine, "ac++ca") == []
+
+
+def test_words_that_do_not_hold_are_found_and_keep_nothing_live() -> None:
+    machine = machine_for([Literal("flag", 0, holds=False), Literal("fl", 1)])
+    state = machine.start()["f"]
+    assert state.live == 1
+    state = state["l"]
+    assert state.live == 0
+    assert found(machine, "flag") == [(0, 2, 1), (0, 4, 0)]
+
+
+def test_beginnings_are_the_words_that_guard_the_end() -> None:
+    machine = machine_for([Literal("secret", 0, guard=3), Literal("red", 1, guard=2), Literal("retro", 2, guard=9)])
+
+    def beginnings(text: str) -> list[tuple[str, int]]:
+        state = machine.start()
+        for char in text:
+            state = state[char]
+        return sorted((literal.text, length) for literal, length in machine.beginnings(state))
+
+    assert beginnings("se") == []
+    assert beginnings("sec") == [("secret", 3)]
+    assert beginnings("secre") == [("red", 2), ("secret", 5)]
+    assert beginnings("secret") == []
+
+
+def test_a_whole_word_guards_the_end_only_from_an_edge() -> None:
+    machine = machine_for([Literal("cats", 0, left=True, guard=2)])
+    for text, count in [("ca", 1), (" ca", 1), ("aca", 0)]:
+        state = machine.start()
+        for char in text:
+            state = state[char]
+        assert len(list(machine.beginnings(state))) == count
+
+
+def test_wanted_at_names_the_first_rule_that_holds_the_text() -> None:
+    machine = machine_for([Literal("abc", 2), Literal("abd", 1), Literal("abe", 0, holds=False)])
+    state = machine.start()["a"]["b"]
+    wanted = machine.wanted_at(state, 2)
+    assert wanted is not None
+    assert wanted.tag == 1
+    assert machine.wanted_at(state, 1) is None
+    assert not machine.is_live(state, 3)
+
+
+def test_size_and_longest_are_of_the_different_words() -> None:
+    machine = machine_for([*plain("abc", "de"), Literal("abc", 7)])
+    assert (machine.size, machine.longest) == (5, 3)
+
+
+@pytest.mark.parametrize("literals", [[], [Literal("", 0)], [Literal("a", 0), Literal("", 1)]])
+def test_no_word_and_an_empty_word_are_refused(literals: list[Literal]) -> None:
+    with pytest.raises(ValueError, match="at least one word, and no empty one"):
+        machine_for(literals)
+
+
+@pytest.mark.parametrize(("char", "is_one"), [*((char, True) for char in "aß9_é字\u0301ⅷ"), *((c, False) for c in " .+-€\u200b")])
+def test_word_characters(char: str, is_one: bool) -> None:
+    assert is_word_char(char) == is_one

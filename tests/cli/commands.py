@@ -1,0 +1,71 @@
+"""`portcullis` as a user starts it: a process of its own, with pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+COMMAND = [sys.executable, "-m", "gateway.cli"]
+PATIENCE = 60  # seconds until a process that hangs fails the test; nothing is measured
+NAMES = ("UPSTREAM_BASE_URL", "UPSTREAM_API_KEY", "OPENAI_API_KEY", "PORTCULLIS_KEY")
+
+Rules = list[dict[str, Any]]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The environment without what would change the gateway's configuration, and with `variables`."""
+    return {name: value for name, value in os.environ.items() if name not in NAMES} | variables
+
+
+def portcullis(
+    *arguments: str | Path, stdin: bytes = b"", **variables: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        timeout=PATIENCE,
+        env=environment(**variables),
+    )
+
+
+@contextmanager
+def running(
+    *arguments: str | Path, stdout: int | IO[bytes] = subprocess.PIPE, **variables: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A command with three unbuffered pipes, or writing into `stdout`; it is gone afterwards."""
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        env=environment(**variables),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def write_config(folder: Path, rules: Rules, **sections: Any) -> Path:
+    """A configuration with the demo upstream and one policy named `default`."""
+    config = {
+        "upstreams": {"demo": {"type": "demo"}},
+        "routes": [{"model": "*", "upstream": "demo", "policy": "default"}],
+        "policies": {"default": {"rules": rules}},
+        **sections,
+    }
+    path = folder / "portcullis.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path

@@ -1,0 +1,119 @@
+"""`version`, `check`, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.version import __version__
+from tests.cli.commands import portcullis, write_config
+
+
+def test_version_says_what_is_installed() -> None:
+    done = portcullis("version")
+    first, python, system, *parts = done.stdout.decode().splitlines()
+    assert first == f"portcullis {__version__}"
+    assert python.startswith(f"python {platform.python_version()}")
+    assert system.startswith("platform ")
+    assert all(re.fullmatch(r"\w+: (present|not installed)", part) for part in parts)
+    assert done.returncode == 0
+
+
+RULES = [
+    {"id": "password", "words": ["12MONKEYS", "swordfish"], "secret": True},
+    {"id": "cat", "words": ["cat"], "whole_word": True, "fold": []},
+    {"id": "quiet", "words": ["zzz"], "action": "flag"},
+    {"id": "stop", "words": ["the"], "action": "block"},
+    {"id": "prompts", "words": ["secret"], "apply_to": ["input"], "channels": ["other"], "fold": ["accents"]},
+]
+
+
+def test_check_prints_what_each_rule_compiled_to(tmp_path: Path) -> None:
+    done = portcullis("check", write_config(tmp_path, RULES))
+    assert (done.stderr, done.returncode) == (b"", 0)
+    policy, password, cat, quiet, stop, prompts, route = done.stdout.decode().splitlines()
+    assert policy == "policy default: mode enforce, max_hold 1024, on_overflow release"
+    assert "rule password: redact, lens case+width+invisible, 2 words of 9 to 9 characters" in password
+    assert "longest hold 8 characters, typical hold " in password
+    assert "rule cat: redact, lens exact, 1 words of 3 to 3 characters, longest hold 3 characters" in cat
+    assert quiet.endswith("holds nothing")
+    assert stop.endswith("it blocks the bundled prose")
+    assert "lens accents" in prompts
+    assert "longest hold 5 characters, typical hold " in prompts
+    assert route == "route '*': upstream demo, policy default"
+
+
+def test_check_bounds_the_hold_by_max_hold_and_says_observe(tmp_path: Path) -> None:
+    policies = {
+        "short": {"max_hold": 4, "rules": RULES[:1]},
+        "seen": {"mode": "observe", "rules": RULES[:1]},
+    }
+    routes = [
+        {"model": "a", "upstream": "demo", "policy": "short", "rename": "b"},
+        {"model": "*", "upstream": "demo", "policy": "seen"},
+    ]
+    lines = portcullis("check", write_config(tmp_path, [], policies=policies, routes=routes)).stdout.decode()
+    assert "longest hold 4 characters" in lines
+    assert "policy seen: mode observe" in lines
+    assert "holds nothing" in lines
+    assert "route 'a': upstream demo, policy short, renamed b\n" in lines
+
+
+def test_check_prints_warnings_and_no_word(tmp_path: Path) -> None:
+    rules = [{"id": "password", "words": ["12MONKEYS"], "replacement": "not 12monkeys"}]
+    done = portcullis("check", write_config(tmp_path, rules))
+    warning = "warning: policies.default.rules[0].replacement: contains a word of rule password"
+    assert warning in done.stdout.decode().splitlines()
+    assert b"MONKEYS" not in done.stdout
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("sections", "key_path", "reason"),
+    [
+        ({"colour": "red"}, "colour", ""),
+        ({"routes": [{"model": "*", "upstream": "nosuch", "policy": "default"}]}, "routes[0].upstream", "unknown"),
+        ({"journal": {}}, "journal", "not available in this version"),
+        ({"listen": {"port": 70000}}, "listen.port", "70000"),
+        ({"upstreams": {"demo": {"base_url": "${NOSUCH_URL}"}}}, "upstreams.demo.base_url", "NOSUCH_URL is not set"),
+        ({"listen": {"host": "0.0.0.0"}}, "listen.host", "set auth.keys"),
+    ],
+)
+def test_check_names_file_key_and_reason(tmp_path: Path, sections: dict[str, Any], key_path: str, reason: str) -> None:
+    config = write_config(tmp_path, [], **sections)
+    done = portcullis("check", config)
+    assert (done.stdout, done.returncode) == (b"", 2)
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith(f"{config}: {key_path}: ")
+    assert reason in line
+
+
+def test_check_refuses_a_word_of_which_nothing_is_left(tmp_path: Path) -> None:
+    done = portcullis("check", write_config(tmp_path, [{"id": "r", "words": ["\u200b"]}]))
+    assert b"policies.default.rules[0].words[0]: nothing of this word is left after folding" in done.stderr
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("name", ["nosuch.yaml", "."])
+def test_check_names_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    done = portcullis("check", tmp_path / name)
+    assert done.stderr.decode().startswith(f"{tmp_path / name}: ")
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("command", ["audit", "journal", "detectors"])
+def test_commands_of_later_versions_are_refused_by_name(command: str) -> None:
+    done = portcullis(command, "query.yaml")
+    assert done.stderr.decode() == f"portcullis: {command} is not available in this version\n"
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("arguments", [[], ["nosuch"], ["check"], ["scan"], ["serve", "--colour"], ["version", "x"]])
+def test_usage_errors(arguments: list[str]) -> None:
+    done = portcullis(*arguments)
+    assert done.stderr.startswith(b"usage: portcullis")
+    assert (done.stdout, done.returncode) == (b"", 2)

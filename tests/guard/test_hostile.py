@@ -1,0 +1,155 @@
+"""An upstream that wants the forbidden word to reach the client, or the guard to grow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.guard.chat import MAX_CHOICES, MAX_LABELS, MAX_NAME, MAX_TEXTS
+from tests.guard.playbook import (
+    BLOCK,
+    HEAD,
+    WORD,
+    Client,
+    answer_for,
+    call,
+    calls,
+    chunk,
+    event,
+    policy,
+    rule,
+    script,
+    stream,
+)
+
+SEEN = "[REDACTED]"
+
+
+def choice(index: Any, text: str) -> dict[str, Any]:
+    return {**HEAD, "choices": [{"index": index, "delta": {"content": text}}]}
+
+
+@pytest.mark.parametrize("index", [0.0, "0", -1, None, True, [], {"a": 1}])
+def test_an_index_that_only_some_clients_take_for_another(index: Any) -> None:
+    client = stream(policy(), choice(0, "12MON"), choice(index, "KEYS"), chunk(finish="stop"))
+    assert client.messages.keys() == {0} and client.content == SEEN
+
+
+@pytest.mark.parametrize("index", [0.0, "0", -1, None, True])
+def test_a_calls_index_that_only_some_clients_take_for_another(index: Any) -> None:
+    values = [calls({"index": i, "custom": {"input": text}}) for i, text in ((0, "12MON"), (index, "KEYS"))]
+    client = stream(policy(), *values)
+    assert WORD not in client.text and client.messages[0]["tool_calls"] == [{"index": 0, "custom": {"input": SEEN}}]
+
+
+@pytest.mark.parametrize("field", ["id", "name", "role", "tool_call_id"])
+def test_labels_that_make_a_word_when_clients_append_them(field: str) -> None:
+    for wrap in (
+        lambda v: {field: v},
+        lambda v: {"tool_calls": [{"index": 0, field: v}]},
+        lambda v: {"new": {field: v}},
+    ):
+        client = stream(policy(), *(chunk(wrap(piece)) for piece in ("12M", "ONK", "EYS", "x")))
+        assert WORD not in client.text and "12MONKx" in client.text
+
+
+def test_a_label_that_repeats_is_kept_unless_it_makes_a_word_with_itself() -> None:
+    client = stream(policy(rule("bonbon"), max_hold=8), *(chunk({"name": "bon"}) for _ in range(5)))
+    assert client.messages[0]["name"] == "bon"
+    client = stream(policy(max_hold=12), *(chunk({"name": "bon"}) for _ in range(9)))
+    assert client.messages[0]["name"] == "bon" * 9
+
+
+def test_a_renamed_field_keeps_its_new_name_to_the_end() -> None:
+    client = stream(policy(), chunk({WORD: "a 12", "new": {WORD: "b 12"}}), chunk({WORD: "M"}), chunk(finish="stop"))
+    assert WORD not in client.text
+    assert client.messages[0] == {SEEN: "a 12M", "new": {SEEN: "b 12"}}
+
+
+def test_names_after_a_block_are_not_shown() -> None:
+    client = stream(BLOCK, chunk({"content": f"a {WORD}", "new": {WORD: 1, "b": {WORD: "c"}}, WORD: [1]}))
+    assert WORD not in client.text and client.content == "a Not shown."
+
+
+def test_escapes_and_look_alikes_are_read_as_they_are_decoded() -> None:
+    data = rb'{"choices":[{"index":0,"delta":{"content":"\u0031\u0032MON\u200bKEY\uff33"}}]}'
+    assert stream(policy(), data).content == SEEN
+    data = rb'{"ch\u006fices":[{"index":0,"d\u0065lta":{"c\u006fntent":"12MONKEYS"}}]}'
+    assert stream(policy(), data).content == SEEN
+
+
+def test_text_between_the_lines_of_an_event() -> None:
+    data = b"event: 12MONKEYS\nid: 12MONKEYS\nretry: 1\nnew: 12MONKEYS\n" + event(chunk({"content": "a"}))
+    answer, client = answer_for(policy()), Client()
+    client.take(answer.feed(data, 0.0))
+    assert client.content == "a" and WORD not in client.text
+    lines = json.dumps(chunk({"content": WORD}), indent=1).encode().split(b"\n")
+    client.take(answer.feed(b"".join(b"data:" + line + b"\r" for line in lines) + b"\r", 0.0))
+    assert client.content == f"a{SEEN}"
+
+
+def test_usual_chunks_are_censored_in_every_order_with_unusual_ones() -> None:
+    usual = [chunk({"content": piece}) for piece in ("a ", "12", "MON")]
+    client = stream(
+        policy(),
+        *usual,
+        chunk({"content": "KE", "new": 1}),
+        chunk({"content": "YS"}),
+        chunk({"content": " 1"}),
+        {**chunk({"content": "2"}), "obfuscation": "xx"},
+        {**chunk({"content": "M"}), "id": WORD},
+        {**chunk({"content": "!"}), "id": WORD},
+        chunk({"content": "1"}, 1),
+        chunk({"content": "2"}, 1),
+        chunk(finish="stop"),
+    )
+    assert client.content == f"a {SEEN} 12M!" and client.messages[1]["content"] == "12" and WORD not in client.text
+    assert "obfuscation" not in client.text
+    client = stream(BLOCK, *usual, chunk({"content": "KEYS"}), chunk({"content": "more"}), expected=1)
+    assert client.content == "a Not shown." and client.finish == {0: "content_filter"} and client.done
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [chunk({"content": "a"}, index) for index in range(MAX_CHOICES + 1)],
+        [chunk({f"new{number}": "a"}) for number in range(MAX_TEXTS + 1)],
+        [calls(call(number, "f", "{}")) for number in range(MAX_TEXTS + 1)],
+        [calls(call(number, "f")) for number in range(MAX_TEXTS + 1)],
+        [calls(call(0, "f" * 1000)) for _ in range(MAX_NAME // 1000 + 1)],
+        [chunk({f"new{number}": {"id": f"a{number}"}}) for number in range(MAX_LABELS + 1)],
+    ],
+    ids=["choices", "texts", "calls", "names", "a name", "labels"],
+)
+def test_an_answer_that_grows_without_end_is_ended(values: list[Any]) -> None:
+    answer, client = answer_for(policy()), Client()
+    for value in values:
+        client.take(answer.feed(event(value), 0.0))
+    assert answer.done and client.errors[0]["code"] == "upstream_protocol_error" and client.stopped
+
+
+def test_deep_nesting_does_no_harm() -> None:
+    for depth in (100, 600, 1500):
+        deep = f'{{"new":{"[" * depth}"{WORD}"{"]" * depth}}}'.encode()
+        for data in (deep, b'{"choices":[{"index":0,"delta":' + deep + b"}]}"):
+            answer, client = answer_for(policy()), Client()
+            client.take(answer.feed(event(data), 0.0))
+            client.take(answer.close(0.0))
+            assert WORD not in client.text and client.stopped
+
+
+def test_json_where_a_stream_was_asked_for_hides_nothing() -> None:
+    answer, client = answer_for(policy()), Client()
+    client.take(answer.feed(b"\xef\xbb\xbf \n" + json.dumps({"choices": [{"message": WORD}]}).encode(), 0.0))
+    client.take(answer.feed(script(chunk({"content": WORD})), 0.0))
+    client.take(answer.close(0.0))
+    assert WORD not in client.text and client.errors[0]["code"] == "upstream_protocol_error"
+
+
+@pytest.mark.parametrize("content", [[{"index": ["12"]}], [{"index": {"index": "12"}}], [["12"]], [[["12"]]], "12"])
+def test_what_is_held_in_an_odd_place_does_no_harm(content: Any) -> None:
+    client = stream(policy(), chunk({"content": content}), chunk({"new": content}, finish="stop"))
+    assert client.finish == {0: "stop"} and not client.errors
+    assert [count.forwarded for count in client.scanned.channels if count.channel == "content"] == [2]

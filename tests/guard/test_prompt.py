@@ -1,0 +1,141 @@
+"""What clients send: fields refused or taken out, prompts censored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.censor.compile import compile_policy
+from gateway.guard.prompt import BadRequest, ChatRequest, apply_request_table, guard_prompt, read_chat_request
+from gateway.policy.model import Action, Direction, Mode, Policy
+from tests.guard.playbook import WORD, balanced, policy, rule
+
+SEEN = "[REDACTED]"
+BOTH = frozenset({Direction.INPUT, Direction.OUTPUT})
+
+
+def guarded(policy: Policy, *messages: dict[str, Any], **more: Any) -> tuple[dict[str, Any], str | None]:
+    body = {"messages": list(messages), **more}
+    blocked, fact = guard_prompt(body, compile_policy(policy))
+    assert fact is not None and balanced(fact) and fact.direction == "input"
+    assert fact.blocked_by == (blocked.id if blocked else None)
+    return body, fact.blocked_by
+
+
+def test_every_text_of_a_prompt_is_censored() -> None:
+    def message(word: str) -> dict[str, Any]:
+        return {
+            "role": "user",
+            "name": word,
+            "content": [
+                {"type": "text", "text": f"a {word} b"},
+                {"type": "image_url", "image_url": {"url": f"data:{WORD}"}},
+                {"type": "input_audio", "input_audio": {"data": WORD}},
+                {"type": "file", "file": {"file_data": WORD}},
+                "odd",
+            ],
+            "tool_calls": [
+                {"id": word, "type": "function", "function": {"name": word, "arguments": json.dumps({word: word})}}
+            ],
+            "new": {word: [word]},
+        }
+
+    more = {"role": "tool", "tool_call_id": "x", "content": 12}
+    body, _ = guarded(policy(rule(WORD, "12", apply_to=BOTH)), message(WORD), more, prediction={"content": WORD})
+    assert body == {
+        "messages": [message(SEEN), {"role": "tool", "tool_call_id": "x", "content": SEEN}],
+        "prediction": {"content": SEEN},
+    }
+
+
+def test_a_prompt_can_be_blocked() -> None:
+    block = policy(rule(action=Action.BLOCK, apply_to=BOTH))
+    image = {"type": "image_url", "image_url": {"url": "u"}}
+    for message in ({"content": [image, {"text": WORD}]}, {"content": "a", "new": {WORD: 1}}, {"name": WORD},
+                    {"tool_calls": [{"function": {"arguments": f'["{WORD}"'}}]}):  # fmt: skip
+        body, rule_id = guarded(block, {"content": "a"}, message)
+        assert rule_id == "r"
+        assert body["messages"][1].get("content") in (None, "a", [image, {"text": WORD}])
+    assert guarded(block, {"role": "user"}, prediction={"content": WORD})[1] == "r"
+    assert guarded(block, {"role": "user"}, prediction=[WORD])[1] is None
+
+
+def test_an_observed_prompt_is_not_changed() -> None:
+    message = {
+        "role": "user",
+        "content": WORD,
+        WORD: "\ud83d",
+        "tool_calls": [{"function": {"arguments": '"\\u0031"'}}],
+    }
+    body, blocked = guarded(policy(rule(apply_to=BOTH, action=Action.BLOCK), mode=Mode.OBSERVE), dict(message))
+    assert body["messages"] == [message] and blocked is None
+
+
+def test_roles_are_no_text() -> None:
+    message = {"role": "user", "content": [{"type": "text", "text": "a user"}]}
+    body, _ = guarded(policy(rule("user", "text", apply_to=BOTH)), message)
+    assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": f"a {SEEN}"}]}]
+
+
+def test_prompts_that_no_rule_looks_at_are_not_read() -> None:
+    assert guard_prompt({"messages": [{"content": WORD}]}, compile_policy(policy())) == (None, None)
+
+
+GOOD = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"model": ""}, "model"),
+        ({"model": 5}, "model"),
+        ({"messages": []}, "messages"),
+        ({"messages": "a"}, "messages"),
+        ({"messages": [{}, 5]}, "messages[1]"),
+        ({"stream": "yes"}, "stream"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"n": True}, "n"),
+        ({"n": 1.5}, "n"),
+    ],
+)
+def test_bad_fields_are_named(change: dict[str, Any], param: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        read_chat_request({**GOOD, **change})
+    assert caught.value.param == param and f"`{param}`" in str(caught.value)
+
+
+def test_what_is_read_of_a_request() -> None:
+    assert read_chat_request(GOOD) == ChatRequest("m", False, 1)
+    assert read_chat_request({**GOOD, "stream": True, "n": 3}) == ChatRequest("m", True, 3)
+    with pytest.raises(BadRequest):
+        read_chat_request([GOOD])
+
+
+@pytest.mark.parametrize("field", ["vllm_xargs", "chat_template"])
+def test_fields_that_lead_past_the_censor_are_refused(field: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        apply_request_table({field: "x"}, compile_policy(policy()))
+    assert caught.value.param == field
+    apply_request_table({field: None}, compile_policy(policy()))
+    apply_request_table({field: "x"}, compile_policy(policy(mode=Mode.OBSERVE)))
+
+
+def test_fields_that_lead_past_the_censor_are_taken_out() -> None:
+    fields = {
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+        "prompt_logprobs": 1,
+        "kv_transfer_params": {},
+    }
+    body = {**GOOD, **fields, "modalities": ["text"]}
+    apply_request_table(body, compile_policy(policy()))
+    assert body == {**GOOD, "modalities": ["text"]}
+    unread = {**GOOD, **fields}
+    apply_request_table(unread, compile_policy(Policy(name="p")))
+    assert unread == {**GOOD, **fields}
+    with pytest.raises(BadRequest) as caught:
+        apply_request_table({"modalities": ["text", "audio"]}, compile_policy(policy()))
+    assert caught.value.param == "modalities"

@@ -1,0 +1,173 @@
+"""Random texts in random channels of random choices, cut at random into deltas and reads, against the oracle.
+
+Names of fields are made of letters that no alphabet of the strategies holds: they are texts too.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gateway.policy.model import Action, Overflow, Policy
+from tests.censor.oracle import Oracle
+from tests.censor.test_stream import ALPHABETS, policies
+from tests.guard.playbook import Client, answer_for, chunk, completion, event, plain, play, script
+
+Path = tuple[str | int, ...]
+
+FIELDS: list[Path] = [
+    ("content",),
+    ("reasoning",),
+    ("refusal",),
+    ("zq",),
+    ("zq2", "qz", 0, "zz"),
+    ("audio", "transcript"),
+    ("tool_calls", 0, "custom", "input"),
+    ("tool_calls", 1, "custom", "input"),
+]
+ARGUMENTS: Path = ("tool_calls", 2, "function", "arguments")
+
+
+def at(path: Path, text: str) -> Any:
+    """The delta that carries `text` at `path`."""
+    value: Any = text
+    for step in reversed(path):
+        value = [{"index": step, **value}] if isinstance(step, int) else {step: value}
+    return value
+
+
+def read(message: Any, path: Path) -> str:
+    for step in path:
+        if isinstance(step, int):
+            message = next((item for item in message if item.get("index") == step), None)
+        else:
+            message = message.get(step)
+        if message is None:
+            return ""
+    assert isinstance(message, str)
+    return message
+
+
+@st.composite
+def texts_of(draw: st.DrawFn, alphabet: str, most: int) -> dict[tuple[int, Path], str]:
+    places = st.tuples(st.integers(0, 1), st.sampled_from([*FIELDS, ARGUMENTS]))
+    return draw(st.dictionaries(places, st.text(alphabet, max_size=12), min_size=1, max_size=most))
+
+
+def pieces(draw: st.DrawFn, text: str) -> list[str]:
+    cuts = draw(st.lists(st.integers(0, len(text)), max_size=4))
+    return [text[a:b] for a, b in pairwise([0, *sorted(cuts), len(text)])]
+
+
+@st.composite
+def answers(draw: st.DrawFn, most: int = 4) -> tuple[Policy, dict[tuple[int, Path], str], list[Any], list[int]]:
+    """A policy, the texts of each place, the chunks of a stream that carries them, and where its bytes are cut."""
+    alphabet = draw(st.sampled_from(ALPHABETS))
+    policy = draw(policies(alphabet))
+    texts = draw(texts_of(alphabet, most))
+    waiting: dict[tuple[int, Path], list[str]] = {}
+    for place, text in texts.items():
+        written = json.dumps({"zq": text}, ensure_ascii=draw(st.booleans())) if place[1] == ARGUMENTS else text
+        waiting[place] = pieces(draw, written)
+    chunks = []
+    while waiting:
+        place = draw(st.sampled_from(sorted(waiting, key=repr)))
+        index, path = place
+        chunks.append(chunk(at(path, waiting[place].pop(0)), index))
+        if not waiting[place]:
+            del waiting[place]
+    for index in sorted({index for index, _ in texts}):
+        if draw(st.booleans()):
+            chunks.append(chunk(index=index, finish="stop"))
+    cuts = draw(st.lists(st.integers(0, 4000), max_size=6))
+    return policy, texts, chunks, cuts
+
+
+def blocks(policy: Policy) -> bool:
+    return policy.on_overflow is Overflow.BLOCK or any(rule.action is Action.BLOCK for rule in policy.rules)
+
+
+def check(policy: Policy, texts: dict[tuple[int, Path], str], messages: dict[int, Any]) -> None:
+    for (index, path), text in texts.items():
+        seen = read(messages.get(index, {}), path)
+        if path == ARGUMENTS:
+            seen = json.loads(seen)["zq"]
+        assert seen == Oracle(policy).whole(text)[0]
+
+
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted(at for at in cuts if at < len(data)), len(data)]
+    return [data[a:b] for a, b in pairwise(edges)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(answers())
+def test_every_text_comes_out_as_if_it_had_been_censored_whole(case: tuple[Policy, Any, list[Any], list[int]]) -> None:
+    policy, texts, chunks, cuts = case
+    assume(not blocks(policy))
+    data = script(*chunks)
+    client = play(policy, *cut(data, cuts), expected=2)
+    assert client.done and not client.errors
+    check(policy, texts, client.messages)
+    body, _ = plain(policy, *cut(data, cuts), expected=2)
+    for choice in body["choices"]:
+        for position, entry in enumerate(choice["message"].get("tool_calls") or ()):
+            entry["index"] = sorted({p[1] for i, p in texts if i == choice["index"] and p[0] == "tool_calls"})[position]
+    check(policy, texts, {choice["index"]: choice["message"] for choice in body["choices"]})
+
+
+@settings(max_examples=120, deadline=None)
+@given(answers(most=3))
+def test_a_whole_answer_is_the_same_as_a_stream(case: tuple[Policy, Any, list[Any], list[int]]) -> None:
+    policy, texts, _, cuts = case
+    assume(not blocks(policy))
+    messages: list[dict[str, Any]] = [{}, {}]
+    for (index, path), text in texts.items():
+        whole = json.dumps({"zq": text}) if path == ARGUMENTS else text
+        for field, value in at(path, whole).items():
+            known = messages[index].get(field)
+            messages[index][field] = known + value if isinstance(known, list) else value
+    data = json.dumps(completion(*messages)).encode()
+    body, _ = plain(policy, *cut(data, cuts), expected=2)
+    check(policy, texts, {choice["index"]: choice["message"] for choice in body["choices"]})
+    client = play(policy, *cut(data, cuts), expected=2)
+    check(policy, texts, client.messages)
+
+
+@st.composite
+def single_texts(draw: st.DrawFn) -> tuple[Policy, Path, list[str]]:
+    alphabet = draw(st.sampled_from(ALPHABETS))
+    policy = draw(policies(alphabet))
+    return policy, draw(st.sampled_from(FIELDS)), pieces(draw, draw(st.text(alphabet, max_size=14)))
+
+
+@settings(max_examples=250, deadline=None)
+@given(single_texts())
+def test_one_text_with_blocks_comes_out_as_the_oracle_says(case: tuple[Policy, Path, list[str]]) -> None:
+    policy, path, parts = case
+    expected, report, blocked = Oracle(policy).whole("".join(parts))
+    client = play(policy, script(*(chunk(at(path, part)) for part in parts), chunk(finish="stop")))
+    assert read(client.messages.get(0, {}), path) == expected
+    assert client.finish == {0: "content_filter" if blocked else "stop"} and client.done
+    assert sum(match.count for match in client.scanned.matches) == len(report)
+    assert (client.scanned.blocked_by is not None) == blocked
+    body, fact = plain(policy, json.dumps(completion(at(path, "".join(parts)))).encode())
+    assert read(body["choices"][0]["message"], path) == expected
+    assert body["choices"][0]["finish_reason"] == ("content_filter" if blocked else "stop")
+    assert (fact.blocked_by is not None) == blocked
+
+
+@settings(max_examples=300, deadline=None)
+@given(single_texts())
+def test_content_waits_no_longer_than_the_oracle_says(case: tuple[Policy, Path, list[str]]) -> None:
+    policy, _, parts = case
+    assume(policy.rules)
+    answer, client, read_so_far = answer_for(policy), Client(), ""
+    for part in parts:
+        read_so_far += part
+        client.take(answer.feed(event(chunk({"content": part})), 0.0))
+        assert client.content == Oracle(policy).released(read_so_far)

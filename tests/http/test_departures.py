@@ -1,0 +1,214 @@
+"""Clients that leave or do not read: the upstream is let go at once, memory stays bounded. No test looks at a clock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.policy.model import Limits
+from tests.http.gateway import PATIENCE, RunningGateway, before, question
+from tests.http.test_upstream_failures import quick
+from tests.http.upstream import (
+    DONE,
+    END,
+    Call,
+    Play,
+    chunk,
+    completion,
+    delta,
+    event,
+    plain,
+    sending,
+    sending_then_hanging,
+    stream_head,
+)
+
+# Where the answer stands when the client leaves.
+STANDS: dict[str, tuple[bool, Play]] = {
+    "stream, before the head": (True, sending_then_hanging()),
+    "stream, before the first token": (True, sending_then_hanging(stream_head())),
+    "stream, within": (True, sending_then_hanging(stream_head(), chunk(event(delta("Hello 12MON"))))),
+    "plain, before the head": (False, sending_then_hanging()),
+    "plain, within": (False, sending_then_hanging(plain({"x": "y" * 999})[:300])),
+    "error, within": (False, sending_then_hanging(plain({"x": "y" * 999}, 500)[:300])),
+}
+
+
+@pytest.mark.parametrize("how", ["closes", "resets"])
+@pytest.mark.parametrize("case", STANDS)
+async def test_a_client_that_leaves_stops_the_upstream(case: str, how: str) -> None:
+    streamed, play = STANDS[case]
+    async with before(play) as (gateway, upstream):
+        reader, writer = await sent(gateway, question(stream=streamed))
+        while not upstream.calls:
+            await asyncio.sleep(0.002)
+        if streamed and "before the head" not in case:
+            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        if case == "stream, within":
+            await asyncio.wait_for(reader.readuntil(b"Hello"), PATIENCE)
+        leave(writer, how)
+        # The upstream never ends by itself: only the gateway's leaving ends this wait.
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        line = (await gateway.logged(1))[0]
+        assert (line["outcome"], line["error"]) == ("cancelled", "client left")
+        metrics = await gateway.metrics()
+        metrics.assert_covered()
+        assert metrics.value("portcullis_streams_active") == 0
+        assert sum(metrics.value(name) for name in metrics.names if name.endswith("upstream_errors_total")) == 0
+
+
+async def sent(gateway: RunningGateway, body: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A request on a connection of its own, in a socket that takes little before it is read."""
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", httpx.URL(gateway.url).port or 0))
+    reader, writer = await asyncio.open_connection(sock=raw, limit=4096)
+    payload = json.dumps(body).encode()
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(payload) + payload
+    )
+    await writer.drain()
+    return reader, writer
+
+
+def leave(writer: asyncio.StreamWriter, how: str) -> None:
+    if how == "resets":
+        writer.transport.abort()
+    else:
+        writer.close()
+
+
+async def test_a_client_that_leaves_frees_its_place() -> None:
+    async with before(sending_then_hanging(stream_head()), limits=Limits(max_streams=1)) as (gateway, upstream):
+        for number in range(1, 4):
+            reader, writer = await sent(gateway, question(stream=True))
+            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+            assert len(upstream.calls) == number
+            writer.close()
+            await asyncio.wait_for(upstream.calls[-1].conversation.client_left.wait(), PATIENCE)
+            await gateway.logged(number)
+
+
+class Torrent:
+    """An endless answer that counts the bytes it could get rid of."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.stalled = asyncio.Event()
+
+    async def play(self, call: Call) -> None:
+        writer = call.conversation.writer
+        writer.transport.set_write_buffer_limits(high=1024)
+        piece = chunk(event(delta("x" * 8000)))
+        writer.write(stream_head())
+        while True:
+            writer.write(piece)
+            self.written += len(piece)
+            try:
+                await asyncio.wait_for(writer.drain(), 1)
+            except TimeoutError:
+                self.stalled.set()
+                await writer.drain()
+
+
+async def test_a_client_that_does_not_read_stops_the_flow_and_is_dropped() -> None:
+    torrent = Torrent()
+    async with before(torrent.play, limits=Limits(send_timeout=3.0)) as (gateway, upstream):
+        _, writer = await sent(gateway, question(stream=True))
+        await asyncio.wait_for(torrent.stalled.wait(), PATIENCE)
+        # What the kernel's socket buffers and a few buffers of ours take; the answer itself has no end.
+        assert torrent.written < 16 * 1024 * 1024
+        line = (await asyncio.wait_for(gateway.logged(1), PATIENCE))[0]
+        assert (line["outcome"], line["error"]) == ("cancelled", "client does not read")
+        while not upstream.asked.conversation.writer.is_closing():
+            await asyncio.sleep(0.01)
+        (await gateway.metrics()).assert_covered()
+        writer.transport.abort()
+
+
+async def test_a_slow_client_gets_everything() -> None:
+    texts = [f"{number} " + "x" * 2000 for number in range(400)]
+
+    async def play(call: Call) -> None:
+        await call.send(stream_head(), *(chunk(event(delta(text))) for text in texts))
+        await call.send(chunk(event(delta(finish="stop")) + DONE) + END)
+
+    async with before(play) as (gateway, _):
+        reader, writer = await sent(gateway, question(stream=True))
+        got = b""
+        while not got.endswith(b"0\r\n\r\n"):
+            got += await asyncio.wait_for(reader.read(4096), PATIENCE)
+            await asyncio.sleep(0)
+        writer.close()
+        for number in range(400):
+            assert b'"content":"%d x' % number in got
+        assert b"[DONE]" in got
+
+
+async def test_a_total_timeout_ends_a_stream_whose_client_does_not_read() -> None:
+    torrent = Torrent()
+    async with before(torrent.play, timeouts=quick(total=2.0)) as (gateway, upstream):
+        _, writer = await sent(gateway, question(stream=True))
+        await asyncio.wait_for(gateway.logged(1), PATIENCE)
+        while not upstream.asked.conversation.writer.is_closing():
+            await asyncio.sleep(0.01)
+        assert (await gateway.metrics()).value("portcullis_streams_active") == 0
+        writer.transport.abort()
+
+
+async def test_a_client_that_does_not_read_a_whole_answer_is_dropped() -> None:
+    answer = plain(completion("x" * 24 * 1024 * 1024))
+    limits = Limits(send_timeout=1.0, max_body=32 * 1024 * 1024)
+    async with before(sending(answer), limits=limits) as (gateway, _):
+        _, writer = await sent(gateway, question())
+        line = (await asyncio.wait_for(gateway.logged(1), PATIENCE))[0]
+        assert (line["outcome"], line["error"]) == ("cancelled", "client does not read")
+        writer.transport.abort()
+
+
+async def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
+    async def play(call: Call) -> None:
+        await call.send(stream_head(), chunk(event(delta("Hello "))), chunk(b"data: "))
+        while not call.conversation.writer.is_closing():
+            await call.send(chunk(b"12MONKEYS" * 8000))
+
+    async with before(play, limits=Limits(max_event=1024 * 1024)) as (gateway, upstream):
+        answer = await gateway.stream()
+        assert answer.content() == "Hello "
+        assert answer.error is not None
+        assert "MONKEYS" not in answer.response.text
+        while not upstream.asked.conversation.writer.is_closing():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_megabyte_in_one_event_passes_censored() -> None:
+    text = "lorem 12MONKEYS " * 50_000
+
+    async def play(call: Call) -> None:
+        body = event(delta(text)) + event(delta(finish="stop")) + DONE
+        await call.send(stream_head() + chunk(body) + END)
+
+    async with before(play) as (gateway, _):
+        answer = await gateway.stream()
+        assert answer.content() == text.replace("12MONKEYS", "[CENSORED]")
+        (await gateway.metrics()).assert_covered()
+
+
+async def test_clients_that_leave_one_after_the_other_leave_nothing_behind() -> None:
+    async with before(sending_then_hanging(stream_head(), chunk(event(delta("Hi"))))) as (gateway, upstream):
+        connections = [await sent(gateway, question(stream=True)) for _ in range(40)]
+        for reader, _ in connections:
+            await asyncio.wait_for(reader.readuntil(b"Hi"), PATIENCE)
+        assert (await gateway.metrics()).value("portcullis_streams_active") == 40
+        for _, writer in connections:
+            writer.transport.abort()
+        for call in upstream.calls:
+            await asyncio.wait_for(call.conversation.client_left.wait(), PATIENCE)
+        await gateway.logged(40)
+        assert (await gateway.metrics()).value("portcullis_streams_active") == 0

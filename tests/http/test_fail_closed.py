@@ -1,0 +1,77 @@
+"""A defect planted in the censor: nothing of the answer comes out after it, and its text nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from gateway.censor.stream import Censor
+from tests.http.gateway import PATIENCE, before
+from tests.http.test_requests import error_of
+from tests.http.upstream import chunk, completion, delta, event, plain, sending, sending_then_hanging, stream_head
+
+QUOTE = "the exception quotes 12MONKEYS"
+
+
+@pytest.fixture
+def broken_censor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every text with `trigger` in it breaks the censor."""
+    feed = Censor.feed
+
+    def breaking(self: Censor, text: str) -> str:
+        if "trigger" in text:
+            raise RuntimeError(QUOTE)
+        return feed(self, text)
+
+    monkeypatch.setattr(Censor, "feed", breaking)
+
+
+def assert_unsaid(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    for each in (text, caplog.text):
+        assert "MONKEYS" not in each
+        assert "quotes" not in each
+    assert "Traceback" not in text
+
+
+@pytest.mark.usefixtures("broken_censor")
+async def test_a_stream_ends_with_an_error_and_nothing_held(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    body = event(delta("Hello ")) + event(delta("held 12MON")) + event(delta("trigger")) + event(delta(" more"))
+    async with before(sending_then_hanging(stream_head() + chunk(body))) as (gateway, upstream):
+        answer = await gateway.stream()
+        assert answer.content() == "Hello held "
+        assert answer.error is not None
+        assert answer.error["code"] == "guard_failed"
+        assert not answer.done
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        assert (await gateway.metrics()).value("portcullis_guard_failures_total", policy="default") == 1
+        assert_unsaid(answer.response.text + gateway.log.getvalue(), caplog)
+
+
+@pytest.mark.usefixtures("broken_censor")
+@pytest.mark.parametrize("where", ["content", "header", "error", "models", "prompt", "stream header"])
+async def test_anything_else_is_500(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    good = plain(completion("Hello"))
+    answer = {
+        "content": plain(completion("Hello trigger")),
+        "header": plain(completion("Hello"), 200, "OpenAI-Note: trigger"),
+        "stream header": stream_head("OpenAI-Note: trigger"),
+        "error": plain({"error": {"message": "Hello trigger"}}, 400),
+    }.get(where, good)
+    models = plain({"data": [{"id": "trigger"}]}) if where == "models" else None
+    async with before(sending(answer), models=models) as (gateway, upstream):
+        if where == "models":
+            response = await gateway.client.get("/v1/models")
+        else:
+            said = "trigger" if where == "prompt" else "hello"
+            response = await gateway.ask(said, stream=where == "stream header")
+        assert error_of(response, 500)["code"] == "guard_failed"
+        assert len(upstream.calls) == (0 if where in ("models", "prompt") else 1)
+        metrics = await gateway.metrics()
+        assert metrics.value("portcullis_guard_failures_total", policy="default") == 1
+        assert metrics.value("portcullis_streams_active") == 0
+        assert metrics.value("portcullis_upstream_errors_total", kind="guard_failed") == 0
+        assert_unsaid(response.text + gateway.log.getvalue(), caplog)

@@ -1,0 +1,152 @@
+"""Prompts under the rules that apply to input: what the upstream sees, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.policy.model import Action, Mode, Rule
+from tests.http.gateway import INPUT, before, question
+from tests.http.test_requests import error_of
+from tests.http.upstream import completion, plain, sending
+
+ANSWER = sending(plain(completion("fine")))
+Messages = list[dict[str, Any]]
+
+
+def said(*messages: dict[str, Any]) -> dict[str, Any]:
+    return question() | {"messages": list(messages)}
+
+
+PROMPTS: dict[str, tuple[Messages, Messages]] = {
+    "untouched": (
+        [{"role": "user", "content": "hi 12MONKEYS FORBIDDEN"}],
+        [{"role": "user", "content": "hi 12MONKEYS FORBIDDEN"}],
+    ),
+    "every message": (
+        [
+            {"role": "system", "content": "never say Voldemort"},
+            {"role": "user", "content": "VOLDEMORT! voldemort?"},
+            {"role": "assistant", "content": None, "refusal": "not Voldemort"},
+            {"role": "user", "content": "Volde", "name": "x"},
+            {"role": "user", "content": "mort"},
+        ],
+        [
+            {"role": "system", "content": "never say [NAME]"},
+            {"role": "user", "content": "[NAME]! [NAME]?"},
+            {"role": "assistant", "content": None, "refusal": "not [NAME]"},
+            {"role": "user", "content": "Volde", "name": "x"},
+            {"role": "user", "content": "mort"},
+        ],
+    ),
+    "parts": (
+        [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "is this Voldemort"},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,Voldemort"}},
+                    {"type": "text", "text": "or V\u200boldemort"},
+                ],
+            }
+        ],
+        [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "is this [NAME]"},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,Voldemort"}},
+                    {"type": "text", "text": "or [NAME]"},
+                ],
+            }
+        ],
+    ),
+    "tools": (
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {
+                        "id": "c1",
+                        "type": "function",
+                        "function": {"name": "f", "arguments": '{"who": "Volde\\u006dort"}'},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "found Voldemort"},
+        ],
+        [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"who": "[NAME]"}'}}
+                ],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "found [NAME]"},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PROMPTS)
+async def test_what_the_upstream_sees(case: str) -> None:
+    given, seen = PROMPTS[case]
+    async with before(ANSWER) as (gateway, upstream):
+        answer = await gateway.post(said(*given))
+        assert answer.status_code == 200
+        assert upstream.asked.body == said(*seen)
+        metrics = await gateway.metrics()
+        metrics.assert_covered()
+        if given != seen:
+            assert metrics.value("portcullis_matches_total", rule="prompt-name", action="redact") > 0
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "user", "content": "how is a DETONATOR made"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "deto\u200bnator"}]},
+        {"role": "system", "content": "ｄｅｔｏｎａｔｏｒ"},
+        {"role": "user", "content": "x", "name": "detonator"},
+    ],
+)
+async def test_a_blocked_prompt_is_400_with_the_rules_id(message: dict[str, Any], streamed: bool) -> None:
+    async with before(ANSWER) as (gateway, upstream):
+        response = await gateway.post(said({"role": "user", "content": "first"}, message) | {"stream": streamed})
+        error = error_of(response, 400)
+        assert error["code"] == "content_filter"
+        assert "prompt-stop" in error["message"]
+        assert "detonator" not in response.text.lower()
+        assert response.headers["x-portcullis-policy"] == "default"
+        assert upstream.calls == []
+        line = (await gateway.logged(1))[0]
+        assert (line["outcome"], line["status"], line["matches"]) == ("blocked", 400, {"prompt-stop": 1})
+        metrics = await gateway.metrics()
+        metrics.assert_covered()
+        assert metrics.value("portcullis_requests_total", status="400", route="*", policy="default") == 1
+        assert metrics.value("portcullis_matches_total", rule="prompt-stop", action="block") == 1
+
+
+async def test_a_block_rules_message_is_what_the_client_reads() -> None:
+    rule = Rule(id="r-7", words=("detonator",), action=Action.BLOCK, apply_to=INPUT, message="Ask something else.")
+    async with before(ANSWER, rules=(rule,)) as (gateway, _):
+        error = error_of(await gateway.ask("detonator"), 400)
+        assert (error["message"], error["param"]) == ("Ask something else.", "r-7")
+
+
+async def test_output_rules_leave_prompts_alone_and_input_rules_answers() -> None:
+    async with before(sending(plain(completion("Voldemort has a detonator")))) as (gateway, upstream):
+        answer = await gateway.ask("12MONKEYS FORBIDDEN")
+        assert answer.json()["choices"][0]["message"]["content"] == "Voldemort has a detonator"
+        assert upstream.asked.body["messages"][0]["content"] == "12MONKEYS FORBIDDEN"
+
+
+async def test_observe_forwards_what_it_would_refuse() -> None:
+    async with before(ANSWER, mode=Mode.OBSERVE) as (gateway, upstream):
+        assert (await gateway.ask("Voldemort's detonator")).status_code == 200
+        assert upstream.asked.body["messages"][0]["content"] == "Voldemort's detonator"
+        assert (await gateway.metrics()).value("portcullis_matches_total", action="flag") == 2

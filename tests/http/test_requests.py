@@ -1,0 +1,427 @@
+"""What is refused before anything is forwarded, and how; and what every answer carries (§5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.policy.model import Limits, Route
+from gateway.proxy import routes
+from tests.http.gateway import PATIENCE, before, question, running
+from tests.http.gateway import config_for as config
+from tests.http.upstream import (
+    MODEL,
+    Call,
+    completion,
+    event,
+    events,
+    http,
+    plain,
+    playing,
+    sending,
+    sending_then_hanging,
+    stream,
+    stream_head,
+)
+from tests.http.upstream import chunk as http_chunk
+
+ANSWER = sending(plain(completion("fine")))
+KEYS = ("sk-first", "sk-second")
+
+
+def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
+    """The error object, after everything that every error has was looked at."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-request-id"]
+    assert response.headers["x-portcullis-policy"]
+    body = response.json()
+    assert body.keys() == {"error"}
+    assert body["error"].keys() >= {"message", "type", "param", "code"}
+    assert isinstance(body["error"]["message"], str)
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Bearer sk-first"},
+        {"authorization": "bearer sk-second"},
+        {"x-api-key": "sk-second"},
+    ],
+)
+async def test_a_known_key_is_admitted(headers: dict[str, str]) -> None:
+    async with before(ANSWER, keys=KEYS) as (gateway, upstream):
+        assert (await gateway.post(question(), headers)).status_code == 200
+        assert upstream.asked.request.headers["authorization"] == "Bearer sk-of-the-upstream"
+        assert (await gateway.client.get("/v1/models", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer sk-firs"},
+        {"authorization": "Bearer sk-first2"},
+        {"authorization": "Bearer"},
+        {"authorization": "sk-first"},
+        {"authorization": "Basic sk-first"},
+        {"x-api-key": "sk-other"},
+        {"x-api-key": ""},
+        {"authorization": "Bearer sk-wröng".encode().decode("latin-1")},
+    ],
+)
+async def test_a_wrong_key_is_401_and_nothing_is_forwarded(headers: dict[str, str]) -> None:
+    raw = {name: value.encode("latin-1") for name, value in headers.items()}
+    async with before(ANSWER, keys=KEYS) as (gateway, upstream):
+        for response in (
+            await gateway.client.post("/v1/chat/completions", json=question(), headers=raw),  # type: ignore[arg-type]
+            await gateway.client.get("/v1/models", headers=raw),  # type: ignore[arg-type]
+            await gateway.client.get(f"/v1/models/{MODEL}", headers=raw),  # type: ignore[arg-type]
+        ):
+            error = error_of(response, 401)
+            assert error["code"] == "invalid_api_key"
+            assert "sk-" not in response.text
+        assert upstream.calls == []
+
+
+async def test_health_and_metrics_need_no_key() -> None:
+    async with before(ANSWER, keys=KEYS) as (gateway, _):
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert (await gateway.client.get(path)).status_code == 200
+
+
+# -- bodies ------------------------------------------------------------------------------------------------------------
+
+MESSAGE = {"role": "user", "content": "hi"}
+BAD_BODIES: dict[str, tuple[bytes, str | None]] = {
+    "empty": (b"", None),
+    "no JSON": (b"model=gpt", None),
+    "cut off": (b'{"model": "gpt-test", "mess', None),
+    "NaN": (b'{"model": "gpt-test", "messages": [{"role": "user", "content": "x"}], "top_p": NaN}', None),
+    "nested too deeply": (b"[" * 100_000, None),
+    "a list": (b"[]", None),
+    "a string": (b'"hello"', None),
+    "no model": (json.dumps({"messages": [MESSAGE]}).encode(), "model"),
+    "model no string": (json.dumps({"model": 3, "messages": [MESSAGE]}).encode(), "model"),
+    "model empty": (json.dumps({"model": "", "messages": [MESSAGE]}).encode(), "model"),
+    "no messages": (json.dumps({"model": MODEL}).encode(), "messages"),
+    "messages empty": (json.dumps({"model": MODEL, "messages": []}).encode(), "messages"),
+    "messages a string": (json.dumps({"model": MODEL, "messages": "hi"}).encode(), "messages"),
+    "a message no object": (json.dumps({"model": MODEL, "messages": [MESSAGE, "hi"]}).encode(), "messages[1]"),
+    "stream no boolean": (json.dumps(question(stream="yes")).encode(), "stream"),
+    "n zero": (json.dumps(question(n=0)).encode(), "n"),
+    "n too large": (json.dumps(question(n=1000)).encode(), "n"),
+    "n a boolean": (json.dumps(question(n=True)).encode(), "n"),
+    "vllm_xargs": (json.dumps(question(vllm_xargs={"a": 1})).encode(), "vllm_xargs"),
+    "chat_template": (json.dumps(question(chat_template="{{ x }}")).encode(), "chat_template"),
+    "audio asked for": (json.dumps(question(modalities=["text", "audio"])).encode(), "modalities"),
+}
+
+
+async def test_bad_bodies_are_400_and_name_the_field() -> None:
+    async with before(ANSWER) as (gateway, upstream):
+        for name, (body, param) in BAD_BODIES.items():
+            response = await gateway.client.post("/v1/chat/completions", content=body)
+            error = error_of(response, 400)
+            assert error["param"] == param, name
+            assert error["type"] == "invalid_request_error", name
+        assert upstream.calls == []
+
+
+async def test_a_deep_field_is_refused_or_forwarded_but_never_crashes() -> None:
+    deep = json.dumps(question())[:-1].encode() + b', "x": ' + b"[" * 900 + b"]" * 900 + b"}"
+    async with before(ANSWER) as (gateway, _):
+        response = await gateway.client.post("/v1/chat/completions", content=deep)
+        assert response.status_code in (200, 400)
+        assert response.headers["content-type"] == "application/json"
+
+
+async def test_unknown_fields_reach_the_upstream_and_bypasses_do_not() -> None:
+    body = question(stream=False, temperature=0.5, seed=7, future={"a": [1, None]}, return_token_ids=True)
+    async with before(ANSWER) as (gateway, upstream):
+        assert (await gateway.post(body)).status_code == 200
+        del body["return_token_ids"]
+        assert upstream.asked.body == body
+        assert upstream.asked.request.target == "/v1/chat/completions"
+
+
+@pytest.mark.parametrize("framing", ["declared", "chunked"])
+async def test_a_body_too_large_is_413(framing: str) -> None:
+    async def pieces() -> Any:
+        for _ in range(64):
+            yield b" " * 1024
+
+    content = b" " * 65536 if framing == "declared" else pieces()
+    async with before(ANSWER, limits=Limits(max_body=10_000)) as (gateway, upstream):
+        response = await gateway.client.post("/v1/chat/completions", content=content)
+        assert error_of(response, 413)["code"] == "request_too_large"
+        assert (await gateway.ask("x" * 5_000)).status_code == 200
+        assert len(upstream.calls) == 1
+
+
+async def test_a_body_that_does_not_arrive_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "BODY_TIMEOUT", 0.2)
+    async with before(ANSWER) as (gateway, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        status = await asyncio.wait_for(reader.readline(), PATIENCE)
+        writer.close()
+        assert b" 408 " in status
+
+
+async def test_a_client_that_leaves_within_its_body_is_let_go() -> None:
+    async with before(ANSWER) as (gateway, upstream):
+        _, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.transport.abort()
+        assert (await gateway.logged(1))[0]["error"] == "client_left"
+        assert (await gateway.metrics()).value("portcullis_streams_active") == 0
+        assert upstream.calls == []
+
+
+# -- models and routes -------------------------------------------------------------------------------------------------
+
+
+async def test_an_unknown_model_is_404() -> None:
+    only = (Route(model="gpt-*", upstream="played", policy="default"),)
+    async with before(ANSWER, routes=only) as (gateway, upstream):
+        for model in ("llama", "GPT-test", "xgpt-test", "gpt"):
+            error = error_of(await gateway.post(question() | {"model": model}), 404)
+            assert (error["code"], error["param"]) == ("model_not_found", "model")
+        assert upstream.calls == []
+        assert (await gateway.ask()).status_code == 200
+
+
+async def test_the_first_matching_route_wins_and_renames() -> None:
+    async def first(call: Call) -> None:
+        await call.send(plain(completion("from the first, 12MONKEYS")))
+
+    async def second(call: Call) -> None:
+        await call.send(plain(completion("from the second, 12MONKEYS")))
+
+    async with playing(first) as one, playing(second) as two:
+        made = config(one.base_url)
+        other = config(two.base_url).upstreams["played"]
+        table = (
+            Route(model="gpt-secret", upstream="played", policy="default", rename="inner/model"),
+            Route(model="gpt-*", upstream="second", policy="open"),
+            Route(model="gpt-secret*", upstream="played", policy="default"),
+        )
+        made = replace(made, upstreams={**made.upstreams, "second": replace(other, name="second")}, routes=table)
+        async with running(made) as gateway:
+            answer = await gateway.post(question() | {"model": "gpt-secret"})
+            assert answer.json()["choices"][0]["message"]["content"] == "from the first, [CENSORED]"
+            assert answer.headers["x-portcullis-policy"] == "default"
+            assert one.asked.body["model"] == "inner/model"
+            answer = await gateway.post(question() | {"model": "gpt-secret2"})
+            assert answer.json()["choices"][0]["message"]["content"] == "from the second, 12MONKEYS"
+            assert answer.headers["x-portcullis-policy"] == "open"
+            assert two.asked.body["model"] == "gpt-secret2"
+
+
+async def test_models_are_listed_with_nothing_of_the_upstreams_but_clean_names() -> None:
+    offered = {
+        "object": "list",
+        "data": [{"id": MODEL, "note": "12MONKEYS"}, {"id": "has-12MONKEYS"}, {"id": "a b"}, 3],
+    }
+    async with before(ANSWER, models=plain(offered)) as (gateway, _):
+        answer = await gateway.client.get("/v1/models")
+        assert answer.status_code == 200
+        listed = answer.json()
+        assert listed["object"] == "list"
+        assert [entry["id"] for entry in listed["data"]] == [MODEL]
+        assert listed["data"][0].keys() == {"id", "object", "created", "owned_by"}
+        assert "MONKEYS" not in answer.text
+        assert (await gateway.client.get(f"/v1/models/{MODEL}")).json() == listed["data"][0]
+        for unknown in ("nothing", "has-12MONKEYS"):
+            error = error_of(await gateway.client.get(f"/v1/models/{unknown}"), 404)
+            assert error["code"] == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        plain({"error": {"message": "12MONKEYS"}}, 401),
+        plain({"error": {"message": "12MONKEYS"}}, 500),
+        http(200, b"<html>12MONKEYS</html>", "text/html"),
+        plain({"data": "12MONKEYS"}),
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 9\r\n\r\n12MONKEYS",
+    ],
+)
+async def test_models_of_a_broken_upstream_are_502(models: bytes) -> None:
+    async with before(ANSWER, models=models) as (gateway, _):
+        response = await gateway.client.get("/v1/models")
+        error_of(response, 502)
+        assert "MONKEYS" not in response.text
+
+
+# -- paths and methods -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/files"),
+        ("POST", "/v1/chat/completions/"),
+        ("POST", "/v1/chat/completions/chatcmpl-1"),
+        ("GET", "/v1/"),
+        ("GET", "/v1"),
+        ("DELETE", "/v1/assistants/12"),
+        ("POST", "/V1/chat/completions"),
+        ("POST", "//v1/chat/completions"),
+        ("POST", "/v1/chat%2Fcompletions%00"),
+        ("GET", "/docs"),
+        ("GET", "/openapi.json"),
+        ("GET", "/"),
+    ],
+)
+async def test_an_unknown_path_is_404_in_openais_shape(method: str, path: str) -> None:
+    async with before(ANSWER) as (gateway, upstream):
+        error = error_of(await gateway.client.request(method, path, content=json.dumps(question())), 404)
+        assert error["code"] == "unknown_url"
+        assert upstream.calls == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/chat/completions", "POST"),
+        ("PUT", "/v1/chat/completions", "POST"),
+        ("POST", "/v1/models", "GET"),
+        ("DELETE", f"/v1/models/{MODEL}", "GET"),
+        ("POST", "/metrics", "GET"),
+    ],
+)
+async def test_a_method_not_allowed_is_405(method: str, path: str, allowed: str) -> None:
+    async with before(ANSWER) as (gateway, upstream):
+        response = await gateway.client.request(method, path)
+        assert error_of(response, 405)["code"] == "method_not_allowed"
+        assert response.headers["allow"] == allowed
+        assert upstream.calls == []
+
+
+# -- load --------------------------------------------------------------------------------------------------------------
+
+
+async def test_overload_is_503_with_retry_after_and_passes_when_a_stream_ends() -> None:
+    release = asyncio.Event()
+
+    async def play(call: Call) -> None:
+        await call.send(stream_head() + http_chunk(event({"choices": []})))
+        await release.wait()
+        await call.send(http_chunk(events("ok")) + b"0\r\n\r\n")
+
+    async with before(play, limits=Limits(max_streams=2)) as (gateway, upstream):
+        running_streams = [asyncio.create_task(gateway.stream()) for _ in range(2)]
+        while len(upstream.calls) < 2:
+            await asyncio.sleep(0.01)
+        for body in (question(), question(stream=True)):
+            response = await gateway.post(body)
+            assert error_of(response, 503)["code"] == "overloaded"
+            assert int(response.headers["retry-after"]) >= 1
+        metrics = await gateway.metrics()
+        assert metrics.value("portcullis_streams_active") == 2
+        release.set()
+        for answer in await asyncio.gather(*running_streams):
+            assert answer.content() == "ok"
+        assert (await gateway.stream()).content() == "ok"
+        assert (await gateway.metrics()).value("portcullis_streams_active") == 0
+
+
+async def test_refusals_leave_no_stream_behind() -> None:
+    async with before(ANSWER, limits=Limits(max_streams=1, max_body=1000)) as (gateway, _):
+        for _ in range(3):
+            await gateway.client.post("/v1/chat/completions", content=b"{")
+            await gateway.client.post("/v1/chat/completions", content=b" " * 2000)
+            await gateway.ask("detonator")
+        assert (await gateway.ask()).status_code == 200
+
+
+# -- what every answer carries -----------------------------------------------------------------------------------------
+
+
+async def test_every_answer_carries_its_id_and_policy() -> None:
+    async with before(ANSWER, limits=Limits(max_body=1000)) as (gateway, _):
+        calls: list[tuple[str, str, bytes, int, str]] = [
+            ("POST", "/v1/chat/completions", json.dumps(question()).encode(), 200, "default"),
+            ("POST", "/v1/chat/completions", json.dumps(question("detonator")).encode(), 400, "default"),
+            ("POST", "/v1/chat/completions", b"{", 400, "none"),
+            ("POST", "/v1/chat/completions", b" " * 2000, 413, "none"),
+            ("GET", "/v1/chat/completions", b"", 405, "none"),
+            ("GET", "/v1/models", b"", 200, "none"),
+            ("GET", f"/v1/models/{MODEL}", b"", 200, "none"),
+            ("GET", "/v1/nothing", b"", 404, "none"),
+            ("GET", "/healthz", b"", 200, "none"),
+            ("GET", "/readyz", b"", 200, "none"),
+            ("GET", "/metrics", b"", 200, "none"),
+        ]
+        for method, path, body, status, policy in calls:
+            for given, kept in (("my.id:1_2-3", True), ("with space", False), ("x" * 129, False), ("", False)):
+                answer = await gateway.client.request(method, path, content=body, headers={"x-request-id": given})
+                assert answer.status_code == status, (method, path)
+                assert answer.headers["x-portcullis-policy"] == policy, (method, path)
+                assert answer.headers.get_list("x-request-id") == [answer.headers["x-request-id"]]
+                assert (answer.headers["x-request-id"] == given) is kept, (method, path, given)
+                assert answer.headers["x-request-id"]
+
+
+async def test_generated_ids_differ_and_reach_upstream_and_log() -> None:
+    async with before(sending(stream("a"))) as (gateway, upstream):
+        ids = [(await gateway.stream()).response.headers["x-request-id"] for _ in range(2)]
+        assert len(set(ids)) == 2
+        assert [call.request.headers["x-request-id"] for call in upstream.calls] == ids
+        assert [line["request_id"] for line in await gateway.logged(2)] == ids
+
+
+# -- health ------------------------------------------------------------------------------------------------------------
+
+
+async def test_ready_while_any_upstream_answers() -> None:
+    async with before(ANSWER) as (gateway, _):
+        ready = await gateway.client.get("/readyz")
+        assert (ready.status_code, ready.json()["upstreams"]) == (200, {"played": "up"})
+        for path in ("/healthz", "/readyz"):
+            answer = await gateway.client.head(path)
+            assert (answer.status_code, answer.content) == (200, b"")
+        assert (await gateway.metrics()).value("portcullis_upstream_up", upstream="played") == 1
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_not_ready_when_all_upstreams_fail(status: int) -> None:
+    async with before(ANSWER, models=plain({}, status)) as (gateway, _):
+        ready = await gateway.client.get("/readyz")
+        assert (ready.status_code, ready.json()["upstreams"]) == (503, {"played": "down"})
+        assert (await gateway.client.get("/healthz")).status_code == 200
+        assert (await gateway.metrics()).value("portcullis_upstream_up", upstream="played") == 0
+
+
+async def test_probes_are_cached() -> None:
+    async with before(ANSWER) as (gateway, upstream):
+        for _ in range(5):
+            assert (await gateway.client.get("/readyz")).status_code == 200
+            await gateway.metrics()
+        assert upstream.probes == 1
+
+
+async def test_a_hanging_upstream_does_not_hold_up_others() -> None:
+    async def play(call: Call) -> None:
+        if "wait" in call.raw.decode():
+            await sending_then_hanging(stream_head())(call)
+        await call.send(plain(completion("quick")))
+
+    async with before(play) as (gateway, _):
+        waiting = asyncio.create_task(gateway.stream("wait"))
+        assert (await gateway.ask()).status_code == 200
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)

@@ -1,0 +1,436 @@
+"""Streams and plain answers under the output rules: redacted, blocked, converted, cut in any way, held minimally."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from typing import Any
+
+import pytest
+
+from gateway.app import demo_policy
+from gateway.policy.model import Action, Channel, Mode, Rule, Unknown
+from tests.http.gateway import PATIENCE, RunningGateway, before
+from tests.http.upstream import (
+    DONE,
+    END,
+    Call,
+    chunk,
+    completion,
+    delta,
+    event,
+    events,
+    http,
+    plain,
+    sending,
+    sending_then_hanging,
+    stream,
+    stream_head,
+)
+
+# name → the deltas' texts, what comes out
+TEXTS: dict[str, tuple[tuple[str, ...], str]] = {
+    "clean": (("Nothing", " to", " see"), "Nothing to see"),
+    "whole": (("It is 12MONKEYS.",), "It is [CENSORED]."),
+    "split": (("It is 12", "MON", "KEY", "S."), "It is [CENSORED]."),
+    "letter by letter": (tuple("It is 12MONKEYS."), "It is [CENSORED]."),
+    "twice": (("12MONKEYS and ", "12MON", "KEYS"), "[CENSORED] and [CENSORED]"),
+    "lower case": (("12mon", "keys"), "[CENSORED]"),
+    "wide and invisible": (("１２ＭＯＮ", "KE\u200bYS!"), "[CENSORED]!"),
+    "nearly": (("12MON ", "12MONK ey"), "12MON 12MONK ey"),
+    "guarded tail": (("It is 12MONKEY",), "It is [CENSORED]"),
+    "emoji": (("\U0001f600 12MONKEYS \U0001f600",), "\U0001f600 [CENSORED] \U0001f600"),
+    "line ends": (("a\nb\r\n12MON", "KEYS\u2028c\x00"), "a\nb\r\n[CENSORED]\u2028c\x00"),
+    "empty": (("",), ""),
+}
+
+
+@pytest.mark.parametrize("case", TEXTS)
+async def test_a_stream(case: str) -> None:
+    texts, expected = TEXTS[case]
+    async with before(sending(stream(*texts))) as (gateway, _):
+        answer = await gateway.stream()
+        assert (answer.content(), answer.finish(), answer.done, answer.error) == (expected, "stop", True, None)
+        assert answer.deltas()[0]["role"] == "assistant"
+        (await gateway.metrics()).assert_covered()
+
+
+async def test_plain_answers() -> None:
+    async with before(echo_plain) as (gateway, _):
+        for texts, expected in TEXTS.values():
+            answer = await gateway.ask("".join(texts))
+            assert answer.status_code == 200
+            body = answer.json()
+            choice = body["choices"][0]
+            assert (choice["message"]["content"], choice["finish_reason"]) == (expected, "stop")
+            assert body["usage"] == completion("")["usage"]
+        (await gateway.metrics()).assert_covered()
+
+
+async def echo_plain(call: Call) -> None:
+    await call.send(plain(completion(call.body["messages"][-1]["content"])))
+
+
+# -- a block -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_block_ends_the_stream_and_stops_the_upstream() -> None:
+    body = event(delta("Hello 12MON")) + event(delta("KEYS. FORB")) + event(delta("IDDEN and more"))
+    async with before(sending_then_hanging(stream_head() + chunk(body))) as (gateway, upstream):
+        answer = await gateway.stream()
+        assert answer.content() == "Hello [CENSORED].  (stopped)"
+        assert (answer.finish(), answer.done, answer.error) == ("content_filter", True, None)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        metrics = await gateway.metrics()
+        metrics.assert_covered()
+        assert metrics.value("portcullis_matches_total", rule="stop", action="block", channel="content") == 1
+        assert (await gateway.logged(1))[-1]["outcome"] == "blocked"
+
+
+async def test_a_block_in_a_plain_answer_that_comes_as_a_stream_stops_the_upstream() -> None:
+    body = event(delta("Hello ")) + event(delta("FORBIDDEN"))
+    async with before(sending_then_hanging(stream_head() + chunk(body))) as (gateway, upstream):
+        choice = (await gateway.ask()).json()["choices"][0]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("Hello  (stopped)", "content_filter")
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+
+
+async def test_a_blocked_choice_ends_and_the_others_go_on() -> None:
+    body = (
+        event(delta("one FORBIDDEN x", index=0))
+        + event(delta("two ", index=1))
+        + event(delta("more of one", index=0))
+        + event(delta("12MONKEYS", index=1))
+        + event(delta(index=0, finish="stop"))
+        + event(delta(index=1, finish="stop"))
+        + DONE
+    )
+    async with before(sending(stream_head() + chunk(body) + END)) as (gateway, _):
+        answer = await gateway.stream(n=2)
+        assert (answer.content(0), answer.finish(0)) == ("one  (stopped)", "content_filter")
+        assert (answer.content(1), answer.finish(1)) == ("two [CENSORED]", "stop")
+        assert answer.done
+
+
+async def test_a_blocked_plain_answer() -> None:
+    async with before(sending(plain(completion("so 12MONKEYS, then FORBIDDEN things")))) as (gateway, _):
+        answer = await gateway.ask()
+        assert answer.status_code == 200
+        choice = answer.json()["choices"][0]
+        assert choice["message"]["content"] == "so [CENSORED], then  (stopped)"
+        assert choice["finish_reason"] == "content_filter"
+        (await gateway.metrics()).assert_covered()
+
+
+# -- channels ----------------------------------------------------------------------------------------------------------
+
+
+async def test_every_channel_is_scanned_on_its_own() -> None:
+    call: dict[str, Any] = {
+        "index": 0,
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "note", "arguments": ""},
+    }
+
+    def arguments(text: str) -> bytes:
+        return event(delta(tool_calls=[{"index": 0, "function": {"arguments": text}}]))
+
+    body = (
+        event(delta(reasoning_content="think 12MON"))
+        + event(delta("say 12MON"))
+        + event(delta(reasoning_content="KEYS"))
+        + event(delta("KEYS"))
+        + event(delta(refusal="no 12MONKEYS"))
+        + event(delta(tool_calls=[call]))
+        + arguments('{"a": "is 12M')
+        + arguments("ON\\u004bEYS")
+        + arguments('"}')
+        + event(delta(odd={"deep": ["12MONKEYS"]}))
+        + event(delta(finish="tool_calls"))
+        + DONE
+    )
+    async with before(sending(stream_head() + chunk(body) + END)) as (gateway, _):
+        answer = await gateway.stream()
+        assert answer.content() == "say [CENSORED]"
+        assert answer.content(field="reasoning_content") == "think [CENSORED]"
+        assert answer.content(field="refusal") == "no [CENSORED]"
+        calls = [part for each in answer.deltas() for part in each.get("tool_calls", ())]
+        assert [part["function"]["name"] for part in calls if "name" in part["function"]] == ["note"]
+        assert json.loads("".join(part["function"].get("arguments", "") for part in calls)) == {"a": "is [CENSORED]"}
+        assert "MONKEYS" not in answer.response.text
+        metrics = await gateway.metrics()
+        metrics.assert_covered()
+        for channel in ("content", "reasoning", "refusal", "tool_arguments", "other"):
+            assert metrics.value("portcullis_matches_total", rule="password", channel=channel) == 1, channel
+
+
+async def test_fields_that_would_lead_past_the_censor_are_dropped() -> None:
+    spelled = {"content": [{"token": "12MONKEYS", "logprob": -1, "bytes": [49], "top_logprobs": []}]}
+    chunked = delta("12MON")
+    chunked["choices"][0]["logprobs"] = spelled
+    chunked["obfuscation"] = "xyz"
+    chunked["prompt_token_ids"] = [1, 2]
+    whole = completion("12MONKEYS")
+    whole["choices"][0]["logprobs"] = spelled
+    whole["choices"][0]["token_ids"] = [3]
+    whole["kv_transfer_params"] = {"x": 1}
+
+    async def play(call: Call) -> None:
+        body = event(chunked) + event(delta("KEYS")) + event(delta(finish="stop")) + DONE
+        await call.send(stream_head() + chunk(body) + END if call.body.get("stream") else plain(whole))
+
+    async with before(play) as (gateway, _):
+        for text in ((await gateway.stream()).response.text, (await gateway.ask()).text):
+            for gone in ("MONKEYS", "obfuscation", "token_ids", "kv_transfer_params", "top_logprobs"):
+                assert gone not in text, gone
+
+
+@pytest.mark.parametrize("unknown", list(Unknown))
+async def test_unknown_fields(unknown: Unknown) -> None:
+    body = event(delta("hi", thinking_blocks=[{"text": "12MONKEYS"}])) + event(delta(finish="stop")) + DONE
+    async with before(sending(stream_head() + chunk(body) + END), unknown=unknown) as (gateway, _):
+        answer = await gateway.stream()
+        assert "MONKEYS" not in answer.response.text
+        assert ("thinking_blocks" in answer.response.text) is (unknown is Unknown.SCAN)
+        assert (answer.error is not None) is (unknown is Unknown.REFUSE)
+
+
+async def test_observe_counts_and_changes_nothing() -> None:
+    async with before(sending(stream("12MONKEYS FORB", "IDDEN")), mode=Mode.OBSERVE) as (gateway, _):
+        answer = await gateway.stream()
+        assert (answer.content(), answer.finish()) == ("12MONKEYS FORBIDDEN", "stop")
+        metrics = await gateway.metrics()
+        assert metrics.value("portcullis_matches_total", action="flag") == 2
+        metrics.assert_covered()
+
+
+async def test_a_rule_for_one_channel_leaves_the_others() -> None:
+    rules = (Rule(id="r", words=("secret",), channels=frozenset({Channel.REASONING})),)
+    body = event(delta("secret", reasoning="secret")) + event(delta(finish="stop")) + DONE
+    async with before(sending(stream_head() + chunk(body) + END), rules=rules) as (gateway, _):
+        answer = await gateway.stream()
+        assert (answer.content(), answer.content(field="reasoning")) == ("secret", "[REDACTED]")
+
+
+# -- one form asked for, the other answered ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "text/event-stream", "text/plain", "application/octet-stream"]
+)
+async def test_json_to_a_stream_request_becomes_a_stream(content_type: str) -> None:
+    body = json.dumps(completion("It is 12MONKEYS", reasoning_content="so 12MONKEYS")).encode()
+    async with before(sending(http(200, body, content_type))) as (gateway, _):
+        answer = await gateway.stream()
+        assert (answer.content(), answer.finish(), answer.done) == ("It is [CENSORED]", "stop", True)
+        assert answer.content(field="reasoning_content") == "so [CENSORED]"
+        assert all(each["object"] == "chat.completion.chunk" for each in answer.chunks)
+        (await gateway.metrics()).assert_covered()
+
+
+@pytest.mark.parametrize("content_type", ["text/event-stream", "application/json", "text/html"])
+async def test_a_stream_to_a_plain_request_becomes_json(content_type: str) -> None:
+    head = stream_head(content_type=content_type)
+    async with before(sending(head + chunk(events("It is 12M", "ONKEYS", " ok")) + END)) as (gateway, _):
+        answer = await gateway.ask()
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+        body = answer.json()
+        assert body["object"] == "chat.completion"
+        assert body["choices"][0]["message"] == {"role": "assistant", "content": "It is [CENSORED] ok"}
+        assert body["choices"][0]["finish_reason"] == "stop"
+        (await gateway.metrics()).assert_covered()
+
+
+async def test_a_stream_that_fails_inside_a_plain_request_is_502() -> None:
+    body = chunk(event(delta("It is 12M")) + event({"error": {"message": "12MONKEYS"}}))
+    async with before(sending(stream_head() + body + END)) as (gateway, _):
+        answer = await gateway.ask()
+        assert answer.status_code == 502
+        assert "MONKEYS" not in answer.text
+        assert "12M" not in answer.text
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+async def test_compressed_answers(coding: str) -> None:
+    def packed(data: bytes) -> bytes:
+        return gzip.compress(data) if coding == "gzip" else zlib.compress(data)
+
+    async def play(call: Call) -> None:
+        assert call.request.headers["accept-encoding"] == "identity"
+        if call.body.get("stream"):
+            data = packed(events("It is 12M", "ONKEYS"))
+            await call.send(stream_head(f"Content-Encoding: {coding}"), *(chunk(bytes([byte])) for byte in data), END)
+        else:
+            data = packed(json.dumps(completion("It is 12MONKEYS")).encode())
+            await call.send(http(200, data, "application/json", f"Content-Encoding: {coding}"))
+
+    async with before(play) as (gateway, _):
+        answer = await gateway.stream()
+        assert (answer.content(), answer.done) == ("It is [CENSORED]", True)
+        assert "content-encoding" not in answer.response.headers
+        whole = await gateway.ask()
+        assert whole.json()["choices"][0]["message"]["content"] == "It is [CENSORED]"
+        assert "content-encoding" not in whole.headers
+
+
+async def test_a_compression_bomb_is_refused() -> None:
+    bomb = gzip.compress(b'{"x": "' + b"A" * 64 * 1024 * 1024)
+    async with before(sending(http(200, bomb, "application/json", "Content-Encoding: gzip"))) as (gateway, _):
+        assert (await gateway.ask()).status_code == 502
+        assert (await gateway.stream()).error is not None
+
+
+# -- framings that a lenient client would read -------------------------------------------------------------------------
+
+FRAMINGS: dict[str, bytes] = {
+    "carriage returns": events("It is 12M", "ONKEYS").replace(b"\n", b"\r\n"),
+    "bare carriage returns": events("It is 12M", "ONKEYS").replace(b"\n", b"\r"),
+    "no space": events("It is 12M", "ONKEYS").replace(b"data: ", b"data:"),
+    "byte order mark": b"\xef\xbb\xbf" + events("It is 12M", "ONKEYS"),
+    "comments and fields": events("It is 12M", "ONKEYS").replace(
+        b"data: ", b": 12MONKEYS\nid: 12MONKEYS\nevent: x\ndata: "
+    ),
+    "several data lines": events("It is 12M", "ONKEYS").replace(b'"choices": ', b'"choices":\ndata: '),
+    "no last line end": events("It is 12M", "ONKEYS").rstrip(b"\n"),
+    "duplicate keys": events("It is 12M", "ONKEYS").replace(b'{"content": ', b'{"content": "12MONKEYS", "content": '),
+}
+
+
+@pytest.mark.parametrize("case", FRAMINGS)
+async def test_framings(case: str) -> None:
+    async with before(sending(stream_head() + chunk(FRAMINGS[case]) + END)) as (gateway, _):
+        answer = await gateway.stream()
+        assert (answer.content(), answer.finish(), answer.done) == ("It is [CENSORED]", "stop", True)
+        assert "MONKEYS" not in answer.response.text
+
+
+async def test_comments_keep_the_client_alive_without_their_text() -> None:
+    body = b": 12MONKEYS\n\n" + events("hi")
+    async with before(sending(stream_head(), chunk(b": 12MONKEYS\n\n"), chunk(body) + END)) as (gateway, _):
+        answer = await gateway.stream()
+        assert answer.content() == "hi"
+        assert "MONKEYS" not in answer.response.text
+
+
+# -- how it is cut -----------------------------------------------------------------------------------------------------
+
+LONG = (
+    "The password is 12MONKEYS, and 12monkeys again: 12MONK-12MONKEY. "
+    "\U0001f600 １２ＭＯＮＫＥＹＳ dragon 12MON\u200bKEYS 12MONKE"
+)
+CUT_LONG = (
+    "The password is [CENSORED], and [CENSORED] again: 12MONK-12MONKEY. \U0001f600 [CENSORED] dragon [CENSORED] "
+    "[CENSORED]"
+)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 13, 1000])
+async def test_the_same_comes_out_however_the_text_is_cut(size: int) -> None:
+    texts = [LONG[start : start + size] for start in range(0, len(LONG), size)]
+    async with before(sending(stream(*texts))) as (gateway, _):
+        assert (await gateway.stream()).content() == CUT_LONG
+        (await gateway.metrics()).assert_covered()
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 4096])
+async def test_the_same_comes_out_however_the_bytes_are_cut(size: int) -> None:
+    body = event(delta("", role="assistant")) + events(*(LONG[start : start + 4] for start in range(0, len(LONG), 4)))
+    pieces = [chunk(body[start : start + size]) for start in range(0, len(body), size)]
+    async with before(sending(stream_head(), *pieces, END)) as (gateway, _):
+        assert (await gateway.stream()).content() == CUT_LONG
+
+
+async def test_a_surrogate_pair_cut_in_two_is_joined() -> None:
+    def spelled(text: str) -> bytes:
+        return (
+            b'data: {"choices": [{"index": 0, "delta": {"content": "%b"}, "finish_reason": null}]}\n\n' % text.encode()
+        )
+
+    body = spelled("a \\ud83d") + spelled("\\ude00 b \\ud83d") + event(delta(finish="stop")) + DONE
+    async with before(sending(stream_head() + chunk(body) + END)) as (gateway, _):
+        assert (await gateway.stream()).content() == "a \U0001f600 b \ufffd"
+
+
+# name → (delta, what of the whole text must be readable once it has arrived)
+Steps = list[tuple[str, str]]
+HELD: dict[str, tuple[tuple[Rule, ...], Steps]] = {
+    "the demo's policy": (
+        demo_policy().rules,
+        [
+            ("The", "The"),
+            (" pass", "The pass"),
+            ("word is 1", "The password is "),
+            ("2MON", "The password is "),
+            ("KEY", "The password is "),
+            ("S", "The password is [CENSORED]"),
+            (", no: 12", "The password is [CENSORED], no: "),
+            ("MON", "The password is [CENSORED], no: "),
+            ("O", "The password is [CENSORED], no: 12MONO"),
+            (" end", "The password is [CENSORED], no: 12MONO end"),
+        ],
+    ),
+    "whole words wait for their next character": (
+        (Rule(id="r", words=("cat",), whole_word=True),),
+        [("a cat", "a "), ("alog, a ca", "a catalog, a "), ("t", "a catalog, a "), (".", "a catalog, a [REDACTED].")],
+    ),
+    "flags hold nothing": (
+        (Rule(id="r", words=("dragon",), action=Action.FLAG),),
+        [("a drag", "a drag"), ("on", "a dragon")],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HELD)
+async def test_each_delta_is_readable_at_once_but_for_what_may_become_a_match(case: str) -> None:
+    rules, steps = HELD[case]
+    seen = asyncio.Condition()
+    readable = ""
+
+    async def play(call: Call) -> None:
+        await call.send(stream_head())
+        for text, expected in steps:
+            await call.send(chunk(event(delta(text))))
+            # The next delta leaves only when the client has read all that this one makes certain.
+            async with seen:
+                await asyncio.wait_for(
+                    seen.wait_for(lambda expected=expected: len(readable) >= len(expected)), PATIENCE
+                )
+            assert readable == expected
+        await call.send(chunk(event(delta(finish="stop")) + DONE) + END)
+
+    async with before(play, rules=rules) as (gateway, _):
+        async for text in contents(gateway):
+            async with seen:
+                readable += text
+                seen.notify_all()
+        assert readable == steps[-1][1]
+
+
+async def contents(gateway: RunningGateway) -> Any:
+    """The content of each chunk as it arrives."""
+    body = {"model": "gpt-test", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+    async with gateway.client.stream("POST", "/v1/chat/completions", json=body) as response:
+        async for line in response.aiter_lines():
+            if line.startswith("data: {"):
+                for choice in json.loads(line[6:])["choices"]:
+                    if text := choice["delta"].get("content"):
+                        yield text
+
+
+async def test_the_head_arrives_before_the_first_delta() -> None:
+    head_seen = asyncio.Event()
+
+    async def play(call: Call) -> None:
+        await call.send(stream_head())
+        await asyncio.wait_for(head_seen.wait(), PATIENCE)
+        await call.send(chunk(events("hi")) + END)
+
+    async with before(play) as (gateway, _):
+        body = {"model": "gpt-test", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        async with gateway.client.stream("POST", "/v1/chat/completions", json=body) as response:
+            assert response.headers["cache-control"] == "no-cache"
+            head_seen.set()
+            assert "hi" in (await response.aread()).decode()

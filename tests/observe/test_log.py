@@ -1,0 +1,142 @@
+"""One line for each request: its fields, both styles, and what is never in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from gateway.observe.facts import (
+    ChannelCount,
+    GuardFailed,
+    MatchCount,
+    RequestFinished,
+    TextScanned,
+    UpstreamFailed,
+)
+from gateway.observe.log import RequestLog, outcome_of, request_fields
+
+PROMPT = TextScanned("default", "input", (ChannelCount("content", 10, 10, 0, 0),))
+ANSWER = TextScanned(
+    "default",
+    "output",
+    (ChannelCount("content", 30, 20, 9, 1), ChannelCount("reasoning", 5, 4, 0, 0)),
+    (MatchCount("password", "redact", "content", 1), MatchCount("password", "redact", "reasoning", 2)),
+)
+REQUEST = RequestFinished(
+    request_id="req-1",
+    path="/v1/chat/completions",
+    route="gpt-*",
+    policy="default",
+    upstream="openai",
+    status=200,
+    outcome="redacted",
+    stream=True,
+    duration=1.2345678,
+    ttft=0.25,
+    scanned=(PROMPT, ANSWER),
+)
+
+
+def json_lines(out: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_request_is_one_json_line() -> None:
+    out = io.StringIO()
+    RequestLog("json", out).record(REQUEST)
+    (line,) = json_lines(out)
+    assert datetime.fromisoformat(line.pop("time")).tzinfo is not None
+    assert line == {
+        "event": "request",
+        "request_id": "req-1",
+        "path": "/v1/chat/completions",
+        "status": 200,
+        "outcome": "redacted",
+        "stream": True,
+        "route": "gpt-*",
+        "policy": "default",
+        "upstream": "openai",
+        "duration_ms": 1234.568,
+        "ttft_ms": 250.0,
+        "matches": {"password": 3},
+        "scanned": 45,
+        "forwarded": 34,
+        "replaced": 9,
+        "withheld": 1,
+        "error": None,
+        "coverage_errors": ["reasoning"],
+    }
+
+
+def test_a_request_that_was_covered_has_no_coverage_errors() -> None:
+    fields = request_fields(RequestFinished("r", "/p", "*", "p", "u", 200, "ok", False, 0.0, scanned=(PROMPT,)))
+    assert "coverage_errors" not in fields
+    assert (fields["ttft_ms"], fields["matches"]) == (None, {})
+
+
+def test_the_console_leaves_out_what_is_empty() -> None:
+    out = io.StringIO()
+    RequestLog("console", out).record(RequestFinished("r", "/p", "*", "p", "", 200, "ok", False, 0.5))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d request request_id=r path=/p status=200 outcome=ok .*\n", out.getvalue())
+    for name in ("ttft_ms", "matches", "error", "upstream"):
+        assert f"{name}=" not in out.getvalue()
+    assert "scanned=0" in out.getvalue()
+
+
+def test_a_guard_that_failed_is_a_line_and_other_facts_are_not() -> None:
+    out = io.StringIO()
+    log = RequestLog("json", out)
+    log.record(UpstreamFailed("openai", "reset"))
+    log.record(ANSWER)
+    log.record(GuardFailed("default", "KeyError at chat.py line 7"))
+    (line,) = json_lines(out)
+    assert (line["event"], line["policy"], line["where"]) == ("guard_failed", "default", "KeyError at chat.py line 7")
+
+
+def test_events_have_a_name_and_fields() -> None:
+    out = io.StringIO()
+    RequestLog("json", out).event("upstream_up", upstream="openai", up=False)
+    (line,) = json_lines(out)
+    assert {key: line[key] for key in ("event", "upstream", "up")} == {
+        "event": "upstream_up",
+        "upstream": "openai",
+        "up": False,
+    }
+
+
+def test_a_closed_log_stops_nothing() -> None:
+    out = io.StringIO()
+    log = RequestLog("json", out)
+    out.close()
+    log.record(REQUEST)
+
+
+def test_without_a_file_it_writes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    RequestLog().record(REQUEST)
+    assert json.loads(capsys.readouterr().err)["request_id"] == "req-1"
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_line_stays_one_line(style: str) -> None:
+    out = io.StringIO()
+    RequestLog(style, out).event("probe", error="first\nsecond\r\u2028third")
+    assert len(out.getvalue().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "outcome"),
+    [
+        ((), "ok"),
+        ((PROMPT,), "ok"),
+        ((PROMPT, ANSWER), "redacted"),
+        ((TextScanned("p", "output", matches=(MatchCount("r", "flag", "content", 1),)),), "flagged"),
+        ((ANSWER, TextScanned("p", "output", blocked_by="stop")), "blocked"),
+    ],
+)
+def test_the_outcome_is_the_strictest_that_happened(texts: tuple[TextScanned, ...], outcome: str) -> None:
+    assert outcome_of(texts) == outcome
