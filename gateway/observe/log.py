@@ -34,13 +34,21 @@ class RequestLog:
             line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": name, **fields}
             text = msgspec.json.encode(line).decode()
         else:
-            shown = " ".join(f"{key}={value}" for key, value in fields.items() if value not in (None, {}, ""))
+            shown = " ".join(
+                f"{key}={_one_line(value)}" for key, value in fields.items() if value not in (None, {}, "")
+            )
             text = f"{datetime.now(UTC):%H:%M:%S} {name} {shown}"
         try:
             self._out.write(text + "\n")
             self._out.flush()
         except (OSError, ValueError):
             return  # a closed or full log never stops a stream
+
+
+def _one_line(value: Any) -> str:
+    """A line break in a value must not begin a line that looks like another request's."""
+    text = str(value)
+    return text if text.isprintable() else repr(text)
 
 
 def request_fields(fact: RequestFinished) -> dict[str, Any]:

@@ -50,6 +50,7 @@ UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_
 WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
 CLIENT_LEFT = "client left"
 CLIENT_IDLE = "client does not read"
+SERVER_STOPS = "server stops"
 TOO_LONG = failure("The answer took longer than the upstream's total timeout.", "upstream_timeout")
 
 
@@ -97,12 +98,14 @@ class Relay(Response):
         work = asyncio.ensure_future(self._tell(send))
         gone = asyncio.ensure_future(_departure(receive))
         clock = _Clock(self, work)
+        reason = SERVER_STOPS
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                self._error = CLIENT_LEFT
+            reason = CLIENT_LEFT
         finally:
             clock.stop()
+            if not work.done():
+                self._error = reason
             for task in (work, gone):
                 task.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
@@ -315,7 +318,7 @@ class Relay(Response):
         scanned = tuple(self._scanned)
         outcome = outcome_of(scanned)
         if self._error is not None:
-            outcome = "cancelled" if self._error in (CLIENT_LEFT, CLIENT_IDLE) else "failed"
+            outcome = "cancelled" if self._error in (CLIENT_LEFT, CLIENT_IDLE, SERVER_STOPS) else "failed"
         self._record(
             RequestFinished(
                 request_id=forward.request_id,

@@ -16,13 +16,14 @@ import pytest
 from gateway.censor.compile import Program, compile_policy
 from gateway.censor.stream import MAX_REPORTED, Censor
 from gateway.policy.load import parse
-from gateway.policy.model import Channel, Direction, Policy, Rule
+from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from gateway.scan import scan, verdict_of
 
 Case = dict[str, Any]
 CASES: list[Case] = tomllib.loads(Path(__file__).with_name("cases.toml").read_text(encoding="utf-8"))["case"]
 EXIT_STATUS = {"pass": 0, "flagged": 1, "redacted": 1, "blocked": 3}
 MOST_SPLITS = 64
+OUTPUT = (Direction.OUTPUT, Channel.CONTENT)
 
 every_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 
@@ -36,7 +37,7 @@ def config_text(case: Case) -> str:
 
 def program_of(case: Case) -> Program | None:
     config = parse(config_text(case), "cases.toml", Path())
-    return compile_policy(config.policies["default"]).program(Direction.OUTPUT, Channel.CONTENT)
+    return compile_policy(config.policies["default"]).program(*OUTPUT)
 
 
 def expected_of(case: Case) -> tuple[str, str, list[list[Any]]]:
@@ -85,6 +86,24 @@ def test_a_case_through_scan(case: Case) -> None:
     assert sink.getvalue().decode() == output
 
 
+@every_case
+def test_a_case_through_scan_in_chunks(case: Case) -> None:
+    text, output, matches = expected_of(case)
+    source = io.BytesIO("".join(json.dumps(text[at : at + 2]) + "\n" for at in range(0, len(text), 2)).encode())
+    sink = io.BytesIO()
+    assert scan(program_of(case), source, sink, chunks=True) == EXIT_STATUS[case["verdict"]]
+    records = [json.loads(line) for line in sink.getvalue().splitlines()]
+    assert "".join(record["release"] for record in records) == output
+    assert len(records[-1]["matches"]) == len(matches)
+    assert records[-1]["verdict"] == case["verdict"]
+
+
+def test_scan_passes_over_empty_lines_and_counts_them() -> None:
+    sink = io.BytesIO()
+    assert scan(None, io.BytesIO(b'"a"\n\n \n{\n'), sink, chunks=True) == 2
+    assert sink.getvalue() == b'{"release": "a"}\n'
+
+
 @pytest.mark.parametrize("case", CASES[::6], ids=[case["name"] for case in CASES[::6]])
 def test_a_case_through_the_command_line(case: Case, tmp_path: Path) -> None:
     text, output, matches = expected_of(case)
@@ -111,7 +130,7 @@ def test_a_case_through_the_command_line(case: Case, tmp_path: Path) -> None:
 
 
 def run(rule: Rule, pieces: list[str]) -> tuple[str, Censor]:
-    censor = Censor(compile_policy(Policy(name="p", rules=(rule,))).program(Direction.OUTPUT, Channel.CONTENT))
+    censor = Censor(compile_policy(Policy(name="p", rules=(rule,))).program(*OUTPUT))
     return "".join([censor.feed(piece) for piece in pieces]) + censor.finish(), censor
 
 
@@ -151,6 +170,26 @@ def test_reports_end_at_ten_thousand_and_the_censor_does_not(words: int, truncat
     assert out == "-" * words
     assert len(censor.matches) == MAX_REPORTED
     assert censor.truncated == truncated
+
+
+def test_a_half_at_the_end_is_replaced_where_no_rule_looks() -> None:
+    censor = Censor(None)
+    assert (censor.feed("x\ud83d"), censor.finish()) == ("x", "\ufffd")
+
+
+def test_a_half_at_the_end_may_be_the_edge_that_blocks() -> None:
+    out, censor = run(Rule(id="w", words=("stop",), whole_word=True, action=Action.BLOCK), ["now stop\ud83d"])
+    assert out == "now "
+    assert censor.matches == [("w", 4, 8, Action.BLOCK)]
+
+
+def test_a_text_that_is_abandoned_releases_nothing_held_and_counts_it_once() -> None:
+    censor = Censor(compile_policy(Policy(name="p", rules=(Rule(id="w", words=("bad",)),))).program(*OUTPUT))
+    assert censor.feed("so ba") == "so "
+    censor.abandon()
+    censor.abandon()
+    assert (censor.feed("d"), censor.finish()) == ("", "")
+    assert (censor.scanned, censor.withheld, censor.held) == (5, 2, 0)
 
 
 def test_a_text_that_has_ended_takes_nothing_more() -> None:

@@ -51,6 +51,22 @@ async def test_async_streams_release_the_same() -> None:
     assert released == ["The", " password", " is", ' "', "[CENSORED]", '".', " ", "12"]
 
 
+async def test_an_async_iterable_need_not_be_a_generator() -> None:
+    class Chunks:
+        def __init__(self) -> None:
+            self.left = ["a 12MONK", "EYS"]
+
+        def __aiter__(self) -> Chunks:
+            return self
+
+        async def __anext__(self) -> str:
+            if not self.left:
+                raise StopAsyncIteration
+            return self.left.pop(0)
+
+    assert [text async for text in censor_stream(Chunks(), "12MONKEYS")] == ["a ", "[CENSORED]"]
+
+
 @pytest.mark.parametrize(
     ("rules", "output"),
     [
@@ -141,6 +157,22 @@ async def test_a_block_closes_an_async_source() -> None:
 
     tokens = source()
     assert [text async for text in censor_stream(tokens, BLOCK)] == ["go ", "on "]
+    assert closed == [True]
+
+
+def test_a_reader_that_leaves_closes_the_source() -> None:
+    closed = []
+
+    def source() -> Iterator[str]:
+        try:
+            yield from TOKENS
+        finally:
+            closed.append(True)
+
+    tokens = source()
+    stream = censor_stream(tokens, "12MONKEYS")
+    next(stream)
+    del stream
     assert closed == [True]
 
 

@@ -23,9 +23,7 @@ def environment(**variables: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in NAMES} | variables
 
 
-def portcullis(
-    *arguments: str | Path, stdin: bytes = b"", **variables: str
-) -> subprocess.CompletedProcess[bytes]:
+def portcullis(*arguments: str | Path, stdin: bytes = b"", **variables: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [*COMMAND, *map(str, arguments)],
         input=stdin,

@@ -78,7 +78,7 @@ def run_sync(base_url: str) -> dict[str, Outcome]:
         found[f"{name}, whole"] = attempted(lambda name=name: whole(client.chat.completions.create(**arguments(name))))  # type: ignore[misc]
     stranger = client.with_options(api_key="sk-wrong")
     found["wrong key"] = attempted(lambda: whole(stranger.chat.completions.create(**arguments("redacted"))))
-    found["unknown path"] = attempted(lambda: client.files.list() and [])
+    found["unknown path"] = attempted(lambda: whole(client.files.list()))
     found["models"] = {"models": [model.id for model in client.models.list()]}
     return found
 

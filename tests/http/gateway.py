@@ -97,6 +97,8 @@ def question(said: str = "hello", **fields: Any) -> Json:
 class _PromptServer(uvicorn.Server):
     """A server that stops when it is told to, without uvicorn's pauses: there are hundreds of them in a run."""
 
+    ready = False
+
     async def main_loop(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
@@ -114,8 +116,6 @@ class _PromptServer(uvicorn.Server):
         if self.server_state.tasks:
             await asyncio.wait(self.server_state.tasks, timeout=PATIENCE)
         await self.lifespan.shutdown()
-
-    ready = False
 
 
 @asynccontextmanager
@@ -148,6 +148,25 @@ async def before(
     """A gateway in front of an upstream that plays `play`; `settings` are those of `config_for`."""
     async with playing(play, models) as upstream, running(config_for(upstream.base_url, **settings)) as gateway:
         yield gateway, upstream
+
+
+def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
+    """The error object, after everything that every error has was looked at."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-request-id"]
+    assert response.headers["x-portcullis-policy"]
+    body = response.json()
+    assert body.keys() == {"error"}
+    assert body["error"].keys() >= {"message", "type", "param", "code"}
+    assert isinstance(body["error"]["message"], str)
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+def quick(**seconds: float) -> Timeouts:
+    """Only what is given is short."""
+    return Timeouts(**{"connect": PATIENCE, "first_byte": PATIENCE, "idle": PATIENCE, "total": PATIENCE, **seconds})
 
 
 class Streamed:

@@ -133,8 +133,8 @@ async def test_every_metric_of_this_version_is_there() -> None:
 
 async def test_overflows_are_counted() -> None:
     rule = Rule(id="r", words=("x" * 64,))
-    policy = {"max_hold": 16, "on_overflow": Overflow.RELEASE}
-    async with before(sending(stream("x" * 40)), rules=(rule,), **policy) as (gateway, _):
+    play = sending(stream("x" * 40))
+    async with before(play, rules=(rule,), max_hold=16, on_overflow=Overflow.RELEASE) as (gateway, _):
         assert (await gateway.stream()).content() == "x" * 40
         metrics = await gateway.metrics()
         assert metrics.value("portcullis_overflows_total", policy="default") == 24

@@ -11,8 +11,7 @@ import httpx
 import pytest
 
 from gateway.policy.model import Limits
-from tests.http.gateway import PATIENCE, RunningGateway, before, question
-from tests.http.test_upstream_failures import quick
+from tests.http.gateway import PATIENCE, RunningGateway, before, question, quick
 from tests.http.upstream import (
     DONE,
     END,

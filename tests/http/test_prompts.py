@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Action, Mode, Rule
-from tests.http.gateway import INPUT, before, question
-from tests.http.test_requests import error_of
+from tests.http.gateway import INPUT, before, error_of, question
 from tests.http.upstream import completion, plain, sending
 
 ANSWER = sending(plain(completion("fine")))

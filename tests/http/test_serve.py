@@ -84,7 +84,9 @@ async def test_serve_from_a_file(tmp_path: Path) -> None:
                     await asyncio.wait_for(upstream.calls[-1].conversation.client_left.wait(), PATIENCE)
             _, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
             lines = [json.loads(line) for line in errors.decode().splitlines()]
-            assert [line["status"] for line in lines if line["event"] == "request"] == [200, 401, 200]
+            requests = [line for line in lines if line["event"] == "request"]
+            assert [line["status"] for line in requests] == [200, 401, 200]
+            assert (requests[-1]["outcome"], requests[-1]["error"]) == ("cancelled", "server stops")
             for secret in ("12MONKEYS", *ENVIRONMENT.values()):
                 assert secret not in errors.decode()
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.policy.model import Limits, Timeouts
-from tests.http.gateway import PATIENCE, UPSTREAM_KEY, before, config_for, running
-from tests.http.test_requests import error_of
+from gateway.policy.model import Limits
+from tests.http.gateway import PATIENCE, UPSTREAM_KEY, before, config_for, error_of, quick, running
 from tests.http.upstream import (
     DONE,
     END,
@@ -32,11 +31,6 @@ from tests.http.upstream import (
 )
 
 LEAK = "12MONKEYS"
-
-
-def quick(**seconds: float) -> Timeouts:
-    """Only what is given is short."""
-    return Timeouts(**{"connect": PATIENCE, "first_byte": PATIENCE, "idle": PATIENCE, "total": PATIENCE, **seconds})
 
 
 # -- no answer at all: the same for streams and plain requests ---------------------------------------------------------
@@ -267,6 +261,18 @@ async def test_a_slow_stream_that_never_ends_is_cut_by_total() -> None:
         metrics = await gateway.metrics()
         metrics.assert_covered()
         assert metrics.value("portcullis_upstream_errors_total", kind="timeout") == 1
+
+
+async def test_a_plain_answer_that_never_ends_is_cut_by_total() -> None:
+    async def play(call: Call) -> None:
+        await call.send(stream_head(content_type="application/json"), chunk(b'{"choices": ['))
+        while not call.conversation.writer.is_closing():
+            await call.send(chunk(b" "))
+            await asyncio.sleep(0.02)
+
+    async with before(play, timeouts=quick(total=1.0)) as (gateway, upstream):
+        assert error_of(await gateway.ask(), 504)["code"] == "upstream_timeout"
+        await asyncio.wait_for(until_closed(upstream.asked), PATIENCE)
 
 
 async def until_closed(call: Call) -> None:

@@ -96,7 +96,7 @@ def test_requests_are_counted_by_route_and_status() -> None:
 
 
 def test_unknown_events_are_counted_by_path() -> None:
-    metrics = metrics_of(finished(scanned=(TEXT, TEXT)))
+    metrics = metrics_of(finished(scanned=(TEXT, TEXT, TextScanned("p", "input"))))
     assert value(metrics, "unknown_events_total", path="/v1/chat/completions") == 4
 
 
@@ -138,6 +138,10 @@ def test_ttft_falls_into_the_first_bucket_that_holds_it(ttft: float, first: floa
 def test_a_distribution_with_other_bounds_is_refused() -> None:
     with pytest.raises(ValueError, match="portcullis_held_chars: the distribution has other bounds"):
         metrics_of(TextScanned("p", "output", held=Distribution((1.0,), (0, 0), 0.0)))
+
+
+def test_a_text_without_distributions_adds_none() -> None:
+    assert value(metrics_of(TextScanned("p", "input")), "held_chars_count") == 0
 
 
 def test_gauges_are_set_by_whoever_knows() -> None:

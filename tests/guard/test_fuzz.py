@@ -1,0 +1,108 @@
+"""Answers of any shape, made of the pieces of a word: it never comes out, nothing breaks, the books are balanced."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.guard.answer import BrokenAnswer
+from gateway.observe.facts import GuardFailed
+from gateway.policy.model import Action, Policy
+from tests.guard.playbook import BLOCK, DROP, OBSERVE, WORD, plain, play, policy, rule, script
+
+PIECES = [
+    *("12", "MON", "KEYS", "12M", "ONKEYS", WORD, "a", "", "stop", "text"),
+    *('{"a":"12', '"}', '["', "\\u0031", '"12MON\\u004bEYS"', 12, 0, 1, -1, 1.5, None, True),
+]
+NAMES = [
+    *("content", "reasoning", "refusal", "tool_calls", "function_call", "function", "custom", "name", "arguments"),
+    *("input", "index", "id", "type", "role", "audio", "transcript", "data", "annotations", "new", "text", WORD),
+    *("delta", "message", "logprobs", "0"),
+]
+POLICIES = [policy(), BLOCK, DROP, policy(rule("MON")), policy(rule("MON", action=Action.BLOCK))]
+
+piece = st.sampled_from(PIECES)
+names = st.sampled_from(NAMES)
+value = st.recursive(
+    piece, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4), max_leaves=8
+)
+call = st.fixed_dictionaries(
+    {},
+    optional={
+        "index": st.sampled_from([0, 0, 1, 1, -1, "0", None]),
+        "id": piece,
+        "function": value | st.fixed_dictionaries({}, optional={"name": piece, "arguments": piece}),
+        "custom": value | st.fixed_dictionaries({}, optional={"name": piece, "input": piece}),
+    },
+)
+delta = (
+    value
+    | st.dictionaries(names, value, max_size=3)
+    | st.fixed_dictionaries({"tool_calls": st.lists(call, max_size=3)}, optional={"content": value})
+    | st.fixed_dictionaries({"content": piece})
+)
+around = {"new": value, "message": value, WORD: value, "logprobs": value}
+choice = st.fixed_dictionaries(
+    {"delta": delta},
+    optional={
+        "index": st.sampled_from([0, 0, 0, 1, -1, "0", 0.0]),
+        "finish_reason": st.sampled_from([None, "", "stop", WORD]),
+        **around,
+    },
+)
+chunk = st.fixed_dictionaries(
+    {"choices": st.lists(choice, max_size=2)}, optional={"id": piece, "model": value, "usage": value, **around}
+)
+whole = st.fixed_dictionaries(
+    {
+        "choices": st.lists(
+            st.fixed_dictionaries({"message": delta}, optional={"index": piece, "new": value}), max_size=3
+        )
+    },
+    optional={"id": piece, **around},
+)
+
+
+def arguments_in(message: Any) -> Iterator[str]:
+    """The arguments of all functions, decoded where they are JSON."""
+    if isinstance(message, list):
+        for item in message:
+            yield from arguments_in(item)
+    elif isinstance(message, dict):
+        for name, item in message.items():
+            if name in ("function", "function_call") and isinstance(item, dict):
+                with contextlib.suppress(TypeError, ValueError):
+                    yield json.dumps(json.loads(item["arguments"]) if "arguments" in item else None)
+            yield from arguments_in(item)
+
+
+def check(policy: Policy, data: bytes) -> None:
+    word = policy.rules[0].words[0]
+    client = play(policy, data)
+    assert not any(isinstance(fact, GuardFailed) for fact in client.facts)
+    assert word not in client.text + "".join(arguments_in(list(client.messages.values())))
+    try:
+        body, _ = plain(policy, data)
+    except BrokenAnswer as error:
+        assert word not in str(error.failure)
+    else:
+        assert word not in json.dumps(body) + "".join(arguments_in(body))
+    observed = play(OBSERVE, data)
+    assert not any(isinstance(fact, GuardFailed) for fact in observed.facts)
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.sampled_from(POLICIES), st.lists(chunk, max_size=6))
+def test_a_stream_of_any_shape(policy: Policy, chunks: list[Any]) -> None:
+    check(policy, script(*chunks))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(POLICIES), whole)
+def test_a_whole_answer_of_any_shape(policy: Policy, answer: Any) -> None:
+    check(policy, json.dumps(answer).encode())
