@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
 import traceback
@@ -128,8 +129,11 @@ def _log_servers_to(log: RequestLog) -> None:
         logger.propagate = False
 
 
-def serve(config: Config, log: RequestLog, on_ready: Callable[[str], None]) -> None:
-    """Run the gateway until a signal stops it. `on_ready` gets the address once connections are accepted."""
+def serve(config: Config, log: RequestLog, on_ready: Callable[[str], None]) -> bool:
+    """Run the gateway until a signal stops it. `on_ready` gets the address once connections are accepted.
+
+    Returns whether it ever came up. Raises OSError when the address cannot be had.
+    """
     _log_servers_to(log)
     host, port = config.listen.host, config.listen.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -157,4 +161,8 @@ def serve(config: Config, log: RequestLog, on_ready: Callable[[str], None]) -> N
             timeout_graceful_shutdown=SHUTDOWN_PATIENCE,
         )
     )
+    # What was loaded so far lives as long as the process; the collector need not go through it again and again.
+    gc.collect()
+    gc.freeze()
     server.run([listener])
+    return server.started

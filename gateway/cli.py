@@ -158,11 +158,11 @@ def _run(config: Config, options: argparse.Namespace) -> int:
     # uvicorn raises the signal that stopped it once more, and a server that was asked to stop has not failed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
-        serve(config, RequestLog(style), lambda address: _announce(address, config))
+        started = serve(config, RequestLog(style), lambda address: _announce(address, config))
     except OSError as error:
         print(f"portcullis: cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
         return EXIT_INTERNAL + 1
-    return 0
+    return 0 if started else EXIT_INTERNAL + 2
 
 
 def _announce(address: str, config: Config) -> None:

@@ -120,7 +120,6 @@ class LiteralMachine:
             by_text.setdefault(literal.text, []).append(literal)
         if not by_text or "" in by_text:
             raise ValueError("a machine needs at least one word, and no empty one")
-        self.size = sum(map(len, by_text.values()))
         self.longest = max(map(len, by_text))
         self._fold = lru_cache(MAX_FOLDS)(fold)
         self._lengths = sorted({len(text) for text in by_text})
@@ -263,7 +262,8 @@ class LiteralMachine:
 
     def _empty_cache(self) -> None:
         """Streams keep the states they stand on; those fill up again from here."""
-        for state in self._states.values():
+        # A list, since another thread may add a state meanwhile; dictionaries themselves bear that.
+        for state in list(self._states.values()):
             state.clear()
         self._states.clear()
         self._transitions = 0

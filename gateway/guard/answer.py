@@ -79,6 +79,11 @@ class StreamAnswer:
         self._comments = 0
         self._heard = False
 
+    @property
+    def unread(self) -> int:
+        """Bytes that wait for the end before they can be read: those of an answer that comes as JSON."""
+        return len(self._source.whole or b"")
+
     def feed(self, data: bytes, now: float) -> list[Command]:
         """One read from the upstream."""
         if self.done:

@@ -501,8 +501,6 @@ class ChatGuard:
 
     def _label_value(self, value: Any, choice: _Choice, channel: Channel = Channel.OTHER) -> Any:
         """A label within a choice, where a block ends only that choice; numbers become strings when redacted."""
-        if not isinstance(value, str | int | float) or isinstance(value, bool):
-            return value
         text = value if isinstance(value, str) else repr(value)
         if text in chat.CONSTANT_LABELS or (channel is Channel.OTHER and text in self._clean):
             return value

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from starlette.responses import Response
@@ -48,6 +48,7 @@ STREAM_HEADERS = [
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
 WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
+ASIDE = 32 * 1024  # bytes; scanning them takes some 2 ms
 CLIENT_LEFT = "client left"
 CLIENT_IDLE = "client does not read"
 SERVER_STOPS = "server stops"
@@ -68,6 +69,9 @@ class Forward:
     upstream: UpstreamClient
     started: float
     scanned: tuple[TextScanned, ...] = ()
+
+
+Result = TypeVar("Result")
 
 
 class Relay(Response):
@@ -183,7 +187,8 @@ class Relay(Response):
                     await self._send_body(send, body)
                 if answer.done:
                     break
-            ending = answer.close(perf_counter())
+            # An answer that came as JSON is only now scanned, all of it.
+            ending = await aside(answer.unread, answer.close, perf_counter())
         except httpx.HTTPError as error:
             ending = self._failed(answer, from_transport(error))
         except asyncio.CancelledError:
@@ -202,7 +207,9 @@ class Relay(Response):
     async def _plain(self, response: httpx.Response, guard: ChatGuard, send: Send) -> None:
         answer = PlainAnswer(guard, max_event=self._limits.max_event, max_whole=self._limits.max_body)
         try:
+            size = 0
             async for data in inflated(response):
+                size += len(data)
                 arrived = perf_counter()
                 answer.feed(data, arrived)
                 self._overhead.observe(perf_counter() - arrived)
@@ -210,7 +217,7 @@ class Relay(Response):
                     break
             await response.aclose()
             arrived = perf_counter()
-            body = answer.close(arrived)
+            body = await aside(size, answer.close, arrived)
             self._overhead.observe(perf_counter() - arrived)
         except BrokenAnswer as error:
             raise HTTPFailure(502, error.failure, "protocol") from None
@@ -336,6 +343,21 @@ class Relay(Response):
                 error=self._error,
             )
         )
+
+
+async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
+    """Do pure work on `size` bytes; in a thread where it would keep every other stream waiting.
+
+    Cancelled, it still waits for the thread to end: nobody else may touch the guard before.
+    """
+    if size <= ASIDE:
+        return work(*arguments)
+    done = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        raise
 
 
 async def _departure(receive: Receive) -> None:

@@ -29,7 +29,7 @@ from gateway.policy.model import Auth, Channel, Config, Direction
 from gateway.policy.select import Router
 from gateway.proxy.errors import HTTPFailure, client_error, overloaded
 from gateway.proxy.models import list_models
-from gateway.proxy.relay import Forward, Relay
+from gateway.proxy.relay import Forward, Relay, aside
 from gateway.proxy.upstream import UpstreamClient
 from gateway.wire import json
 from gateway.wire.chat import Json
@@ -199,16 +199,17 @@ async def _chat(request: Request, gateway: Gateway) -> Response:
 
 
 async def _prepare(request: Request, gateway: Gateway, started: float) -> Relay:
-    body = json_object(await _read_body(request, gateway.config.limits.max_body))
+    raw = await _read_body(request, gateway.config.limits.max_body)
+    body = json_object(raw)
     try:
         chat = read_chat_request(body)
         route = gateway.router.match(chat.model)
         if route is None:
             raise unknown_model()
         policy = gateway.policies[route.policy]
-        request.state.policy = policy.policy.name
+        request.state.policy, request.state.route = policy.policy.name, route.model
         apply_request_table(body, policy)
-        rule, scanned = gateway.guard_prompt(body, policy)
+        rule, scanned = await aside(len(raw), gateway.guard_prompt, body, policy)
     except BadRequest as error:
         raise client_error(400, str(error), error.code, error.param) from None
     texts = (scanned,) if scanned is not None else ()
@@ -217,7 +218,7 @@ async def _prepare(request: Request, gateway: Gateway, started: float) -> Relay:
         blocked = client_error(400, message, "content_filter", rule.id)
         for text in texts:
             gateway.record(text)
-        gateway.record(_finished(request, 400, started, route=route.model, scanned=texts, error=blocked.kind))
+        gateway.record(_finished(request, 400, started, scanned=texts, error=blocked.kind))
         request.state.recorded = True
         raise blocked
     if route.rename is not None:
@@ -321,7 +322,6 @@ def _finished(
     status: int,
     started: float,
     *,
-    route: str = "none",
     scanned: tuple[TextScanned, ...] = (),
     error: str | None = None,
 ) -> RequestFinished:
@@ -329,7 +329,7 @@ def _finished(
     return RequestFinished(
         request_id=_request_id(request),
         path=_path_of(request),
-        route=route,
+        route=str(getattr(request.state, "route", "none")),
         policy=_policy_of(request),
         upstream="none",
         status=status,

@@ -458,3 +458,11 @@ def test_tool_calls_in_one_chunk_keep_their_order() -> None:
         {"name": "f", "arguments": "{}"},
         {"name": "g", "arguments": "{}"},
     ]
+
+
+def test_a_block_at_the_end_drops_what_the_other_channels_hold() -> None:
+    whole = policy(rule(WORD, action=Action.BLOCK, whole_word=True))
+    client = stream(whole, chunk({"reasoning": f"a {WORD}", "content": "b 12"}), chunk(finish="stop"), done=False)
+    assert client.messages[0] == {"reasoning": "a ", "content": "b "} and client.finish == {0: "content_filter"}
+    client = stream(whole, calls(call(0, WORD), call(1, "12")), chunk({"content": "b 12"}), chunk(finish="stop"))
+    assert "tool_calls" not in client.messages.get(0, {}) and client.finish == {0: "content_filter"}
