@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from gateway.guard.chat import ChatGuard, Refused
+from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import Command, Record, Send, Stop
+from gateway.guard.labels import Refused
 from gateway.observe.facts import GuardFailed
 from gateway.wire import chat, json, sse
 

@@ -268,7 +268,7 @@ class Relay(Response):
         return [
             (name.encode("ascii"), value.encode("latin-1"))
             for name, value in headers_down(response)
-            if guard.label(name) == name and guard.label(value) == value
+            if guard.labels.show(name) == name and guard.labels.show(value) == value
         ]
 
     async def _start(self, send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:

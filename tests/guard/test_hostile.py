@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.guard.chat import MAX_CHOICES, MAX_LABELS, MAX_NAME, MAX_TEXTS
+from gateway.guard.chat import MAX_CHOICES
+from gateway.guard.choice import MAX_LABELS, MAX_NAME, MAX_TEXTS
 from tests.guard.playbook import (
     BLOCK,
     HEAD,

@@ -1,0 +1,304 @@
+"""One choice of an answer: its texts, its tool calls, and how it ends.
+
+Deltas are censored in place. Every text ends once: with the choice, by a block, or abandoned.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.censor.compile import CompiledRule
+from gateway.censor.stream import Censor
+from gateway.guard.labels import Labels, Refused
+from gateway.guard.texts import ChannelText, JsonArguments, Text
+from gateway.policy.model import Channel, Direction
+from gateway.wire import chat
+from gateway.wire.chat import Json, Kind, Path, Slot
+
+MAX_TEXTS = 512  # of one choice, its tool calls included
+MAX_LABELS = 4096  # of one choice, other than constants
+MAX_NAME = 4096  # characters of a tool's name
+
+_HEAD_FIELDS = chat.LABEL_FIELDS | {"function", "custom"}
+
+
+class _Call:
+    """A tool call whose name is not complete: nothing of it is shown before it goes on.
+
+    Clients read the first delta of a call as its whole head, and some replace a name instead of adding to it.
+    """
+
+    __slots__ = ("entry", "name", "path", "text")
+
+    def __init__(self, path: Path, text: Text) -> None:
+        self.path = path
+        self.text = text
+        self.name = ""
+        self.entry: Json = {}
+
+
+class Choice:
+    """`rule` is the one that blocked, `texts` are the texts so far by place, `calls` the tool calls with open names."""
+
+    __slots__ = ("_closed_names", "_labels", "_ledger", "_seen", "calls", "ended", "index", "rule", "texts")
+
+    def __init__(self, index: int, labels: Labels) -> None:
+        self.index = index
+        self.rule: CompiledRule | None = None
+        self.ended = False
+        self.texts: dict[Path, ChannelText] = {}
+        self.calls: dict[Path, _Call] = {}
+        self._closed_names: set[Path] = set()
+        self._seen: dict[Path, str] = {}  # labels so far, joined as some clients join them
+        self._labels = labels
+        self._ledger = labels.ledger
+
+    # -- texts ---------------------------------------------------------------------------------------------------------
+
+    def take(self, message: Json, whole: bool = False) -> bool:
+        """Censor every text of a delta, or of a `whole` message, up to a block; is there anything left to show?"""
+        self._apply_table(message)
+        spoke = swallowed = False
+        reached: set[Any] = set()
+        field: str | int | None = None  # that the last text came from
+        for slot in list(chat.slots(message)):
+            if self.rule is not None:
+                self._drop(slot, shown_field=field, whole=whole)
+                continue
+            field = slot.path[0]
+            if slot.kind is not Kind.LABEL:
+                reached.add(slot.path[:2])
+            if slot.kind is Kind.LABEL and not whole:
+                self._take_label(slot)
+            elif slot.kind is Kind.NAME and not whole and self._labels.enforces:
+                self._take_name(slot)
+            else:
+                given = slot.holder[slot.key]
+                out = self._take_slot(slot, whole)
+                spoke = spoke or bool(out)
+                swallowed = swallowed or bool(given and not out)
+        self._settle_calls(message, reached)
+        if spoke or not swallowed:
+            return bool(message)
+        return bool(message.keys() - chat.TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
+            isinstance(entry, dict) and "id" in entry for entry in message.get("tool_calls") or ()
+        )
+
+    def _apply_table(self, message: Json) -> None:
+        if not self._labels.enforces:
+            return
+        for field in chat.DROPPED_IN_ANSWERS.keys() & message.keys():
+            del message[field]
+        audio = message.get("audio")
+        if isinstance(audio, dict):
+            for field in chat.DROPPED_IN_AUDIO & audio.keys():
+                del audio[field]
+        self._labels.scrub_unknown(message)
+
+    def _drop(self, slot: Slot, shown_field: str | int | None, whole: bool) -> None:
+        """What comes after a block in the same message is not shown."""
+        if slot.kind is Kind.KEY and slot.path[0] == shown_field:
+            self._take_slot(slot, whole)  # the name of what was shown before the block
+        elif slot.kind is Kind.KEY:
+            del slot.holder[slot.key]
+        elif slot.kind is not Kind.LABEL or slot.holder[slot.key] not in chat.CONSTANT_LABELS:
+            slot.holder[slot.key] = ""
+
+    def _take_slot(self, slot: Slot, whole: bool) -> Any:
+        given = slot.holder[slot.key]
+        if slot.kind is Kind.KEY:
+            name = self._show(slot.key)
+            if name != slot.key:
+                slot.holder[name] = slot.holder.pop(slot.key)
+            return name
+        if slot.kind is Kind.LABEL:
+            slot.holder[slot.key] = self._show(given)
+            return slot.holder[slot.key]
+        text = self._text(slot)
+        shown = text.feed(given if isinstance(given, str) else repr(given))
+        if whole and text.rule is None:
+            shown += text.finish()
+        self.rule = text.rule
+        if not self._labels.enforces:
+            return given
+        slot.holder[slot.key] = shown
+        return shown
+
+    def _text(self, slot: Slot) -> ChannelText:
+        text = self.texts.get(slot.path)
+        if text is None:
+            if len(self.texts) + len(self.calls) >= MAX_TEXTS:
+                raise Refused(f"the answer has more than {MAX_TEXTS} text fields in one choice")
+            channel = Channel(slot.channel)
+            # Arguments that no rule looks at are not taken apart: even a number would wait for its end.
+            if slot.kind is Kind.JSON and self._ledger.compiled.program(Direction.OUTPUT, channel) is not None:
+                text = JsonArguments(self._ledger)
+            else:
+                text = self._ledger.open(channel)
+            self.texts[slot.path] = text
+        return text
+
+    # -- labels --------------------------------------------------------------------------------------------------------
+
+    def _show(self, value: Any, channel: Channel = Channel.OTHER) -> Any:
+        shown, rule = self._labels.show_value(value, channel)
+        self.rule = self.rule or rule
+        return shown
+
+    def _take_label(self, slot: Slot) -> None:
+        """A label within a delta: complete, but some clients append it to the one that came before at this place."""
+        given = slot.holder[slot.key]
+        shown = slot.holder[slot.key] = self._show(given, Channel(slot.channel))
+        replaced = slot.key == "type" or slot.path[0] in chat.COMPLETE_FIELDS
+        if replaced or type(shown) is not str or shown in chat.CONSTANT_LABELS or not shown:
+            return
+        before = self._seen.get(slot.path, "")
+        if not before and len(self._seen) >= MAX_LABELS:
+            raise Refused(f"the answer has more than {MAX_LABELS} labels in one choice")
+        reach = self._ledger.compiled.policy.max_hold
+        if before == (shown * (reach // len(shown) + 1))[-reach:]:
+            return  # the same label over and over, and all that it can make with itself has been seen
+        if before and self._joins_badly(before, shown):
+            slot.holder[slot.key] = ""
+        else:
+            self._seen[slot.path] = (before + shown)[-reach:]
+
+    def _joins_badly(self, before: str, label: str) -> bool:
+        censor = Censor(self._ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
+        censor.feed(before + label)
+        censor.finish()
+        return censor.changed or censor.blocked is not None
+
+    # -- tool names ----------------------------------------------------------------------------------------------------
+
+    def _take_name(self, slot: Slot) -> None:
+        path = slot.path[:-1]
+        given = slot.holder.pop(slot.key)
+        if path in self._closed_names:
+            return  # a client would add it to, or put it in place of, a name that was checked without it
+        call = self.calls.get(path)
+        if call is None:
+            if len(self.calls) + len(self._closed_names) >= MAX_TEXTS:
+                raise Refused(f"the answer has more than {MAX_TEXTS} tool calls in one choice")
+            call = self.calls[path] = _Call(path, self._ledger.open(Channel.TOOL_NAMES))
+        call.name += call.text.feed(given)
+        self.rule = call.text.rule
+        if len(call.name) > MAX_NAME:
+            raise Refused(f"the answer has a tool's name of more than {MAX_NAME} characters")
+
+    def _settle_calls(self, message: Json, reached: set[Any]) -> None:
+        """Keep back the calls whose names are still open, show those that have gone on, drop unread ones."""
+        calls = message.get("tool_calls")
+        if isinstance(calls, list):
+            message["tool_calls"] = self._settled(calls, reached)
+            if not message["tool_calls"]:
+                del message["tool_calls"]
+        function = message.get("function_call")
+        call = self.calls.get(("function_call",))
+        if call is not None and isinstance(function, dict):
+            if function.get("arguments"):
+                del message["function_call"]
+                message.update(self._close_name(call, {"function_call": function}) or {})
+            else:
+                chat.merge(call.entry, {"function_call": message.pop("function_call")})
+        elif self.rule is not None and not any(path[0] == "function_call" for path in reached):
+            message.pop("function_call", None)
+
+    def _settled(self, calls: list[Any], reached: set[Any]) -> list[Any]:
+        paths = [("tool_calls", chat.position_of(entry, position)) for position, entry in enumerate(calls)]
+        shown: list[Any] = []
+        for position, (path, entry) in enumerate(zip(paths, calls, strict=True)):
+            if self.rule is not None and path not in reached:
+                continue
+            open_paths = [(*path, "function"), (*path, "custom")]
+            call = next((self.calls[p] for p in open_paths if p in self.calls), None)
+            if isinstance(entry, dict) and "index" in entry:
+                entry["index"] = path[1]
+            if call is None:
+                shown.append(entry)
+            elif _is_head(entry) and paths.count(path) == len(paths) - position:
+                chat.merge(call.entry, entry)
+            else:  # official clients take the order in which calls appear for their indices
+                shown.append(self._close_name(call, entry))
+        return [entry for entry in shown if entry is not None]
+
+    def close_names(self, delta: Json) -> list[Json]:
+        """A delta that does not first of all go on with an open name ends it: the deltas that show the others."""
+        names = (slot.path[:-1] for slot in chat.slots(delta) if slot.path[0] in ("tool_calls", "function_call"))
+        going_on = next(names, None)
+        closing = [call for path, call in self.calls.items() if path != going_on]
+        return self._close(closing)
+
+    def _close(self, calls: list[_Call]) -> list[Json]:
+        deltas: list[Json] = []
+        for call in calls:
+            if self.rule is None and (entry := self._close_name(call)) is not None:
+                deltas.append({"tool_calls": [entry]} if call.path[0] == "tool_calls" else entry)
+        return deltas
+
+    def _close_name(self, call: _Call, entry: Json | None = None) -> Json | None:
+        """The call's head with its whole name, and what `entry` adds to it; None if the name blocked."""
+        name = call.name + call.text.finish()
+        if call.text.rule is not None:
+            self.rule = call.text.rule
+            return None  # the call stays open: nothing of it is ever shown
+        del self.calls[call.path]
+        self._closed_names.add(call.path)
+        chat.merge(call.entry, entry or {})
+        part = str(call.path[-1])
+        rest = call.entry.get(part)
+        call.entry[part] = {"name": name, **(rest if isinstance(rest, dict) else {})}
+        return call.entry
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def tails(self) -> list[Json]:
+        """End the texts; the deltas that show what they held. A block may happen here too."""
+        deltas = self._close(list(self.calls.values()))
+        rests: list[Json] = []
+        for path, text in self.texts.items():
+            if self.rule is not None:
+                break
+            tail = text.finish()
+            self.rule = text.rule
+            if tail and self._labels.enforces:
+                self._place(rests, path, tail)
+        return deltas + rests
+
+    def block(self) -> list[Json]:
+        """End the choice because `rule` has blocked: the deltas that close what must stay well-formed, and say why."""
+        deltas: list[Json] = []
+        rule, self.ended = self.rule, True
+        for path, text in self.texts.items():
+            needed = text.abandon()
+            if needed and path[:-1] not in self.calls:
+                self._place(deltas, path, needed)
+        for call in self.calls.values():
+            call.text.abandon()
+        if rule is not None and rule.message:
+            deltas.append({"content": rule.message})
+        return deltas
+
+    def abandon(self) -> None:
+        """The choice ends here and nothing held comes out."""
+        self.ended = True
+        for text in [*self.texts.values(), *(call.text for call in self.calls.values())]:
+            text.abandon()
+
+    def _place(self, deltas: list[Json], path: Path, text: str) -> None:
+        """Add text of our own making to one of the deltas, under the names of fields that the client knows."""
+        shown = tuple(step if isinstance(step, int) or step in chat.KNOWN_NAMES else self._show(step) for step in path)
+        # A field may have been a string in one chunk and a list in another: no delta has it twice.
+        delta = next((delta for delta in deltas if shown[0] not in delta), None)
+        if delta is None:
+            delta = {}
+            deltas.append(delta)
+        chat.place(delta, shown, text)
+
+
+def _is_head(entry: Json) -> bool:
+    """Is there nothing in this part of a tool call but labels and pieces of its name?"""
+    parts = [entry.get("function"), entry.get("custom")]
+    return entry.keys() <= _HEAD_FIELDS and all(
+        part is None or (isinstance(part, dict) and not any(part.values())) for part in parts
+    )

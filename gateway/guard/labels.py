@@ -1,0 +1,145 @@
+"""The short texts around an answer's texts: ids, names of models and fields, reasons. Each is complete where it stands.
+
+Most repeat from chunk to chunk, so clean ones are remembered. What the protocol itself defines is no text of anybody's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.censor.compile import CompiledRule
+from gateway.guard.texts import Ledger
+from gateway.policy.model import Channel, Mode, Unknown
+from gateway.wire import chat
+from gateway.wire.chat import Json
+
+MAX_CLEAN = 256
+MAX_LENGTH = 256  # characters; longer labels are scanned each time
+
+_ENVELOPE_FIELDS = frozenset(
+    {*chat.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
+)
+# The names that errors and usage are read by.
+_FIXED_NAMES = chat.KNOWN_NAMES | {
+    *("message", "param", "code"),
+    *("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"),
+    *("cached_tokens", "audio_tokens", "reasoning_tokens"),
+    *("accepted_prediction_tokens", "rejected_prediction_tokens"),
+}
+
+
+class Refused(Exception):
+    """The upstream's answer cannot be passed on: it breaks a bound or the protocol. The message quotes no text."""
+
+
+class Labels:
+    """The labels of one answer. `known` were written by the client or the operator and are not looked at.
+
+    `blocked` is the rule that a label outside of any choice has set off; whoever handles it takes it.
+    """
+
+    def __init__(self, ledger: Ledger, known: tuple[str, ...]) -> None:
+        self.ledger = ledger
+        self.enforces = ledger.compiled.policy.mode is Mode.ENFORCE
+        self.blocked: CompiledRule | None = None
+        self._unknown = ledger.compiled.policy.unknown
+        self._clean: set[str] = set(known)
+
+    def is_clean(self, text: str) -> bool:
+        return text in self._clean or text in chat.CONSTANT_LABELS
+
+    def show(self, text: str) -> str:
+        """What may be shown of a label."""
+        if self.is_clean(text):
+            return text
+        shown, rule = self._scan(text, Channel.OTHER)
+        if rule is not None:
+            self.blocked = rule
+        elif shown == text and len(text) <= MAX_LENGTH and len(self._clean) < MAX_CLEAN:
+            self._clean.add(text)
+        return shown
+
+    def show_value(self, value: Any, channel: Channel) -> tuple[Any, CompiledRule | None]:
+        """The same for a string or number within a choice, where a block ends only that choice.
+
+        A number that is redacted becomes a string.
+        """
+        text = value if isinstance(value, str) else repr(value)
+        if text in chat.CONSTANT_LABELS or (channel is Channel.OTHER and text in self._clean):
+            return value, None
+        shown, rule = self._scan(text, channel)
+        return (value if shown == text else shown), rule
+
+    def _scan(self, text: str, channel: Channel) -> tuple[str, CompiledRule | None]:
+        label = self.ledger.open(channel)
+        shown = label.feed(text)
+        return shown + label.finish(), label.rule
+
+    def scrub(self, value: Any) -> Any:
+        """Every string, number and name in a value of any shape."""
+        if isinstance(value, str):
+            return self.show(value)
+        if isinstance(value, dict):
+            dropped = chat.DROPPED_IN_ANSWERS if self.enforces else ()
+            return {self._name(name): self.scrub(item) for name, item in value.items() if name not in dropped}
+        if isinstance(value, list):
+            return [self.scrub(item) for item in value]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            shown = self.show(repr(value))
+            return value if shown == repr(value) else shown
+        return value
+
+    def scrub_envelope(self, message: Json) -> None:
+        """The fields around the texts, in place: of a chunk, a completion or a choice."""
+        if self.enforces:
+            for field in chat.DROPPED_IN_ANSWERS.keys() & message.keys():
+                if field == "logprobs":
+                    message[field] = None
+                else:
+                    del message[field]
+        for field, value in list(message.items()):
+            if type(value) is str:
+                message[field] = self.show(value)
+            elif value is not None and not (type(value) is int and field in ("created", "index")):
+                message[field] = self._scrub_usage(value) if field == "usage" else self.scrub(value)
+            if field not in _ENVELOPE_FIELDS and self._keeps(message, field):
+                renamed = self.show(field)
+                if renamed != field:
+                    message[renamed] = message.pop(field)
+
+    def scrub_unknown(self, message: Json) -> None:
+        """Where the policy does not scan unknown fields of a delta or message: take them out, or refuse. In place."""
+        if self.enforces and self._unknown is not Unknown.SCAN:
+            for field in chat.unknown_fields(message):
+                self._keeps(message, field)
+
+    def note_unknown(self, what: str) -> None:
+        """Count something of a shape that no dialect knows. Raises `Refused` where the policy says so."""
+        self.ledger.unknown_events += 1
+        if self._unknown is Unknown.REFUSE and self.enforces:
+            raise Refused(f"the answer holds {what}, and the policy says `unknown: refuse`")
+
+    @property
+    def drops_unknown(self) -> bool:
+        return self._unknown is Unknown.DROP and self.enforces
+
+    def _keeps(self, message: Json, field: str) -> bool:
+        if self._unknown is Unknown.SCAN or not self.enforces or not chat.has_text(message[field]):
+            return True
+        self.note_unknown("a field that this version does not know")
+        del message[field]
+        return False
+
+    def _scrub_usage(self, value: Any) -> Any:
+        """Counts are counts; anything else in there is text like any other."""
+        if isinstance(value, dict):
+            return {self._name(name): self._scrub_usage(item) for name, item in value.items()}
+        return value if isinstance(value, int | float) else self.scrub(value)
+
+    def _name(self, field: str) -> str:
+        return field if field in _FIXED_NAMES else self.show(field)
+
+
+def has_more(message: Json) -> bool:
+    """Does a chunk or choice carry anything but its texts and what every chunk carries?"""
+    return bool(message.get("usage")) or not message.keys() <= _ENVELOPE_FIELDS
