@@ -107,8 +107,8 @@ def _numbers(stat: Path) -> list[str]:
 def cpu_seconds(pids: Sequence[int]) -> float:
     """User and system time that these processes have used so far, with all their threads.
 
-    From the kernel's clock of each process, which counts nanoseconds. The ticks in /proc/PID/stat are samples: a process
-    that works in bursts of microseconds gets too many of them or too few.
+    From the kernel's clock of each process, which counts nanoseconds. The ticks in /proc/PID/stat are samples: a
+    process that works in bursts of microseconds gets too many of them or too few.
     """
     return sum(time.clock_gettime(_process_clock(pid)) for pid in pids)
 

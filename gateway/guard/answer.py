@@ -75,6 +75,7 @@ class StreamAnswer:
 
     def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int) -> None:
         self.done = False
+        self.fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
         self._guard = guard
         self._source = _Source(max_event, max_whole)
         self._comments = 0
@@ -161,7 +162,7 @@ class StreamAnswer:
             try:
                 self._send_chunks(self._guard.end(), out)
                 out.append(sse.encode(json.encode(failure(f"{error}.", "upstream_protocol_error"))))
-                self.done = True
+                self.done, self.fault = True, "protocol"
                 return self._commands(out)
             except Exception as worse:
                 error = worse
@@ -205,7 +206,7 @@ class StreamAnswer:
         if received.get("error") is not None:
             self._send_chunks(self._guard.end(), out)
             out.append(sse.encode(json.encode(self._guard.error(received))))
-            self.done = True
+            self.done, self.fault = True, "error_event"
             return
         self._send_chunks(self._guard.chunk(received), out)
         self._end_if_finished(out)

@@ -65,7 +65,10 @@ class GuardFailed:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamFailed:
-    """A call to an upstream failed. `kind`: connect, timeout, protocol, reset, status, too_large."""
+    """A call to an upstream failed, or its answer broke off.
+
+    `kind`: connect, connect_timeout, timeout, reset, protocol, error_event, status, auth, too_large, overloaded.
+    """
 
     upstream: str
     kind: str

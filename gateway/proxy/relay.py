@@ -32,7 +32,7 @@ from gateway.guard.commands import Command, Record
 from gateway.guard.commands import Send as SendBytes
 from gateway.guard.prompt import ChatRequest
 from gateway.guard.texts import Tally
-from gateway.observe.facts import Fact, RequestFinished, TextScanned, UpstreamFailed
+from gateway.observe.facts import Fact, GuardFailed, RequestFinished, TextScanned, UpstreamFailed
 from gateway.observe.log import outcome_of
 from gateway.observe.metrics import OVERHEAD_BOUNDS
 from gateway.policy.model import Limits, Route
@@ -196,6 +196,8 @@ class Relay(Response):
                 self._perform(answer.cancel())
                 raise
             ending = self._failed(answer, HTTPFailure(504, TOO_LONG, "timeout"))
+        if answer.fault and self._error is None:
+            self._note_upstream(answer.fault)
         # The upstream is let go before the client gets its last bytes: a blocked answer must not cost another token.
         await response.aclose()
         await self._send_body(send, self._perform(ending), more=False)
@@ -259,6 +261,8 @@ class Relay(Response):
                     self._scanned.append(command.fact)
                 else:
                     self._record(command.fact)
+                    if isinstance(command.fact, GuardFailed):
+                        self._error = "guard_failed"
         return out
 
     # -- writing -------------------------------------------------------------------------------------------------------
@@ -311,8 +315,11 @@ class Relay(Response):
         await self._send_whole(send, error.status, headers, json.encode(error.body))
 
     def _note_failure(self, error: HTTPFailure) -> None:
-        self._error = error.kind
-        self._record(UpstreamFailed(self._forward.upstream.upstream.name, error.kind))
+        self._note_upstream(error.kind)
+
+    def _note_upstream(self, kind: str) -> None:
+        self._error = kind
+        self._record(UpstreamFailed(self._forward.upstream.upstream.name, kind))
 
     def _finish(self) -> None:
         if self._finished:

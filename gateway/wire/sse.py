@@ -11,6 +11,7 @@ event. Both count against one bound.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 _BOM = b"\xef\xbb\xbf"
@@ -143,11 +144,24 @@ class Decoder:
 
 
 def encode(payload: bytes, event: str = "") -> bytes:
-    """One event with one data line. Raises `ValueError` for a payload or type with a line end in it (JSON has none)."""
+    """One event with one data line. `payload` is JSON text.
+
+    Raises `ValueError` for a payload or type with a line end in it (JSON has none, as msgspec writes it).
+    """
     if b"\n" in payload or b"\r" in payload:
         raise ValueError("an event's payload holds a line end: encode it as JSON first")
+    if not payload.isascii():
+        payload = _OTHER_LINE_ENDS.sub(_escaped, payload)
     if not event:
         return b"data: " + payload + b"\n\n"
     if "\n" in event or "\r" in event:
         raise ValueError("an event's type holds a line end")
     return b"event: " + event.encode() + b"\ndata: " + payload + b"\n\n"
+
+
+# Some clients split lines as Python's str.splitlines does, here too. In JSON these stand in strings only.
+_OTHER_LINE_ENDS = re.compile("\x85|\u2028|\u2029".encode())
+
+
+def _escaped(line_end: re.Match[bytes]) -> bytes:
+    return b"\\u%04x" % ord(line_end[0].decode())

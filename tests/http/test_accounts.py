@@ -85,6 +85,18 @@ async def test_known_traffic_is_counted() -> None:
         assert metrics.value("portcullis_upstream_up", upstream="played") == 1
 
 
+@pytest.mark.parametrize(
+    ("events", "kind"),
+    [(event({"error": {"message": "no"}}), "error_event"), (event("x") + b"data: {half\n\n", "protocol")],
+)
+async def test_an_answer_that_breaks_off_is_no_success(events: bytes, kind: str) -> None:
+    async with before(sending(stream_head() + http_chunk(events) + b"0\r\n\r\n")) as (gateway, _):
+        await gateway.post(question(stream=True))
+        line = (await gateway.logged(1))[0]
+        assert (line["outcome"], line["error"]) == ("failed", kind)
+        assert (await gateway.metrics()).value("portcullis_upstream_errors_total", kind=kind) == 1
+
+
 async def test_exact_characters_of_one_stream() -> None:
     async with before(sending(stream("It is 12", "MONKEYS, so 12MON"))) as (gateway, _):
         await gateway.stream("Voldemort!")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 from hypothesis import given
@@ -232,8 +233,17 @@ def test_encode_refuses_line_ends(payload: bytes, event: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_encode_leaves_no_line_end_for_clients_that_split_at_more() -> None:
+    spelled = '{"a":"é\u2028\u2029\x85ü"}'
+    framed = encode(spelled.encode()).decode()
+    assert framed == 'data: {"a":"é\\u2028\\u2029\\u0085ü"}\n\n'
+    assert framed.splitlines() == framed.split("\n")[:-1]
+    assert json.loads(framed[6:]) == json.loads(spelled)
+
+
 @given(st.lists(st.tuples(st.text(max_size=20), st.text("abc_.\u00e9", max_size=9)), max_size=5))
 def test_what_is_encoded_is_decoded(pairs: list[tuple[str, str]]) -> None:
-    events = [Event(text.replace("\n", "").replace("\r", "").encode(), event) for text, event in pairs]
+    ends = str.maketrans("", "", "\n\r\x85\u2028\u2029")
+    events = [Event(text.translate(ends).encode(), event) for text, event in pairs]
     stream = KEEP_ALIVE.join(encode(event.data, event.event) for event in events) + DONE
     assert decoded([stream])[0] == [*events, Event(b"[DONE]")]
