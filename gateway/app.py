@@ -20,6 +20,7 @@ from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
 from gateway.proxy.demo import PASSWORD, TOKEN_PAUSE, build_demo
+from gateway.proxy.relay import ServerSend
 from gateway.proxy.routes import Gateway, add_routes
 from gateway.proxy.upstream import UpstreamClient
 
@@ -149,7 +150,7 @@ def serve(config: Config, log: RequestLog, on_ready: Callable[[str], None]) -> b
 
     server = Server(
         uvicorn.Config(
-            build_app(config, log),
+            ServerSend(build_app(config, log)),
             http="httptools",
             ws="none",
             log_config=None,

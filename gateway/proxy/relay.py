@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import httpx
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.guard.answer import (
@@ -48,6 +48,7 @@ STREAM_HEADERS = [
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
 WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
+SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
 ASIDE = 32 * 1024  # bytes; scanning them takes some 2 ms
 CLIENT_LEFT = "client left"
 CLIENT_IDLE = "client does not read"
@@ -99,7 +100,7 @@ class Relay(Response):
         self._timed_out = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        work = asyncio.ensure_future(self._tell(send))
+        work = asyncio.ensure_future(self._tell(scope.get(SERVER_SEND, send)))
         gone = asyncio.ensure_future(_departure(receive))
         clock = _Clock(self, work)
         reason = SERVER_STOPS
@@ -350,6 +351,21 @@ class Relay(Response):
                 error=self._error,
             )
         )
+
+
+class ServerSend:
+    """ASGI middleware for the outside: lets a relay write to the server itself.
+
+    The framework wraps `send` several times to learn whether a response has begun. A relay answers every failure by
+    itself, and each wrapper costs a coroutine for every chunk.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[SERVER_SEND] = send
+        await self._app(scope, receive, send)
 
 
 async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:

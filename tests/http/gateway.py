@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.app import build_app
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Action, Auth, Config, Direction, Limits, Policy, Route, Rule, Timeouts, Upstream
+from gateway.proxy.relay import ServerSend
 from tests.http.upstream import MODEL, Json, Play, playing
 from tests.http.upstream import Upstream as PlayedUpstream
 
@@ -123,7 +124,7 @@ async def running(config: Config) -> AsyncIterator[RunningGateway]:
     log = io.StringIO()
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    app = build_app(config, RequestLog("json", log))
+    app = ServerSend(build_app(config, RequestLog("json", log)))
     server = _PromptServer(
         uvicorn.Config(app, http="httptools", ws="none", log_config=None, access_log=False, server_header=False)
     )
