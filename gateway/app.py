@@ -19,8 +19,8 @@ from gateway.observe.facts import Fact
 from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
+from gateway.proxy.asgi import ServerSend
 from gateway.proxy.demo import PASSWORD, TOKEN_PAUSE, build_demo
-from gateway.proxy.relay import ServerSend
 from gateway.proxy.routes import Gateway, add_routes
 from gateway.proxy.upstream import UpstreamClient
 

@@ -12,11 +12,11 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.guard.answer import (
@@ -36,6 +36,7 @@ from gateway.observe.facts import Fact, GuardFailed, RequestFinished, TextScanne
 from gateway.observe.log import outcome_of
 from gateway.observe.metrics import OVERHEAD_BOUNDS
 from gateway.policy.model import Limits, Route
+from gateway.proxy.asgi import SERVER_SEND, aside, departure
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
 from gateway.proxy.upstream import UpstreamClient, headers_down, inflated, is_plain
 from gateway.wire import json
@@ -48,8 +49,6 @@ STREAM_HEADERS = [
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
 WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
-SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
-ASIDE = 32 * 1024  # bytes; scanning them takes some 2 ms
 CLIENT_LEFT = "client left"
 CLIENT_IDLE = "client does not read"
 SERVER_STOPS = "server stops"
@@ -70,9 +69,6 @@ class Forward:
     upstream: UpstreamClient
     started: float
     scanned: tuple[TextScanned, ...] = ()
-
-
-Result = TypeVar("Result")
 
 
 class Relay(Response):
@@ -101,7 +97,7 @@ class Relay(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = asyncio.ensure_future(self._tell(scope.get(SERVER_SEND, send)))
-        gone = asyncio.ensure_future(_departure(receive))
+        gone = asyncio.ensure_future(departure(receive))
         clock = _Clock(self, work)
         reason = SERVER_STOPS
         try:
@@ -351,42 +347,6 @@ class Relay(Response):
                 error=self._error,
             )
         )
-
-
-class ServerSend:
-    """ASGI middleware for the outside: lets a relay write to the server itself.
-
-    The framework wraps `send` several times to learn whether a response has begun. A relay answers every failure by
-    itself, and each wrapper costs a coroutine for every chunk.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[SERVER_SEND] = send
-        await self._app(scope, receive, send)
-
-
-async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
-    """Do pure work on `size` bytes; in a thread where it would keep every other stream waiting.
-
-    Cancelled, it still waits for the thread to end: nobody else may touch the guard before.
-    """
-    if size <= ASIDE:
-        return work(*arguments)
-    done = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        await asyncio.wait([done])
-        raise
-
-
-async def _departure(receive: Receive) -> None:
-    """Returns when the client has left. The request's body was read before, so nothing else can come."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 class _Clock:

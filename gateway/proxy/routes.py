@@ -27,9 +27,10 @@ from gateway.observe.log import outcome_of
 from gateway.observe.metrics import CONTENT_TYPE, Metrics
 from gateway.policy.model import Auth, Channel, Config, Direction
 from gateway.policy.select import Router
+from gateway.proxy.asgi import aside
 from gateway.proxy.errors import HTTPFailure, client_error, overloaded
 from gateway.proxy.models import list_models
-from gateway.proxy.relay import Forward, Relay, aside
+from gateway.proxy.relay import Forward, Relay
 from gateway.proxy.upstream import UpstreamClient
 from gateway.wire import json
 from gateway.wire.chat import Json

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.app import build_app
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Action, Auth, Config, Direction, Limits, Policy, Route, Rule, Timeouts, Upstream
-from gateway.proxy.relay import ServerSend
+from gateway.proxy.asgi import ServerSend
 from tests.http.upstream import MODEL, Json, Play, playing
 from tests.http.upstream import Upstream as PlayedUpstream
 

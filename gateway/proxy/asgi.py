@@ -1,0 +1,50 @@
+"""What the relay needs of ASGI and the event loop: a way to the server, work aside, word of a client that leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
+ASIDE = 32 * 1024  # bytes; scanning them takes some 2 ms
+
+Result = TypeVar("Result")
+
+
+class ServerSend:
+    """ASGI middleware for the outside: lets a relay write to the server itself.
+
+    The framework wraps `send` several times to learn whether a response has begun. A relay answers every failure by
+    itself, and each wrapper costs a coroutine for every chunk.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[SERVER_SEND] = send
+        await self._app(scope, receive, send)
+
+
+async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
+    """Do pure work on `size` bytes; in a thread where it would keep every other stream waiting.
+
+    Cancelled, it still waits for the thread to end: nobody else may touch the guard before.
+    """
+    if size <= ASIDE:
+        return work(*arguments)
+    done = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        raise
+
+
+async def departure(receive: Receive) -> None:
+    """Returns when the client has left. The request's body was read before, so nothing else can come."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
