@@ -49,6 +49,10 @@ class _Source:
         self._max_whole = max_whole
         self._known = False
 
+    @property
+    def unread(self) -> int:
+        return self.decoder.unread if self.whole is None else len(self.whole)
+
     def feed(self, data: bytes) -> list[sse.Event]:
         if self._known and self.whole is None:
             return self.decoder.feed(data)
@@ -83,8 +87,8 @@ class StreamAnswer:
 
     @property
     def unread(self) -> int:
-        """Bytes that wait for the end before they can be read: those of an answer that comes as JSON."""
-        return len(self._source.whole or b"")
+        """Bytes that came and could not be read yet: of an event without its end, or of an answer that is JSON."""
+        return self._source.unread
 
     def feed(self, data: bytes, now: float) -> list[Command]:
         """One read from the upstream."""

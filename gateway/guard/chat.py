@@ -110,7 +110,7 @@ class ChatGuard:
         delta = received.pop("delta", None)
         delta = delta if isinstance(delta, dict) else {} if delta is None else {"content": delta}
         reason = received.get("finish_reason")
-        self.labels.scrub_envelope(received)
+        self.labels.scrub_envelope(received, ("choices", choice.index))
         if "index" in received:
             received["index"] = choice.index  # clients file 1.0, "1" or -1 with the texts of another choice
         choice.rule, self.labels.blocked = self.labels.blocked, None
@@ -198,7 +198,7 @@ class ChatGuard:
             choice = self._choice(position)  # each is whole: two that claim one index do not continue each other
             message = item.pop("message", None)
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
-            self.labels.scrub_envelope(item)
+            self.labels.scrub_envelope(item, ("choices", position))
             choice.rule, self.labels.blocked = self.labels.blocked, everywhere
             choice.take(message, whole=True)
             if choice.rule is not None:
@@ -216,7 +216,7 @@ class ChatGuard:
         self.labels.note_unknown("an event that is no JSON object")
         if self.labels.drops_unknown:
             return None
-        shown: object = self.labels.scrub(received)
+        shown: object = self.labels.scrub(received, ("stray",))
         return None if self.labels.blocked else shown
 
     def error(self, received: Json) -> Json:

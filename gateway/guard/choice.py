@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.censor.stream import Censor
 from gateway.guard.labels import Labels, Refused
 from gateway.guard.texts import ChannelText, JsonArguments, Text
 from gateway.policy.model import Channel, Direction
@@ -16,7 +15,6 @@ from gateway.wire import chat
 from gateway.wire.chat import Json, Kind, Path, Slot
 
 MAX_TEXTS = 512  # of one choice, its tool calls included
-MAX_LABELS = 4096  # of one choice, other than constants
 MAX_NAME = 4096  # characters of a tool's name
 
 _HEAD_FIELDS = chat.LABEL_FIELDS | {"function", "custom"}
@@ -40,7 +38,7 @@ class _Call:
 class Choice:
     """`rule` is the one that blocked, `texts` are the texts so far by place, `calls` the tool calls with open names."""
 
-    __slots__ = ("_closed_names", "_labels", "_ledger", "_seen", "calls", "ended", "index", "rule", "texts")
+    __slots__ = ("_closed_names", "_labels", "_ledger", "calls", "ended", "index", "rule", "texts")
 
     def __init__(self, index: int, labels: Labels) -> None:
         self.index = index
@@ -49,7 +47,6 @@ class Choice:
         self.texts: dict[Path, ChannelText] = {}
         self.calls: dict[Path, _Call] = {}
         self._closed_names: set[Path] = set()
-        self._seen: dict[Path, str] = {}  # labels so far, joined as some clients join them
         self._labels = labels
         self._ledger = labels.ledger
 
@@ -147,27 +144,10 @@ class Choice:
 
     def _take_label(self, slot: Slot) -> None:
         """A label within a delta: complete, but some clients append it to the one that came before at this place."""
-        given = slot.holder[slot.key]
-        shown = slot.holder[slot.key] = self._show(given, Channel(slot.channel))
-        replaced = slot.key == "type" or slot.path[0] in chat.COMPLETE_FIELDS
-        if replaced or type(shown) is not str or shown in chat.CONSTANT_LABELS or not shown:
-            return
-        before = self._seen.get(slot.path, "")
-        if not before and len(self._seen) >= MAX_LABELS:
-            raise Refused(f"the answer has more than {MAX_LABELS} labels in one choice")
-        reach = self._ledger.compiled.policy.max_hold
-        if before == (shown * (reach // len(shown) + 1))[-reach:]:
-            return  # the same label over and over, and all that it can make with itself has been seen
-        if before and self._joins_badly(before, shown):
-            slot.holder[slot.key] = ""
-        else:
-            self._seen[slot.path] = (before + shown)[-reach:]
-
-    def _joins_badly(self, before: str, label: str) -> bool:
-        censor = Censor(self._ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
-        censor.feed(before + label)
-        censor.finish()
-        return censor.changed or censor.blocked is not None
+        shown = self._show(slot.holder[slot.key], Channel(slot.channel))
+        if type(shown) is str and slot.key != "type":
+            shown = self._labels.joined(("choices", self.index, *slot.path), shown)
+        slot.holder[slot.key] = shown
 
     # -- tool names ----------------------------------------------------------------------------------------------------
 

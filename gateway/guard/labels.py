@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
+from gateway.censor.stream import Censor
 from gateway.guard.texts import Ledger
-from gateway.policy.model import Channel, Mode, Unknown
+from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.wire import chat
-from gateway.wire.chat import Json
+from gateway.wire.chat import Json, Path
 
 MAX_CLEAN = 256
 MAX_LENGTH = 256  # characters; longer labels are scanned each time
+MAX_PLACES = 4096  # of one answer, at which labels other than constants stand
 
 _ENVELOPE_FIELDS = frozenset(
     {*chat.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
@@ -44,6 +46,7 @@ class Labels:
         self.blocked: CompiledRule | None = None
         self._unknown = ledger.compiled.policy.unknown
         self._clean: set[str] = set(known)
+        self._seen: dict[Path, str] = {}  # the labels at one place, joined as some clients join them
 
     def is_clean(self, text: str) -> bool:
         return text in self._clean or text in chat.CONSTANT_LABELS
@@ -70,27 +73,54 @@ class Labels:
         shown, rule = self._scan(text, channel)
         return (value if shown == text else shown), rule
 
+    def joined(self, place: Path, label: str) -> str:
+        """What may be shown of a clean label that a client may append to the one that came before at this place."""
+        if not label or label in chat.CONSTANT_LABELS or not self.enforces:
+            return label
+        before = self._seen.get(place, "")
+        if not before and len(self._seen) >= MAX_PLACES:
+            raise Refused(f"the answer has labels at more than {MAX_PLACES} places")
+        reach = self.ledger.compiled.policy.max_hold
+        if before == (label * (reach // len(label) + 1))[-reach:]:
+            return label  # the same label over and over, and all that it can make with itself has been seen
+        if before and self._joins_badly(before, label):
+            return ""
+        self._seen[place] = (before + label)[-reach:]
+        return label
+
+    def _joins_badly(self, before: str, label: str) -> bool:
+        censor = Censor(self.ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
+        censor.feed(before + label)
+        censor.finish()
+        return censor.changed or censor.blocked is not None
+
     def _scan(self, text: str, channel: Channel) -> tuple[str, CompiledRule | None]:
         label = self.ledger.open(channel)
         shown = label.feed(text)
         return shown + label.finish(), label.rule
 
-    def scrub(self, value: Any) -> Any:
-        """Every string, number and name in a value of any shape."""
+    def scrub(self, value: Any, place: Path | None = None) -> Any:
+        """Every string, number and name in a value of any shape. With a `place`, texts that follow each other there in
+        one stream are held together."""
         if isinstance(value, str):
-            return self.show(value)
+            shown = self.show(value)
+            return shown if place is None else self.joined(place, shown)
         if isinstance(value, dict):
             dropped = chat.DROPPED_IN_ANSWERS if self.enforces else ()
-            return {self._name(name): self.scrub(item) for name, item in value.items() if name not in dropped}
+            return {
+                self._name(name): self.scrub(item, None if place is None else (*place, name))
+                for name, item in value.items()
+                if name not in dropped
+            }
         if isinstance(value, list):
-            return [self.scrub(item) for item in value]
+            return [self.scrub(item, place) for item in value]
         if isinstance(value, int | float) and not isinstance(value, bool):
             shown = self.show(repr(value))
             return value if shown == repr(value) else shown
         return value
 
-    def scrub_envelope(self, message: Json) -> None:
-        """The fields around the texts, in place: of a chunk, a completion or a choice."""
+    def scrub_envelope(self, message: Json, place: Path = ()) -> None:
+        """The fields around the texts, in place: of a chunk, a completion or, at its `place`, a choice."""
         if self.enforces:
             for field in chat.DROPPED_IN_ANSWERS.keys() & message.keys():
                 if field == "logprobs":
@@ -98,11 +128,12 @@ class Labels:
                 else:
                     del message[field]
         for field, value in list(message.items()):
-            if type(value) is str:
+            known = field in _ENVELOPE_FIELDS
+            if type(value) is str and known:
                 message[field] = self.show(value)
             elif value is not None and not (type(value) is int and field in ("created", "index")):
-                message[field] = self._scrub_usage(value) if field == "usage" else self.scrub(value)
-            if field not in _ENVELOPE_FIELDS and self._keeps(message, field):
+                message[field] = self._scrub_usage(value) if field == "usage" else self.scrub(value, (*place, field))
+            if not known and self._keeps(message, field):
                 renamed = self.show(field)
                 if renamed != field:
                     message[renamed] = message.pop(field)

@@ -16,6 +16,20 @@ from gateway.wire.chat import Json, Kind, Slot
 _NO_TEXT = frozenset({"image_url", "input_audio", "file"})
 
 
+_OWN_FIELDS = frozenset(
+    {
+        *chat.DROPPED_IN_REQUESTS,
+        *chat.REFUSED_IN_REQUESTS,
+        "model",
+        "messages",
+        "stream",
+        "n",
+        "prediction",
+        "modalities",
+    }
+)
+
+
 class BadRequest(ValueError):
     """A request that cannot be forwarded. `param` names the field; the message says what is wrong with it."""
 
@@ -38,6 +52,10 @@ def read_chat_request(body: object) -> ChatRequest:
     """Raises `BadRequest` for what no upstream could take."""
     if not isinstance(body, dict):
         raise BadRequest("The body must be a JSON object.")
+    for field in body:
+        # Some servers take field names in any case; they would read a field that was not looked at here.
+        if field not in _OWN_FIELDS and field.lower() in _OWN_FIELDS:
+            raise BadRequest(f"A field's name must be spelled `{field.lower()}`.", field.lower())
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise BadRequest("`model` must be a non-empty string.", "model")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from gateway.policy.exposure import is_loopback
-from gateway.policy.model import Action, Config, Fold, Policy, Rule
+from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Config, Fold, Policy, Rule
 from gateway.policy.rules import FoldWord
 
 
@@ -58,9 +58,11 @@ def _policy_warnings(config: Config, policy: Policy, fold_word: FoldWord) -> Ite
                 f"{at}.rules[{i}]: {too_long} of the {len(words)} words of rule {rule.id} are longer than "
                 f"max_hold ({policy.max_hold}), the longest match there can be"
             )
+        yield from _without_effect(f"{at}.rules[{i}]", rule)
     empty_seen = False
+    longest = max((len(word) for words in folded for word in words), default=0)
     for i, rule in enumerate(policy.rules):
-        key, text = _inserted(rule)
+        key, text = _inserted(rule, longest)
         if key == "replacement" and not text and not empty_seen:
             empty_seen = True
             yield f"{at}.rules[{i}].replacement: an empty replacement can join the text around it into a match"
@@ -70,10 +72,21 @@ def _policy_warnings(config: Config, policy: Policy, fold_word: FoldWord) -> Ite
                 yield f"{at}.rules[{i}].{key}: contains a word of rule {other.id}"
 
 
-def _inserted(rule: Rule) -> tuple[str, str]:
-    """The key and the text of what the rule adds to an answer."""
+def _without_effect(at: str, rule: Rule) -> Iterator[str]:
+    """Keys that the rule's action never looks at."""
+    if rule.action is not Action.REDACT:
+        if rule.replacement != DEFAULT_REPLACEMENT:
+            yield f"{at}.replacement: has no effect with action: {rule.action}"
+        if rule.mask is not None:
+            yield f"{at}.mask: has no effect with action: {rule.action}"
+    if rule.action is not Action.BLOCK and rule.message is not None:
+        yield f"{at}.message: has no effect with action: {rule.action}; only action: block shows a message"
+
+
+def _inserted(rule: Rule, longest: int) -> tuple[str, str]:
+    """The key and the text of what the rule adds to an answer; a mask comes as often as a match is long."""
     if rule.action is Action.BLOCK:
         return "message", rule.message or ""
     if rule.action is Action.FLAG:
         return "action", ""
-    return ("replacement", rule.replacement) if rule.mask is None else ("mask", rule.mask)
+    return ("replacement", rule.replacement) if rule.mask is None else ("mask", rule.mask * longest)

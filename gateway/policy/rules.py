@@ -74,7 +74,8 @@ def _rule(value: Value, base_dir: Path, fold_word: FoldWord | None) -> Rule:
     rule_id = section["id"].label()
     _refuse_approximate(section)
     action = section.get("action", lambda name: name.choice(Action, LATER_ACTIONS), Action.REDACT)
-    _refuse_meaningless(section, action)
+    if "mask" in section and "replacement" in section:
+        raise section["mask"].fail("give either mask or replacement, not both")
     fold = section.get("fold", _folds, DEFAULT_FOLD)
     return Rule(
         id=rule_id,
@@ -98,18 +99,6 @@ def _refuse_approximate(section: Section) -> None:
         raise section["variants"].fail(NOT_AVAILABLE)
     if "edits" in section and section["edits"].integer(0, 2):
         raise section["edits"].fail(NOT_AVAILABLE)
-
-
-def _refuse_meaningless(section: Section, action: Action) -> None:
-    """Keys that the rule's action never looks at would be ignored in silence."""
-    if action is not Action.REDACT:
-        for key in ("replacement", "mask"):
-            if key in section:
-                raise section[key].fail(f"means nothing with action: {action}, which puts nothing in place of a match")
-    if action is not Action.BLOCK and "message" in section:
-        raise section["message"].fail(f"means nothing with action: {action}; only action: block shows a message")
-    if "mask" in section and "replacement" in section:
-        raise section["mask"].fail("give either mask or replacement, not both")
 
 
 def _mask(value: Value) -> str:

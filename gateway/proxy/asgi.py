@@ -29,6 +29,14 @@ class ServerSend:
         await self._app(scope, receive, send)
 
 
+def abort(send: Send) -> None:
+    """Cut the client off. ASGI has no word for it, and a server that closes in order first waits for all to be read;
+    uvicorn's `send` is a method of the object that has the connection."""
+    transport = getattr(getattr(send, "__self__", None), "transport", None)
+    if transport is not None:
+        transport.abort()
+
+
 async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
     """Do pure work on `size` bytes; in a thread where it would keep every other stream waiting.
 

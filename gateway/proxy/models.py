@@ -16,6 +16,7 @@ from gateway.proxy.upstream import UpstreamClient
 from gateway.wire import json
 
 PATIENCE = 5.0  # seconds for each upstream
+MAX_MODELS = 2000  # of each upstream; those beyond are not listed
 _SAFE_ID = re.compile(r"[\w.:/@+-]{1,256}", re.ASCII)
 
 
@@ -64,4 +65,4 @@ async def _offered(upstream: UpstreamClient) -> list[str] | HTTPFailure:
     if not isinstance(entries, list):
         return from_transport(httpx.RemoteProtocolError("models"))
     ids = [entry.get("id") for entry in entries if isinstance(entry, dict)]
-    return [model for model in ids if isinstance(model, str) and _SAFE_ID.fullmatch(model)]
+    return [model for model in ids if isinstance(model, str) and _SAFE_ID.fullmatch(model)][:MAX_MODELS]

@@ -36,7 +36,7 @@ from gateway.observe.facts import Fact, GuardFailed, RequestFinished, TextScanne
 from gateway.observe.log import outcome_of
 from gateway.observe.metrics import OVERHEAD_BOUNDS
 from gateway.policy.model import Limits, Route
-from gateway.proxy.asgi import SERVER_SEND, aside, departure
+from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
 from gateway.proxy.upstream import UpstreamClient, headers_down, inflated, is_plain
 from gateway.wire import json
@@ -96,7 +96,8 @@ class Relay(Response):
         self._timed_out = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        work = asyncio.ensure_future(self._tell(scope.get(SERVER_SEND, send)))
+        send = scope.get(SERVER_SEND, send)
+        work = asyncio.ensure_future(self._tell(send))
         gone = asyncio.ensure_future(departure(receive))
         clock = _Clock(self, work)
         reason = SERVER_STOPS
@@ -111,6 +112,8 @@ class Relay(Response):
                 task.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
             self._finish()  # for work that was cancelled before its first step
+            if self._error == CLIENT_IDLE:
+                abort(send)
         if not work.cancelled() and work.exception() is not None:
             raise work.exception() or RuntimeError
 
@@ -175,7 +178,10 @@ class Relay(Response):
         try:
             async for data in source:
                 arrived = perf_counter()
-                commands = answer.feed(data, arrived)
+                if len(data) <= ASIDE and answer.unread <= ASIDE:
+                    commands = answer.feed(data, arrived)
+                else:
+                    commands = await aside(len(data) + answer.unread, answer.feed, data, arrived)
                 body = self._perform(commands)
                 self._overhead.observe(perf_counter() - arrived)
                 if body:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import urllib.request
 import zlib
@@ -15,7 +16,8 @@ from gateway.proxy.transport import FastTransport
 
 PROBE_TTL = 10.0  # seconds that a probe's answer holds
 PROBE_TIMEOUT = 3.0
-MAX_INFLATED = 256 * 1024  # bytes that one step of decompression may yield
+MAX_INFLATED = 16 * 1024  # bytes that one step of decompression may yield
+MAX_LISTED = 1024 * 1024  # bytes of a list of models
 
 # Request headers that travel on, by name or beginning. Cookies, authorization and forwarding headers never do.
 FORWARDED_UP = frozenset({"traceparent", "tracestate", "x-request-id"})
@@ -50,18 +52,22 @@ class UpstreamClient:
         return await self._send("POST", path, headers, body, self.upstream.timeouts.first_byte)
 
     async def get_json(self, path: str, patience: float) -> tuple[int, bytes]:
-        """A small plain call of our own: status and at most 4 MiB of body."""
+        """A small plain call of our own: status and body, all within `patience` seconds. Raises httpx's errors."""
         headers = self._headers()
         headers["accept"] = "application/json"
-        response = await self._send("GET", path, headers, b"", patience)
-        body = bytearray()
         try:
-            async for data in inflated(response):
-                body += data
-                if len(body) > 4 * 1024 * 1024:
-                    raise httpx.RemoteProtocolError("answer too large")
-        finally:
-            await response.aclose()
+            async with asyncio.timeout(patience):
+                response = await self._send("GET", path, headers, b"", patience)
+                body = bytearray()
+                try:
+                    async for data in inflated(response):
+                        body += data
+                        if len(body) > MAX_LISTED:
+                            raise httpx.RemoteProtocolError("answer too large")
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            raise httpx.ReadTimeout("the answer did not end in time") from None
         return response.status_code, bytes(body)
 
     async def up(self) -> bool:
@@ -134,6 +140,7 @@ async def inflated(response: httpx.Response) -> AsyncIterator[bytes]:
                 raise httpx.RemoteProtocolError("broken compression") from None
             if piece:
                 yield piece
+                await asyncio.sleep(0)  # a small read may hold a great many of these: the others get their turn
             data = inflater.unconsumed_tail
 
 

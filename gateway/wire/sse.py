@@ -57,6 +57,11 @@ class Decoder:
         self._event = ""
         self._between = False  # nothing of an event is buffered, and the first bytes are behind us
 
+    @property
+    def unread(self) -> int:
+        """Bytes that are buffered."""
+        return len(self._line) + self._size
+
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes. Raises `EventTooLarge`."""
         if (

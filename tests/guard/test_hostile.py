@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.guard.chat import MAX_CHOICES
-from gateway.guard.choice import MAX_LABELS, MAX_NAME, MAX_TEXTS
+from gateway.guard.choice import MAX_NAME, MAX_TEXTS
+from gateway.guard.labels import MAX_PLACES
 from tests.guard.playbook import (
     BLOCK,
     HEAD,
@@ -120,7 +121,7 @@ def test_usual_chunks_are_censored_in_every_order_with_unusual_ones() -> None:
         [calls(call(number, "f", "{}")) for number in range(MAX_TEXTS + 1)],
         [calls(call(number, "f")) for number in range(MAX_TEXTS + 1)],
         [calls(call(0, "f" * 1000)) for _ in range(MAX_NAME // 1000 + 1)],
-        [chunk({f"new{number}": {"id": f"a{number}"}}) for number in range(MAX_LABELS + 1)],
+        [chunk({f"new{number}": {"id": f"a{number}"}}) for number in range(MAX_PLACES + 1)],
     ],
     ids=["choices", "texts", "calls", "names", "a name", "labels"],
 )

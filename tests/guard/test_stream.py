@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -444,9 +445,26 @@ def test_digits_that_come_as_numbers_are_text() -> None:
 
 
 def test_texts_that_are_complete_are_not_continued() -> None:
-    annotations = [chunk({"annotations": [{"url": url}]}) for url in ("http://a/1", "2MONKEYS")]
+    annotations = [chunk({"annotations": [{"url": url}]}) for url in ("http://a/1", "http://b/2")]
     client = stream(policy(), *annotations)
-    assert [e["choices"][0]["delta"]["annotations"][0]["url"] for e in client.events] == ["http://a/1", "2MONKEYS"]
+    assert [e["choices"][0]["delta"]["annotations"][0]["url"] for e in client.events] == ["http://a/1", "http://b/2"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        lambda piece: chunk({"annotations": piece}),
+        lambda piece: chunk({"annotations": [{"index": 0, "url_citation": {"title": piece}}]}),
+        lambda piece: {**HEAD, "choices": [{"index": 0, "text": piece, "delta": {}, "finish_reason": None}]},
+        lambda piece: {**HEAD, "choices": [], "response": piece},
+        lambda piece: {**HEAD, "choices": [], "delta": {"text": piece}},
+    ],
+)
+def test_texts_outside_the_known_fields_make_no_word_together(told: Callable[[str], dict[str, Any]]) -> None:
+    client = stream(policy(), told("12MON"), told("KEYS"), told("fine"))
+    assert "12MON" in client.text
+    assert "KEYS" not in client.text
+    assert "fine" in client.text
 
 
 def test_tool_calls_in_one_chunk_keep_their_order() -> None:
