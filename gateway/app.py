@@ -22,6 +22,7 @@ from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Ru
 from gateway.proxy.asgi import ServerSend
 from gateway.proxy.demo import PASSWORD, TOKEN_PAUSE, build_demo
 from gateway.proxy.routes import Gateway, add_routes
+from gateway.proxy.server import BoundedProtocol
 from gateway.proxy.upstream import UpstreamClient
 
 SHUTDOWN_PATIENCE = 5  # seconds for running answers when the server stops
@@ -151,7 +152,7 @@ def serve(config: Config, log: RequestLog, on_ready: Callable[[str], None]) -> b
     server = Server(
         uvicorn.Config(
             ServerSend(build_app(config, log)),
-            http="httptools",
+            http=BoundedProtocol,
             ws="none",
             log_config=None,
             access_log=False,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -30,11 +33,21 @@ class ServerSend:
 
 
 def abort(send: Send) -> None:
-    """Cut the client off. ASGI has no word for it, and a server that closes in order first waits for all to be read;
-    uvicorn's `send` is a method of the object that has the connection."""
+    """Cut the client off, with all that it has not read.
+
+    ASGI has no word for it, and a server that closes in order first waits until everything is read. uvicorn's `send` is
+    a method of the object that has the connection.
+    """
     transport = getattr(getattr(send, "__self__", None), "transport", None)
-    if transport is not None:
-        transport.abort()
+    if transport is None or transport.is_closing():
+        return
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        # Without this the kernel would keep what it has for the client for many minutes. The option belongs to the
+        # connection, whichever descriptor it is set through; uvloop's own socket object may not take it.
+        with socket.socket(fileno=os.dup(connection.fileno())) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    transport.abort()
 
 
 async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:

@@ -20,6 +20,7 @@ from gateway.app import build_app
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Action, Auth, Config, Direction, Limits, Policy, Route, Rule, Timeouts, Upstream
 from gateway.proxy.asgi import ServerSend
+from gateway.proxy.server import BoundedProtocol
 from tests.http.upstream import MODEL, Json, Play, playing
 from tests.http.upstream import Upstream as PlayedUpstream
 
@@ -126,7 +127,7 @@ async def running(config: Config) -> AsyncIterator[RunningGateway]:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     app = ServerSend(build_app(config, RequestLog("json", log)))
     server = _PromptServer(
-        uvicorn.Config(app, http="httptools", ws="none", log_config=None, access_log=False, server_header=False)
+        uvicorn.Config(app, http=BoundedProtocol, ws="none", log_config=None, access_log=False, server_header=False)
     )
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()

@@ -1,0 +1,53 @@
+"""uvicorn's HTTP protocol with bounds on what comes before a request: without them a client without a key could fill
+the memory with a head that never ends, or keep connections open by never sending one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD = 64 * 1024  # bytes of request line and headers
+HEAD_PATIENCE = 30.0  # seconds in which a head must be complete, from the connection or from its first byte on
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Aborts a connection whose request head is too large or too slow; nothing is answered, nothing was asked yet."""
+
+    _head_bytes = 0
+    _in_head = True
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._head_begins()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD:
+                self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if not self._in_head:
+            self._head_begins()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _head_begins(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self._head_timer = self.loop.call_later(HEAD_PATIENCE, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
