@@ -49,6 +49,7 @@ STREAM_HEADERS = [
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
 WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
+MAX_ERROR_TEXT = 4096  # characters of an error's plain text that are passed on
 CLIENT_LEFT = "client left"
 CLIENT_IDLE = "client does not read"
 SERVER_STOPS = "server stops"
@@ -235,7 +236,7 @@ class Relay(Response):
         await self._send_whole(send, 200, headers, body)
 
     async def _pass_error(self, response: httpx.Response, guard: ChatGuard, send: Send) -> None:
-        """The upstream's own error: its status, and its body if that is JSON, every text scanned."""
+        """The upstream's own error: its status, and its body if that is JSON or plain text, every text scanned."""
         body = bytearray()
         async for data in inflated(response):
             body += data
@@ -245,8 +246,9 @@ class Relay(Response):
         try:
             received = json.decode(bytes(body))
         except json.JSONError:
-            received = None
-        shown = guard.error(error_object(received))
+            plain = response.headers.get("content-type", "").lower().startswith("text/plain")
+            received = {"message": body.decode("utf-8", "replace")[:MAX_ERROR_TEXT]} if plain and body else None
+        shown = await aside(len(body), guard.error, error_object(received))
         headers = self._passed_headers(response, guard)
         self._scanned.append(guard.ledger.fact())
         self._error = f"upstream status {response.status_code}"

@@ -318,6 +318,7 @@ async def test_a_refusal_of_our_own_key_is_502_and_says_nothing_of_it(status: in
 ODD_ERRORS: dict[str, tuple[bytes, int, str]] = {
     "HTML": (http(502, b"<html>12MONKEYS nginx</html>", "text/html"), 502, "The upstream failed."),
     "text that says it is JSON": (http(500, b"12MONKEYS"), 500, "The upstream failed."),
+    "plain text": (http(500, b"no 12MONKEYS", "text/plain; charset=utf-8"), 500, "no [CENSORED]"),
     "empty": (http(503, b""), 503, "The upstream failed."),
     "a list": (plain([LEAK], 500), 500, "The upstream failed."),
     "no error inside": (plain({"status": LEAK}, 500), 500, "The upstream failed."),
