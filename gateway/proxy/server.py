@@ -4,11 +4,14 @@ the memory with a head that never ends, or keep connections open by never sendin
 from __future__ import annotations
 
 import asyncio
+import re
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD = 64 * 1024  # bytes of request line and headers
 HEAD_PATIENCE = 30.0  # seconds in which a head must be complete, from the connection or from its first byte on
+
+_UPGRADE = re.compile(rb"(?i)\r\nupgrade:")
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -16,6 +19,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _head_bytes = 0
     _in_head = True
+    _in_body = False
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -23,6 +27,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_begins()
 
     def data_received(self, data: bytes) -> None:
+        if not self._in_body:
+            # No protocol is changed to here, and a server may ignore the offer; the parser would stop before the body.
+            # Java's client offers HTTP/2 with every request.
+            head, separator, rest = data.partition(b"\r\n\r\n")
+            data = _UPGRADE.sub(b"\r\nx-upgrade-ignored:", head) + separator + rest
         super().data_received(data)
         if self._in_head:
             self._head_bytes += len(data)
@@ -35,9 +44,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_begins()
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._in_body = False, True
         self._stop_timer()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_body = False
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

@@ -55,6 +55,14 @@ async def test_a_large_body_behind_a_small_head_is_no_large_head() -> None:
             assert (await gateway.ask("x" * (4 * server.MAX_HEAD))).status_code == 200
 
 
+@pytest.mark.parametrize("offer", ["h2c", "websocket"])
+async def test_an_offer_to_upgrade_is_ignored_and_the_body_is_read(offer: str) -> None:
+    headers = {"connection": "Upgrade, HTTP2-Settings", "upgrade": offer, "http2-settings": "AAEAAEAAAAIAAAAB"}
+    async with before(ANSWER) as (gateway, _):
+        for _ in range(2):
+            assert (await gateway.post(question("\r\nUpgrade: x"), headers)).status_code == 200
+
+
 async def test_a_client_that_does_not_read_is_cut_off() -> None:
     torrent = Torrent()
     async with before(torrent.play, limits=Limits(send_timeout=1.0)) as (gateway, _):
