@@ -54,7 +54,7 @@ class Case:
     """Words, the texts they are looked for in, and how many occurrences there are in all texts together.
 
     `kind`: `prose`; `live`, hostile text that keeps long beginnings of words live; `cold`, hostile text that goes
-    through more of a large list than the automaton keeps worked out. Live text has a limit, cold text is reported.
+    through more of a large list than the automaton keeps worked out. Both are held against the same limit.
     """
 
     name: str
@@ -186,16 +186,27 @@ def verdicts(timings: Sequence[Timing], limits: JudgedBy) -> list[Verdict]:
         return []
     prose = [timing.later for timing in timings if timing.case.kind == "prose"]
     basis = median(figure.median for figure in prose)
-    live = [
-        Figure(figure.median / basis, figure.least / basis, figure.most / basis)
-        for figure in (timing.later for timing in timings if timing.case.kind == "live")
-    ]
+    hostile = [timing for timing in timings if timing.case.kind != "prose"]
+    later = {kind: [_over(t.later, basis) for t in hostile if t.case.kind == kind] for kind in ("live", "cold")}
+    first = [Figure(t.first / basis, t.first / basis, t.first / basis) for t in hostile]
     state = max(timing.state_bytes for timing in timings) / 1000
     return [
         Verdict("the censor alone: us a token, prose", limits.censor_us_per_token, max(prose, key=_median)),
-        Verdict("the censor alone: hostile text / prose", limits.censor_hostile_factor, max(live, key=_median)),
+        *(
+            Verdict(f"the censor alone: hostile text, {name} / prose", limits.censor_hostile_factor, worst)
+            for name, figures in (
+                ("every prefix live", later["live"]),
+                ("past what the automaton keeps", later["cold"]),
+                ("never seen before", first),
+            )
+            if (worst := max(figures, key=_median, default=None)) is not None
+        ),
         Verdict("the guard's state: kB an open stream", limits.guard_kb_per_stream, Figure(state, state, state)),
     ]
+
+
+def _over(figure: Figure, basis: float) -> Figure:
+    return Figure(figure.median / basis, figure.least / basis, figure.most / basis)
 
 
 def _median(figure: Figure) -> float:

@@ -168,9 +168,6 @@ def _words_of_file(value: Value, base_dir: Path) -> list[LocatedWord]:
         word = start.rstrip(ASCII_SPACE)
         if not word or start.startswith(("# ", "//")):
             continue
-        if word == "#":
-            # An empty comment line whose trailing space an editor removed, or a word that would redact every heading.
-            raise fail_at(number)("a lone # is either a comment or a word; write //, or put the word under words")
         located.append((word, fail_at(number)))
     if not located:
         raise value.fail(f"{shown}: holds no words")

@@ -6,14 +6,17 @@ from loadtest.censor_bench import Case, table, time_case, verdicts
 from loadtest.scenario import load
 
 CASE = Case("small", "prose", ("abab",), (("aba", "bab"), ("ab",) * 9), 2 + 8)
+COLD = Case("cold", "cold", ("a" * 50 + "b",), (("aaaa",) * 40,), 0)
 HOSTILE = Case("hostile", "live", ("a" * 50 + "b",), (("aaaa",) * 40,), 0)
 
 
 def test_overlapping_words_are_counted_and_judged() -> None:
-    timings = [time_case(CASE), time_case(HOSTILE)]
-    assert [timing.fault for timing in timings] == ["", ""]
+    timings = [time_case(CASE), time_case(HOSTILE), time_case(COLD)]
+    assert [timing.fault for timing in timings] == ["", "", ""]
     assert "10/10" in table(timings)
-    assert [verdict.holds is None for verdict in verdicts(timings, load()[1])] == [False] * 3
+    judged = [verdict.what for verdict in verdicts(timings, load()[1])]
+    assert sum("hostile" in name for name in judged) == 3
+    assert [verdict.holds is None for verdict in verdicts(timings, load()[1])] == [False] * 5
 
 
 def test_a_wrong_count_is_a_fault() -> None:

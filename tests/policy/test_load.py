@@ -688,8 +688,12 @@ BAD_LISTS = {
     "only comments": (b"# a\n//b\n\n", "list.txt: holds no words"),
     "invalid UTF-8": (SECRET.encode() + b"\n\xff", "list.txt: line 2: not valid UTF-8"),
     "NUL": (b"a\nb\0", "list.txt: line 2: holds a NUL character"),
-    "lone number sign": (b"# a\n# \n#\nb", "list.txt line 3: a lone # is either a comment or a word"),
 }
+
+
+def test_a_lone_number_sign_is_a_word(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_bytes(b"# a\n# \n#\n#tag\nb")
+    assert read_rule("{id: r, words_file: list.txt}", base_dir=tmp_path).words == ("#", "#tag", "b")
 
 
 @pytest.mark.parametrize(("data", "reason"), BAD_LISTS.values(), ids=list(BAD_LISTS))
