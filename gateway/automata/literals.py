@@ -1,18 +1,19 @@
 """Many words at once, on a stream, over the characters as they were written.
 
-The textbook machine for many words is Aho and Corasick's (1975): a trie of the words, and for every text the longest
-suffix that is a prefix of some word. pyahocorasick holds that trie in compact C memory; what it cannot say is how much
-of the end of a text is still *live*, which is exactly what a minimal hold needs. So the machine here is determinised
-lazily on top of it:
+The textbook machine for many words is Aho and Corasick's (1975): for every text the longest suffix that begins some
+word. `gateway.automata.trie` has it in flat arrays, and with it what a minimal hold needs: how much of the end of a
+text is still *live*. The machine here is determinised lazily on top of it:
 
 * a `State` stands for everything the past can still mean: the longest suffix that begins a word, whether a word
   character stands before it, and the words that ended just now and wait for their right edge;
 * its transitions are keyed by the *original* character. Folding, whole-word edges and characters that become several
-  or none are worked out once, when a transition is first taken, and cost nothing afterwards;
-* transitions are kept in a bounded cache. When it is full it is emptied: that costs time, never correctness.
+  or none are worked out when a transition is taken, and cost nothing once it is kept;
+* one in a few of the transitions that are worked out is kept, in a bounded cache. What comes often is soon there, and
+  text that never comes again, as a hostile one would be, leaves little behind. A full cache is emptied: that costs
+  time, never correctness.
 
-Work for a transition not seen before is bounded by the longest word; the starts tried move only to the right, so a
-text of n characters tries at most n of them.
+Which words go on after a string is asked of pyahocorasick's trie, where the words stand with what the caller knows of
+them.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ from typing import NamedTuple
 
 import ahocorasick
 
+from gateway.automata.trie import ROOT, Trie
+
 # Some 350 bytes each with the states they lead to, so that text made to fill a machine's cache costs it 35 MB.
 MAX_TRANSITIONS = 100_000
 MAX_FOLDS = 4096
+# Of the walks that leave the kept transitions, one in so many is kept: while the cache is young, and later.
+KEPT_ONE_IN_EARLY, KEPT_ONE_IN = 2, 16
 
 
 class Folded(NamedTuple):
@@ -75,35 +80,38 @@ def is_word_char(char: str) -> bool:
 
 
 class State(dict[str, "State"]):
-    """A state *is* the table of its known transitions: `state[char]`.
+    """A state *is* the table of its kept transitions: `state[char]`, a `KeyError` for any other.
 
-    `suffix` is the longest folded suffix that begins a word, `left` whether a word character precedes it, `pending` the
-    words that ended just now and wait for their right edge. `arrival` is None for the usual case: one folded character,
-    no word certain.
+    `node` of the trie is the longest folded suffix that begins a word, `left` whether a word character precedes it,
+    `pending` the words that ended just now and wait for their right edge. `live` is the folded length of the longest
+    suffix that may yet become, or already is and waits as, a word that holds; negative while `LiteralMachine.live` has
+    not been asked. `arrival` is None for the usual case: one folded character, no word certain.
     """
 
-    __slots__ = ("_live", "arrival", "left", "machine", "pending", "suffix")
+    __slots__ = ("arrival", "left", "live", "node", "pending")
 
-    def __init__(
-        self, machine: LiteralMachine, suffix: str, left: bool, pending: tuple[Literal, ...], arrival: Arrival | None
-    ) -> None:
-        self.machine = machine
-        self.suffix = suffix
-        self.left = left
-        self.pending = pending
-        self.arrival = arrival
-        self._live = -1
+    node: int
+    left: bool
+    pending: tuple[Literal, ...]
+    live: int
+    arrival: Arrival | None
 
-    def __missing__(self, char: str) -> State:
-        target = self[char] = self.machine.step(self, char)
-        return target
 
-    @property
-    def live(self) -> int:
-        """Folded length of the longest suffix that may yet become, or already is and waits as, a word that holds."""
-        if self._live < 0:
-            self._live = next(self.machine.live_lengths(self), 0)
-        return self._live
+class _Units(dict[str, str | None]):
+    """Characters and what each folds to; None for one that becomes none or several."""
+
+    __slots__ = ("_fold",)
+
+    def __init__(self, fold: Callable[[str], Folded]) -> None:
+        super().__init__()
+        self._fold = fold
+
+    def __missing__(self, char: str) -> str | None:
+        text = self._fold(char).text
+        unit = text if len(text) == 1 else None
+        if len(self) < MAX_FOLDS:
+            self[char] = unit
+        return unit
 
 
 class LiteralMachine:
@@ -113,7 +121,10 @@ class LiteralMachine:
     """
 
     def __init__(
-        self, literals: Iterable[Literal], fold: Callable[[str], Folded], max_transitions: int = MAX_TRANSITIONS
+        self,
+        literals: Iterable[Literal],
+        fold: Callable[[str], Folded],
+        max_transitions: int = MAX_TRANSITIONS,
     ) -> None:
         by_text: dict[str, list[Literal]] = {}
         for literal in literals:
@@ -122,93 +133,171 @@ class LiteralMachine:
             raise ValueError("a machine needs at least one word, and no empty one")
         self.longest = max(map(len, by_text))
         self._fold = lru_cache(MAX_FOLDS)(fold)
-        self._lengths = sorted({len(text) for text in by_text})
-        self._words = _trie(by_text)
-        self._word, self._begins_word = self._words.get, self._words.match
-        self._free = self._subset(by_text, lambda literal: literal.holds and not literal.left)
-        self._edged = self._subset(by_text, lambda literal: literal.holds and literal.left)
+        self._units = _Units(self._fold)
+        self._words = ahocorasick.Automaton()
+        for text, group in by_text.items():
+            self._words.add_word(text, tuple(group))
+        texts = sorted(by_text)
+        free = bytes(any(literal.holds and not literal.left for literal in by_text[text]) for text in texts)
+        edged = bytes(any(literal.holds and literal.left for literal in by_text[text]) for text in texts)
+        # Without whole words the distinction would only double the states.
         self._edges = any(literal.left for group in by_text.values() for literal in group)
+        self._edges_hold = 1 in edged
+        self._trie = Trie(texts, free, edged, is_word_char if self._edges else None)
         self._shortest_guard = min(
             (literal.guard for group in by_text.values() for literal in group if literal.holds and literal.guard),
             default=0,
         )
-        self._states: dict[str | tuple[str, bool, tuple[Literal, ...], Arrival | None], State] = {}
+        self._states: dict[int | tuple[int, bool, tuple[Literal, ...], Arrival | None], State] = {}
         self._transitions = 0
         self._max_transitions = max_transitions
-
-    def _subset(
-        self, by_text: dict[str, list[Literal]], wanted: Callable[[Literal], bool]
-    ) -> ahocorasick.Automaton | None:
-        chosen = {text: group for text, group in by_text.items() if any(map(wanted, group))}
-        if len(chosen) == len(by_text):
-            return self._words
-        return _trie(chosen) if chosen else None
+        self._kept_one_in = KEPT_ONE_IN_EARLY
+        self._kept_one_in = KEPT_ONE_IN_EARLY
+        self._countdown = 0
 
     def start(self) -> State:
         """The state before any text; the beginning of a text is an edge."""
-        return self._intern("", False, (), None)
+        return self._state(ROOT, False, (), None)
 
     def step(self, state: State, char: str) -> State:
-        """The state after `char`, worked out afresh; `state[char]` remembers it."""
+        """The state after one character."""
+        target = state.get(char)
+        if target is None:
+            target = self._work_out(state, char)
+            self._keep(state, char, target)
+        return target
+
+    def walk(self, state: State, text: str) -> State | None:
+        """The state after a text of which some transition is not kept; None where only single steps will do, because
+        a character folds to none or several, or ends a word.
+
+        Most times no state is made on the way.
+        """
+        if state.pending:
+            return None
+        self._countdown -= 1
+        keep = self._countdown < 0
+        if keep:
+            self._countdown = self._kept_one_in - 1
+        trie, units, states, node, left = self._trie, self._units, self._states, state.node, state.left
+        find, first, fail, out, root = trie.labels.find, trie.first, trie.fail, trie.out, trie.root
+        for char in text:
+            unit = units[char]
+            if unit is None:
+                return None
+            # What `_advance` does, without the calls.
+            while node:
+                child = find(unit, first[node], first[node + 1])
+                if child > 0:
+                    node = child
+                    break
+                left = trie.before[node] != 0
+                node = fail[node]
+            else:
+                node = root.get(unit, ROOT)
+                if not node:
+                    left = self._edges and is_word_char(unit)
+            if out[node]:
+                return None
+            if keep:
+                target = states.get(2 * node + left)
+                if target is None:
+                    target = self._state(node, left, (), None)
+                if char not in state:
+                    self._keep(state, char, target)
+                state = target
+        if keep:
+            return state
+        known = states.get(2 * node + left)
+        return self._state(node, left, (), None, keep=False) if known is None else known
+
+    def _keep(self, state: State, char: str, target: State) -> None:
         self._transitions += 1
-        if self._transitions > self._max_transitions:
-            self._empty_cache()
+        if self._transitions > self._max_transitions // 16:
+            self._kept_one_in = KEPT_ONE_IN
+            if self._transitions > self._max_transitions:
+                self._empty_cache()
+        state[char] = target
+
+    def _work_out(self, state: State, char: str) -> State:
         folded, atomic = self._fold(char)
         if len(folded) != 1 or state.pending:
             return self._step_folded(state, folded, atomic)
-        suffix, left = self._advance(state.suffix, state.left, folded)
-        ended = self._ending(suffix, left)
-        if ended:
+        node, left = self._advance(state.node, state.left, folded)
+        if self._trie.out[node]:
             return self._step_folded(state, folded, atomic)
-        return self._intern(suffix, left, (), None)
+        return self._state(node, left, (), None)
 
     def _step_folded(self, state: State, folded: str, atomic: bool) -> State:
         """The step where something is remarkable: words end, or a character folds to none or several."""
         if not folded:
-            return self._intern(state.suffix, state.left, state.pending, Arrival(0, False, ()))
-        suffix, left, pending = state.suffix, state.left, state.pending
+            return self._state(state.node, state.left, state.pending, Arrival(0, False, ()))
+        node, left, pending = state.node, state.left, state.pending
         found: list[Found] = []
         back = len(folded)
         for unit in folded:
             if pending and not is_word_char(unit):
                 found += [Found(literal, back) for literal in pending]
             back -= 1
-            suffix, left = self._advance(suffix, left, unit)
-            ended = (None if atomic and back else self._ending(suffix, left)) or ()
+            node, left = self._advance(node, left, unit)
+            ended = [] if atomic and back else self._ending(node, left)
             found += [Found(literal, back) for literal in ended if not literal.right]
             pending = tuple(literal for literal in ended if literal.right)
         if found or len(folded) != 1:
-            return self._intern(suffix, left, pending, Arrival(len(folded), atomic, tuple(found)))
-        return self._intern(suffix, left, pending, None)
+            return self._state(node, left, pending, Arrival(len(folded), atomic, tuple(found)))
+        return self._state(node, left, pending, None)
+
+    def length(self, state: State) -> int:
+        """Folded length of the longest suffix that begins a word."""
+        return self._trie.length[state.node]
+
+    def live(self, state: State) -> int:
+        """`state.live`, worked out if it was not before."""
+        if state.live < 0:
+            state.live = next(self.live_lengths(state), 0)
+        return state.live
 
     def live_lengths(self, state: State, at_most: int | None = None) -> Iterator[int]:
         """Folded lengths, descending, of the suffixes that some continuation or the end could complete into a word
         that holds."""
-        longest = len(state.suffix) if at_most is None else min(at_most, len(state.suffix))
-        return (length for length in range(longest, 0, -1) if self.is_live(state, length))
+        trie = self._trie
+        waiting = {len(literal.text) for literal in state.pending if literal.holds}
+        for node, length, at_edge in self._suffixes(state):
+            if (at_most is None or length <= at_most) and (
+                trie.live[node] == length or (at_edge and trie.edged[node]) or length in waiting
+            ):
+                yield length
 
     def is_live(self, state: State, length: int) -> bool:
         """Could the last `length` folded characters still become, or wait to be, a word that holds?"""
-        begin = len(state.suffix) - length
-        if begin < 0:
-            return False
-        rest = state.suffix[begin:]
-        return (
-            _has_longer(self._free, rest)
-            or (self._edged is not None and self._at_edge(state, begin) and _has_longer(self._edged, rest))
-            or any(literal.holds and len(literal.text) == length for literal in state.pending)
-        )
+        return next(self.live_lengths(state, length), 0) == length
 
     def beginnings(self, state: State) -> Iterator[tuple[Literal, int]]:
         """Words that hold, of which at least `guard` characters, but not all, end the text; with that length."""
-        suffix = state.suffix
         if not self._shortest_guard:
             return
-        for begin in range(len(suffix) - self._shortest_guard + 1):
-            rest = suffix[begin:]
-            for literal in self.completions(rest, at_edge=self._at_edge(state, begin)):
-                if literal.guard and literal.guard <= len(rest) < len(literal.text):
-                    yield literal, len(rest)
+        for node, length, at_edge in self._suffixes(state):
+            if length < self._shortest_guard:
+                return
+            for literal in self.completions(self._trie.path(node), at_edge):
+                if literal.guard and literal.guard <= length < len(literal.text):
+                    yield literal, length
+
+    def wanted_at(self, state: State, length: int) -> Literal | None:
+        """The word, first by tag, for which the last `length` folded characters are held."""
+        for node, reached, at_edge in self._suffixes(state):
+            if reached == length:
+                return min(self.completions(self._trie.path(node), at_edge), key=lambda literal: literal.tag, default=None)
+        return None
+
+    def _suffixes(self, state: State) -> Iterator[tuple[int, int, bool]]:
+        """The suffixes that begin a word, longest first: node, length, and whether an edge precedes it."""
+        trie = self._trie
+        node, at_edge = state.node, not state.left
+        while node:
+            yield node, trie.length[node], at_edge
+            at_edge = not trie.before[node]
+            node = trie.fail[node]
 
     def completions(self, prefix: str, at_edge: bool) -> Iterator[Literal]:
         """The words that hold and begin with `prefix`."""
@@ -217,47 +306,45 @@ class LiteralMachine:
                 if literal.holds and (at_edge or not literal.left):
                     yield literal
 
-    def wanted_at(self, state: State, length: int) -> Literal | None:
-        """The word, first by tag, for which the last `length` folded characters are held."""
-        begin = len(state.suffix) - length
-        candidates = self.completions(state.suffix[begin:], self._at_edge(state, begin))
-        return min(candidates, key=lambda literal: literal.tag, default=None)
+    def _advance(self, node: int, left: bool, unit: str) -> tuple[int, bool]:
+        """The longest suffix that begins a word after one more folded character, and whether a word character precedes
+        it."""
+        trie = self._trie
+        first = trie.first
+        while node:
+            child = trie.labels.find(unit, first[node], first[node + 1])
+            if child > 0:
+                return child, left
+            left = trie.before[node] != 0
+            node = trie.fail[node]
+        node = trie.root.get(unit, ROOT)
+        return node, left if node else self._edges and is_word_char(unit)
 
-    def _at_edge(self, state: State, begin: int) -> bool:
-        return not (is_word_char(state.suffix[begin - 1]) if begin else state.left)
-
-    def _advance(self, suffix: str, left: bool, unit: str) -> tuple[str, bool]:
-        """The longest suffix of `suffix + unit` that begins a word, and whether a word character precedes it."""
-        begins_word = self._begins_word
-        rest = grown = suffix + unit
-        while rest and not begins_word(rest):
-            rest = rest[1:]
-        if self._edges and len(rest) < len(grown):
-            # Without whole words the distinction would only double the states.
-            left = is_word_char(grown[-len(rest) - 1])
-        return rest, left
-
-    def _ending(self, suffix: str, left: bool) -> list[Literal] | None:
-        """The words that end here and whose left edge is right; None is none."""
-        ended: list[Literal] | None = None
-        size = len(suffix)
-        for length in self._lengths:
-            if length > size:
-                break
-            group = self._word(suffix[size - length :], None)
-            if group is not None:
-                begin = size - length
-                blocked = is_word_char(suffix[begin - 1]) if begin else left
-                ended = ended or []
-                ended += [literal for literal in group if not (literal.left and blocked)]
+    def _ending(self, node: int, left: bool) -> list[Literal]:
+        """The words that end here and whose left edge is right, shortest first."""
+        trie = self._trie
+        path = trie.path(node)
+        ended: list[Literal] = []
+        node = trie.out[node]
+        while node:
+            begin = len(path) - trie.length[node]
+            blocked = is_word_char(path[begin - 1]) if begin else left
+            ended[:0] = (literal for literal in self._words.get(path[begin:]) if not (literal.left and blocked))
+            node = trie.out[trie.fail[node]]
         return ended
 
-    def _intern(self, suffix: str, left: bool, pending: tuple[Literal, ...], arrival: Arrival | None) -> State:
-        # Almost all states are told apart by their suffix alone.
-        key = suffix if arrival is None and not pending and not left else (suffix, left, pending, arrival)
+    def _state(
+        self, node: int, left: bool, pending: tuple[Literal, ...], arrival: Arrival | None, keep: bool = True
+    ) -> State:
+        # Almost all states are told apart by their node alone.
+        key = 2 * node + left if arrival is None and not pending else (node, left, pending, arrival)
         state = self._states.get(key)
         if state is None:
-            state = self._states[key] = State(self, suffix, left, pending, arrival)
+            state = State()
+            state.node, state.left, state.pending, state.arrival = node, left, pending, arrival
+            state.live = -1 if pending or self._edges_hold else self._trie.live[node]
+            if keep:
+                self._states[key] = state
         return state
 
     def _empty_cache(self) -> None:
@@ -267,21 +354,3 @@ class LiteralMachine:
             state.clear()
         self._states.clear()
         self._transitions = 0
-
-
-def _trie(by_text: dict[str, list[Literal]]) -> ahocorasick.Automaton:
-    trie = ahocorasick.Automaton()
-    for text, group in by_text.items():
-        trie.add_word(text, tuple(group))
-    return trie
-
-
-def _has_longer(trie: ahocorasick.Automaton | None, prefix: str) -> bool:
-    """Does some word go on after `prefix`?"""
-    if trie is None or not trie.match(prefix):
-        return False
-    if not trie.exists(prefix):
-        return True
-    keys = trie.keys(prefix)
-    next(keys)
-    return next(keys, None) is not None

@@ -126,14 +126,19 @@ class Censor:
         self.scanned += len(text)
         live = 0
         for track in self._tracks:
-            if track.state.live > live:
-                live = track.state.live
+            state = track.state
+            of_this = state.live if state.live >= 0 else track.machine.live(state)
+            if of_this > live:
+                live = of_this
         if self._queue or self._marks_to:
             self._held += text
             return self._settle(self.scanned - live)
         # What almost every chunk comes to: release all but the live suffix.
         held = self._held + text if self._held else text
-        cut = max(len(held) - live, 0)
+        cut = len(held) - live
+        if cut <= 0:
+            self._held = held
+            return ""
         self._held = held[cut:]
         self._base += cut
         return held[:cut]
@@ -173,10 +178,16 @@ class Censor:
             if track.bends:
                 return False
             state = track.state
-            for char in text:
-                state = state[char]
-                if state.arrival is not None:
+            try:
+                for char in text:
+                    state = state[char]
+                    if state.arrival is not None:
+                        return False
+            except KeyError:
+                walked = track.machine.walk(track.state, text)
+                if walked is None:
                     return False
+                state = walked
             reached.append(state)
         for track, state in zip(self._tracks, reached, strict=True):
             track.state = state

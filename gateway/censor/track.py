@@ -50,7 +50,7 @@ class Track:
 
     def step(self, char: str, consumed: int) -> list[Span]:
         """Take `char`, the `consumed`-th of the text; the words that are certain with it."""
-        state = self.state = self.state[char]
+        state = self.state = self.machine.step(self.state, char)
         arrival = state.arrival
         if arrival is None:
             self.folded += 1
@@ -137,7 +137,7 @@ class Track:
 
     def _straighten(self) -> None:
         """Forget the bends that no live or later match can reach back to."""
-        window = self.folded - len(self.state.suffix)
+        window = self.folded - self.machine.length(self.state)
         while self.bends and self.bends[0].after <= window:
             bend = self.bends.pop(0)
             self._shift = bend.offset - bend.after

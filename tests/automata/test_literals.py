@@ -35,7 +35,7 @@ def found(machine: LiteralMachine, text: str) -> list[Occurrence]:
     """The occurrences that are certain within `text` and, with the end as an edge, those pending there."""
     state, length, occurrences = machine.start(), 0, []
     for char in text:
-        state = state[char]
+        state = machine.step(state, char)
         length += 1 if state.arrival is None else state.arrival.width
         for literal, back in state.arrival.found if state.arrival else ():
             occurrences.append((length - back - len(literal.text), length - back, literal.tag))
@@ -108,10 +108,10 @@ def test_exactly_the_suffixes_that_can_still_matter_are_live(literals: list[Lite
     machine = machine_for(literals)
     state = machine.start()
     for read, char in enumerate(text, start=1):
-        state = state[char]
+        state = machine.step(state, char)
         lengths = naive_live(literals, text[:read])
         assert list(machine.live_lengths(state)) == lengths
-        assert state.live == max(lengths, default=0)
+        assert machine.live(state) == max(lengths, default=0)
         assert list(machine.live_lengths(state, at_most=2)) == [length for length in lengths if length <= 2]
 
 
@@ -126,14 +126,16 @@ def test_a_cache_that_is_emptied_again_and_again_changes_nothing(
     for at in range(max(map(len, streams))):
         for number, text in enumerate(streams):
             if at < len(text):
-                one, other = (state[text[at]] for state in states[number])
-                assert (one.suffix, one.left, one.pending, one.arrival) == (
-                    other.suffix,
+                one, other = (
+                    machine.step(state, text[at]) for machine, state in zip((small, large), states[number], strict=True)
+                )
+                assert (one.node, one.left, one.pending, one.arrival) == (
+                    other.node,
                     other.left,
                     other.pending,
                     other.arrival,
                 )
-                assert one.live == other.live
+                assert small.live(one) == large.live(other)
                 states[number] = (one, other)
 
 
@@ -150,12 +152,39 @@ def test_plain_words_are_found_where_pyahocorasick_finds_them(words: set[str], t
     assert ours == theirs
 
 
+@settings(max_examples=600, deadline=None)
+@given(some_literals, st.lists(st.text(ALPHABET, max_size=6), max_size=8), st.integers(1, 40))
+def test_a_walk_ends_where_the_steps_end_and_stops_at_what_is_remarkable(
+    literals: list[Literal], pieces: list[str], max_transitions: int
+) -> None:
+    walked, stepped = machine_for(literals, max_transitions), machine_for(literals)
+    one, other, text = walked.start(), stepped.start(), ""
+    for piece in pieces:
+        remarkable = blocked = False
+        waited = bool(other.pending)
+        for char in piece:
+            text += char
+            other = stepped.step(other, char)
+            remarkable = remarkable or other.arrival is not None or bool(other.pending)
+            blocked = blocked or any(folded(text)[0].endswith(literal.text) for literal in literals)
+        end = walked.walk(one, piece)
+        if end is None:
+            assert remarkable or waited or blocked
+            for char in piece:
+                one = walked.step(one, char)
+        else:
+            assert not remarkable
+            one = end
+        assert (one.node, one.left, one.pending) == (other.node, other.left, other.pending)
+        assert walked.live(one) == stepped.live(other)
+
+
 def test_cached_transitions_are_bounded() -> None:
     machine = machine_for(plain("ab"), max_transitions=3)
     first = machine.start()
     state = first
     for char in "abcdefgh":
-        state = state[char]
+        state = machine.step(state, char)
     assert len(first) <= 3
     assert len(machine._states) <= 4
 
@@ -163,28 +192,29 @@ def test_cached_transitions_are_bounded() -> None:
 def test_a_transition_is_worked_out_once() -> None:
     machine = machine_for(plain("ab"))
     state = machine.start()
-    assert state["a"] is state["a"]
-    assert state["x"] is state["y"]
+    assert machine.step(state, "a") is machine.step(state, "a") is state["a"]
+    assert machine.step(state, "x") is machine.step(state, "y")
 
 
 def test_whole_words_wait_for_their_right_edge() -> None:
     machine = machine_for(whole("cat"))
     state = machine.start()
     for char in "cat":
-        state = state[char]
+        state = machine.step(state, char)
     assert state.arrival is None
     assert [literal.text for literal in state.pending] == ["cat"]
-    assert state.live == 3
+    assert machine.live(state) == 3
     # An invisible character is no edge, and none is decided by it.
-    assert state["-"].pending == state.pending
+    assert machine.step(state, "-").pending == state.pending
     for edge in ". \n€":
-        after = state[edge]
+        after = machine.step(state, edge)
         assert after.arrival is not None
         assert [(literal.text, back) for literal, back in after.arrival.found] == [("cat", 1)]
         assert after.pending == ()
     for letter in "s9_é\u0301":
-        assert state[letter].arrival is None
-        assert state[letter].live == 0
+        after = machine.step(state, letter)
+        assert after.arrival is None
+        assert machine.live(after) == 0
 
 
 def test_a_word_character_before_a_whole_word_undoes_it() -> None:
@@ -201,10 +231,10 @@ def test_words_with_one_edge() -> None:
 
 def test_words_that_do_not_hold_are_found_and_keep_nothing_live() -> None:
     machine = machine_for([Literal("flag", 0, holds=False), Literal("fl", 1)])
-    state = machine.start()["f"]
-    assert state.live == 1
-    state = state["l"]
-    assert state.live == 0
+    state = machine.step(machine.start(), "f")
+    assert machine.live(state) == 1
+    state = machine.step(state, "l")
+    assert machine.live(state) == 0
     assert found(machine, "flag") == [(0, 2, 1), (0, 4, 0)]
 
 
@@ -214,7 +244,7 @@ def test_beginnings_are_the_words_that_guard_the_end() -> None:
     def beginnings(text: str) -> list[tuple[str, int]]:
         state = machine.start()
         for char in text:
-            state = state[char]
+            state = machine.step(state, char)
         return sorted((literal.text, length) for literal, length in machine.beginnings(state))
 
     assert beginnings("se") == []
@@ -228,13 +258,13 @@ def test_a_whole_word_guards_the_end_only_from_an_edge() -> None:
     for text, count in [("ca", 1), (" ca", 1), ("aca", 0)]:
         state = machine.start()
         for char in text:
-            state = state[char]
+            state = machine.step(state, char)
         assert len(list(machine.beginnings(state))) == count
 
 
 def test_wanted_at_names_the_first_rule_that_holds_the_text() -> None:
     machine = machine_for([Literal("abc", 2), Literal("abd", 1), Literal("abe", 0, holds=False)])
-    state = machine.start()["a"]["b"]
+    state = machine.step(machine.step(machine.start(), "a"), "b")
     wanted = machine.wanted_at(state, 2)
     assert wanted is not None
     assert wanted.tag == 1
