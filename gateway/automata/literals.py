@@ -287,7 +287,9 @@ class LiteralMachine:
         """The word, first by tag, for which the last `length` folded characters are held."""
         for node, reached, at_edge in self._suffixes(state):
             if reached == length:
-                return min(self.completions(self._trie.path(node), at_edge), key=lambda literal: literal.tag, default=None)
+                return min(
+                    self.completions(self._trie.path(node), at_edge), key=lambda literal: literal.tag, default=None
+                )
         return None
 
     def _suffixes(self, state: State) -> Iterator[tuple[int, int, bool]]:

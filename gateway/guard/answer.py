@@ -97,6 +97,9 @@ class StreamAnswer:
         self._guard.ledger.now = now
         out: list[bytes] = []
         try:
+            payload = self._source.decoder.single(data)
+            if payload is not None and self._repeat(payload, out):
+                return self._commands(out)
             try:
                 events = self._source.feed(data)
             except sse.EventTooLarge as error:
@@ -155,7 +158,7 @@ class StreamAnswer:
         return [Stop(), Record(self._guard.ledger.fact())]
 
     def _commands(self, out: list[bytes]) -> list[Command]:
-        commands: list[Command] = [Send(b"".join(out))] if out else []
+        commands: list[Command] = [Send(out[0] if len(out) == 1 else b"".join(out))] if out else []
         if self.done:
             commands += [Stop(), Record(self._guard.ledger.fact())]
         return commands
@@ -180,14 +183,7 @@ class StreamAnswer:
         for event in events:
             if self.done:
                 return
-            quick = self._guard.repeat(event.data)
-            if quick is not None:
-                payload, more = quick
-                if payload:
-                    out.append(sse.encode(payload))
-                if more:
-                    self._send_chunks(more, out)
-                    self._end_if_finished(out)
+            if self._repeat(event.data, out):
                 continue
             self._heard = True
             if event.data.strip() == b"[DONE]":
@@ -201,6 +197,18 @@ class StreamAnswer:
                 raise Refused("the upstream sent an event that is not JSON") from None
             self._object(received, out)
             self._guard.learn(event.data)
+
+    def _repeat(self, data: bytes, out: list[bytes]) -> bool:
+        quick = self._guard.repeat(data)
+        if quick is None:
+            return False
+        payload, more = quick
+        if payload:
+            out.append(sse.encode(payload))
+        if more:
+            self._send_chunks(more, out)
+            self._end_if_finished(out)
+        return True
 
     def _object(self, received: object, out: list[bytes]) -> None:
         if not isinstance(received, dict):

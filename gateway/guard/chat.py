@@ -6,6 +6,7 @@ drops it, says the rule's message and ends the choice with `content_filter`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import UNSET
@@ -17,7 +18,7 @@ from gateway.guard.texts import Ledger
 from gateway.policy.model import Direction
 from gateway.wire import chat, usual
 from gateway.wire.chat import Json, Path
-from gateway.wire.usual import UsualChunk
+from gateway.wire.usual import Template, UsualChunk
 
 MAX_CHOICES = 128
 BLOCKED = "content_filter"
@@ -38,7 +39,9 @@ class ChatGuard:
         self._choices: dict[int, Choice] = {}
         self._head: Json = {}
         self._content_only = False  # was the last chunk that came the general way
-        self._known: UsualChunk | None = None  # a chunk with clean labels; others with the same need no second look
+        # A chunk with clean labels; others with the same need no second look, those of its template not even parsing.
+        self._known: UsualChunk | None = None
+        self._template: Template | None = None
 
     @property
     def finished(self) -> bool:
@@ -82,18 +85,22 @@ class ChatGuard:
         Returns the event's data to send, possibly empty, and chunks to send after it; None where only the general way
         will do, and then nothing has happened.
         """
+        template = self._template
+        if template is not None and (given := template.read(data)) is not None:
+            return self._usual(template.index, given, template.show)
         if self._known is None or (chunk := usual.read(data)) is None or not chunk.has_labels_of(self._known):
             return None
-        choice = self._choices.get(chunk.choices[0].index)
-        text = None if choice is None or choice.ended or choice.calls else choice.texts.get(_CONTENT)
-        if choice is None or text is None:
-            return None
-        delta = chunk.choices[0].delta
-        given, delta.content = delta.content, text.feed(delta.content)
         if self.labels.enforces:
             chunk.obfuscation = UNSET
-        payload = usual.encode(chunk) if delta.content or not given else b""
+        return self._usual(chunk.choices[0].index, chunk.choices[0].delta.content, chunk.show)
+
+    def _usual(self, index: int, given: str, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]] | None:
+        choice = self._choices.get(index)
+        if choice is None or choice.ended or choice.calls or (text := choice.texts.get(_CONTENT)) is None:
+            return None
+        shown = text.feed(given)
         choice.rule = text.rule
+        payload = show(shown) if shown or not given else b""
         return payload, [] if choice.rule is None else self._block(choice)
 
     def learn(self, data: bytes) -> None:
@@ -101,7 +108,7 @@ class ChatGuard:
         if self._content_only:
             chunk = usual.read(data)
             if chunk is not None and all(map(self.labels.is_clean, chunk.labels())):
-                self._known = chunk
+                self._known, self._template = chunk, Template.of(data, chunk)
 
     def _choice_chunk(self, envelope: Json, received: Json) -> list[Json]:
         choice = self._choice(received.get("index"))

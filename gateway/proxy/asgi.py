@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
 ASIDE = 32 * 1024  # bytes; scanning them takes some 2 ms
@@ -30,6 +31,35 @@ class ServerSend:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[SERVER_SEND] = send
         await self._app(scope, receive, send)
+
+
+class BodyWriter:
+    """Writes body to a chunked response that has begun, as long as the client keeps up.
+
+    What `send` does for that is a coroutine, a message and a dozen questions a chunk; this is the one write they end
+    in. It knows uvicorn from the inside; `of` finds out whether there is one.
+    """
+
+    __slots__ = ("_cycle", "_flow", "_write")
+
+    def __init__(self, cycle: Any) -> None:
+        self._cycle, self._flow, self._write = cycle, cycle.flow, cycle.transport.write
+
+    @classmethod
+    def of(cls, send: Send) -> BodyWriter | None:
+        """None where the server is not uvicorn, or the response not chunked."""
+        cycle = getattr(send, "__self__", None)
+        return cls(cycle) if isinstance(cycle, RequestResponseCycle) and cycle.chunked_encoding else None
+
+    @property
+    def blocked(self) -> bool:
+        """Has the client not taken what was written, so that only `send`, which waits for it, may be used?"""
+        return bool(self._flow.write_paused)
+
+    def write(self, body: bytes) -> None:
+        """`body` must not be empty: that would end the response."""
+        if not self._cycle.disconnected:
+            self._write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
 def abort(send: Send) -> None:

@@ -1,8 +1,9 @@
 """One HTTP/1.1 request and the response being read from a connection.
 
 A socket read goes `Connection.data_received` → `ResponseStream.data_received` → the httptools parser, whose body
-callback appends to a list; then one future wakes the consumer, who takes everything queued as one item. No read has a
-task, timer or lock of its own: that is what keeps it cheap. A `ResponseStream` lives for one exchange, a `Connection`
+callback appends to a list; then one future wakes the consumer, who takes everything queued as one item, or the consumer
+has lent a function (`pump`) that takes it on the spot. No read has a task, timer or lock of its own: that is what keeps
+it cheap. A `ResponseStream` lives for one exchange, a `Connection`
 for as many as keep-alive allows; whatever goes wrong ends in `ResponseStream._fail`, which closes the socket.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Self
@@ -80,6 +81,7 @@ class ResponseStream(httpx.AsyncByteStream):
         self._failure: Exception | None = None
 
         self._waiter: asyncio.Future[None] | None = None
+        self._take: Callable[[bytes], bool] | None = None
         self._waiting_since = monotonic()
         self._sender: asyncio.Task[None] | None = None
         self._read_timeout = timeouts.get("read")
@@ -166,6 +168,8 @@ class ResponseStream(httpx.AsyncByteStream):
             self._finish()
         elif self._parts:
             self._framing_size = 0
+            if self._take is not None and self._taken(self._take):
+                return
             self._unread_size += len(data)
             if self._unread_size > self._limits.unread:
                 self._connection.pause_reading()
@@ -174,6 +178,16 @@ class ResponseStream(httpx.AsyncByteStream):
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+    def _taken(self, take: Callable[[bytes], bool]) -> bool:
+        parts = self._parts
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        if take(data):
+            self._waiting_since = monotonic()
+            return True
+        parts.append(data)
+        return False
 
     def _feed_head(self, parser: httptools.HttpResponseParser, data: bytes) -> None:
         room = self._limits.head - self._head_size
@@ -307,6 +321,27 @@ class ResponseStream(httpx.AsyncByteStream):
         if self._connection.reading_paused and not self._ended:
             self._connection.resume_reading()
         return data
+
+    async def pump(self, take: Callable[[bytes], bool]) -> None:
+        """Give every item to `take` in the very turn of the loop in which it arrives, without waking anybody.
+
+        Returns at the end of the response, however it came, after `halt`, or when `take` has returned False for an
+        item; iterating goes on from there, with that item. `take` must not raise, nor wait.
+        """
+        if self._parts or self._ended:
+            return
+        self._take = take
+        self._waiting_since = monotonic()
+        self._waiter = waiter = self._create_future()
+        try:
+            await waiter
+        finally:
+            self._take = None
+
+    def halt(self) -> None:
+        """No more items for the function that `pump` was given."""
+        self._take = None
+        self._wake()
 
     async def aclose(self) -> None:
         """Give the response up: before its end the socket is closed at once, later only what is queued is dropped."""

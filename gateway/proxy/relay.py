@@ -36,8 +36,9 @@ from gateway.observe.facts import Fact, GuardFailed, RequestFinished, TextScanne
 from gateway.observe.log import outcome_of
 from gateway.observe.metrics import OVERHEAD_BOUNDS
 from gateway.policy.model import Limits, Route
-from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure
+from gateway.proxy.asgi import ASIDE, SERVER_SEND, BodyWriter, abort, aside, departure
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
+from gateway.proxy.exchange import ResponseStream
 from gateway.proxy.upstream import UpstreamClient, headers_down, inflated, is_plain
 from gateway.wire import json
 
@@ -176,6 +177,7 @@ class Relay(Response):
         answer = StreamAnswer(guard, max_event=self._limits.max_event, max_whole=self._limits.max_body)
         await self._start(send, 200, [*STREAM_HEADERS, *self._passed_headers(response, guard)])
         source: Any = response.stream if is_plain(response) else inflated(response)
+        shortcut = Shortcut.of(source, answer, send, self._perform, self._overhead)
         try:
             async for data in source:
                 arrived = perf_counter()
@@ -189,6 +191,10 @@ class Relay(Response):
                     if self._ttft is None:
                         self._ttft = arrived - self._forward.started
                     await self._send_body(send, body)
+                if shortcut is not None and self._ttft is not None and not answer.done:
+                    await shortcut.run()
+                    if shortcut.blocked:
+                        await self._send_body(send, b"")  # waits for the client
                 if answer.done:
                     break
             # An answer that came as JSON is only now scanned, all of it.
@@ -355,6 +361,72 @@ class Relay(Response):
                 error=self._error,
             )
         )
+
+
+class Shortcut:
+    """The hot path: what the upstream sends is guarded and written on in the callback of the read it came with.
+
+    No task is woken and nothing is queued, while events are small and the client keeps up; whatever else happens is
+    left to the relay's own loop.
+    """
+
+    def __init__(
+        self,
+        source: ResponseStream,
+        answer: StreamAnswer,
+        writer: BodyWriter,
+        perform: Callable[[list[Command]], bytes],
+        overhead: Tally,
+    ) -> None:
+        self._source = source
+        self._answer = answer
+        self._writer = writer
+        self._perform = perform
+        self._observe = overhead.observe
+        self._failure: Exception | None = None
+
+    @classmethod
+    def of(
+        cls,
+        source: object,
+        answer: StreamAnswer,
+        send: Send,
+        perform: Callable[[list[Command]], bytes],
+        overhead: Tally,
+    ) -> Shortcut | None:
+        """None where there is none: a compressed answer, another transport or server."""
+        writer = BodyWriter.of(send)
+        if writer is None or not isinstance(source, ResponseStream):
+            return None
+        return cls(source, answer, writer, perform, overhead)
+
+    @property
+    def blocked(self) -> bool:
+        """Does the client not keep up?"""
+        return self._writer.blocked
+
+    async def run(self) -> None:
+        """Returns when the relay must look itself. Raises what performing the guard's commands raised."""
+        if not self._writer.blocked:
+            await self._source.pump(self._take)
+        if self._failure is not None:
+            raise self._failure
+
+    def _take(self, data: bytes) -> bool:
+        answer = self._answer
+        if len(data) > ASIDE or answer.unread > ASIDE:
+            return False
+        try:
+            arrived = perf_counter()
+            body = self._perform(answer.feed(data, arrived))
+            self._observe(perf_counter() - arrived)
+            if body:
+                self._writer.write(body)
+        except Exception as error:
+            self._failure = error
+        if answer.done or self._failure is not None or self._writer.blocked:
+            self._source.halt()
+        return True
 
 
 class _Clock:

@@ -62,22 +62,23 @@ class Decoder:
         """Bytes that are buffered."""
         return len(self._line) + self._size
 
-    def feed(self, data: bytes) -> list[Event]:
-        """The events that `data` completes. Raises `EventTooLarge`."""
+    def single(self, data: bytes) -> bytes | None:
+        """The data of the one event that `data` is, if it is one of a single line and nothing else, as nearly every
+        read is. Else None, and nothing has happened: `feed` takes it."""
+        size = len(data)
         if (
             self._between
+            and data.find(b"\n") == size - 2
             and data.startswith(b"data: ")
-            and data.endswith(b"\n\n")
+            and data.endswith(b"\n")
             and b"\r" not in data
-            and len(data) <= self._limit
+            and size <= self._limit
         ):
-            # Nearly every read is whole one-line events. It is that if no line ends but theirs are in it.
-            payloads = data[6:-2].split(b"\n\ndata: ")
-            if data.count(b"\n") == 2 * len(payloads):
-                return list(map(Event, payloads))
-        return self._feed_any(data)
+            return data[6:-2]
+        return None
 
-    def _feed_any(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that `data` completes. Raises `EventTooLarge`."""
         if self._start is not None:
             data = self._start + data
             if len(data) < len(_BOM) and _BOM.startswith(data):

@@ -6,6 +6,8 @@ Whatever is not exactly of this shape is not read here: the general reader takes
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -48,9 +50,67 @@ class UsualChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
             and self.service_tier == other.service_tier
         )
 
+    def show(self, content: str) -> bytes:
+        """The event's data with this content."""
+        self.choices[0].delta.content = content
+        return encode(self)
+
 
 _decode = msgspec.json.Decoder(UsualChunk).decode
 encode = msgspec.json.Encoder().encode
+
+
+class Template:
+    """Events that equal one seen before, byte for byte, but for the content: most of a stream.
+
+    JSON knows no context: what stands in the place of one string can only be another value, so the rest need not be
+    parsed again. `of` makes sure that it is the content's place.
+    """
+
+    __slots__ = ("_after", "_before", "_shown_after", "_shown_before", "_size", "index")
+
+    def __init__(self, chunk: UsualChunk, before: bytes, after: bytes) -> None:
+        self.index = chunk.choices[0].index
+        self._before, self._after = before, after
+        self._size = len(before) + len(after)
+        # A quote within a label would stand behind a backslash, so this is found once.
+        self._shown_before, _, rest = chunk.show("").partition(_EMPTY_CONTENT)
+        self._shown_after = b"}" + rest
+
+    @classmethod
+    def of(cls, data: bytes, chunk: UsualChunk) -> Template | None:
+        """The template of an event and of the chunk read from it; None if it makes none."""
+        before, key, rest = data.partition(_CONTENT_KEY)
+        value = _STRING.match(rest)
+        if not key or value is None or chunk.obfuscation is not UNSET:
+            return None
+        before, after = before + key, rest[value.end() :]
+        for probe in ("a", "b"):
+            other = read(before + encode(probe) + after)
+            if other is None or other.choices[0].index != chunk.choices[0].index or not other.has_labels_of(chunk):
+                return None
+            if other.created != chunk.created or other.choices[0].delta.content != probe:
+                return None
+        return cls(chunk, before, after)
+
+    def read(self, data: bytes) -> str | None:
+        """The content in an event's data, None if it differs in anything else."""
+        if not (len(data) > self._size and data.startswith(self._before) and data.endswith(self._after)):
+            return None
+        try:
+            return _decode_string(data[len(self._before) : len(data) - len(self._after)])
+        except (msgspec.DecodeError, UnicodeError):
+            return None
+
+    def show(self, content: str) -> bytes:
+        """The event's data with this content."""
+        return self._shown_before + encode(content) + self._shown_after
+
+
+_CONTENT_KEY = b'"content":'
+_EMPTY_CONTENT = b'""}'
+_STRING = re.compile(rb'[ \t\r\n]*"(?:[^"\\]|\\.)*"')
+_decode_string = msgspec.json.Decoder(str).decode
 
 
 def read(data: bytes) -> UsualChunk | None:
