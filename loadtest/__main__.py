@@ -110,11 +110,14 @@ def _adapt(scenario: Scenario, options: argparse.Namespace) -> Scenario:
 
 def _round(scenarios: Sequence[Scenario], number: int, cores: Cores) -> judge.Round:
     """Every scenario through every target; odd rounds backwards, so that a drift of the machine hits all alike."""
-    pairs = [(scenario, target) for scenario in scenarios for target in scenario.targets]
+    runs: list[tuple[Scenario, tuple[str, ...]]] = []
+    for scenario in scenarios:
+        runs += [(scenario, names) for names in ([scenario.targets] if scenario.together else zip(scenario.targets))]
     found: judge.Round = {}
-    for scenario, target in pairs[::-1] if number % 2 else pairs:
-        print(f"round {number + 1}: {scenario.name} {target}", file=sys.stderr, flush=True)
-        found[scenario.name, target] = measure(scenario, target, cores)
+    for scenario, names in runs[::-1] if number % 2 else runs:
+        print(f"round {number + 1}: {scenario.name} {', '.join(names)}", file=sys.stderr, flush=True)
+        for name, measurement in measure(scenario, names, cores).items():
+            found[scenario.name, name] = measurement
     return found
 
 

@@ -1,13 +1,14 @@
-"""One measurement: a scenario through a target."""
+"""One measurement: a scenario through a target, or through several at once."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import multiprocessing
 import os
 import socket
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
@@ -60,41 +61,55 @@ class Measurement:
 class _Window:
     """The steady state as the probes saw it: at its beginning, in its middle, at its end."""
 
-    pids: list[int]
+    pids: list[list[int]]  # of each target
     cores: frozenset[int]
     counters: MutableSequence[int]
-    resident_before: int = 0
-    resident: int = 0
+    resident_before: list[int] = field(default_factory=list)
+    resident: list[int] = field(default_factory=list)
     moments_us: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
+    cpu: list[list[float]] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     sent: list[int] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
 
     def edge(self) -> None:
-        self.cpu.append(process.cpu_seconds(self.pids))
+        self.cpu.append([process.cpu_seconds(pids) for pids in self.pids])
         self.busy.append(process.busy_seconds(self.cores))
         self.sent.append(self.counters[SENT])
         self.late.append(self.counters[LATE])
         self.moments_us.append(perf_counter_ns() / 1000)
 
     def middle(self) -> None:
-        self.resident = process.resident_kb(self.pids)
+        self.resident = self.resident_now()
+
+    def resident_now(self) -> list[int]:
+        return [process.resident_kb(pids) for pids in self.pids]
 
 
-def measure(scenario: Scenario, target: str, cores: Cores) -> Measurement:
-    """Run one scenario through one target, with an upstream and a target started for it alone."""
-    try:
-        with (
-            _upstream(scenario, cores) as (upstream_port, counters),
-            targets.running(target, scenario, upstream_port, cores.target) as running,
-        ):
-            window, pieces = _load(scenario, running, cores.target, counters)
-    except targets.NotInstalledError as absent:
-        return _empty(scenario, target, skipped=str(absent))
-    except (targets.TargetError, OSError) as error:
-        return _empty(scenario, target, faults=(str(error),))
-    return _evaluate(scenario, target, running.guarded, window, pieces)
+def measure(scenario: Scenario, names: Sequence[str], cores: Cores) -> dict[str, Measurement]:
+    """Run one scenario through targets, its streams shared out evenly over them, all in the same seconds.
+
+    The upstream and the targets are started for it alone.
+    """
+    found: dict[str, Measurement] = {}
+    with contextlib.ExitStack() as started:
+        try:
+            upstream_port, counters = started.enter_context(_upstream(scenario, cores))
+            running: dict[str, targets.Running] = {}
+            for name in names:
+                try:
+                    target = targets.running(name, scenario, upstream_port, cores.target)
+                    running[name] = started.enter_context(target)
+                except targets.NotInstalledError as absent:
+                    found[name] = _empty(scenario, name, skipped=str(absent))
+            if running:
+                share = scenario.streams // len(running)
+                window, pieces = _load(scenario, list(running.values()), share, cores.target, counters)
+                for place, (name, target_running) in enumerate(running.items()):
+                    found[name] = _evaluate(scenario, name, target_running.guarded, window, place, share, pieces[place])
+        except (targets.TargetError, OSError) as error:
+            return {name: found.get(name) or _empty(scenario, name, faults=(str(error),)) for name in names}
+    return {name: found[name] for name in names}
 
 
 def _empty(scenario: Scenario, target: str, *, skipped: str = "", faults: tuple[str, ...] = ()) -> Measurement:
@@ -123,52 +138,83 @@ def _upstream(scenario: Scenario, cores: Cores) -> Iterator[tuple[int, MutableSe
 
 
 def _load(
-    scenario: Scenario, running: targets.Running, cores: frozenset[int], counters: MutableSequence[int]
-) -> tuple[_Window, list[list[Piece]]]:
+    scenario: Scenario,
+    running: Sequence[targets.Running],
+    share: int,
+    cores: frozenset[int],
+    counters: MutableSequence[int],
+) -> tuple[_Window, list[list[list[Piece]]]]:
+    """The probes' findings, and for each target the pieces of each of its streams."""
     # The first requests pay for lazy imports and buffers; those belong to the process and not to a stream.
-    warm_up = range(min(WARM_UP_STREAMS, scenario.streams))
-    uvloop.run(drive(running.port, warm_up, ramp=0.2, deadline=WARM_UP_SECONDS))
-    window = _Window(process.tree(running.pid) if running.pid else [], cores, counters)
-    window.resident_before = process.resident_kb(window.pids)
+    for target in running:
+        uvloop.run(drive(target.port, range(min(WARM_UP_STREAMS, share)), ramp=0.2, deadline=WARM_UP_SECONDS))
+    window = _Window([process.tree(target.pid) if target.pid else [] for target in running], cores, counters)
+    window.resident_before = window.resident_now()
     begin, end = RAMP + SETTLE, max(scenario.seconds - 0.1, RAMP + SETTLE + 0.1)
     probes = [(begin, window.edge), ((begin + end) / 2, window.middle), (end, window.edge)]
+    deadline = RAMP + scenario.seconds + _GRACE
+
+    async def drive_all() -> list[list[list[Piece]]]:
+        return await asyncio.gather(
+            *(
+                drive(
+                    target.port,
+                    range(place * share, (place + 1) * share),
+                    ramp=RAMP,
+                    deadline=deadline,
+                    probes=() if place else probes,
+                )
+                for place, target in enumerate(running)
+            )
+        )
+
     gc.collect()
     gc.disable()
     try:
-        deadline = RAMP + scenario.seconds + _GRACE
-        pieces = uvloop.run(drive(running.port, range(scenario.streams), ramp=RAMP, deadline=deadline, probes=probes))
+        pieces = uvloop.run(drive_all())
     finally:
         gc.enable()
     return window, pieces
 
 
 def _evaluate(
-    scenario: Scenario, target: str, guarded: bool, window: _Window, pieces: list[list[Piece]]
+    scenario: Scenario,
+    target: str,
+    guarded: bool,
+    window: _Window,
+    place: int,
+    share: int,
+    pieces: list[list[Piece]],
 ) -> Measurement:
+    """What one target did, the `place`-th of those that ran together."""
+    first_stream = place * share
     answers = [read(stream_pieces) for stream_pieces in pieces]
-    checks = [check(answer, scenario, stream, guarded=guarded) for stream, answer in enumerate(answers)]
+    checks = [check(answer, scenario, first_stream + number, guarded=guarded) for number, answer in enumerate(answers)]
     faults = [found.fault for found in checks if found.fault]
     if len(window.moments_us) < 2:
         faults.append("the streams ended before the steady state did")
         return _empty(scenario, target, faults=_first(faults))
     begin, end = window.moments_us
-    chunks = max(1, window.sent[1] - window.sent[0])
-    cpu = window.cpu[1] - window.cpu[0]
-    foreign = max(0.0, window.busy[1] - window.busy[0] - cpu)
+    sent = max(1, window.sent[1] - window.sent[0])
+    chunks = max(1, sent // len(window.pids))  # equal streams at an equal rate
+    cpu = window.cpu[1][place] - window.cpu[0][place]
+    foreign = max(0.0, window.busy[1] - window.busy[0] - sum(window.cpu[1]) + sum(window.cpu[0]))
     arrivals = [arrival for answer in answers for arrival in answer.arrivals if begin <= arrival[0] < end]
     delays = sorted((moment - stamp) / 1000 for stamp, moment in arrivals)
+    is_process = bool(window.pids[place])
+    grown = window.resident[place] - window.resident_before[place] if is_process else 0
     return Measurement(
         scenario=scenario.name,
         target=target,
-        streams=scenario.streams,
+        streams=share,
         expected=scenario.redactions,
         guarded=guarded,
         chunks=chunks,
-        late_share=(window.late[1] - window.late[0]) / chunks,
+        late_share=(window.late[1] - window.late[0]) / sent,
         foreign_share=foreign * 1e6 / (end - begin),
-        cpu_us=cpu / chunks * 1e6 if window.pids else None,
+        cpu_us=cpu / chunks * 1e6 if is_process else None,
         delays_ms=(delays[len(delays) // 2], delays[len(delays) * 99 // 100], delays[-1]) if delays else None,
-        kb_per_stream=(window.resident - window.resident_before) * 1.024 / scenario.streams if window.pids else None,
+        kb_per_stream=grown * 1.024 / share if is_process else None,
         redactions=(min(found.redactions for found in checks), max(found.redactions for found in checks)),
         leaks=(min(found.leaks for found in checks), max(found.leaks for found in checks)),
         faults=_first(faults),

@@ -21,7 +21,10 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One load and the counts that must come out of each of its streams; `rate` is in tokens a second and stream."""
+    """One load and the counts that must come out of each of its streams; `rate` is in tokens a second and stream.
+
+    `together`: the streams are shared out over all targets, which run in the same seconds.
+    """
 
     name: str
     streams: int
@@ -33,6 +36,7 @@ class Scenario:
     baselines: tuple[str, ...]
     words: tuple[int, ...]
     quick: bool = False
+    together: bool = False
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -83,7 +87,7 @@ def _scenario(where: str, row: Mapping[str, Any]) -> Scenario:
     known = {field.name: field for field in fields(Scenario)}
     for key in row.keys() - known.keys():
         raise ScenarioError(f"{where}.{key}: unknown key; known are {', '.join(known)}")
-    for key in known.keys() - row.keys() - {"quick"}:
+    for key in known.keys() - row.keys() - {"quick", "together"}:
         raise ScenarioError(f"{where}.{key}: missing")
     for key in ("streams", "rate", "tokens"):
         if type(row[key]) is not int or row[key] < 1:
@@ -104,6 +108,8 @@ def _scenario(where: str, row: Mapping[str, Any]) -> Scenario:
         raise ScenarioError(f"{where}.baselines: must be of {', '.join(BASELINES)}, is {row['baselines']!r}")
     if any(type(count) is not int or count < 1 for count in row["words"]):
         raise ScenarioError(f"{where}.words: must be whole numbers above 0, is {row['words']!r}")
+    if row.get("together") and row["streams"] < len(row["baselines"]) + len(row["words"]):
+        raise ScenarioError(f"{where}.streams: fewer than the targets that run together")
     return Scenario(**{**row, "baselines": tuple(row["baselines"]), "words": tuple(row["words"])})
 
 

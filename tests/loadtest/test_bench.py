@@ -26,11 +26,24 @@ def bench(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_direct_and_byte_copy(tmp_path: Path) -> None:
     done = bench(tmp_path, "--targets", "direct,bytecopy")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("3/3 passed") == 2
+    assert done.stdout.count("3/3 passed") == 3
     document = json.loads((tmp_path / "latest.json").read_text(encoding="utf-8"))
-    assert [row["target"] for row in document["rows"]] == ["direct", "bytecopy"]
+    assert [row["target"] for row in document["rows"]] == ["direct", "bytecopy", "bytecopy"]
     assert {"machine", "versions", "commit"} <= document["environment"].keys()
     assert "bytecopy" in (tmp_path / "latest.md").read_text(encoding="utf-8")
+
+
+def test_several_targets_at_once(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--targets", "bytecopy,portcullis-10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "latest.json").read_text(encoding="utf-8"))["rows"]
+    together = [row for row in rows if row["scenario"] == "quick-together"]
+    assert [(row["target"], row["counts"]) for row in together] == [
+        ("bytecopy", "3/3 passed"),
+        ("portcullis-10", "3/3 redacted"),
+    ]
+    assert all(row["cpu_us"]["median"] > 0 and row["late_share"] <= 1 for row in together)
+    assert together[1]["vs_bytecopy"]["median"] > 0
 
 
 def test_a_wrong_expected_count_fails_the_run(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from loadtest.scenario import load
 LIMITS = load()[1]
 
 
-def measured(target: str, cpu_us: float | None, p50: float, p99: float, **rest: object) -> Measurement:
+def measured(
+    target: str, cpu_us: float | None, p50: float, p99: float, scenario: str = "paced-200", **rest: object
+) -> Measurement:
     return Measurement(
-        scenario="paced-200",
+        scenario=scenario,
         target=target,
         streams=200,
         expected=5,
@@ -30,12 +32,15 @@ def one_round(speed: float) -> Round:
         measured("nginx", 10 * speed, 0.2, 0.5),
         measured("portcullis-10", 20 * speed, 0.3, 1.2),
         measured("portcullis-1000", 25 * speed, 0.4, 1.2 * speed),
+        measured("nginx", 9 * speed, 0.2, 0.5, "together-200"),
+        measured("portcullis-1000", 18 * speed, 0.4, 1.2, "together-200"),
+        measured("portcullis-1000", 18 * speed, 0.4, 1.2, "hostile-200"),
     ]
     return {(run.scenario, run.target): run for run in runs}
 
 
 def test_a_slow_round_does_not_change_a_ratio() -> None:
-    found = {row.target: row for row in rows([one_round(1), one_round(3)])}
+    found = {row.target: row for row in rows([one_round(1), one_round(3)]) if row.scenario == "paced-200"}
     assert found["portcullis-1000"].vs_nginx == Figure(2.5, 2.5, 2.5)
     assert found["portcullis-1000"].cpu_us == Figure(50, 25, 75)
     assert found["portcullis-1000"].vs_bytecopy is None
@@ -45,8 +50,10 @@ def test_a_slow_round_does_not_change_a_ratio() -> None:
 
 
 def test_verdicts_take_the_worst_list_of_words() -> None:
-    found = {verdict.what.partition(": ")[2]: verdict for verdict in verdicts([one_round(1), one_round(9)], LIMITS)}
-    assert found["CPU a chunk, 1,000 words / nginx"].holds is True
+    judged = verdicts([one_round(1), one_round(9)], LIMITS)
+    assert [verdict.what.partition(": ")[0] for verdict in judged] == ["paced-200"] * 4 + ["together-200"] * 2
+    found = {verdict.what.partition(": ")[2]: verdict for verdict in judged}
+    assert found["CPU a chunk, 1,000 words / nginx"].figure == Figure(2, 2, 2)
     assert found["CPU a chunk, 1,000 words / byte copy"].holds is None
     assert found["CPU a chunk, 100,000 / 10 words"].holds is None
     assert found["added delay p50, ms"].holds is True
@@ -66,7 +73,7 @@ def test_the_table_shows_what_is_missing_and_what_is_wrong() -> None:
         scenario="paced-200", target="nginx", streams=200, expected=5, skipped="not installed"
     )
     found["paced-200", "direct"] = measured("direct", None, 0.1, 0.2, faults=("stream 3: status 502",), late_share=0.5)
-    shown = rows([found])
+    shown = [row for row in rows([found]) if row.scenario == "paced-200"]
     assert "not installed" in table(shown)
     assert len({len(line.split("  ")[0]) for line in table(shown).splitlines()}) == 2
     assert "WRONG  paced-200 direct: stream 3: status 502" in remarks(shown)

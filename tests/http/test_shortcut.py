@@ -1,0 +1,135 @@
+"""The hot path, where a read is guarded and written in its own callback: it is taken, and gives way when it must."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gateway.censor.stream import Censor
+from gateway.proxy.relay import Relay, Shortcut
+from tests.http.gateway import PATIENCE, before
+from tests.http.upstream import DONE, END, Call, Play, chunk, delta, event, sending, stream, stream_head
+
+WORDS = [f"word{number} " for number in range(40)]
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each read that was offered to the hot path was taken."""
+    found: list[bool] = []
+    take = Shortcut._take
+
+    def noting(self: Shortcut, data: bytes) -> bool:
+        found.append(take(self, data))
+        return found[-1]
+
+    monkeypatch.setattr(Shortcut, "_take", noting)
+    return found
+
+
+def one_by_one(texts: Sequence[str], end: bytes | None = chunk(event(delta(finish="stop")) + DONE) + END) -> Play:
+    """Every text in a write of its own, with a pause after it; `end` None: then nothing until the gateway leaves."""
+
+    async def play(call: Call) -> None:
+        await call.send(stream_head())
+        for text in texts:
+            await call.send(chunk(event(delta(text))))
+            await asyncio.sleep(0.005)
+        if end is None:
+            await call.hang()
+        else:
+            await call.send(end)
+
+    return play
+
+
+async def test_reads_take_the_hot_path(taken: list[bool]) -> None:
+    async with before(one_by_one([*WORDS, "12MON", "KEYS ", *WORDS])) as (gateway, _):
+        answer = await gateway.stream()
+        assert answer.content() == "".join(WORDS) + "[CENSORED] " + "".join(WORDS)
+        assert answer.finish() == "stop"
+        assert answer.done
+        # Reads may fall together on a busy machine; the first that has something to show never takes this way.
+        assert taken.count(True) > len(WORDS) // 2
+        metrics = await gateway.metrics()
+        metrics.assert_covered()
+        line = (await gateway.logged(1))[0]
+        assert line["outcome"] == "redacted"
+
+
+async def test_a_large_event_leaves_it_and_comes_back(taken: list[bool]) -> None:
+    large = "lorem 12MONKEYS " * 6000
+    async with before(one_by_one([*WORDS, large, *WORDS])) as (gateway, _):
+        answer = await gateway.stream()
+        assert answer.content() == "".join(WORDS) + large.replace("12MONKEYS", "[CENSORED]") + "".join(WORDS)
+        assert False in taken
+        assert taken[-1]
+
+
+async def test_a_block_ends_it(taken: list[bool]) -> None:
+    async with before(one_by_one([*WORDS, "FORBIDDEN"], None)) as (gateway, upstream):
+        answer = await gateway.stream()
+        assert answer.content() == "".join(WORDS) + " (stopped)"
+        assert answer.finish() == "content_filter"
+        assert answer.done
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        assert True in taken
+
+
+@pytest.mark.usefixtures("taken")
+async def test_an_upstream_that_breaks_off_within_it_is_reported() -> None:
+    async def play(call: Call) -> None:
+        await one_by_one([*WORDS, "held 12MON"], b"")(call)
+        call.conversation.writer.transport.abort()
+
+    async with before(play) as (gateway, _):
+        answer = await gateway.stream()
+        assert answer.content() == "".join(WORDS) + "held 12MON"
+        assert answer.error is not None
+        assert not answer.done
+
+
+async def test_a_defect_of_the_censor_fails_closed(monkeypatch: pytest.MonkeyPatch, taken: list[bool]) -> None:
+    feed = Censor.feed
+
+    def breaking(self: Censor, text: str) -> str:
+        if "trigger" in text:
+            raise RuntimeError("quotes 12MONKEYS")
+        return feed(self, text)
+
+    monkeypatch.setattr(Censor, "feed", breaking)
+    async with before(one_by_one([*WORDS, "held 12MON", "trigger"], None)) as (gateway, upstream):
+        answer = await gateway.stream()
+        assert answer.content() == "".join(WORDS) + "held "
+        assert answer.error is not None
+        assert answer.error["code"] == "guard_failed"
+        assert "MONKEYS" not in answer.response.text + gateway.log.getvalue()
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        assert True in taken
+
+
+async def test_a_defect_around_the_guard_fails_closed(monkeypatch: pytest.MonkeyPatch, taken: list[bool]) -> None:
+    perform = Relay._perform
+
+    def breaking(self: Relay, commands: Any) -> bytes:
+        if taken.count(True) > 5:
+            raise RuntimeError("quotes 12MONKEYS")
+        return perform(self, commands)
+
+    monkeypatch.setattr(Relay, "_perform", breaking)
+    async with before(one_by_one(WORDS, None)) as (gateway, upstream):
+        with pytest.raises(Exception, match=r"peer closed|incomplete"):
+            await gateway.stream()
+        while not upstream.asked.conversation.writer.is_closing():
+            await asyncio.sleep(0.01)
+        line = (await gateway.logged(2))[1]
+        assert (line["outcome"], line["error"]) == ("failed", "guard_failed")
+        assert (await gateway.metrics()).value("portcullis_guard_failures_total", policy="default") == 1
+
+
+async def test_an_answer_in_one_read_needs_no_hot_path() -> None:
+    async with before(sending(stream("Hello ", "12MONKEYS"))) as (gateway, _):
+        assert (await gateway.stream()).content() == "Hello [CENSORED]"

@@ -1,0 +1,92 @@
+"""The quick ways to read the usual chunk know nothing that a parser would not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.wire.usual import Template, read
+
+HEAD = '{"id":"c-1","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":0,'
+ONE = (HEAD + '"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}],"system_fingerprint":"f"}').encode()
+
+
+def template_of(data: bytes) -> Template | None:
+    chunk = read(data)
+    assert chunk is not None
+    return Template.of(data, chunk)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=30), st.booleans())
+def test_a_template_reads_and_shows_what_a_parser_does(content: str, ascii_only: bool) -> None:
+    template = template_of(ONE)
+    assert template is not None
+    string = json.dumps(content, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    data = ONE.replace(b'"Hello"', string)
+    whole = read(data)
+    assert template.read(data) == (None if whole is None else whole.choices[0].delta.content)
+    if whole is not None:
+        assert json.loads(template.show(content)) == json.loads(whole.show(content))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'"a","role":"assistant"',
+        b'"a","content":"b"',
+        b'"a"},"delta":{"content":"b"',
+        b'"a"}},{"index":1,"delta":{"content":"b"',
+        b'"a" "b"',
+        b"null",
+        b"5",
+        b'["a"]',
+        b'"\\ud800"',
+        b'"a\n"',
+        b'"\xff"',
+        b'"',
+        b"",
+    ],
+)
+def test_what_is_no_string_in_the_contents_place_is_not_read(value: bytes) -> None:
+    template = template_of(ONE)
+    assert template is not None
+    assert template.read(ONE.replace(b'"Hello"', value)) is None
+
+
+def test_anything_else_that_differs_is_not_read() -> None:
+    template = template_of(ONE)
+    assert template is not None
+    assert template.read(ONE.replace(b'"m"', b'"n"')) is None
+    assert template.read(ONE.replace(b'"index":0', b'"index":1')) is None
+    assert template.read(ONE[:-1]) is None
+    assert template.read(ONE.replace(b'"content":"Hello"', b'"content":')) is None
+
+
+def test_where_the_content_cannot_be_told_from_the_bytes_there_is_no_template() -> None:
+    twice = ONE.replace(b'"content":"Hello"', b'"content":"x","content":"Hello"')
+    assert read(twice) is None or template_of(twice) is None
+    escaped = ONE.replace(b'"content":"Hello"', b'"content":"x","c\\u006fntent":"Hello"')
+    assert read(escaped) is None or template_of(escaped) is None
+    assert template_of(ONE.replace(b'"system_fingerprint"', b'"obfuscation":"xyz","system_fingerprint"')) is None
+    assert template_of(ONE.replace(b'"content"', b'"c\\u006fntent"')) is None
+
+
+def test_a_label_that_looks_like_the_content_changes_nothing() -> None:
+    for label in ('"content":"Hello"', '""}', 'x","delta":{"content":"'):
+        data = ONE.replace(b'"c-1"', json.dumps(label).encode())
+        template = template_of(data)
+        if template is not None:
+            assert template.read(data) == "Hello"
+            assert json.loads(template.show("other")) == {**json.loads(data.replace(b'"Hello"', b'"other"'))}
+
+
+def test_spaces_after_the_colon() -> None:
+    template = template_of(json.dumps(json.loads(ONE)).encode())
+    assert template is not None
+    spaced = json.dumps(json.loads(ONE.replace(b"Hello", b"World"))).encode()
+    assert template.read(spaced) == "World"
+    assert json.loads(template.show("World"))["choices"][0]["delta"] == {"content": "World"}
