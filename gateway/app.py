@@ -5,27 +5,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import socket
-import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from gateway.censor.compile import compile_policy
+from gateway.censor.compile import CompiledPolicy
 from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.journal.writer import JournalWriter
+from gateway.limits import Limiter, MemoryLimiter
 from gateway.observe.facts import Fact
 from gateway.observe.log import RequestLog
-from gateway.observe.metrics import Metrics
+from gateway.observe.metrics import Metrics, SharedFiles
+from gateway.observe.tracing import make_tracer
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
-from gateway.proxy.asgi import ServerSend
+from gateway.proxy.asgi import in_background
 from gateway.proxy.demo import PASSWORD, TOKEN_PAUSE, build_demo
-from gateway.proxy.routes import Gateway, add_routes
-from gateway.proxy.server import BoundedProtocol
-from gateway.proxy.upstream import UpstreamClient
+from gateway.proxy.fleet import Fleet
+from gateway.proxy.generation import Generation, compile_policies, keep_fixed
+from gateway.proxy.routes import Gateway, add_admin_routes, add_error_handlers, add_routes
 
-SHUTDOWN_PATIENCE = 5  # seconds for running answers when the server stops
+COMPILE_SWITCH_INTERVAL = 0.001  # seconds after which a thread that compiles lets the event loop go on
+TRACES_PATIENCE = 5.0  # seconds for the last spans at the end
+METRICS, LIMITS = "metrics", "limits"  # directories that workers share
+
+
+class NotAdopted(Exception):
+    """A configuration could not be put in force; the message says why, without secrets."""
 
 
 def demo_policy() -> Policy:
@@ -48,40 +58,147 @@ def demo_config(upstream: Upstream | None, listen: Listen, auth: Auth) -> Config
     )
 
 
-def build_app(config: Config, log: RequestLog, *, demo_pause: float = TOKEN_PAUSE) -> FastAPI:
-    """The gateway as an ASGI application. Upstream connections open and close with its lifespan."""
-    metrics = Metrics(HELD_BOUNDS, HOLD_BOUNDS)
+class Portcullis:
+    """One process of the gateway: its applications, and how a configuration comes into force.
 
-    def record(fact: Fact) -> None:
-        metrics.record(fact)
-        log.record(fact)
+    `scratch` and `slot` are the directory that the workers of one gateway share, and this process's place among them;
+    without them it is alone.
+    """
 
-    policies = {name: compile_policy(policy) for name, policy in config.policies.items()}
-    gateway = Gateway(config, policies, metrics, record)
+    def __init__(
+        self,
+        config: Config,
+        log: RequestLog,
+        *,
+        scratch: Path | None = None,
+        slot: int = 0,
+        demo_pause: float = TOKEN_PAUSE,
+    ) -> None:
+        self._log = log
+        self._demo_pause = demo_pause
+        self._demo_url = ""
+        self._policies: Mapping[str, CompiledPolicy] = compile_policies(config, {})
+        self._config = config
+        shared = None if scratch is None else SharedFiles(scratch / METRICS, str(slot))
+        metrics = Metrics(HELD_BOUNDS, HOLD_BOUNDS, shared)
+
+        def record(fact: Fact) -> None:
+            metrics.record(fact)
+            log.record(fact)
+
+        self.gateway = Gateway(
+            metrics=metrics,
+            record=record,
+            limiter=_limiter(config, scratch, slot),
+            journal=None if config.journal is None else JournalWriter(config.journal, self._journal_problem, slot),
+            journal_required=config.journal is not None and config.journal.required,
+            tracer=make_tracer(config.telemetry, self._telemetry_problem),
+        )
+        self.public = _application(self._lifespan)
+        self.admin = None if config.listen.admin is None else _application()
+        add_routes(self.public, self.gateway)
+        add_admin_routes(self.admin or self.public, self.gateway)
+        for app in filter(None, (self.public, self.admin)):
+            add_error_handlers(app, self.gateway)
+
+    @property
+    def drain_timeout(self) -> float:
+        """Seconds for running answers when the process is told to stop."""
+        return self._config.listen.drain_timeout
+
+    async def adopt(self, config: Config) -> None:
+        """Put a configuration in force: from the next request on, while running ones keep theirs.
+
+        Raises `NotAdopted`, and then nothing has changed.
+        """
+        config, differ = keep_fixed(self._config, config)
+        if differ:
+            self._log.event("reload", warning=f"{', '.join(differ)}: changed, which only a restart puts in force")
+        try:
+            compiling = _compile_gently(config, self._policies)
+            policies = await asyncio.to_thread(compiling)
+            fleet = await self._fleet(config, self.gateway.current.fleet)
+        except ValueError as error:
+            raise NotAdopted(str(error)) from None
+        old = self.gateway.current
+        self.gateway.current = Generation.of(config, policies, fleet)
+        self._config, self._policies = config, policies
+        in_background(old.fleet.retire())
+        # The new rules live as long as the old ones did; the collector need not go through them again and again.
+        gc.freeze()
+
+    async def _fleet(self, config: Config, previous: Fleet | None) -> Fleet:
+        base_urls = {name: upstream.base_url for name, upstream in config.upstreams.items()}
+        for name, upstream in config.upstreams.items():
+            if upstream.type == "demo":
+                self._demo_url = self._demo_url or await self._stack.enter_async_context(_demo_server(self._demo_pause))
+                base_urls[name] = self._demo_url
+        return Fleet.build(config.upstreams, base_urls, config.limits.max_streams + 64, previous)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with contextlib.AsyncExitStack() as stack:
-            for name, upstream in config.upstreams.items():
-                base_url = upstream.base_url
-                if upstream.type == "demo":
-                    base_url = await stack.enter_async_context(_demo_server(demo_pause))
-                client = UpstreamClient(upstream, base_url, max_connections=config.limits.max_streams + 64)
-                stack.push_async_callback(client.close)
-                gateway.upstreams[name] = client
+    async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
+        gateway = self.gateway
+        async with contextlib.AsyncExitStack() as self._stack:
+            fleet = await self._fleet(self._config, None)
+            gateway.current = Generation.of(self._config, self._policies, fleet)
+            if gateway.journal is not None:
+                gateway.journal.start()
             yield
+            await gateway.current.fleet.close()
+            await gateway.limiter.close()
+            if gateway.journal is not None:
+                await asyncio.to_thread(gateway.journal.close)
+            if gateway.tracer is not None:
+                await asyncio.to_thread(gateway.tracer.close, TRACES_PATIENCE)
 
-    app = FastAPI(
-        title="Portcullis",
-        lifespan=lifespan,
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        # A redirect's address would be made of the client's Host header.
-        redirect_slashes=False,
+    def _journal_problem(self, text: str) -> None:
+        self._log.event("journal", problem=text)
+
+    def _telemetry_problem(self, text: str) -> None:
+        self._log.event("telemetry", problem=text)
+
+
+def build_app(config: Config, log: RequestLog, *, demo_pause: float = TOKEN_PAUSE) -> FastAPI:
+    """The gateway as one ASGI application, to be run by any server."""
+    portcullis = Portcullis(config, log, demo_pause=demo_pause)
+    portcullis.public.state.portcullis = portcullis
+    return portcullis.public
+
+
+def _application(lifespan: Any = None) -> FastAPI:
+    # A redirect's address would be made of the client's Host header.
+    return FastAPI(
+        title="Portcullis", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
-    add_routes(app, gateway)
-    return app
+
+
+def _limiter(config: Config, scratch: Path | None, slot: int) -> Limiter:
+    if config.state is not None:
+        from gateway.limits.redis import RedisLimiter  # an optional package
+
+        return RedisLimiter(config.state)
+    if scratch is None:
+        return MemoryLimiter()
+    from gateway.limits.shared import SharedLimiter  # Unix only
+
+    return SharedLimiter(scratch / LIMITS, slot)
+
+
+def _compile_gently(config: Config, known: Mapping[str, CompiledPolicy]) -> Callable[[], dict[str, CompiledPolicy]]:
+    """Compiling beside a running event loop, which must not wait for it: neither for the interpreter's lock nor for
+    the collector, which would go through all the new words several times."""
+
+    def compiling() -> dict[str, CompiledPolicy]:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(COMPILE_SWITCH_INTERVAL)
+        gc.disable()
+        try:
+            return compile_policies(config, known)
+        finally:
+            gc.enable()
+            sys.setswitchinterval(interval)
+
+    return compiling
 
 
 class _QuietServer(uvicorn.Server):
@@ -104,67 +221,3 @@ async def _demo_server(pause: float) -> AsyncIterator[str]:
         server.should_exit = True
         server.force_exit = True
         await serving
-
-
-class _ServerLog(logging.Handler):
-    """What uvicorn and asyncio have to say, as lines of our log. Of an exception only its type and place: its text may
-    quote what was scanned."""
-
-    def __init__(self, log: RequestLog) -> None:
-        super().__init__(logging.WARNING)
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        where = None
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            frames = traceback.extract_tb(error.__traceback__)
-            where = type(error).__name__ + (f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else "")
-        message = record.getMessage().strip().partition("\n")[0]
-        self._log.event("server", level=record.levelname.lower(), message=message, error=where)
-
-
-def _log_servers_to(log: RequestLog) -> None:
-    for name in ("uvicorn.error", "asyncio"):
-        logger = logging.getLogger(name)
-        logger.handlers = [_ServerLog(log)]
-        logger.propagate = False
-
-
-def serve(config: Config, log: RequestLog, on_ready: Callable[[str], None]) -> bool:
-    """Run the gateway until a signal stops it. `on_ready` gets the address once connections are accepted.
-
-    Returns whether it ever came up. Raises OSError when the address cannot be had.
-    """
-    _log_servers_to(log)
-    host, port = config.listen.host, config.listen.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=2048)
-    bound = listener.getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            if self.started:
-                on_ready(f"http://{shown}:{bound}")
-
-    server = Server(
-        uvicorn.Config(
-            ServerSend(build_app(config, log)),
-            http=BoundedProtocol,
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=True,
-            proxy_headers=False,
-            timeout_keep_alive=65,
-            timeout_graceful_shutdown=SHUTDOWN_PATIENCE,
-        )
-    )
-    # What was loaded so far lives as long as the process; the collector need not go through it again and again.
-    gc.collect()
-    gc.freeze()
-    server.run([listener])
-    return server.started

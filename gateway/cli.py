@@ -5,23 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from gateway.censor.compile import compile_policy, fold_word
 from gateway.policy.load import ConfigError, check_exposure, load, warnings
-from gateway.policy.model import Auth, Channel, Config, Direction, Listen, Upstream
+from gateway.policy.model import Auth, Channel, ClientKey, Config, Direction, Listen, Upstream
 from gateway.policy.upstreams import read_key, read_upstreams
 from gateway.policy.value import Kind, Node, Scalar, Value
 from gateway.version import __version__
 
 EXIT_USAGE = 2
 EXIT_INTERNAL = 70
+MAX_WORKERS = 64
 ENVIRONMENT = "environment"  # what an error names in place of a file
-LATER_COMMANDS = ("audit", "journal", "detectors")
+LATER_COMMANDS = ("audit", "detectors")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,6 +32,10 @@ def main(argv: list[str] | None = None) -> int:
     if arguments and arguments[0] in LATER_COMMANDS:
         print(f"portcullis: {arguments[0]} is not available in this version", file=sys.stderr)
         return EXIT_USAGE
+    if arguments and arguments[0] == "journal":
+        from gateway.journal.command import run as journal
+
+        return journal(arguments[1:])
     options = _parser().parse_args(arguments)
     try:
         status: int = options.run(options)
@@ -61,12 +67,15 @@ def _parser() -> argparse.ArgumentParser:
     without = "without it: the demo policy, in front of UPSTREAM_BASE_URL or else the demo upstream"
     serving.add_argument("--config", type=Path, metavar="F", help=without)
     _add_listen(serving)
-    serving.add_argument("--workers", type=int, default=1, metavar="N", help="processes; only 1 in this version")
+    serving.add_argument("--workers", type=_workers, default=1, metavar="N", help="processes that serve (1)")
+    serving.add_argument(
+        "--no-watch", dest="watch", action="store_false", help="reload on SIGHUP only, not when files change"
+    )
     serving.set_defaults(run=_serve)
 
     demo = commands.add_parser("demo", help="serve with the embedded demo upstream and its policy")
     _add_listen(demo)
-    demo.set_defaults(run=_demo, config=None, workers=1)
+    demo.set_defaults(run=_demo, config=None, workers=1, watch=False)
 
     check = commands.add_parser("check", help="validate a configuration, explain its rules")
     check.add_argument("config", type=Path, metavar="F")
@@ -79,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     scan.add_argument("--channel", type=Channel, choices=list(Channel), default=Channel.CONTENT)
     scan.add_argument("--chunks", action="store_true", help="JSON strings in, one a line; JSON lines out")
     scan.set_defaults(run=_scan)
+
+    commands.add_parser("journal", help="search the journal of decisions (portcullis journal --help)")
 
     version = commands.add_parser("version", help="version, Python, platform, optional parts")
     version.set_defaults(run=_version)
@@ -97,9 +108,18 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _workers(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_WORKERS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers from 1 to {MAX_WORKERS}")
+    return int(text)
+
+
 def _serve(options: argparse.Namespace) -> int:
-    config = load(options.config, fold_word=fold_word) if options.config else _config_from(os.environ)
-    return _run(config, options)
+    if options.config is None:
+        return _run(_config_from(os.environ), options)
+    # A path that stays right if the working directory does not.
+    path = options.config.absolute()
+    return _run(load(options.config, fold_word=fold_word), options, lambda: load(path, fold_word=fold_word))
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -127,7 +147,7 @@ def _upstream_from(environ: Mapping[str, str]) -> Upstream:
 
 def _auth_from(environ: Mapping[str, str]) -> Auth:
     key = _key_from(environ, "PORTCULLIS_KEY")
-    return Auth(keys=(key,)) if key else Auth()
+    return Auth(keys=(ClientKey.of(key, "default"),)) if key else Auth()
 
 
 def _key_from(environ: Mapping[str, str], name: str) -> str | None:
@@ -140,29 +160,80 @@ def _scalar(text: str) -> Scalar:
     return Scalar(text, Kind.TEXT, substituted=True)
 
 
-def _run(config: Config, options: argparse.Namespace) -> int:
+def _run(config: Config, options: argparse.Namespace, read: Callable[[], Config] | None = None) -> int:
     # FastAPI takes longest to import; `check` and `scan` need not wait for it.
-    from gateway.app import serve
     from gateway.observe.log import RequestLog
+    from gateway.serving import single, supervisor
+    from gateway.serving.reload import Source
+    from gateway.serving.servers import NotStarted
 
-    if options.workers != 1:
-        print("portcullis: --workers: more than one worker is not available in this version", file=sys.stderr)
-        return EXIT_USAGE
+    config = _listening_as_told(config, options)
+    _allow_many_sockets()
+    for warning in warnings(config, fold_word):
+        print(f"{config.source}: warning: {warning}", file=sys.stderr)
+    style = options.log or ("console" if sys.stderr.isatty() else "json")
+    log = RequestLog(style)
+    source = None if read is None else Source(lambda: _listening_as_told(read(), options), config.files, options.watch)
+    try:
+        listener, address = _listen(config.listen.host, config.listen.port)
+        admin = config.listen.admin
+        admin_listener, admin_address = (None, None) if admin is None else _listen(admin.host, admin.port)
+
+        def on_ready() -> None:
+            log.event("listening", url=address, admin=admin_address, workers=options.workers)
+            _announce(address, config)
+
+        if options.workers == 1:
+            stopped_by = single.run(config, source, log, listener, admin_listener, on_ready)
+        else:
+            stopped_by = supervisor.run(
+                config,
+                source,
+                options.workers,
+                log,
+                style,
+                listener,
+                admin_listener,
+                on_ready,
+            )
+    except _CannotListen as error:
+        print(f"portcullis: {error}", file=sys.stderr)
+        return EXIT_INTERNAL + 1
+    except NotStarted as error:
+        print(f"portcullis: {error}", file=sys.stderr)
+        return EXIT_INTERNAL + 2
+    return 130 if stopped_by is signal.SIGINT else 0
+
+
+def _allow_many_sockets() -> None:
+    """A stream takes two descriptors, and many systems start with a soft limit of 1,024."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class _CannotListen(Exception):
+    pass
+
+
+def _listening_as_told(config: Config, options: argparse.Namespace) -> Config:
+    """With the command line's host and port in the file's place. Raises `ConfigError` for an open door."""
     host = options.host if options.host is not None else config.listen.host
     port = options.port if options.port is not None else config.listen.port
     check_exposure(config, host)
-    for warning in warnings(config, fold_word):
-        print(f"{config.source}: warning: {warning}", file=sys.stderr)
-    config = replace(config, listen=replace(config.listen, host=host, port=port))
-    style = options.log or ("console" if sys.stderr.isatty() else "json")
-    # uvicorn raises the signal that stopped it once more, and a server that was asked to stop has not failed.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    return replace(config, listen=replace(config.listen, host=host, port=port))
+
+
+def _listen(host: str, port: int) -> tuple[socket.socket, str]:
+    """A listening socket and its URL."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        started = serve(config, RequestLog(style), lambda address: _announce(address, config))
+        listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        print(f"portcullis: cannot listen on {host}:{port}: {error.strerror}", file=sys.stderr)
-        return EXIT_INTERNAL + 1
-    return 0 if started else EXIT_INTERNAL + 2
+        raise _CannotListen(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    shown = f"[{host}]" if ":" in host else host
+    return listener, f"http://{shown}:{listener.getsockname()[1]}"
 
 
 def _announce(address: str, config: Config) -> None:

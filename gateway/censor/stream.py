@@ -73,6 +73,7 @@ class Censor:
         "overflows",
         "replaced",
         "scanned",
+        "seen",
         "truncated",
         "withheld",
     )
@@ -93,6 +94,7 @@ class Censor:
         self.withheld = 0
         self.overflows = 0
         self.matches: list[Match] = []
+        self.seen: list[str] = []  # of each match, the word as its lens sees it; empty for an overflow
         self.truncated = False
         self.blocked: CompiledRule | None = None
         self.ended = False
@@ -253,7 +255,7 @@ class Censor:
         blocks: list[tuple[int, int]] = []
         for start, end, literal in spans:
             rule = program.rules[literal.tag]
-            self._report(rule.id, start, end, rule.action)
+            self._report(rule.id, start, end, rule.action, literal.text)
             if rule.action is Action.BLOCK:
                 blocks.append((start, rule.order))
         first_block, order = min(blocks, default=(None, 0))
@@ -263,9 +265,10 @@ class Censor:
                 self._redact(start, end, certain, rule)
         return None if first_block is None else self._block(first_block, program.rules[order])
 
-    def _report(self, rule: str, start: int, end: int, action: Action) -> None:
+    def _report(self, rule: str, start: int, end: int, action: Action, seen: str = "") -> None:
         if len(self.matches) < MAX_REPORTED:
             self.matches.append(Match(rule, start, end, action))
+            self.seen.append(seen)
         else:
             self.truncated = True
 

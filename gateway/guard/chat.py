@@ -7,14 +7,14 @@ drops it, says the rule's message and ends the choice with `content_filter`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec import UNSET
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard.choice import Choice
 from gateway.guard.labels import Labels, Refused, has_more
-from gateway.guard.texts import Ledger
+from gateway.guard.texts import Ledger, OnFinding
 from gateway.policy.model import Direction
 from gateway.wire import chat, usual
 from gateway.wire.chat import Json, Path
@@ -23,6 +23,8 @@ from gateway.wire.usual import Template, UsualChunk
 MAX_CHOICES = 128
 BLOCKED = "content_filter"
 _CONTENT: Path = ("content",)
+_MAX_TOKENS = 1 << 40
+_REASONS = ("stop", "length", "tool_calls", "function_call", BLOCKED)
 
 
 class ChatGuard:
@@ -32,9 +34,17 @@ class ChatGuard:
     Methods raise `Refused` when the answer must not go on.
     """
 
-    def __init__(self, compiled: CompiledPolicy, expected: int = 1, known: tuple[str, ...] = ()) -> None:
-        self.ledger = Ledger(compiled, Direction.OUTPUT)
+    def __init__(
+        self,
+        compiled: CompiledPolicy,
+        expected: int = 1,
+        known: tuple[str, ...] = (),
+        on_finding: OnFinding | None = None,
+    ) -> None:
+        self.ledger = Ledger(compiled, Direction.OUTPUT, on_finding)
         self.labels = Labels(self.ledger, known)
+        self.usage: tuple[int, int] | None = None  # tokens of the prompt and of the answer, as the upstream counted
+        self.reasons: list[str] = []  # why each choice ended, in the API's words
         self._expected = max(expected, 1)
         self._choices: dict[int, Choice] = {}
         self._head: Json = {}
@@ -52,11 +62,18 @@ class ChatGuard:
         complete = len(ended) == len(self._choices) >= self._expected
         return complete and any(choice.rule for choice in ended)
 
+    def _note_usage(self, usage: Any) -> None:
+        if isinstance(usage, dict):
+            asked, said = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+            if _is_count(asked) and _is_count(said):
+                self.usage = asked, said
+
     # -- a stream ------------------------------------------------------------------------------------------------------
 
     def chunk(self, received: Json) -> list[Json]:
         """The chunks to send for one that was received; it is used up."""
         choices = received.pop("choices", None)
+        self._note_usage(received.get("usage"))
         self._content_only = False
         self.labels.scrub_envelope(received)
         if self.labels.blocked is not None:
@@ -132,6 +149,7 @@ class ChatGuard:
             message.pop("usage", None)
             return before + ([message] if spoke else []) + self._block(choice)
         if reason:
+            self._note_reason(reason)
             return before + self._finish(choice, message, delta)
         return [*before, message] if spoke or has_more(envelope) or has_more(received) else before
 
@@ -148,7 +166,11 @@ class ChatGuard:
         message["choices"][0]["delta"] = {}
         return [*sent, message]
 
+    def _note_reason(self, reason: Any) -> None:
+        self.reasons.append(reason if reason in _REASONS else "other")
+
     def _block(self, choice: Choice) -> list[Json]:
+        self._note_reason(BLOCKED)
         return [*self._chunks(choice, choice.block()), chat.chunk(self._head, choice.index, {}, BLOCKED)]
 
     def _block_all(self, rule: CompiledRule) -> list[Json]:
@@ -195,6 +217,7 @@ class ChatGuard:
     def completion(self, received: Json) -> Json:
         """A whole answer, censored in place."""
         choices = received.pop("choices", None)
+        self._note_usage(received.get("usage"))
         self.labels.scrub_envelope(received)
         everywhere = self.labels.blocked
         kept: list[Json] = []
@@ -213,6 +236,7 @@ class ChatGuard:
                 if choice.rule.message:
                     message["content"] = _with_message(message.get("content"), choice.rule.message)
             choice.ended = True
+            self._note_reason(item.get("finish_reason"))
             kept.append({**item, "message": message})
         return {**received, "choices": kept}
 
@@ -235,6 +259,10 @@ class ChatGuard:
         if self.labels.blocked is not None:
             return {"error": {**shape, "message": "The upstream failed; its message is blocked by policy."}}
         return shown
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < _MAX_TOKENS
 
 
 def _with_message(content: Any, message: str) -> Any:

@@ -129,9 +129,9 @@ class Choice:
             channel = Channel(slot.channel)
             # Arguments that no rule looks at are not taken apart: even a number would wait for its end.
             if slot.kind is Kind.JSON and self._ledger.compiled.program(Direction.OUTPUT, channel) is not None:
-                text = JsonArguments(self._ledger)
+                text = JsonArguments(self._ledger, self.index)
             else:
-                text = self._ledger.open(channel)
+                text = self._ledger.open(channel, self.index)
             self.texts[slot.path] = text
         return text
 
@@ -160,7 +160,7 @@ class Choice:
         if call is None:
             if len(self.calls) + len(self._closed_names) >= MAX_TEXTS:
                 raise Refused(f"the answer has more than {MAX_TEXTS} tool calls in one choice")
-            call = self.calls[path] = _Call(path, self._ledger.open(Channel.TOOL_NAMES))
+            call = self.calls[path] = _Call(path, self._ledger.open(Channel.TOOL_NAMES, self.index))
         call.name += call.text.feed(given)
         self.rule = call.text.rule
         if len(call.name) > MAX_NAME:

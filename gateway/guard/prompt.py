@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
-from gateway.guard.texts import ChannelText, JsonArguments, Ledger
+from gateway.guard.texts import ChannelText, JsonArguments, Ledger, OnFinding
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Channel, Direction, Mode
 from gateway.wire import chat
@@ -88,14 +88,16 @@ def apply_request_table(body: Json, compiled: CompiledPolicy) -> None:
         raise BadRequest("Audio output is not accepted here: its sound cannot be scanned.", "modalities")
 
 
-def guard_prompt(body: Json, compiled: CompiledPolicy) -> tuple[CompiledRule | None, TextScanned | None]:
+def guard_prompt(
+    body: Json, compiled: CompiledPolicy, on_finding: OnFinding | None = None
+) -> tuple[CompiledRule | None, TextScanned | None]:
     """Censor every text of every message in place.
 
     Returns the rule that blocks the request, if one does, and what was counted, if anything was scanned.
     """
     if not compiled.scans(Direction.INPUT):
         return None, None
-    ledger = Ledger(compiled, Direction.INPUT)
+    ledger = Ledger(compiled, Direction.INPUT, on_finding)
     for message in body["messages"]:
         rule = _guard_message(message, ledger)
         if rule is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.censor.stream import Censor
@@ -34,6 +35,25 @@ class Tally:
         return Distribution(self.bounds, tuple(self.counts), self.total)
 
 
+class Finding(NamedTuple):
+    """One match in one text. `seen` is the word as its lens sees it: for the journal, which writes only its HMAC."""
+
+    rule: str
+    action: Action
+    direction: Direction
+    channel: Channel
+    choice: int | None
+    offset: int
+    length: int
+    seen: str
+
+    def __repr__(self) -> str:
+        return f"Finding(rule={self.rule!r}, offset={self.offset}, length={self.length})"
+
+
+OnFinding = Callable[[Finding], None]
+
+
 class _Counts:
     __slots__ = ("inserted", "replaced", "scanned", "withheld", "written")
 
@@ -42,9 +62,13 @@ class _Counts:
 
 
 class Ledger:
-    """Opens the texts of one prompt or answer and adds up what became of them. `now` is the caller's clock, seconds."""
+    """Opens the texts of one prompt or answer and adds up what became of them. `now` is the caller's clock, seconds.
 
-    def __init__(self, compiled: CompiledPolicy, direction: Direction) -> None:
+    `on_finding` gets every reported match when its text has ended.
+    """
+
+    def __init__(self, compiled: CompiledPolicy, direction: Direction, on_finding: OnFinding | None = None) -> None:
+        self._on_finding = on_finding
         self.compiled = compiled
         self.direction = direction
         self.now = 0.0
@@ -56,11 +80,11 @@ class Ledger:
         self._counts: dict[Channel, _Counts] = {}
         self._matches: Counter[tuple[str, Action, Channel]] = Counter()
 
-    def open(self, channel: Channel) -> Text:
+    def open(self, channel: Channel, choice: int | None = None) -> Text:
         """A new text. Each must end: by `finish`, a block, or `abandon`."""
-        return Text(self, channel, Censor(self.compiled.program(self.direction, channel)))
+        return Text(self, channel, choice, Censor(self.compiled.program(self.direction, channel)))
 
-    def settle(self, channel: Channel, censor: Censor, written: int) -> None:
+    def settle(self, channel: Channel, choice: int | None, censor: Censor, written: int) -> None:
         """Enter a text that has ended. `written` was counted where its characters went out, replacements included."""
         counts = self._counts.get(channel)
         if counts is None:
@@ -73,6 +97,9 @@ class Ledger:
         self.overflows += censor.overflows
         for match in censor.matches:
             self._matches[match.rule, match.action, channel] += 1
+        if self._on_finding is not None:
+            for (rule, start, end, action), seen in zip(censor.matches, censor.seen, strict=True):
+                self._on_finding(Finding(rule, action, self.direction, channel, choice, start, end - start, seen))
         if censor.blocked is not None and self.blocked_by is None:
             self.blocked_by = censor.blocked.id
 
@@ -111,10 +138,11 @@ class ChannelText(Protocol):
 class Text:
     """One text of its own under the censor."""
 
-    __slots__ = ("_censor", "_channel", "_held_since", "_ledger", "_settled", "_written")
+    __slots__ = ("_censor", "_channel", "_choice", "_held_since", "_ledger", "_settled", "_written")
 
-    def __init__(self, ledger: Ledger, channel: Channel, censor: Censor) -> None:
+    def __init__(self, ledger: Ledger, channel: Channel, choice: int | None, censor: Censor) -> None:
         self._ledger = ledger
+        self._choice = choice
         self._channel = channel
         self._censor = censor
         self._written = 0
@@ -159,7 +187,7 @@ class Text:
         self._settled = True
         if self._held_since is not None:
             self._ledger.hold.observe(self._ledger.now - self._held_since)
-        self._ledger.settle(self._channel, self._censor, self._written)
+        self._ledger.settle(self._channel, self._choice, self._censor, self._written)
 
     @property
     def changed(self) -> bool:
@@ -177,15 +205,16 @@ class Text:
 class JsonArguments:
     """Tool-call arguments: JSON text whose strings and numbers are texts of their own (§4.15)."""
 
-    __slots__ = ("_json", "_last", "_ledger")
+    __slots__ = ("_choice", "_json", "_last", "_ledger")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, choice: int | None = None) -> None:
         self._ledger = ledger
+        self._choice = choice
         self._last: Text | None = None
         self._json = JsonText(self._open)
 
     def _open(self) -> Text:
-        self._last = self._ledger.open(Channel.TOOL_ARGUMENTS)
+        self._last = self._ledger.open(Channel.TOOL_ARGUMENTS, self._choice)
         return self._last
 
     def feed(self, text: str) -> str:

@@ -94,6 +94,38 @@ class RequestFinished:
     overhead: Distribution | None = None
     scanned: tuple[TextScanned, ...] = ()
     error: str | None = None
+    key: str | None = None  # the name of the client's key
 
 
-Fact = TextScanned | GuardFailed | UpstreamFailed | RequestFinished
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """An attempt failed before its first byte and another follows; `kind` as in `UpstreamFailed`."""
+
+    upstream: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A key's limit refused a request; `reason` is requests, tokens or streams."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """A changed configuration was taken over (`ok`), or was not (`failed`), and why."""
+
+    outcome: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalDropped:
+    """So many entries of the journal could not be written."""
+
+    count: int
+
+
+Fact = TextScanned | GuardFailed | UpstreamFailed | RequestFinished | Retried | Limited | Reloaded | JournalDropped

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from gateway.observe.facts import Fact, GuardFailed, RequestFinished, TextScanned
+from gateway.observe.facts import Fact, GuardFailed, Reloaded, RequestFinished, TextScanned
 
 
 class RequestLog:
@@ -24,6 +24,8 @@ class RequestLog:
                 self._write("request", request_fields(fact))
             case GuardFailed(policy, where):
                 self._write("guard_failed", {"policy": policy, "where": where})
+            case Reloaded(outcome, reason):
+                self._write("reload", {"outcome": outcome, "reason": reason})
 
     def event(self, name: str, **fields: Any) -> None:
         """Something that is not about one request: start, stop, a probe that changed its mind."""
@@ -73,6 +75,7 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
         "route": fact.route,
         "policy": fact.policy,
         "upstream": fact.upstream,
+        "key": fact.key,
         "duration_ms": round(fact.duration * 1000, 3),
         "ttft_ms": None if fact.ttft is None else round(fact.ttft * 1000, 3),
         "matches": matches,

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from dataclasses import dataclass
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.values import MultiProcessValue
 
-from gateway.observe.facts import Distribution, Fact, GuardFailed, RequestFinished, TextScanned, UpstreamFailed
+from gateway.observe.facts import (
+    Distribution,
+    Fact,
+    GuardFailed,
+    JournalDropped,
+    Limited,
+    Reloaded,
+    RequestFinished,
+    Retried,
+    TextScanned,
+    UpstreamFailed,
+)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -16,38 +29,52 @@ TTFT_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.
 OVERHEAD_BOUNDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05)
 
 
-class _Histogram(Collector):
+class _Histogram(Histogram):
     """A histogram without labels that takes whole distributions: streams count by themselves and report once, since an
     observation for every chunk would cost more than the censor."""
 
-    def __init__(self, name: str, documentation: str, bounds: tuple[float, ...]) -> None:
-        self._name = name
-        self._documentation = documentation
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._total = 0.0
-
     def add(self, distribution: Distribution) -> None:
-        if distribution.bounds != self._bounds:
+        if (*distribution.bounds, float("inf")) != tuple(self._upper_bounds):
             raise ValueError(f"{self._name}: the distribution has other bounds")
-        self._counts = [have + more for have, more in zip(self._counts, distribution.counts, strict=True)]
-        self._total += distribution.total
+        for bucket, count in zip(self._buckets, distribution.counts, strict=True):
+            if count:
+                bucket.inc(count)
+        self._sum.inc(distribution.total)
 
-    def collect(self) -> Iterable[HistogramMetricFamily]:
-        cumulative: list[tuple[str, float]] = []
-        running = 0
-        for bound, count in zip([*self._bounds, float("inf")], self._counts, strict=True):
-            running += count
-            cumulative.append(("+Inf" if bound == float("inf") else repr(float(bound)), running))
-        family = HistogramMetricFamily(self._name, self._documentation)
-        family.add_metric([], cumulative, self._total)
-        yield family
+
+@dataclass(frozen=True, slots=True)
+class SharedFiles:
+    """Where the workers of one gateway keep their numbers, and which of them this process is.
+
+    The files are named by `slot` and not by process: a worker that takes a dead one's place counts on in its files, so
+    no counter ever falls and no file is left behind.
+    """
+
+    directory: Path
+    slot: str
+
+    def use(self) -> None:
+        """Make prometheus-client keep the values of metrics made from now on in these files."""
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(self.directory)
+        values.ValueClass = MultiProcessValue(lambda: self.slot)  # type: ignore[no-untyped-call]
+
+    def forget_present(self) -> None:
+        """Remove what was only true of the process that has died: its gauges."""
+        mark_process_dead(self.slot, str(self.directory))  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """One process's metrics in a registry of their own. `record` takes facts; the gauges are set by whoever knows."""
+    """The metrics, in a registry of their own. `record` takes facts; the gauges are set by whoever knows.
 
-    def __init__(self, held_bounds: tuple[float, ...], hold_bounds: tuple[float, ...]) -> None:
+    With `shared`, what `exposition` shows are the sums over all workers.
+    """
+
+    def __init__(
+        self, held_bounds: tuple[float, ...], hold_bounds: tuple[float, ...], shared: SharedFiles | None = None
+    ) -> None:
+        if shared is not None:
+            shared.use()
+        self._shared = shared
         self.registry = CollectorRegistry()
         one = self.registry
 
@@ -55,9 +82,7 @@ class Metrics:
             return Counter(f"portcullis_{name}", documentation, labels, registry=one)
 
         def histogram(name: str, documentation: str, bounds: tuple[float, ...]) -> _Histogram:
-            made = _Histogram(f"portcullis_{name}", documentation, bounds)
-            one.register(made)
-            return made
+            return _Histogram(f"portcullis_{name}", documentation, buckets=bounds, registry=one)
 
         self._requests = counter("requests", "Requests answered.", "path", "route", "policy", "status")
         self._matches = counter("matches", "Matches reported.", "policy", "rule", "action", "channel")
@@ -76,9 +101,24 @@ class Metrics:
         self._hold = histogram("hold_seconds", "How long held text waited.", hold_bounds)
         self._overhead = histogram("overhead_seconds", "The gateway's own time on a read.", OVERHEAD_BOUNDS)
         self._ttft = histogram("ttft_seconds", "From the request to the first byte of a streamed answer.", TTFT_BOUNDS)
-        self.streams_active = Gauge("portcullis_streams_active", "Requests in flight.", registry=one)
+        self._reloads = counter("config_reloads", "Attempts to take a changed configuration over.", "outcome")
+        self._retries = counter(
+            "retries", "Attempts before the first byte that failed and were followed by another.", "upstream"
+        )
+        self._key_requests = counter(
+            "key_requests", "Requests answered, by the name of the client's key.", "key", "status"
+        )
+        self._limited = counter("limited", "Requests refused by a key's limit.", "key", "reason")
+        self._journal_dropped = counter("journal_dropped", "Journal entries that could not be written.")
+        self.streams_active = Gauge(
+            "portcullis_streams_active", "Requests in flight.", registry=one, multiprocess_mode="livesum"
+        )
         self.upstream_up = Gauge(
-            "portcullis_upstream_up", "Did the upstream answer its last probe?", ["upstream"], registry=one
+            "portcullis_upstream_up",
+            "Does the upstream answer its probes, and is it not ejected?",
+            ["upstream"],
+            registry=one,
+            multiprocess_mode="livemin",
         )
 
     def record(self, fact: Fact) -> None:
@@ -91,9 +131,19 @@ class Metrics:
                 self._upstream_errors.labels(upstream, kind).inc()
             case GuardFailed(policy, _):
                 self._guard_failures.labels(policy).inc()
+            case Reloaded(outcome):
+                self._reloads.labels(outcome).inc()
+            case Retried(upstream, _):
+                self._retries.labels(upstream).inc()
+            case Limited(key, reason):
+                self._limited.labels(key, reason).inc()
+            case JournalDropped(count):
+                self._journal_dropped.inc(count)
 
     def _finished(self, fact: RequestFinished) -> None:
         self._requests.labels(fact.path, fact.route, fact.policy, str(fact.status)).inc()
+        if fact.key is not None:
+            self._key_requests.labels(fact.key, str(fact.status)).inc()
         if fact.ttft is not None:
             counts = [0] * (len(TTFT_BOUNDS) + 1)
             counts[sum(bound < fact.ttft for bound in TTFT_BOUNDS)] = 1
@@ -122,5 +172,9 @@ class Metrics:
             self._hold.add(fact.hold)
 
     def exposition(self) -> bytes:
-        """The registry in Prometheus' text format."""
-        return generate_latest(self.registry)
+        """All metrics in Prometheus' text format."""
+        if self._shared is None:
+            return generate_latest(self.registry)
+        everybody = CollectorRegistry()
+        MultiProcessCollector(everybody, str(self._shared.directory))  # type: ignore[no-untyped-call]
+        return generate_latest(everybody)

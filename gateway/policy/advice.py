@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from gateway.policy.exposure import is_loopback
-from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Config, Fold, Policy, Rule
+from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Balance, Config, Fold, Policy, Rule
 from gateway.policy.rules import FoldWord
 
 
@@ -16,9 +16,10 @@ def warnings(config: Config, fold_word: FoldWord | None = None) -> tuple[str, ..
     `fold_word` is the function that `load` takes; without it, words are compared as they are written.
     """
     fold = fold_word or _as_written
-    found = [*_upstream_warnings(config), *_route_warnings(config)]
+    found = [*_listen_warnings(config), *_key_warnings(config), *_upstream_warnings(config), *_route_warnings(config)]
     for policy in config.policies.values():
         found += _policy_warnings(config, policy, fold)
+    found += _state_warnings(config)
     return tuple(found)
 
 
@@ -26,8 +27,27 @@ def _as_written(word: str, fold: frozenset[Fold]) -> str:
     return word
 
 
+def _listen_warnings(config: Config) -> Iterator[str]:
+    admin = config.listen.admin
+    if admin is not None and not is_loopback(admin.host):
+        yield "listen.admin: metrics are readable by everybody who reaches this address; no key is asked for there"
+
+
+def _key_warnings(config: Config) -> Iterator[str]:
+    used = {route.policy for route in config.routes}
+    for i, key in enumerate(config.auth.keys):
+        if key.policies is not None and not key.policies & used:
+            yield f"auth.keys[{i}].policies: no route uses any of these policies, so the key is of no use"
+
+
+def _state_warnings(config: Config) -> Iterator[str]:
+    limits = ((key.rpm, key.tpm, key.max_streams) for key in config.auth.keys)
+    if config.state is not None and all(limit is None for limited in limits for limit in limited):
+        yield "state: no key has a limit (rpm, tpm, max_streams), so there is nothing to share"
+
+
 def _upstream_warnings(config: Config) -> Iterator[str]:
-    used = {route.upstream for route in config.routes}
+    used = {name for route in config.routes for name in route.upstreams}
     for name, upstream in config.upstreams.items():
         if name not in used:
             yield f"upstreams.{name}: no route uses this upstream"
@@ -42,6 +62,8 @@ def _route_warnings(config: Config) -> Iterator[str]:
         shadows = [seen[glob] for glob in ("*", route.model) if glob in seen]
         if shadows:
             yield f"routes[{i}]: is never reached, since routes[{min(shadows)}] comes first and matches the same models"
+        if route.balance is not Balance.FIRST and not route.others:
+            yield f"routes[{i}].balance: has no effect with one upstream"
         # `**` and the like mean the same as `*`.
         seen.setdefault("*" if set(route.model) == {"*"} else route.model, i)
 

@@ -6,8 +6,10 @@ changes afterwards: a reload makes a new `Config`, and what runs keeps the one i
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Action(StrEnum):
@@ -119,6 +121,24 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """When an upstream is left out: after `eject_after` failures in a row, for `eject_for` seconds; then one request
+    tries it (half-open)."""
+
+    eject_after: int = 5
+    eject_for: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """Further attempts before the first byte: at most `attempts` a request, and over time no more than the share
+    `budget` of all requests."""
+
+    attempts: int = 2
+    budget: float = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
     """A server to forward to. `type` is `openai` (any OpenAI-compatible server) or `demo` (embedded)."""
 
@@ -127,16 +147,34 @@ class Upstream:
     base_url: str = ""
     api_key: str | None = field(default=None, repr=False)
     timeouts: Timeouts = Timeouts()
+    health: Health = Health()
+    retries: Retries = Retries()
+
+
+class Balance(StrEnum):
+    """Which upstream of a route is asked first: the first that is healthy, or the one with the fewest requests."""
+
+    FIRST = "first"
+    LEAST_BUSY = "least_busy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """`model` is a case-sensitive glob on the requested model; `rename` is the model name the upstream gets."""
+    """`model` is a case-sensitive glob on the requested model; `rename` is the model name the upstream gets.
+
+    `others` are asked when `upstream` fails before its first byte.
+    """
 
     model: str
     upstream: str
     policy: str
     rename: str | None = None
+    others: tuple[str, ...] = ()
+    balance: Balance = Balance.FIRST
+
+    @property
+    def upstreams(self) -> tuple[str, ...]:
+        return (self.upstream, *self.others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,17 +188,82 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
+    """`admin` is where /metrics, /healthz and /readyz move, if it is set. `drain_timeout`: seconds for running answers
+    when the server is told to stop."""
+
     host: str = "127.0.0.1"
     port: int = 8080
+    admin: Address | None = None
+    drain_timeout: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientKey:
+    """A client's key as its SHA-256 `digest`; the key itself is kept nowhere.
+
+    `rpm`, `tpm`: requests and tokens a minute; `max_streams`: requests at the same time. None is no limit. `policies`
+    and `models` (globs) narrow what the key may use; None is everything.
+    """
+
+    name: str
+    digest: bytes = field(repr=False)
+    rpm: int | None = None
+    tpm: int | None = None
+    max_streams: int | None = None
+    policies: frozenset[str] | None = None
+    models: tuple[str, ...] | None = None
+
+    @staticmethod
+    def of(key: str, name: str = "key", **limits: Any) -> ClientKey:
+        """From the key in clear."""
+        return ClientKey(name=name, digest=hashlib.sha256(key.encode()).digest(), **limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auth:
     """Client keys. `keys` empty and `open_to_all` true is `auth: none` written out."""
 
-    keys: tuple[str, ...] = field(default=(), repr=False)
+    keys: tuple[ClientKey, ...] = ()
     open_to_all: bool = False
+
+
+class Fsync(StrEnum):
+    """When a journal's lines are forced to the disk: with every batch, once a second, or by the system."""
+
+    ALWAYS = "always"
+    SECOND = "second"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """Where every decision is written. `key` authenticates matched text, so that it can be searched and not guessed.
+
+    A file is closed at `max_size` bytes, and `keep` closed ones stay. `required`: no answer without its journal.
+    """
+
+    path: str
+    key: str = field(repr=False)
+    fsync: Fsync = Fsync.SECOND
+    max_size: int = 100 * 1024 * 1024
+    keep: int = 10
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """Traces over OTLP/HTTP to `endpoint`; `sample` is the share of requests that begin a trace of their own."""
+
+    endpoint: str
+    service: str = "portcullis"
+    sample: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,4 +276,8 @@ class Config:
     listen: Listen = Listen()
     auth: Auth = Auth()
     limits: Limits = Limits()
+    journal: Journal | None = None
+    telemetry: Telemetry | None = None
+    state: str | None = field(default=None, repr=False)  # redis://..., shared by several gateways
     source: str = "<memory>"
+    files: tuple[str, ...] = ()  # absolute paths of the file and its word lists, symbolic links not followed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeAlias
 
+from gateway.policy.files import Files
 from gateway.policy.model import (
     DEFAULT_FOLD,
     DEFAULT_MAX_HOLD,
@@ -22,7 +22,6 @@ from gateway.policy.model import (
     Unknown,
 )
 from gateway.policy.value import NOT_AVAILABLE, ConfigError, Section, Value
-from gateway.policy.yaml_source import read_text
 
 FoldWord: TypeAlias = Callable[[str, frozenset[Fold]], str]
 
@@ -46,16 +45,16 @@ LATER_ACTIONS = ("rollback", "pseudonymize")
 LATER_FOLDS = ("confusables", "leet", "spacing")
 
 
-def read_policies(value: Value, base_dir: Path, fold_word: FoldWord | None) -> dict[str, Policy]:
+def read_policies(value: Value, files: Files, fold_word: FoldWord | None) -> dict[str, Policy]:
     """Every policy by its name. Raises `ConfigError`."""
-    return {name: _policy(name, policy, base_dir, fold_word) for name, policy in value.named().items()}
+    return {name: _policy(name, policy, files, fold_word) for name, policy in value.named().items()}
 
 
-def _policy(name: str, value: Value, base_dir: Path, fold_word: FoldWord | None) -> Policy:
+def _policy(name: str, value: Value, files: Files, fold_word: FoldWord | None) -> Policy:
     section = value.section(POLICY_KEYS, LATER_POLICY_KEYS)
     rules: dict[str, Rule] = {}
     for rule_value in section["rules"].items() if "rules" in section else []:
-        rule = _rule(rule_value, base_dir, fold_word)
+        rule = _rule(rule_value, files, fold_word)
         if rule.id in rules:
             raise rule_value.section(RULE_KEYS)["id"].wrong("an id that no earlier rule of the policy has")
         rules[rule.id] = rule
@@ -69,7 +68,7 @@ def _policy(name: str, value: Value, base_dir: Path, fold_word: FoldWord | None)
     )
 
 
-def _rule(value: Value, base_dir: Path, fold_word: FoldWord | None) -> Rule:
+def _rule(value: Value, files: Files, fold_word: FoldWord | None) -> Rule:
     section = value.section(RULE_KEYS, LATER_RULE_KEYS)
     rule_id = section["id"].label()
     _refuse_approximate(section)
@@ -79,7 +78,7 @@ def _rule(value: Value, base_dir: Path, fold_word: FoldWord | None) -> Rule:
     fold = section.get("fold", _folds, DEFAULT_FOLD)
     return Rule(
         id=rule_id,
-        words=_words(section, fold, base_dir, fold_word),
+        words=_words(section, fold, files, fold_word),
         action=action,
         replacement=section.get("replacement", Value.text, DEFAULT_REPLACEMENT),
         mask=section.get("mask", _mask, None),
@@ -123,7 +122,7 @@ def _channels(value: Value) -> frozenset[Channel]:
 # Words
 
 
-def _words(section: Section, fold: frozenset[Fold], base_dir: Path, fold_word: FoldWord | None) -> tuple[str, ...]:
+def _words(section: Section, fold: frozenset[Fold], files: Files, fold_word: FoldWord | None) -> tuple[str, ...]:
     sources = [key for key in ("words", "words_file") if key in section]
     if len(sources) != 1:
         found = "both" if sources else "neither"
@@ -131,7 +130,7 @@ def _words(section: Section, fold: frozenset[Fold], base_dir: Path, fold_word: F
     if sources == ["words"]:
         located = _words_in_place(section["words"])
     else:
-        located = _words_of_file(section["words_file"], base_dir)
+        located = _words_of_file(section["words_file"], files)
     if fold_word is not None:
         for word, fail in located:
             if not fold_word(word, fold):
@@ -153,7 +152,7 @@ def _words_in_place(value: Value) -> list[LocatedWord]:
     return located
 
 
-def _words_of_file(value: Value, base_dir: Path) -> list[LocatedWord]:
+def _words_of_file(value: Value, files: Files) -> list[LocatedWord]:
     """One word a line, spaces around it dropped; `# ` and `//` begin a comment line. `${}` is not looked for here."""
     name = value.nonempty()
     shown = name if value.shown else "the file"
@@ -161,7 +160,7 @@ def _words_of_file(value: Value, base_dir: Path) -> list[LocatedWord]:
     def fail_at(line: int) -> Callable[[str], ConfigError]:
         return lambda reason: value.fail(f"{shown} line {line}: {reason}")
 
-    text = read_text(base_dir / name, lambda reason: value.fail(f"{shown}: {reason}"))
+    text = files.text(name, lambda reason: value.fail(f"{shown}: {reason}"))
     located: list[LocatedWord] = []
     for number, line in enumerate(re.split("\r\n|\n|\r", text), start=1):
         start = line.lstrip(ASCII_SPACE)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
-from urllib.parse import urlsplit
 
-from gateway.policy.model import Route, Timeouts, Upstream
-from gateway.policy.value import NOT_AVAILABLE, Value
+from gateway.policy.model import Balance, Health, Retries, Route, Timeouts, Upstream
+from gateway.policy.urls import read_http_url
+from gateway.policy.value import NOT_AVAILABLE, Section, Value
 
 VLLM_HINT = "leave `type` and `tokenizer` out: any OpenAI-compatible server, vLLM included, works without them"
 
-UPSTREAM_KEYS = ("type", "base_url", "api_key", "timeouts")
+UPSTREAM_KEYS = ("type", "base_url", "api_key", "timeouts", "health", "retries")
 LATER_UPSTREAM_KEYS = {"tokenizer": VLLM_HINT}
 TIMEOUT_KEYS = ("connect", "first_byte", "idle", "total")
-ROUTE_KEYS = ("model", "upstream", "policy", "rename")
-LATER_ROUTE_KEYS = {"upstreams": "name one server under upstream"}
+HEALTH_KEYS = ("eject_after", "eject_for")
+RETRY_KEYS = ("attempts", "budget")
+ROUTE_KEYS = ("model", "upstream", "upstreams", "balance", "policy", "rename")
+
+MAX_ATTEMPTS = 10
 
 
 class UpstreamType(StrEnum):
@@ -43,21 +46,34 @@ def read_key(value: Value) -> str:
     return key
 
 
+def read_reference(value: Value, what: str, names: Collection[str]) -> str:
+    """One of `names`, which the file defines elsewhere as `what`. Raises `ConfigError`."""
+    name = value.text()
+    if name not in names:
+        which = f" {name!r}" if value.shown else ""
+        raise value.fail(f"unknown {what}{which}; known: {', '.join(names)}")
+    return name
+
+
 def _upstream(name: str, value: Value) -> Upstream:
     section = value.section(UPSTREAM_KEYS, LATER_UPSTREAM_KEYS)
     kind = section.get("type", _upstream_type, UpstreamType.OPENAI)
     timeouts = section.get("timeouts", _timeouts, Timeouts())
+    health = section.get("health", _health, Health())
+    retries = section.get("retries", _retries, Retries())
     if kind is UpstreamType.DEMO:
         for key in ("base_url", "api_key"):
             if key in section:
                 raise section[key].fail("means nothing with type: demo, which is embedded")
-        return Upstream(name=name, type=kind.value, timeouts=timeouts)
+        return Upstream(name=name, type=kind.value, timeouts=timeouts, health=health, retries=retries)
     return Upstream(
         name=name,
         type=kind.value,
         base_url=_base_url(section["base_url"]),
         api_key=section.get("api_key", read_key, None),
         timeouts=timeouts,
+        health=health,
+        retries=retries,
     )
 
 
@@ -68,21 +84,7 @@ def _upstream_type(value: Value) -> UpstreamType:
 
 
 def _base_url(value: Value) -> str:
-    url = value.text()
-    wanted = "an http or https URL with a host, such as https://api.openai.com/v1"
-    if "@" in url or "?" in url or "#" in url:
-        raise value.hidden().wrong(wanted, "without user name, query and fragment; keys belong under api_key")
-    # urlsplit drops tabs and line breaks in silence, so they are refused before it sees them.
-    if not all("!" <= character <= "~" for character in url) or "\\" in url:
-        raise value.wrong(wanted, "in ASCII without spaces")
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise value.wrong(wanted)
-    return url.rstrip("/")
+    return read_http_url(value, "https://api.openai.com/v1", "keys belong under api_key")
 
 
 def _timeouts(value: Value) -> Timeouts:
@@ -96,19 +98,50 @@ def _timeouts(value: Value) -> Timeouts:
     )
 
 
-def _route(value: Value, upstreams: Collection[str], policies: Collection[str]) -> Route:
-    section = value.section(ROUTE_KEYS, LATER_ROUTE_KEYS)
-    return Route(
-        model=section["model"].nonempty(),
-        upstream=_known(section["upstream"], "upstream", upstreams),
-        policy=_known(section["policy"], "policy", policies),
-        rename=section.get("rename", Value.nonempty, None),
+def _health(value: Value) -> Health:
+    section = value.section(HEALTH_KEYS)
+    default = Health()
+    return Health(
+        eject_after=section.get("eject_after", lambda failures: failures.integer(1), default.eject_after),
+        eject_for=section.get("eject_for", Value.seconds, default.eject_for),
     )
 
 
-def _known(value: Value, what: str, names: Collection[str]) -> str:
-    name = value.text()
-    if name not in names:
-        which = f" {name!r}" if value.shown else ""
-        raise value.fail(f"unknown {what}{which}; known: {', '.join(names)}")
-    return name
+def _retries(value: Value) -> Retries:
+    section = value.section(RETRY_KEYS)
+    default = Retries()
+    return Retries(
+        attempts=section.get("attempts", lambda attempts: attempts.integer(0, MAX_ATTEMPTS), default.attempts),
+        budget=section.get("budget", Value.share, default.budget),
+    )
+
+
+def _route(value: Value, upstreams: Collection[str], policies: Collection[str]) -> Route:
+    section = value.section(ROUTE_KEYS)
+    model = section["model"].nonempty()
+    first, *others = _route_upstreams(section, upstreams)
+    return Route(
+        model=model,
+        upstream=first,
+        policy=read_reference(section["policy"], "policy", policies),
+        rename=section.get("rename", Value.nonempty, None),
+        others=tuple(others),
+        balance=section.get("balance", lambda balance: balance.choice(Balance), Balance.FIRST),
+    )
+
+
+def _route_upstreams(section: Section, upstreams: Collection[str]) -> list[str]:
+    given = [key for key in ("upstream", "upstreams") if key in section]
+    if len(given) != 1:
+        raise section.value.fail(
+            f"needs exactly one of upstream and upstreams; it has {'both' if given else 'neither'}"
+        )
+    if given == ["upstream"]:
+        return [read_reference(section["upstream"], "upstream", upstreams)]
+    names: list[str] = []
+    for item in section["upstreams"].nonempty_items():
+        name = read_reference(item, "upstream", upstreams)
+        if name in names:
+            raise item.wrong("an upstream that the route does not list already")
+        names.append(name)
+    return names

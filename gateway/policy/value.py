@@ -28,13 +28,17 @@ BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, 
 
 
 class ConfigError(ValueError):
-    """A configuration that is refused; `source` is its file, `key_path` is "" where the whole file is at fault."""
+    """A configuration that is refused; `source` is its file, `key_path` is "" where the whole file is at fault.
+
+    `files` are the absolute paths that were opened before it was refused, of which one has to change.
+    """
 
     def __init__(self, source: str, key_path: str, reason: str) -> None:
         super().__init__(source, key_path, reason)
         self.source = source
         self.key_path = key_path
         self.reason = reason
+        self.files: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.source, self.key_path, self.reason) if part)
@@ -175,6 +179,14 @@ class Value:
         wanted = "a positive number of seconds"
         number = float(self._number(DECIMAL_NUMBER, wanted))
         if not 0 < number < math.inf:
+            raise self.wrong(wanted)
+        return number
+
+    def share(self) -> float:
+        """A part of a whole, both bounds included."""
+        wanted = "a number from 0 to 1"
+        number = float(self._number(DECIMAL_NUMBER, wanted))
+        if not 0 <= number <= 1:
             raise self.wrong(wanted)
         return number
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -93,6 +93,16 @@ async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Resu
     except asyncio.CancelledError:
         await asyncio.wait([done])
         raise
+
+
+_background: set[asyncio.Task[Any]] = set()  # the loop itself only holds tasks weakly
+
+
+def in_background(work: Coroutine[Any, Any, None]) -> None:
+    """Let something be done that nobody waits for. It must be bounded in time and not raise."""
+    task = asyncio.ensure_future(work)
+    _background.add(task)
+    task.add_done_callback(_background.discard)
 
 
 async def departure(receive: Receive) -> None:

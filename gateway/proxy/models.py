@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 
-from gateway.policy.model import Config
+from gateway.policy.model import ClientKey, Config
 from gateway.policy.select import Router
 from gateway.proxy.errors import HTTPFailure, from_transport
+from gateway.proxy.fleet import Fleet
 from gateway.proxy.upstream import UpstreamClient
 from gateway.wire import json
 
@@ -23,24 +24,25 @@ _SAFE_ID = re.compile(r"[\w.:/@+-]{1,256}", re.ASCII)
 async def list_models(
     config: Config,
     router: Router,
-    upstreams: dict[str, UpstreamClient],
+    fleet: Fleet,
+    key: ClientKey,
     clean: Callable[[str, str], bool],
 ) -> list[dict[str, Any]]:
     """Entries in OpenAI's shape. Of an upstream's answer only ids in the usual alphabet are passed on that the policy
     of their route finds `clean(policy, id)`; every other field is ours.
 
-    Raises `HTTPFailure` when no upstream answers and no route names a model.
+    `key` sees what it may use. Raises `HTTPFailure` when no upstream answers and no route names a model.
     """
-    names = list(dict.fromkeys(route.upstream for route in config.routes))
-    answers = await asyncio.gather(*(_offered(upstreams[name]) for name in names))
+    names = list(dict.fromkeys(name for route in config.routes for name in route.upstreams))
+    answers = await asyncio.gather(*(_offered(fleet.clients[name]) for name in names))
     listed: dict[str, dict[str, Any]] = {}
     for route in config.routes:
-        if not any(char in route.model for char in "*?["):
+        if not any(char in route.model for char in "*?[") and router.match(route.model, key) is not None:
             listed[route.model] = _entry(route.model, route.upstream)
     for name, offered in zip(names, answers, strict=True):
         for model in offered if isinstance(offered, list) else ():
-            taken = router.match(model)
-            reachable = taken is not None and taken.upstream == name and taken.rename in (None, model)
+            taken = router.match(model, key)
+            reachable = taken is not None and name in taken.upstreams and taken.rename in (None, model)
             if taken is not None and reachable and clean(taken.policy, model):
                 listed.setdefault(model, _entry(model, name))
     failures = [answer for answer in answers if isinstance(answer, HTTPFailure)]

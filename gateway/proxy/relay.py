@@ -31,16 +31,20 @@ from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import Command, Record
 from gateway.guard.commands import Send as SendBytes
 from gateway.guard.prompt import ChatRequest
-from gateway.guard.texts import Tally
-from gateway.observe.facts import Fact, GuardFailed, RequestFinished, TextScanned, UpstreamFailed
+from gateway.guard.texts import Finding, Tally
+from gateway.observe.facts import Fact, GuardFailed, RequestFinished, Retried, TextScanned, UpstreamFailed
 from gateway.observe.log import outcome_of
 from gateway.observe.metrics import OVERHEAD_BOUNDS
-from gateway.policy.model import Limits, Route
-from gateway.proxy.asgi import ASIDE, SERVER_SEND, BodyWriter, abort, aside, departure
+from gateway.observe.tracing import RequestSpan
+from gateway.policy.model import Limits, Route, Timeouts
+from gateway.proxy.allowance import Allowance
+from gateway.proxy.asgi import ASIDE, SERVER_SEND, BodyWriter, abort, aside, departure, in_background
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
 from gateway.proxy.exchange import ResponseStream
-from gateway.proxy.upstream import UpstreamClient, headers_down, inflated, is_plain
-from gateway.wire import json
+from gateway.proxy.fleet import Fleet
+from gateway.proxy.journal import RequestJournal
+from gateway.proxy.upstream import headers_down, inflated, is_plain
+from gateway.wire import json, sse
 
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -54,6 +58,8 @@ MAX_ERROR_TEXT = 4096  # characters of an error's plain text that are passed on
 CLIENT_LEFT = "client left"
 CLIENT_IDLE = "client does not read"
 SERVER_STOPS = "server stops"
+NOT_JOURNALLED = "journal"
+JOURNAL_FAILED = failure("The journal cannot be written; the answer was stopped.", "journal_failed", "server_error")
 TOO_LONG = failure("The answer took longer than the upstream's total timeout.", "upstream_timeout")
 
 
@@ -68,9 +74,13 @@ class Forward:
     headers: Mapping[str, str]
     route: Route
     policy: CompiledPolicy
-    upstream: UpstreamClient
+    fleet: Fleet
+    timeouts: Timeouts
+    key: str
+    allowance: Allowance
     started: float
     scanned: tuple[TextScanned, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 class Relay(Response):
@@ -81,7 +91,13 @@ class Relay(Response):
     """
 
     def __init__(
-        self, forward: Forward, limits: Limits, record: Callable[[Fact], None], leave: Callable[[], None]
+        self,
+        forward: Forward,
+        limits: Limits,
+        record: Callable[[Fact], None],
+        leave: Callable[[], None],
+        span: RequestSpan | None = None,
+        journal: RequestJournal | None = None,
     ) -> None:
         super().__init__()
         self._forward = forward
@@ -91,6 +107,11 @@ class Relay(Response):
         self._finished = False
         self._overhead = Tally(OVERHEAD_BOUNDS)
         self._scanned = list(forward.scanned)
+        self._upstream = forward.route.upstream  # or the one that answered in its place
+        self._guard: ChatGuard | None = None
+        self._span = span
+        self._journal = journal
+        self._findings = list(forward.findings)
         self._status = 0  # sent to the client; 0: nothing yet
         self._ttft: float | None = None
         self._error: str | None = None
@@ -123,7 +144,7 @@ class Relay(Response):
         """Must the request end at `now`? If so, the reason is noted."""
         if self._sending_since is not None and now - self._sending_since > self._limits.send_timeout:
             self._error = CLIENT_IDLE
-        elif not self._timed_out and now - self._forward.started > self._forward.upstream.upstream.timeouts.total:
+        elif not self._timed_out and now - self._forward.started > self._forward.timeouts.total:
             self._timed_out = True
         else:
             return False
@@ -139,11 +160,19 @@ class Relay(Response):
 
     async def _answer(self, send: Send) -> None:
         forward = self._forward
-        guard = ChatGuard(forward.policy, forward.chat.choices, self._known_labels())
+        on_finding = None if self._journal is None else self._findings.append
+        guard = self._guard = ChatGuard(forward.policy, forward.chat.choices, self._known_labels(), on_finding)
         try:
-            response = await forward.upstream.open(
-                "/chat/completions", forward.body, forward.headers, stream=forward.chat.stream
+            opened = await forward.fleet.open(
+                forward.route,
+                "/chat/completions",
+                forward.body,
+                self._headers_up(),
+                stream=forward.chat.stream,
+                on_retry=self._note_retry,
+                on_try=self._note_try,
             )
+            response = opened.response
             try:
                 if response.status_code in (401, 403):
                     raise HTTPFailure(502, UPSTREAM_REFUSED_US, "auth")
@@ -155,7 +184,7 @@ class Relay(Response):
                     await self._plain(response, guard, send)
             finally:
                 with contextlib.suppress(httpx.HTTPError):
-                    await response.aclose()
+                    await opened.close()
         except HTTPFailure as error:
             await self._send_upstream_failure(error, send)
         except (httpx.HTTPError, TimeoutError) as error:
@@ -177,6 +206,7 @@ class Relay(Response):
         answer = StreamAnswer(guard, max_event=self._limits.max_event, max_whole=self._limits.max_body)
         await self._start(send, 200, [*STREAM_HEADERS, *self._passed_headers(response, guard)])
         source: Any = response.stream if is_plain(response) else inflated(response)
+        last = b""
         shortcut = Shortcut.of(source, answer, send, self._perform, self._overhead)
         try:
             async for data in source:
@@ -187,15 +217,21 @@ class Relay(Response):
                     commands = await aside(len(data) + answer.unread, answer.feed, data, arrived)
                 body = self._perform(commands)
                 self._overhead.observe(perf_counter() - arrived)
+                if body and self._ttft is None:
+                    self._ttft = arrived - self._forward.started
+                    if self._span is not None:
+                        self._span.first_byte(self._ttft)
+                if answer.done:
+                    last = body
+                    break
                 if body:
-                    if self._ttft is None:
-                        self._ttft = arrived - self._forward.started
                     await self._send_body(send, body)
-                if shortcut is not None and self._ttft is not None and not answer.done:
+                if shortcut is not None and self._ttft is not None:
                     await shortcut.run()
                     if shortcut.blocked:
                         await self._send_body(send, b"")  # waits for the client
                 if answer.done:
+                    last = shortcut.last if shortcut is not None else b""
                     break
             # An answer that came as JSON is only now scanned, all of it.
             ending = await aside(answer.unread, answer.close, perf_counter())
@@ -210,7 +246,12 @@ class Relay(Response):
             self._note_upstream(answer.fault)
         # The upstream is let go before the client gets its last bytes: a blocked answer must not cost another token.
         await response.aclose()
-        await self._send_body(send, self._perform(ending), more=False)
+        last += self._perform(ending)
+        await self._settle()
+        if not await self._is_journalled():
+            self._error = NOT_JOURNALLED
+            last = sse.encode(json.encode(JOURNAL_FAILED))
+        await self._send_body(send, last, more=False)
 
     def _failed(self, answer: StreamAnswer, error: HTTPFailure) -> list[Command]:
         self._note_failure(error)
@@ -239,6 +280,11 @@ class Relay(Response):
         finally:
             self._scanned.append(guard.ledger.fact())
         headers = [(b"content-type", b"application/json"), *self._passed_headers(response, guard)]
+        await self._settle()
+        if not await self._is_journalled():
+            self._error = NOT_JOURNALLED
+            await self._send_failure(HTTPFailure(503, JOURNAL_FAILED, "journal", {"retry-after": "5"}), send)
+            return
         await self._send_whole(send, 200, headers, body)
 
     async def _pass_error(self, response: httpx.Response, guard: ChatGuard, send: Send) -> None:
@@ -258,7 +304,8 @@ class Relay(Response):
         headers = self._passed_headers(response, guard)
         self._scanned.append(guard.ledger.fact())
         self._error = f"upstream status {response.status_code}"
-        self._record(UpstreamFailed(self._forward.upstream.upstream.name, "status"))
+        self._record(UpstreamFailed(self._upstream, "status"))
+        await self._settle()
         await self._send_whole(send, status, [(b"content-type", b"application/json"), *headers], json.encode(shown))
 
     def _perform(self, commands: list[Command]) -> bytes:
@@ -280,10 +327,14 @@ class Relay(Response):
 
     def _passed_headers(self, response: httpx.Response, guard: ChatGuard) -> list[tuple[bytes, bytes]]:
         """The upstream's headers that may pass; one that a rule wants changed is dropped."""
+        own = self._forward.allowance.headers
         return [
             (name.encode("ascii"), value.encode("latin-1"))
             for name, value in headers_down(response)
-            if guard.labels.show(name) == name and guard.labels.show(value) == value
+            # A client with limits of its own is not told those of the key that it does not have.
+            if not (own and name.startswith("x-ratelimit-"))
+            and guard.labels.show(name) == name
+            and guard.labels.show(value) == value
         ]
 
     async def _start(self, send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
@@ -291,6 +342,7 @@ class Relay(Response):
         own = [
             (b"x-request-id", self._forward.request_id.encode("ascii")),
             (b"x-portcullis-policy", self._forward.policy.policy.name.encode("latin-1", "replace")),
+            *((name.encode(), value.encode()) for name, value in self._forward.allowance.headers.items()),
         ]
         await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
 
@@ -330,13 +382,15 @@ class Relay(Response):
 
     def _note_upstream(self, kind: str) -> None:
         self._error = kind
-        self._record(UpstreamFailed(self._forward.upstream.upstream.name, kind))
+        self._record(UpstreamFailed(self._upstream, kind))
 
     def _finish(self) -> None:
         if self._finished:
             return
         self._finished = True
         self._leave()
+        if not self._forward.allowance.settled:
+            in_background(self._settle())
         forward = self._forward
         for text in self._scanned:
             self._record(text)
@@ -344,13 +398,13 @@ class Relay(Response):
         outcome = outcome_of(scanned)
         if self._error is not None:
             outcome = "cancelled" if self._error in (CLIENT_LEFT, CLIENT_IDLE, SERVER_STOPS) else "failed"
-        self._record(
+        self._close(
             RequestFinished(
                 request_id=forward.request_id,
                 path=forward.path,
                 route=forward.route.model,
                 policy=forward.policy.policy.name,
-                upstream=forward.upstream.upstream.name,
+                upstream=self._upstream,
                 status=self._status or 499,
                 outcome=outcome,
                 stream=forward.chat.stream,
@@ -359,8 +413,48 @@ class Relay(Response):
                 overhead=self._overhead.distribution(),
                 scanned=scanned,
                 error=self._error,
+                key=forward.key,
             )
         )
+
+    def _close(self, fact: RequestFinished) -> None:
+        self._record(fact)
+        if self._journal is not None:
+            self._journal.close(fact, self._findings)
+        if self._span is not None:
+            usage, reasons = (None, ()) if self._guard is None else (self._guard.usage, self._guard.reasons)
+            self._span.finish(fact, usage, reasons)
+
+    async def _is_journalled(self) -> bool:
+        """May the answer end? Only what a configuration requires to be journalled has to wait."""
+        if self._journal is None:
+            return True
+        findings, self._findings = self._findings, []
+        return await self._journal.commit(findings)
+
+    async def _settle(self) -> None:
+        """Give back what the key has not used, before the client can ask again."""
+        usage = self._guard.usage if self._guard is not None else None
+        written = sum(count.scanned for text in self._scanned for count in text.channels)
+        await self._forward.allowance.settle(None if usage is None else sum(usage), written)
+
+    def _headers_up(self) -> Mapping[str, str]:
+        if self._span is None:
+            return self._forward.headers
+        return {**self._forward.headers, **self._span.headers()}
+
+    def _note_try(self, upstream: str) -> None:
+        self._upstream = upstream
+        if self._span is not None:
+            forward = self._forward
+            asked = forward.fleet.clients[upstream].upstream
+            self._span.routed(forward.chat.model, forward.route.model, forward.policy.policy.name, asked)
+
+    def _note_retry(self, upstream: str, kind: str) -> None:
+        self._record(UpstreamFailed(upstream, kind))
+        self._record(Retried(upstream, kind))
+        if self._span is not None:
+            self._span.retried(upstream, kind)
 
 
 class Shortcut:
@@ -383,6 +477,7 @@ class Shortcut:
         self._writer = writer
         self._perform = perform
         self._observe = overhead.observe
+        self.last = b""  # what ends the answer; the relay writes it, when everything else is done
         self._failure: Exception | None = None
 
     @classmethod
@@ -420,7 +515,9 @@ class Shortcut:
             arrived = perf_counter()
             body = self._perform(answer.feed(data, arrived))
             self._observe(perf_counter() - arrived)
-            if body:
+            if answer.done:
+                self.last = body
+            elif body:
                 self._writer.write(body)
         except Exception as error:
             self._failure = error

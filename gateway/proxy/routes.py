@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import hashlib
-import hmac
 import re
 import uuid
 from collections.abc import Callable
@@ -22,16 +19,21 @@ from gateway.censor.stream import Censor
 from gateway.guard.answer import GUARD_FAILED, guard_failed
 from gateway.guard.chat import ChatGuard
 from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt, read_chat_request
-from gateway.observe.facts import Fact, RequestFinished, TextScanned
+from gateway.guard.texts import Finding, OnFinding
+from gateway.journal.writer import JournalWriter
+from gateway.limits import Limiter
+from gateway.observe.facts import Fact, JournalDropped, Limited, RequestFinished, TextScanned
 from gateway.observe.log import outcome_of
 from gateway.observe.metrics import CONTENT_TYPE, Metrics
-from gateway.policy.model import Auth, Channel, Config, Direction
-from gateway.policy.select import Router
+from gateway.observe.tracing import RequestSpan, Tracer
+from gateway.policy.model import Channel, ClientKey, Direction
+from gateway.proxy.allowance import Allowance
 from gateway.proxy.asgi import aside
 from gateway.proxy.errors import HTTPFailure, client_error, overloaded
+from gateway.proxy.generation import Generation
+from gateway.proxy.journal import RequestJournal
 from gateway.proxy.models import list_models
 from gateway.proxy.relay import Forward, Relay
-from gateway.proxy.upstream import UpstreamClient
 from gateway.wire import json
 from gateway.wire.chat import Json
 
@@ -41,42 +43,52 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 @dataclass
 class Gateway:
-    """What the endpoints work with; made once by the composition root. `upstreams` is filled when the server starts."""
+    """What the endpoints work with; made once by the composition root.
 
-    config: Config
-    policies: dict[str, CompiledPolicy]
+    `current` is replaced as a whole by a reload. `draining`: new requests are refused, running ones go on.
+    `journal_required`: without the journal there are no answers.
+    """
+
     metrics: Metrics
     record: Callable[[Fact], None]
-    upstreams: dict[str, UpstreamClient] = field(default_factory=dict)
+    limiter: Limiter
+    journal: JournalWriter | None = None
+    journal_required: bool = False
+    tracer: Tracer | None = None
     in_flight: int = 0
-
-    def __post_init__(self) -> None:
-        self.router = Router(self.config.routes)
-        self.keys = Keys(self.config.auth)
+    draining: bool = False
+    _dropped: int = 0
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
+    current: Generation = field(init=False)  # set before the first request
 
     async def probe(self) -> dict[str, bool]:
         """Which upstreams answer, by probes that are cached; the gauge follows."""
-        names = list(self.upstreams)
-        states = await asyncio.gather(*(self.upstreams[name].up() for name in names))
-        for name, up in zip(names, states, strict=True):
+        states = await self.current.fleet.states()
+        for name, up in states.items():
             self.metrics.upstream_up.labels(name).set(up)
-        return dict(zip(names, states, strict=True))
+        return dict(states)
 
-    async def models(self) -> list[dict[str, object]]:
-        return await list_models(self.config, self.router, self.upstreams, self._is_clean)
+    async def models(self, key: ClientKey) -> list[dict[str, object]]:
+        generation = self.current
 
-    def _is_clean(self, policy: str, text: str) -> bool:
-        compiled = self.policies[policy]
+        def is_clean(policy: str, text: str) -> bool:
+            return self._is_clean(generation.policies[policy], text)
+
+        return await list_models(generation.config, generation.router, generation.fleet, key, is_clean)
+
+    def _is_clean(self, compiled: CompiledPolicy, text: str) -> bool:
         try:
             censor = Censor(compiled.program(Direction.OUTPUT, Channel.OTHER))
             return censor.feed(text) + censor.finish() == text
         except Exception as error:
             raise self._fail_closed(compiled, error) from None
 
-    def guard_prompt(self, body: Json, policy: CompiledPolicy) -> tuple[CompiledRule | None, TextScanned | None]:
+    def guard_prompt(
+        self, body: Json, policy: CompiledPolicy, on_finding: OnFinding | None
+    ) -> tuple[CompiledRule | None, TextScanned | None]:
         """`guard.prompt.guard_prompt`, failing closed. Raises `BadRequest` and `HTTPFailure`."""
         try:
-            return guard_prompt(body, policy)
+            return guard_prompt(body, policy, on_finding)
         except BadRequest:
             raise
         except Exception as error:
@@ -86,25 +98,46 @@ class Gateway:
         self.record(guard_failed(ChatGuard(policy), error))
         return HTTPFailure(500, GUARD_FAILED, "guard_failed")
 
+    @property
+    def journal_fails(self) -> bool:
+        """Is there a journal that answers must wait for, and can it not be written?"""
+        return self.journal_required and self.journal is not None and not self.journal.healthy
 
-class Keys:
-    """The client keys. Compared as digests, all of them every time, so that timing tells nothing."""
+    def request_journal(self, request_id: str, key: str, route: str, policy: str) -> RequestJournal | None:
+        if self.journal is None:
+            return None
+        return RequestJournal(self.journal, self.journal_required, request_id, key, route, policy)
 
-    def __init__(self, auth: Auth) -> None:
-        self._digests = [hashlib.sha256(key.encode()).digest() for key in auth.keys]
+    def count_dropped(self) -> None:
+        """Bring the metric up to what the journal has dropped."""
+        if self.journal is not None and (more := self.journal.dropped - self._dropped) > 0:
+            self._dropped += more
+            self.record(JournalDropped(more))
 
-    def admit(self, request: Request) -> bool:
-        if not self._digests:
-            return True
-        scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
-        given = credentials.strip() if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
-        digest = hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
-        matches = [hmac.compare_digest(digest, known) for known in self._digests]
-        return any(matches)
+    def enter(self) -> None:
+        """A request begins that `leave` will end. Raises `HTTPFailure` while there is no place for it."""
+        if self.journal_fails:
+            raise overloaded("The journal cannot be written.", retry_after=5)
+        if self.draining:
+            refused = overloaded("The gateway is stopping; another one will take the request.")
+            refused.headers["connection"] = "close"
+            raise refused
+        most = self.current.config.limits.max_streams
+        if self.in_flight >= most:
+            raise overloaded(f"The gateway is at its limit of {most} streams.")
+        self.in_flight += 1
+        self.metrics.streams_active.set(self.in_flight)
+
+    def leave(self) -> None:
+        self.count_dropped()
+        self.in_flight -= 1
+        self.metrics.streams_active.set(self.in_flight)
+        if not self.in_flight:
+            self.idle.set()
 
 
 def add_routes(app: FastAPI, gateway: Gateway) -> None:
-    """All endpoints. Anything else below /v1 is 404: nothing is forwarded that is not scanned."""
+    """What clients use. Anything else below /v1 is 404: nothing is forwarded that is not scanned."""
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
@@ -118,6 +151,10 @@ def add_routes(app: FastAPI, gateway: Gateway) -> None:
     async def model(request: Request, model: str) -> Response:
         return await _models(request, gateway, model)
 
+
+def add_admin_routes(app: FastAPI, gateway: Gateway) -> None:
+    """What orchestrators and Prometheus use: on the same listener, or on one of their own."""
+
     # Monitors ask with HEAD, too.
     @app.api_route("/healthz", methods=["GET", "HEAD"])
     async def healthz(request: Request) -> Response:
@@ -126,15 +163,22 @@ def add_routes(app: FastAPI, gateway: Gateway) -> None:
     @app.api_route("/readyz", methods=["GET", "HEAD"])
     async def readyz(request: Request) -> Response:
         states = await gateway.probe()
-        ready = any(states.values())
+        status = "ready" if any(states.values()) else "all upstreams are down"
+        if gateway.draining:
+            status = "stopping"
+        elif gateway.journal_fails:
+            status = "the journal cannot be written"
         shown = {name: "up" if up else "down" for name, up in states.items()}
-        status = "ready" if ready else "all upstreams are down"
-        return _json(request, {"status": status, "upstreams": shown}, 200 if ready else 503)
+        return _json(request, {"status": status, "upstreams": shown}, 200 if status == "ready" else 503)
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
         await gateway.probe()
         return Response(gateway.metrics.exposition(), headers=_own_headers(request), media_type=CONTENT_TYPE)
+
+
+def add_error_handlers(app: FastAPI, gateway: Gateway) -> None:
+    """Every refusal as OpenAI's clients read it."""
 
     @app.exception_handler(HTTPFailure)
     async def failed(request: Request, error: HTTPFailure) -> Response:
@@ -155,18 +199,20 @@ def unknown_model() -> HTTPFailure:
     return client_error(404, "No route for this model, or you do not have access to it.", "model_not_found", "model")
 
 
-def _require_key(request: Request, gateway: Gateway) -> None:
-    if not gateway.keys.admit(request):
+def _key_of(request: Request, gateway: Gateway) -> ClientKey:
+    key = gateway.current.keys.admit(request.headers)
+    if key is None:
         message = "Missing or wrong API key. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
         raise client_error(401, message, "invalid_api_key", kind="authentication_error")
+    request.state.key = key.name
+    return key
 
 
 async def _models(request: Request, gateway: Gateway, wanted: str | None = None) -> Response:
     """The list of models, or the entry of the one that is `wanted`."""
     started = perf_counter()
     try:
-        _require_key(request, gateway)
-        listed = await gateway.models()
+        listed = await gateway.models(_key_of(request, gateway))
         answer: object = {"object": "list", "data": listed}
         if wanted is not None:
             answer = next((entry for entry in listed if entry.get("id") == wanted), None)
@@ -182,16 +228,13 @@ async def _models(request: Request, gateway: Gateway, wanted: str | None = None)
 async def _chat(request: Request, gateway: Gateway) -> Response:
     started = perf_counter()
     try:
-        _require_key(request, gateway)
-        if gateway.in_flight >= gateway.config.limits.max_streams:
-            raise overloaded(f"The gateway is at its limit of {gateway.config.limits.max_streams} streams.")
+        key = _key_of(request, gateway)
         # Counted from here on: a body that is being read costs memory too.
-        gateway.in_flight += 1
-        gateway.metrics.streams_active.set(gateway.in_flight)
+        gateway.enter()
         try:
-            return await _prepare(request, gateway, started)
+            return await _prepare(request, gateway, key, started)
         except BaseException:
-            _leave(gateway)
+            gateway.leave()
             raise
     except HTTPFailure as error:
         if not getattr(request.state, "recorded", False):
@@ -199,27 +242,43 @@ async def _chat(request: Request, gateway: Gateway) -> Response:
         raise
 
 
-async def _prepare(request: Request, gateway: Gateway, started: float) -> Relay:
-    raw = await _read_body(request, gateway.config.limits.max_body)
+async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: float) -> Relay:
+    generation = gateway.current
+    findings: list[Finding] = []
+    raw = await _read_body(request, generation.config.limits.max_body)
     body = json_object(raw)
     try:
         chat = read_chat_request(body)
-        route = gateway.router.match(chat.model)
+        route = generation.router.match(chat.model, key)
         if route is None:
             raise unknown_model()
-        policy = gateway.policies[route.policy]
+        policy = generation.policies[route.policy]
         request.state.policy, request.state.route = policy.policy.name, route.model
         apply_request_table(body, policy)
-        rule, scanned = await aside(len(raw), gateway.guard_prompt, body, policy)
+        allowance = await Allowance.ask(gateway.limiter, key, len(raw))
+        if allowance.refusal is not None:
+            gateway.record(Limited(key.name, allowance.refusal.kind))
+            raise allowance.refusal
+        try:
+            on_finding = None if gateway.journal is None else findings.append
+            rule, scanned = await aside(len(raw), gateway.guard_prompt, body, policy, on_finding)
+        except BaseException:
+            await allowance.give_back()
+            raise
     except BadRequest as error:
         raise client_error(400, str(error), error.code, error.param) from None
     texts = (scanned,) if scanned is not None else ()
+    journal = gateway.request_journal(_request_id(request), key.name, route.model, policy.policy.name)
     if rule is not None:
+        await allowance.give_back()
         message = rule.message or f"The request is blocked by rule {rule.id!r}."
         blocked = client_error(400, message, "content_filter", rule.id)
         for text in texts:
             gateway.record(text)
-        gateway.record(_finished(request, 400, started, scanned=texts, error=blocked.kind))
+        fact = _finished(request, 400, started, scanned=texts, error=blocked.kind)
+        gateway.record(fact)
+        if journal is not None:
+            journal.close(fact, findings)
         request.state.recorded = True
         raise blocked
     if route.rename is not None:
@@ -233,13 +292,31 @@ async def _prepare(request: Request, gateway: Gateway, started: float) -> Relay:
             headers={**request.headers, "x-request-id": _request_id(request)},
             route=route,
             policy=policy,
-            upstream=gateway.upstreams[route.upstream],
+            fleet=generation.fleet,
+            timeouts=generation.config.upstreams[route.upstream].timeouts,
+            key=key.name,
+            allowance=allowance,
             started=started,
             scanned=texts,
+            findings=tuple(findings),
         ),
-        gateway.config.limits,
+        generation.config.limits,
         gateway.record,
-        functools.partial(_leave, gateway),
+        gateway.leave,
+        _span_of(request, gateway),
+        journal,
+    )
+
+
+def _span_of(request: Request, gateway: Gateway) -> RequestSpan | None:
+    if gateway.tracer is None:
+        return None
+    headers = request.headers
+    return gateway.tracer.begin(
+        path=_path_of(request),
+        traceparent=headers.get("traceparent"),
+        tracestate=headers.get("tracestate"),
+        request_id=_request_id(request),
     )
 
 
@@ -299,11 +376,6 @@ def _path_of(request: Request) -> str:
     return str(route.path) if route is not None else "other"
 
 
-def _leave(gateway: Gateway) -> None:
-    gateway.in_flight -= 1
-    gateway.metrics.streams_active.set(gateway.in_flight)
-
-
 def _own_headers(request: Request) -> dict[str, str]:
     return {"x-request-id": _request_id(request), "x-portcullis-policy": _policy_of(request)}
 
@@ -339,4 +411,5 @@ def _finished(
         duration=perf_counter() - started,
         scanned=scanned,
         error=error,
+        key=getattr(request.state, "key", None),
     )

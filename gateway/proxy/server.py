@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -21,6 +22,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_head = True
     _in_body = False
     _head_timer: asyncio.TimerHandle | None = None
+    on_lost: Callable[[], None] | None = None  # told once when the connection is gone
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -55,6 +57,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
+        if self.on_lost is not None:
+            self.on_lost()
 
     def _head_begins(self) -> None:
         self._in_head, self._head_bytes = True, 0

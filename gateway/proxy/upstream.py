@@ -1,17 +1,22 @@
-"""The servers behind: how a request is made for one, how its bytes are read, whether it is up."""
+"""The servers behind: how a request is made for one, how its bytes are read, whether it is up and worth asking."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import httpx
 
-from gateway.policy.model import Upstream
+from gateway.policy.model import Health, Upstream
+from gateway.proxy.errors import from_transport
+from gateway.proxy.exchange import ResponseStream
 from gateway.proxy.transport import FastTransport
 
 PROBE_TTL = 10.0  # seconds that a probe's answer holds
@@ -26,6 +31,12 @@ FORWARDED_UP_PREFIXES = ("openai-",)
 FORWARDED_DOWN = frozenset({"retry-after", "retry-after-ms", "traceparent", "tracestate"})
 FORWARDED_DOWN_PREFIXES = ("x-ratelimit-", "openai-")
 
+# Statuses that say the server is not well, not that the request is wrong.
+_UNWELL = frozenset({500, 502, 503, 504})
+_ASK_AGAIN = frozenset({429, 503})  # the server says that it did nothing
+# What can go wrong before an answer that is not the request's own fault.
+FAILURES = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError)
+
 
 class UnknownEncoding(httpx.DecodingError):
     """The upstream compressed its answer, unasked, in a way that is not understood here."""
@@ -37,9 +48,11 @@ class UpstreamClient:
     def __init__(self, upstream: Upstream, base_url: str, max_connections: int) -> None:
         self.upstream = upstream
         self.base_url = base_url
+        self.max_connections = max_connections
         self._transport = _transport_for(base_url, max_connections)
+        self._probe: asyncio.Task[None] | None = None
         self._probed_at = float("-inf")
-        self._up = True
+        self._up = False
 
     async def open(self, path: str, body: bytes, client_headers: Mapping[str, str], *, stream: bool) -> httpx.Response:
         """Send a request; the response's head has arrived, its body has not. Raises httpx's transport errors."""
@@ -71,18 +84,31 @@ class UpstreamClient:
         return response.status_code, bytes(body)
 
     async def up(self) -> bool:
-        """Does the server answer at all? Cached for `PROBE_TTL` seconds; an error status below 500 is an answer."""
-        if time.monotonic() - self._probed_at > PROBE_TTL:
-            self._probed_at = time.monotonic()
-            try:
-                status, _ = await self.get_json("/models", PROBE_TIMEOUT)
-                self._up = status < 500
-            except httpx.HTTPError:
-                self._up = False
+        """Does the server answer at all? Cached for `PROBE_TTL` seconds; an error status below 500 is an answer.
+
+        Who asks while a probe runs waits for that one.
+        """
+        probing = self._probe is not None and not self._probe.done()
+        if not probing and time.monotonic() - self._probed_at > PROBE_TTL:
+            self._probe = asyncio.create_task(self._ask_models())
+        if self._probe is not None:
+            await asyncio.wait((self._probe,))  # unlike awaiting it: a caller who leaves does not end it for the others
         return self._up
 
     async def close(self) -> None:
+        if self._probe is not None:
+            self._probe.cancel()
+            await asyncio.wait((self._probe,))
         await self._transport.aclose()
+
+    async def _ask_models(self) -> None:
+        up = False
+        try:
+            with contextlib.suppress(httpx.HTTPError):
+                status, _ = await self.get_json("/models", PROBE_TIMEOUT)
+                up = status < 500
+        finally:
+            self._up, self._probed_at = up, time.monotonic()
 
     def _headers(self) -> dict[str, str]:
         # Compressed answers would have to be inflated and would arrive in blocks.
@@ -115,6 +141,17 @@ def _transport_for(base_url: str, max_connections: int) -> httpx.AsyncBaseTransp
     if proxy and not urllib.request.proxy_bypass(url.host):
         return httpx.AsyncHTTPTransport(proxy=proxy, limits=httpx.Limits(max_connections=max_connections))
     return FastTransport(max_connections=max_connections)
+
+
+async def begun(response: httpx.Response) -> None:
+    """Wait for the first bytes of the body, or its end, and leave them unread. Raises what reading them would.
+
+    Behind an HTTP proxy, where httpx's transport reads, it returns at once.
+    """
+    source = response.stream
+    if isinstance(source, ResponseStream):
+        with contextlib.suppress(StopAsyncIteration):
+            source.on_body(await anext(source))  # back into its queue: nothing can have come in between
 
 
 async def inflated(response: httpx.Response) -> AsyncIterator[bytes]:
@@ -160,3 +197,96 @@ def headers_down(response: httpx.Response) -> list[tuple[str, str]]:
 def _travels(value: str) -> bool:
     """Visible ASCII: of other bytes sender, gateway and reader might each make something else."""
     return value.isascii() and value.isprintable()
+
+
+# -- health ------------------------------------------------------------------------------------------------------------
+
+
+class State(StrEnum):
+    """Of a breaker: all requests pass, none does, one at a time does."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Breaker:
+    """Whether an upstream is worth asking. Times are seconds of one monotonic clock."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._failures = 0  # in a row
+        self._opened_at: float | None = None
+        self._trial: object | None = None
+
+    def state(self, now: float) -> State:
+        if self._opened_at is None:
+            return State.CLOSED
+        return State.OPEN if now - self._opened_at < self._health.eject_for else State.HALF_OPEN
+
+    def admits(self, now: float) -> bool:
+        state = self.state(now)
+        return state is State.CLOSED or (state is State.HALF_OPEN and self._trial is None)
+
+    def begin(self, now: float) -> object | None:
+        """A request is sent; if it is the trial of a half-open breaker, what to give to `abandon`.
+
+        A request that is sent although it is not admitted is no trial, but its outcome counts.
+        """
+        if self.state(now) is not State.HALF_OPEN or self._trial is not None:
+            return None
+        self._trial = object()
+        return self._trial
+
+    def abandon(self, trial: object | None) -> None:
+        """A request ended without an outcome; if it was the trial, another may be."""
+        if trial is self._trial:
+            self._trial = None
+
+    def success(self, now: float) -> None:
+        self._failures = 0
+        self._opened_at = self._trial = None
+
+    def failure(self, now: float) -> None:
+        self._failures += 1
+        state = self.state(now)
+        # Requests from before the ejection that fail late do not prolong it.
+        if state is State.HALF_OPEN or (state is State.CLOSED and self._failures >= self._health.eject_after):
+            self._opened_at, self._trial = now, None
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Seconds. Infinite where the header is there but holds no number of seconds: a date means a longer wait."""
+    milliseconds, seconds = headers.get("retry-after-ms"), headers.get("retry-after")
+    if milliseconds is None and seconds is None:
+        return None
+    try:
+        value = float(seconds or "") if milliseconds is None else float(milliseconds) / 1000
+    except ValueError:
+        return float("inf")
+    return value if value >= 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why another attempt may be made. `healthy`: what it says about the upstream, None if nothing; `again`: the same
+    upstream may be asked, because it has certainly not begun to work on the request."""
+
+    kind: str
+    healthy: bool | None
+    again: bool
+    retry_after: float | None = None
+
+
+def fault_of_answer(response: httpx.Response) -> Fault | None:
+    status = response.status_code
+    if status not in _UNWELL | _ASK_AGAIN:
+        return None
+    return Fault("status", status not in _UNWELL, status in _ASK_AGAIN, retry_after_of(response.headers))
+
+
+def fault_of_error(error: httpx.TransportError) -> Fault:
+    kind = from_transport(error).kind
+    if isinstance(error, httpx.PoolTimeout):  # our connections ran out
+        return Fault(kind, None, again=False)
+    return Fault(kind, False, again=isinstance(error, httpx.ConnectError | httpx.ConnectTimeout))

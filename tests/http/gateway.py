@@ -18,7 +18,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app import build_app
 from gateway.observe.log import RequestLog
-from gateway.policy.model import Action, Auth, Config, Direction, Limits, Policy, Route, Rule, Timeouts, Upstream
+from gateway.policy.model import (
+    Action,
+    Auth,
+    ClientKey,
+    Config,
+    Direction,
+    Limits,
+    Policy,
+    Route,
+    Rule,
+    Timeouts,
+    Upstream,
+)
 from gateway.proxy.asgi import ServerSend
 from gateway.proxy.server import BoundedProtocol
 from tests.http.upstream import MODEL, Json, Play, playing
@@ -58,7 +70,7 @@ def config_for(
         routes=routes,
         policies={"default": Policy(name="default", rules=tuple(rules), **policy), "open": Policy(name="open")},
         limits=limits,
-        auth=Auth(keys=keys),
+        auth=Auth(keys=tuple(ClientKey.of(key, f"key-{n}") for n, key in enumerate(keys, start=1))),
     )
 
 

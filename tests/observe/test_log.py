@@ -69,6 +69,7 @@ def test_a_request_is_one_json_line() -> None:
         "replaced": 9,
         "withheld": 1,
         "error": None,
+        "key": None,
         "coverage_errors": ["reasoning"],
     }
 

@@ -17,9 +17,16 @@ def caseless(word: str, fold: frozenset[Fold]) -> str:
 
 
 def found(
-    rules: str = "", *, policy: str = "", upstreams: str = "u: {type: demo}", routes: str = "", others: str = ""
+    rules: str = "",
+    *,
+    policy: str = "",
+    upstreams: str = "u: {type: demo}",
+    routes: str = "",
+    others: str = "",
+    more: str = "",
 ) -> list[str]:
     text = f"""
+{more}
 upstreams: {{{upstreams}}}
 routes: [{routes or "{model: '*', upstream: u, policy: p}"}]
 policies: {{p: {{{policy} rules: [{rules}]}}, {others}}}
@@ -32,6 +39,46 @@ CASES = {
     "upstream without a route": (
         {"upstreams": "u: {type: demo}, v: {type: demo}"},
         ["upstreams.v: no route uses this upstream"],
+    ),
+    "upstream that is only asked after another": (
+        {
+            "upstreams": "u: {type: demo}, v: {type: demo}",
+            "routes": "{model: '*', upstreams: [u, v], balance: least_busy, policy: p}",
+        },
+        [],
+    ),
+    "balance of one upstream": (
+        {"routes": "{model: '*', upstreams: [u], balance: least_busy, policy: p}"},
+        ["routes[0].balance: has no effect with one upstream"],
+    ),
+    "admin listener that others can reach": (
+        {"more": "listen: {admin: {host: 0.0.0.0, port: 9090}}"},
+        ["listen.admin: metrics are readable by everybody who reaches this address; no key is asked for there"],
+    ),
+    "admin listener for this machine": ({"more": "listen: {admin: {host: '::1', port: 9090}}"}, []),
+    "limits without shared state": ({"more": "auth: {keys: [{name: a, key: k, rpm: 1}]}"}, []),
+    "key for policies without a route": (
+        {"more": f"auth: {{keys: [k, {{name: a, key: {SECRET}, policies: [q]}}]}}", "others": "q: {}"},
+        [
+            "auth.keys[1].policies: no route uses any of these policies, so the key is of no use",
+            "policies.q: no route uses this policy",
+        ],
+    ),
+    "key for one policy with a route": (
+        {"more": "auth: {keys: [{name: a, key: k, policies: [q, p]}]}", "others": "q: {}"},
+        ["policies.q: no route uses this policy"],
+    ),
+    "shared state without limits": (
+        {"more": f"state: 'redis://:{SECRET}@h'\nauth: {{keys: [k, {{name: a, key: x, models: [m]}}]}}"},
+        ["state: no key has a limit (rpm, tpm, max_streams), so there is nothing to share"],
+    ),
+    "shared state without keys": (
+        {"more": "state: 'redis://h'"},
+        ["state: no key has a limit (rpm, tpm, max_streams), so there is nothing to share"],
+    ),
+    "shared state and a limit": (
+        {"more": "state: 'redis://h'\nauth: {keys: [k, {name: a, key: x, max_streams: 1}]}"},
+        [],
     ),
     "key in the clear": (
         {"upstreams": "u: {base_url: 'http://example.org', api_key: k}"},

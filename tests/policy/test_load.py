@@ -9,44 +9,50 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.policy.load import ConfigError, check_exposure, is_loopback, load, parse
+from gateway.policy.load import ConfigError, check_exposure, is_loopback, load
 from gateway.policy.model import (
     DEFAULT_FOLD,
     Action,
+    Address,
     Auth,
+    Balance,
     Channel,
+    ClientKey,
     Config,
     Direction,
     Fold,
+    Fsync,
+    Health,
+    Journal,
     Limits,
     Listen,
     Mode,
     Overflow,
     Policy,
+    Retries,
     Route,
     Rule,
+    Telemetry,
     Timeouts,
     Unknown,
     Upstream,
 )
-
-SECRET = "hunter2swordfish"
-PARTS = {
-    "upstreams": "{u: {base_url: 'http://127.0.0.1:8000/v1'}}",
-    "routes": "[{model: '*', upstream: u, policy: p}]",
-    "policies": "{p: {rules: []}}",
-}
+from tests.policy.reading import PARTS, SECRET, read, read_parts, read_rule, refused, text_of
 
 FULL = """
-listen: {host: 127.0.0.1, port: 8080}
-auth: {keys: ["${PORTCULLIS_KEY}"]}
+listen: {host: 127.0.0.1, port: 8080, admin: {port: 9090}, drain_timeout: 20}
+auth:
+  keys:
+    - "${PORTCULLIS_KEY}"
+    - {name: laptop, key: "${LAPTOP_KEY}", rpm: 60, tpm: 10000, max_streams: 4, policies: [strict], models: ["gpt-*"]}
 upstreams:
   openai: {base_url: "https://api.openai.com/v1/", api_key: "${OPENAI_API_KEY}"}
-  local:  {base_url: "http://127.0.0.1:8000/v1", timeouts: {connect: 1, first_byte: 2.5, idle: 3, total: 4}}
+  local:  {base_url: "http://127.0.0.1:8000/v1", timeouts: {connect: 1, first_byte: 2.5, idle: 3, total: 4},
+    health: {eject_after: 3, eject_for: 1.5}, retries: {attempts: 0, budget: 1}}
   demo:   {type: demo}
 routes:
   - {model: "gpt-*", upstream: openai, policy: default}
-  - {model: "*",     upstream: local,  policy: strict, rename: "served-name"}
+  - {model: "*",     upstreams: [local, openai], balance: least_busy, policy: strict, rename: "served-name"}
 policies:
   default:
     mode: enforce
@@ -61,38 +67,16 @@ policies:
   strict: {mode: observe, max_hold: 1, on_overflow: block, unknown: refuse, rules: [
     {id: r, words: [x], fold: [], guard_tail: 0, replacement: ""}]}
 limits: {max_body: 4MiB, max_streams: 2000, max_event: 1MiB, send_timeout: 30}
+journal: {path: decisions.jsonl, key: "${JOURNAL_KEY}", fsync: always, max_size: 1MiB, keep: 0, required: true}
+telemetry: {endpoint: "http://127.0.0.1:4318/", service: front, sample: 0.25}
+state: "redis://127.0.0.1:6379/0"
 """
-FULL_ENVIRONMENT = {"PORTCULLIS_KEY": "client-key", "OPENAI_API_KEY": "upstream-key"}
-
-
-def text_of(**parts: str) -> str:
-    return "\n".join(f"{key}: {value}" for key, value in (PARTS | parts).items())
-
-
-def read(text: str, environ: dict[str, str] | None = None, base_dir: Path = Path(), **options) -> Config:
-    return parse(text, "F", base_dir, environ or {}, **options)
-
-
-def read_parts(environ: dict[str, str] | None = None, **parts: str) -> Config:
-    return read(text_of(**parts), environ)
-
-
-def read_rule(rule: str, environ: dict[str, str] | None = None, base_dir: Path = Path(), **options) -> Rule:
-    text = text_of(policies=f"{{p: {{rules: [{rule}]}}}}")
-    return read(text, environ, base_dir, **options).policies["p"].rules[0]
-
-
-def refused(text: str, path: str, reason: str, environ: dict[str, str] | None = None, **options) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        read(text, environ, **options)
-    error = caught.value
-    assert error.key_path == path, str(error)
-    assert reason in error.reason
-    assert str(error) == (f"F: {path}: {error.reason}" if path else f"F: {error.reason}")
-    assert error.__cause__ is None
-    for shown in (str(error), repr(error)):
-        assert SECRET not in shown
-    return error
+FULL_ENVIRONMENT = {
+    "PORTCULLIS_KEY": "client-key",
+    "LAPTOP_KEY": "laptop-key",
+    "OPENAI_API_KEY": "upstream-key",
+    "JOURNAL_KEY": "sixteen or more.",
+}
 
 
 # What a valid file means
@@ -106,20 +90,43 @@ def test_the_whole_example(tmp_path: Path) -> None:
     assert load(file, FULL_ENVIRONMENT) == load(str(file), FULL_ENVIRONMENT)
     assert load(file, FULL_ENVIRONMENT) == Config(
         source=str(file),
-        listen=Listen(host="127.0.0.1", port=8080),
-        auth=Auth(keys=("client-key",)),
+        files=(str(file), str(tmp_path / "lists/profanity.txt")),
+        listen=Listen(host="127.0.0.1", port=8080, admin=Address(host="127.0.0.1", port=9090), drain_timeout=20.0),
+        auth=Auth(
+            keys=(
+                ClientKey.of("client-key", "key-1"),
+                ClientKey.of(
+                    "laptop-key",
+                    "laptop",
+                    rpm=60,
+                    tpm=10_000,
+                    max_streams=4,
+                    policies=frozenset({"strict"}),
+                    models=("gpt-*",),
+                ),
+            )
+        ),
         upstreams={
             "openai": Upstream(name="openai", base_url="https://api.openai.com/v1", api_key="upstream-key"),
             "local": Upstream(
                 name="local",
                 base_url="http://127.0.0.1:8000/v1",
                 timeouts=Timeouts(connect=1.0, first_byte=2.5, idle=3.0, total=4.0),
+                health=Health(eject_after=3, eject_for=1.5),
+                retries=Retries(attempts=0, budget=1.0),
             ),
             "demo": Upstream(name="demo", type="demo"),
         },
         routes=(
             Route(model="gpt-*", upstream="openai", policy="default"),
-            Route(model="*", upstream="local", policy="strict", rename="served-name"),
+            Route(
+                model="*",
+                upstream="local",
+                policy="strict",
+                rename="served-name",
+                others=("openai",),
+                balance=Balance.LEAST_BUSY,
+            ),
         ),
         policies={
             "default": Policy(
@@ -147,6 +154,16 @@ def test_the_whole_example(tmp_path: Path) -> None:
             ),
         },
         limits=Limits(),
+        journal=Journal(
+            path=str(tmp_path / "decisions.jsonl"),
+            key="sixteen or more.",
+            fsync=Fsync.ALWAYS,
+            max_size=1024**2,
+            keep=0,
+            required=True,
+        ),
+        telemetry=Telemetry(endpoint="http://127.0.0.1:4318", service="front", sample=0.25),
+        state="redis://127.0.0.1:6379/0",
     )
 
 
@@ -315,6 +332,13 @@ SUBSTITUTED_ERRORS = {
     "listen.host": ("listen", '{host: "${S} x"}'),
     "auth": ("auth", '"${S}"'),
     "auth.keys[0]": ("auth", '{keys: ["${S} x"]}'),
+    "auth.keys[0].name": ("auth", '{keys: [{name: "${S} x", key: k}]}'),
+    "auth.keys[0].key": ("auth", '{keys: [{name: a, key: "${S} x"}]}'),
+    "auth.keys[0].key_sha256": ("auth", '{keys: [{name: a, key_sha256: "${S}"}]}'),
+    "auth.keys[0].policies[0]": ("auth", '{keys: [{name: a, key: k, policies: ["${S}"]}]}'),
+    "listen.admin.host": ("listen", '{admin: {host: "${S} x", port: 1}}'),
+    "telemetry.endpoint": ("telemetry", '{endpoint: "${S}"}'),
+    "state": ("state", '"${S}"'),
     "limits.max_body": ("limits", '{max_body: "${S}"}'),
     "limits.send_timeout": ("limits", '{send_timeout: "${S}"}'),
     "upstreams.u.type": ("upstreams", '{u: {type: "${S}"}}'),
@@ -431,7 +455,7 @@ REFUSED_PARTS = [
     # Unknown keys, with the nearest known one
     ('"a\\nb"', "1", "'a\\nb'", "unknown key"),
     ("auht", "none", "auht", "unknown key; did you mean 'auth'?"),
-    ("xyzzy", "1", "xyzzy", "unknown key; known: listen, auth, upstreams, routes, policies, limits"),
+    ("xyzzy", "1", "xyzzy", "unknown key; known: listen, auth, upstreams, routes"),
     ("listen", "{prot: 1}", "listen.prot", "unknown key; did you mean 'port'?"),
     ("auth", "{key: [a]}", "auth.key", "unknown key; did you mean 'keys'?"),
     ("limits", "{max_boddy: 1}", "limits.max_boddy", "did you mean 'max_body'?"),
@@ -441,20 +465,13 @@ REFUSED_PARTS = [
     ("policies", "{p: {rule: []}}", "policies.p.rule", "did you mean 'rules'?"),
     ("policies", "{p: {rules: [{word: x}]}}", "policies.p.rules[0].word", "did you mean 'words'?"),
     # Later versions
-    ("journal", "{}", "journal", "not available in this version"),
-    ("state", "x", "state", "not available in this version"),
-    ("telemetry", "", "telemetry", "not available in this version"),
-    ("otel", "", "otel", "not available in this version"),
-    ("listen", "{admin: {port: 9090}}", "listen.admin", "not available in this version"),
-    ("listen", "{drain_timeout: 5}", "listen.drain_timeout", "not available in this version"),
+    ("otel", "", "otel", "not available in this version; use telemetry"),
     ("upstreams", "{u: {type: vllm, base_url: x}}", "upstreams.u.type", "'vllm' is not available in this version"),
     ("upstreams", "{u: {tokenizer: x}}", "upstreams.u.tokenizer", "not available in this version; leave `type`"),
-    ("routes", "[{upstreams: [u]}]", "routes[0].upstreams", "not available in this version"),
     ("policies", "{p: {constrain: {}}}", "policies.p.constrain", "not available in this version"),
-    ("auth", "{keys: [{name: a, key: b}]}", "auth.keys[0]", "not available in this version; write the key as text"),
     # listen
-    ("listen", "[]", "listen", "must be a mapping with keys such as host, port, not a list"),
-    ("listen", "", "listen", "must be a mapping with keys such as host, port, not nothing"),
+    ("listen", "[]", "listen", "must be a mapping with keys such as host, port, admin, not a list"),
+    ("listen", "", "listen", "must be a mapping with keys such as host, port, admin, not nothing"),
     ("listen", "{port: 65536}", "listen.port", "must be a whole number from 0 to 65535, not 65536"),
     ("listen", "{port: -1}", "listen.port", "must be a whole number from 0 to 65535, not -1"),
     ("listen", "{port: 0o17}", "listen.port", "not '0o17'"),
@@ -517,7 +534,7 @@ REFUSED_PARTS = [
     ("routes", "[{upstream: u, policy: p}]", "routes[0].model", "is required"),
     ("routes", "[{model: '', upstream: u, policy: p}]", "routes[0].model", "is empty"),
     ("routes", "[{model: 4, upstream: u, policy: p}]", "routes[0].model", "quote it"),
-    ("routes", "[{model: m, policy: p}]", "routes[0].upstream", "is required"),
+    ("routes", "[{model: m, policy: p}]", "routes[0]", "exactly one of upstream and upstreams; it has neither"),
     ("routes", "[{model: m, upstream: v, policy: p}]", "routes[0].upstream", "unknown upstream 'v'; known: u"),
     ("routes", "[{model: m, upstream: u}]", "routes[0].policy", "is required"),
     ("routes", "[{model: m, upstream: u, policy: q}]", "routes[0].policy", "unknown policy 'q'; known: p"),
@@ -771,14 +788,18 @@ def test_an_exposed_host_from_the_environment_is_not_shown() -> None:
 def test_no_secret_in_the_repr_of_a_configuration() -> None:
     config = read_parts(
         auth=f"{{keys: ['{SECRET}']}}",
+        journal=f"{{path: j, key: '{SECRET}'}}",
+        state=f"redis://:{SECRET}@h",
         upstreams=f"{{u: {{base_url: 'http://h', api_key: '{SECRET}'}}}}",
         policies=f"{{p: {{rules: [{{id: r, words: ['{SECRET}']}}]}}}}",
     )
-    assert config.auth.keys == (SECRET,)
+    assert config.auth.keys == (ClientKey.of(SECRET, "key-1"),)
     assert SECRET not in repr(config)
 
 
 def test_errors_can_be_pickled() -> None:
     error = ConfigError("F", "a.b", "reason")
-    assert str(pickle.loads(pickle.dumps(error))) == "F: a.b: reason"
+    error.files = ("/F",)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.files) == ("F: a.b: reason", ("/F",))
     assert isinstance(error, ValueError)

@@ -1,0 +1,49 @@
+# syntax=docker/dockerfile:1
+# Two stages from one base: the first builds wheels and installs them, the second receives the result.
+# To pin the base by content as well: --build-arg PYTHON_DIGEST=@sha256:...
+ARG PYTHON_TAG=3.11.14-slim-bookworm
+ARG PYTHON_DIGEST=
+
+FROM python:${PYTHON_TAG}${PYTHON_DIGEST} AS build
+WORKDIR /build/source
+COPY pyproject.toml README.md LICENSE ./
+COPY gateway gateway
+# The optional parts; nothing can be added to the image later.
+ARG EXTRAS=[redis,otel]
+# Only wheels are taken: a dependency that would have to be compiled stops the build here, by name.
+RUN python -m pip wheel --no-cache-dir --disable-pip-version-check --only-binary=:all: --wheel-dir /build/wheels ".${EXTRAS}"
+# pip sets the environment up and stays outside it.
+RUN python -m venv --without-pip /opt/portcullis \
+    && python -m pip --python /opt/portcullis/bin/python install --no-index --find-links=/build/wheels \
+       --no-cache-dir --disable-pip-version-check --compile "portcullis${EXTRAS}"
+
+FROM python:${PYTHON_TAG}${PYTHON_DIGEST}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Portcullis" \
+      org.opencontainers.image.description="Streaming guard gateway for the output of language models" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="https://github.com/portcullis-gateway/portcullis" \
+      org.opencontainers.image.documentation="https://github.com/portcullis-gateway/portcullis/tree/main/docs" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+# Nothing is installed into a running gateway, so what installs goes as well.
+RUN python -m pip uninstall --yes pip setuptools wheel
+COPY --from=build /opt/portcullis /opt/portcullis
+COPY deploy/image/healthcheck.py /opt/portcullis/healthcheck.py
+COPY deploy/image/portcullis.yaml /etc/portcullis/portcullis.yaml
+# The file system may be read-only: bytecode is there already, and what several workers share lies in TMPDIR.
+ENV PATH=/opt/portcullis/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    TMPDIR=/tmp \
+    HEALTH_URL=http://127.0.0.1:9090/healthz
+# A number and no name, so that Kubernetes can see that it is not root.
+USER 10001:10001
+WORKDIR /tmp
+EXPOSE 8080 9090
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "/opt/portcullis/healthcheck.py"]
+ENTRYPOINT ["portcullis"]
+CMD ["serve", "--config", "/etc/portcullis/portcullis.yaml"]

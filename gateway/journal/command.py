@@ -1,0 +1,168 @@
+"""`portcullis journal`: bring the index up to date, and look into it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sqlite3
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from gateway.censor.compile import fold_word
+from gateway.journal.index import Indexed, search, update
+from gateway.journal.lines import Line, encode_line, text_hmac
+from gateway.journal.names import index_path
+from gateway.policy.load import ConfigError, load
+from gateway.policy.model import DEFAULT_FOLD, Config
+
+EXIT_USAGE = 2
+MOST_LINES = 1_000_000
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class Unusable(Exception):
+    """What a command needs and cannot use: a file, or an option's value."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run `portcullis journal` with what stands behind it; returns the exit status, 0 or 2."""
+    options = _parser().parse_args(arguments)
+    try:
+        config = load(options.config, fold_word=fold_word)
+        if config.journal is None:
+            raise Unusable(config.source, "journal: is missing; this configuration keeps no journal")
+        hashes = _hashes(options, config, config.journal.key)
+        journal = Path(config.journal.path)
+        indexed = _update(journal)
+        if options.command == "search":
+            for line in _search(options, journal, hashes):
+                print(encode_line(line).decode() if options.json else _shown(line))
+        else:
+            print(f"{index_path(journal)}: {indexed.added} new lines, {indexed.files} files")
+    except (ConfigError, Unusable) as error:
+        print(error, file=sys.stderr)
+        return EXIT_USAGE
+    for path, count in indexed.damaged:
+        print(f"{path}: warning: {count} damaged lines are left out", file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="portcullis journal", description="Find decisions in the journal again.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    searching = commands.add_parser("search", help="print lines of the journal, the newest first")
+    text = searching.add_mutually_exclusive_group()
+    text.add_argument("--text", metavar="TEXT", help="matches of this text, however it was written")
+    text.add_argument("--text-file", metavar="F", help="the same, with the text in a file; - is standard input")
+    searching.add_argument("--rule", metavar="R", help="matches of this rule")
+    searching.add_argument("--request-id", metavar="ID")
+    searching.add_argument("--key", metavar="NAME", help="requests with the client key of this name")
+    moment = "2026-01-31, 2026-01-31T12:00 (UTC, or with +01:00), Unix seconds, or how long ago: 90s, 15m, 2h, 7d"
+    searching.add_argument("--since", type=_moment, metavar="T", help=moment)
+    searching.add_argument("--until", type=_moment, metavar="T", help="the same; this moment itself is left out")
+    searching.add_argument("--limit", type=_limit, default=100, metavar="N", help="at most N lines (100)")
+    searching.add_argument("--json", action="store_true", help="the lines as they stand in the journal")
+    indexing = commands.add_parser("index", help="bring the index up to date, as every search does")
+    for command in (searching, indexing):
+        command.add_argument("--config", type=Path, required=True, metavar="F")
+    return parser
+
+
+def _moment(text: str) -> float:
+    """Unix seconds."""
+    if re.fullmatch(r"[0-9]{1,6}[smhd]", text):
+        return (datetime.now(UTC) - timedelta(**{UNITS[text[-1]]: int(text[:-1])})).timestamp()
+    if re.fullmatch(r"[0-9]{9,11}(\.[0-9]{1,9})?", text):
+        return float(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no moment; write 2026-01-31T12:00, or 2h for two hours ago"
+        ) from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _limit(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,7}", text) or not 0 < int(text) <= MOST_LINES:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_LINES}")
+    return int(text)
+
+
+def _hashes(options: argparse.Namespace, config: Config, key: str) -> list[str] | None:
+    """The HMACs of the text that is looked for, through every lens under which it may have been journaled."""
+    if options.command != "search" or (options.text is None and options.text_file is None):
+        return None
+    text = options.text if options.text is not None else _read_text(options.text_file)
+    lenses = {rule.fold for policy in config.policies.values() for rule in policy.rules} or {DEFAULT_FOLD}
+    seen = {fold_word(text, folds) for folds in lenses} - {""}
+    if not seen:
+        # The text itself is what somebody wants kept secret; it is not shown.
+        raise Unusable(options.text_file or "--text", "no rule sees anything in this text")
+    return [text_hmac(key, form) for form in sorted(seen)]
+
+
+def _read_text(name: str) -> str:
+    """The text of the file, without the line end that editors add."""
+    try:
+        text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        return text.decode().removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise Unusable(name, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Unusable(name, "is not UTF-8") from None
+
+
+def _update(journal: Path) -> Indexed:
+    try:
+        return update(journal, index_path(journal))
+    except OSError as error:
+        raise Unusable(str(error.filename or journal), f"cannot be used: {error.strerror}") from None
+    except sqlite3.Error as error:
+        raise _unusable_index(journal, error) from None
+
+
+def _search(options: argparse.Namespace, journal: Path, hashes: list[str] | None) -> list[Line]:
+    try:
+        return search(
+            index_path(journal),
+            hashes=hashes,
+            rule=options.rule,
+            request_id=options.request_id,
+            key_name=options.key,
+            since=options.since,
+            until=options.until,
+            limit=options.limit,
+        )
+    except sqlite3.Error as error:
+        raise _unusable_index(journal, error) from None
+
+
+def _unusable_index(journal: Path, error: sqlite3.Error) -> Unusable:
+    busy = isinstance(error, sqlite3.OperationalError)
+    advice = "" if busy else "; delete it, the next search builds it from the journal"
+    return Unusable(str(index_path(journal)), f"cannot be used: {error}{advice}")
+
+
+def _shown(line: Line) -> str:
+    """One line for the eye: the time in UTC, then everything else by name."""
+    fields = msgspec.to_builtins(line)
+    kind = fields.pop("type")
+    fields.pop("v")
+    moment = datetime.fromtimestamp(fields.pop("time"), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{moment} {kind} " + " ".join(
+        f"{name}={_word(value)}" for name, value in fields.items() if value is not None
+    )
+
+
+def _word(value: object) -> str:
+    """A value with a line break or a space in it must not look like two."""
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if text.isprintable() and text and " " not in text else repr(text)

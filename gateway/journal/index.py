@@ -1,0 +1,229 @@
+"""The index: the journal's lines in SQLite, so that a search need not read every file.
+
+It holds nothing that the files do not hold, and is brought up to date before each search: for every file it remembers
+how far it was read. What was read and how far are one transaction, so several searches may do it at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.journal.lines import Line, MatchLine, RequestLine
+from gateway.journal.names import journal_files
+from gateway.journal.reader import Identity, Piece, identity, read_piece
+
+LAYOUT = 1  # in the database's user_version
+LOCK_PATIENCE = 30.0  # seconds that one search waits for another one that is updating the index
+LINES_AT_ONCE = 10_000  # lines in one transaction
+ROUNDS = 5  # listings of a directory whose files are being closed and deleted meanwhile
+
+_SCHEMA = (
+    """CREATE TABLE files (
+        id INTEGER PRIMARY KEY, inode INTEGER NOT NULL, head TEXT NOT NULL, path TEXT NOT NULL,
+        read INTEGER NOT NULL, damaged INTEGER NOT NULL, UNIQUE (inode, head))""",
+    """CREATE TABLE matches (
+        file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
+        time REAL, request_id TEXT, key_name TEXT, route TEXT, policy TEXT, direction TEXT, rule TEXT, action TEXT,
+        channel TEXT, choice INTEGER, "offset" INTEGER, length INTEGER, hmac TEXT)""",
+    """CREATE TABLE requests (
+        file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
+        time REAL, request_id TEXT, key_name TEXT, route TEXT, policy TEXT, upstream TEXT, status INTEGER,
+        outcome TEXT, stream INTEGER, duration REAL)""",
+    "CREATE INDEX matches_file ON matches (file)",
+    "CREATE INDEX matches_time ON matches (time)",
+    "CREATE INDEX matches_request ON matches (request_id)",
+    "CREATE INDEX matches_hmac ON matches (hmac)",
+    "CREATE INDEX requests_file ON requests (file)",
+    "CREATE INDEX requests_time ON requests (time)",
+    "CREATE INDEX requests_request ON requests (request_id)",
+    f"PRAGMA user_version = {LAYOUT}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What an update found: how many files have lines, how many lines are new, and how many in which file are
+    damaged."""
+
+    files: int
+    added: int
+    damaged: tuple[tuple[Path, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """A part of a WHERE clause and the values of its question marks."""
+
+    text: str
+    values: tuple[str | float, ...]
+
+
+def update(journal: Path, database: Path) -> Indexed:
+    """`index` with every file of the journal at `journal`, listed again for as long as files change their names."""
+    added = 0
+    for _ in range(ROUNDS):
+        files = journal_files(journal)
+        indexed = index(files, database)
+        added += indexed.added
+        if journal_files(journal) == files:
+            break
+    return Indexed(indexed.files, added, indexed.damaged)
+
+
+def index(paths: Iterable[Path], database: Path) -> Indexed:
+    """Bring the index up to date with these files; what came from files that were deleted leaves it.
+
+    Raises OSError for a file that cannot be read and sqlite3.Error for an index that cannot be used.
+    """
+    with closing(_connect(database)) as connection:
+        present: set[int] = set()
+        inodes: set[int] = set()
+        added = 0
+        for path in paths:
+            with suppress(FileNotFoundError), path.open("rb") as file:  # it may have been deleted since it was listed
+                inodes.add(os.fstat(file.fileno()).st_ino)
+                while (found := identity(file)) is not None:
+                    with _transaction(connection):
+                        number, start = _remembered(connection, found, path, os.fstat(file.fileno()).st_size)
+                        piece = read_piece(file, start, LINES_AT_ONCE)
+                        _store(connection, number, piece)
+                    present.add(number)
+                    added += len(piece.lines)
+                    if piece.finished:
+                        break
+        _forget_deleted(connection, present, inodes)
+        damaged = connection.execute("SELECT path, damaged FROM files WHERE damaged ORDER BY path").fetchall()
+        return Indexed(len(present), added, tuple((Path(path), count) for path, count in damaged))
+
+
+def search(
+    database: Path,
+    *,
+    hashes: Sequence[str] | None = None,
+    rule: str | None = None,
+    request_id: str | None = None,
+    key_name: str | None = None,
+    since: float | None = None,
+    until: float | None = None,
+    limit: int = 100,
+) -> list[Line]:
+    """The newest `limit` lines that fulfil every condition, the newest first; times in Unix seconds, `until` excluded.
+
+    `hashes` are made by `text_hmac`; any of them will do. Lines of requests have neither rule nor text, so these two
+    conditions leave matches only. Raises sqlite3.Error for an index that cannot be used.
+    """
+    compared = {"request_id = ?": request_id, "key_name = ?": key_name, "time >= ?": since, "time < ?": until}
+    common = [_Condition(text, (value,)) for text, value in compared.items() if value is not None]
+    of_matches = [] if rule is None else [_Condition("rule = ?", (rule,))]
+    if hashes is not None:
+        of_matches.append(_Condition(f"hmac IN ({', '.join('?' * len(hashes))})", tuple(hashes)))
+    with closing(_connect(database)) as connection:
+        lines = _select(connection, "matches", MatchLine, common + of_matches, limit)
+        if not of_matches:
+            lines += _select(connection, "requests", RequestLine, common, limit)
+    return sorted(lines, key=lambda line: line.time, reverse=True)[:limit]
+
+
+def _connect(database: Path) -> sqlite3.Connection:
+    # The names of keys and routes are nobody else's business; SQLite would create the file for all to read.
+    os.close(os.open(database, os.O_RDWR | os.O_CREAT, 0o600))
+    connection = sqlite3.connect(database, timeout=LOCK_PATIENCE, isolation_level=None)
+    try:
+        connection.execute("PRAGMA foreign_keys = ON")
+        with _transaction(connection):
+            layout = connection.execute("PRAGMA user_version").fetchone()[0]
+            if layout == 0:
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+            elif layout != LAYOUT:
+                raise sqlite3.DatabaseError(f"it has layout {layout}, and this version reads layout {LAYOUT}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Alone from the first statement on, so that what is read in it is still true when it is written."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _remembered(connection: sqlite3.Connection, found: Identity, path: Path, size: int) -> tuple[int, int]:
+    """The file's number in the index, and the byte up to which it was read."""
+    key = (found.inode, found.head)
+    row = connection.execute("SELECT id, read, path FROM files WHERE inode = ? AND head = ?", key).fetchone()
+    if row is not None and row[1] > size:
+        # Somebody cut the file; nothing that was read from it can be trusted to be in it.
+        connection.execute("DELETE FROM files WHERE id = ?", (row[0],))
+        row = None
+    if row is None:
+        new = "INSERT INTO files (inode, head, path, read, damaged) VALUES (?, ?, ?, 0, 0)"
+        return connection.execute(new, (*key, str(path))).lastrowid or 0, 0
+    if row[2] != str(path):
+        connection.execute("UPDATE files SET path = ? WHERE id = ?", (str(path), row[0]))
+    return row[0], row[1]
+
+
+def _store(connection: sqlite3.Connection, number: int, piece: Piece) -> None:
+    rows: dict[type[Line], list[tuple[Any, ...]]] = {MatchLine: [], RequestLine: []}
+    for line in piece.lines:
+        _, *fields = msgspec.structs.astuple(line)
+        rows[type(line)].append((number, *fields))
+    for table, kind in (("matches", MatchLine), ("requests", RequestLine)):
+        marks = ", ".join("?" * len(kind.__struct_fields__))
+        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows[kind])  # noqa: S608  our own names; values are bound
+    connection.execute(
+        "UPDATE files SET read = ?, damaged = damaged + ? WHERE id = ?", (piece.end, piece.damaged, number)
+    )
+
+
+def _forget_deleted(connection: sqlite3.Connection, present: set[int], inodes: set[int]) -> None:
+    """Forget the files that are not `present`, unless they may well exist; `inodes` are those of all that were read."""
+    with _transaction(connection):
+        for number, path, inode in connection.execute("SELECT id, path, inode FROM files").fetchall():
+            if number in present:
+                continue
+            # One that was not listed may be one that another search, with a newer listing, has just added.
+            if inode in inodes or _inode(Path(path)) != inode:
+                connection.execute("DELETE FROM files WHERE id = ?", (number,))
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _select(
+    connection: sqlite3.Connection,
+    table: str,
+    kind: type[MatchLine] | type[RequestLine],
+    conditions: list[_Condition],
+    limit: int,
+) -> list[Line]:
+    columns = kind.__struct_fields__[1:]
+    listed = ", ".join(f'"{column}"' for column in columns)
+    where = " AND ".join(["TRUE", *(condition.text for condition in conditions)])
+    query = f"SELECT {listed} FROM {table} WHERE {where} ORDER BY time DESC, rowid DESC LIMIT ?"  # noqa: S608  as above
+    values = [value for condition in conditions for value in condition.values]
+    # SQLite has no truth values of its own, hence not strict.
+    return [
+        msgspec.convert({"v": 1, **dict(zip(columns, row, strict=True))}, kind, strict=False)
+        for row in connection.execute(query, (*values, limit))
+    ]

@@ -1,0 +1,195 @@
+"""Limits that several gateways share, in Redis. Needs the optional part `redis`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from gateway.limits.account import UNLIMITED, Standing, is_limited, judge
+from gateway.limits.decision import Decision
+from gateway.limits.memory import MemoryLimiter
+from gateway.limits.scripts import ADMIT, RENEW, SETTLE
+from gateway.policy.model import ClientKey
+
+try:
+    from redis.asyncio import BlockingConnectionPool, Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+    from redis.exceptions import RedisError
+except ImportError as error:
+    raise ImportError("limits in Redis need the package redis: pip install 'portcullis[redis]'") from error
+
+CONNECTIONS = 16
+# After a failure Redis is left alone for so many seconds, so that only one request in a while waits for its timeout.
+PAUSE = 1.0
+# Lua passes the arguments of a command on its stack, which has room for about 8,000.
+BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """An open stream of this process. `charged`: Redis has counted its request and its tokens."""
+
+    id: str
+    charged: bool
+
+
+class RedisLimiter:
+    """Exact over all gateways with the same Redis, prefix and key names. `timeout` bounds every call, in seconds.
+
+    An open stream is a lease of `lease` seconds that one task renews for the whole process, so that the streams of a
+    gateway that dies are given back. While Redis cannot be reached or is slow, this process decides alone, from all
+    that it admitted itself; `failures` counts the calls that went without Redis, `last_failure` names the last kind of
+    error, and streams that were admitted meanwhile are leased when Redis is back.
+
+    Raises `ValueError` where `url` is no Redis URL, without quoting it: it may hold a password. Does not connect.
+    """
+
+    def __init__(self, url: str, prefix: str = "portcullis", timeout: float = 1.0, *, lease: float = 60.0) -> None:
+        self.failures = 0
+        self.last_failure = ""
+        self._prefix = prefix
+        self._timeout = timeout
+        self._lease_time = lease
+        self._own = MemoryLimiter()
+        self._open: dict[str, deque[_Lease]] = {}
+        self._process = secrets.token_hex(8)
+        self._numbers = count()
+        self._ask_again_at: float | None = None
+        self._renewal: asyncio.Task[None] | None = None
+        self._redis = _client(url, timeout)
+        self._admit_script = self._redis.register_script(ADMIT)
+        self._settle_script = self._redis.register_script(SETTLE)
+        self._renew_script = self._redis.register_script(RENEW)
+
+    async def admit(self, key: ClientKey, tokens: int) -> Decision:
+        if not is_limited(key):
+            return UNLIMITED
+        if self._renewal is None:
+            self._renewal = asyncio.create_task(self._keep_leases())
+        # If Redis counts this and its answer is lost, the stream goes on under the same lease.
+        lease = f"{self._process}:{next(self._numbers)}"
+        left = await self._left(key, tokens, lease)
+        if left is None:
+            decision = self._own.decide(key, tokens)
+        else:
+            decision = judge(key, left, tokens)
+            if decision.admitted:
+                self._own.charge(key, tokens)
+        if decision.admitted:
+            self._open.setdefault(key.name, deque()).append(_Lease(lease, charged=left is not None))
+        return decision
+
+    async def settle(self, key: ClientKey, reserved: int, used: int) -> None:
+        leases = self._open.get(key.name)
+        if not leases:
+            return
+        lease = leases.popleft()  # one stream of a key is as good as another
+        if not leases:
+            del self._open[key.name]
+        self._own.correct(key, used - reserved)
+        limit = key.tpm or 0
+        owed = used - reserved if lease.charged else used
+        correction = max(-2 * limit, min(2 * limit, owed))  # as in a bucket: more changes nothing
+        await self._ask(self._settle_script, key.name, [_or_empty(key.tpm), correction, lease.id])
+
+    async def close(self) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
+        for name, leases in self._open.items():
+            await self._give_back(name, [lease.id for lease in leases])
+        self._open.clear()
+        with contextlib.suppress(RedisError, OSError):
+            async with asyncio.timeout(self._timeout):
+                await self._redis.aclose()
+
+    async def _left(self, key: ClientKey, tokens: int, lease: str) -> Standing | None:
+        """What Redis had left for the key; where that is enough, it has charged the request. None without Redis."""
+        limits = [_or_empty(key.rpm), _or_empty(key.tpm), _or_empty(key.max_streams)]
+        wanted = 0 if key.tpm is None else min(tokens, key.tpm + 1)  # a larger integer may be no double
+        reply = await self._ask(self._admit_script, key.name, [*limits, wanted, lease, self._lease_time])
+        if reply is None:
+            return None
+        requests, left, streams = reply
+        return Standing(
+            requests=None if key.rpm is None else float(requests),
+            tokens=None if key.tpm is None else float(left),
+            streams=int(streams),
+        )
+
+    async def _ask(self, script: Any, name: str, arguments: Sequence[str | int | float]) -> Any:
+        """The script's reply for the key `name`, or None where Redis did not give one in time."""
+        if not self._may_ask():
+            self.failures += 1
+            return None
+        keys = [f"{self._prefix}:{name}:buckets", f"{self._prefix}:{name}:streams"]
+        try:
+            async with asyncio.timeout(self._timeout):
+                reply = await script(keys=keys, args=arguments)
+        except (RedisError, OSError) as error:
+            self.failures += 1
+            self.last_failure = type(error).__name__  # its text may quote the address
+            self._ask_again_at = time.monotonic() + PAUSE
+            return None
+        self._ask_again_at = None
+        return reply
+
+    def _may_ask(self) -> bool:
+        if self._ask_again_at is None:
+            return True
+        now = time.monotonic()
+        if now < self._ask_again_at:
+            return False
+        self._ask_again_at = now + PAUSE  # one call tries; the others go without until it knows
+        return True
+
+    async def _keep_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_time / 3)
+            for name in list(self._open):
+                await self._renew(name)
+
+    async def _renew(self, name: str) -> None:
+        leases = [lease.id for lease in self._open.get(name, ())]
+        for batch in _batches(leases):
+            await self._ask(self._renew_script, name, [self._lease_time, *batch])
+        # A stream that ended meanwhile may have been given back just before it was renewed.
+        running = {lease.id for lease in self._open.get(name, ())}
+        await self._give_back(name, [lease for lease in leases if lease not in running])
+
+    async def _give_back(self, name: str, leases: Sequence[str]) -> None:
+        for batch in _batches(leases):
+            await self._ask(self._settle_script, name, ["", 0, *batch])
+
+
+def _client(url: str, timeout: float) -> Redis:
+    try:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=CONNECTIONS,
+            timeout=timeout,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),  # a request that Redis did count would be counted again
+        )
+        pool.connection_class(**pool.connection_kwargs)  # an option it does not know would show up in a request only
+    except (ValueError, TypeError):
+        # The parser's own message may quote a part of the password.
+        raise ValueError("not a URL of Redis; write redis://HOST:PORT/DATABASE, rediss://… or unix://PATH") from None
+    return Redis.from_pool(pool)
+
+
+def _batches(leases: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (leases[start : start + BATCH] for start in range(0, len(leases), BATCH))
+
+
+def _or_empty(limit: int | None) -> str | int:
+    return "" if limit is None else limit

@@ -1,0 +1,364 @@
+"""What happened to a request → two OpenTelemetry spans, which a thread of the SDK sends over OTLP/HTTP.
+
+OpenTelemetry is an extra: it is imported where it is used, and nothing here is used while telemetry is off. Spans carry
+names, numbers and the requested model, never text of a prompt or an answer, nor a key. No failure in here reaches a
+request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from gateway.observe.facts import RequestFinished
+from gateway.policy.model import Telemetry, Upstream
+from gateway.version import __version__
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span
+    from opentelemetry.util.types import AttributeValue
+
+    Attributes = Mapping[str, AttributeValue]
+
+SCOPE = "portcullis"
+QUEUED_SPANS = 2048  # that wait for the collector; more are dropped
+BATCH_SPANS = 512
+BATCH_DELAY = 5.0  # seconds between two batches
+EXPORT_TIMEOUT = 10.0  # seconds for one batch, its retries included
+PROBLEM_INTERVAL = 60.0  # seconds between two messages about failing exports
+MAX_MODEL = 128  # characters of the requested model
+MAX_TEXT = 512  # characters of any other value
+MAX_RULES = 64  # rules whose matches are counted on a span; those with most matches go first
+MAX_TOKENS = 2**63  # counts from here on are no count, and one would make the whole batch unsendable
+
+# A finish reason is the upstream's text; what is none of these might be more than a reason.
+FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls", "function_call", "abort"})
+# The texts in the SDK's messages that can be shown; any other might quote a header with credentials.
+PLAIN_WORDS = frozenset({"Span", "spans", *(status.phrase for status in HTTPStatus)})
+
+
+class TelemetryUnavailable(RuntimeError):
+    """Telemetry is configured and OpenTelemetry is not installed."""
+
+
+def make_tracer(telemetry: Telemetry | None, on_problem: Callable[[str], None] | None = None) -> Tracer | None:
+    """The tracer of this process, or None where telemetry is off. To be called after a fork, not before.
+
+    `on_problem` is told of failing exports at most once a minute, from any thread. Raises `TelemetryUnavailable` when
+    the extra is missing.
+    """
+    if telemetry is None:
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+    except ImportError as error:
+        raise TelemetryUnavailable(
+            f"telemetry: OpenTelemetry, which sends traces to {_place(telemetry.endpoint)}, cannot be imported. "
+            "Run pip install 'portcullis[otel]', or take telemetry out of the configuration."
+        ) from error
+    problems = Problems(_place(telemetry.endpoint), on_problem or (lambda _: None))
+    problems.listen()
+    provider = TracerProvider(
+        sampler=ParentBased(TraceIdRatioBased(telemetry.sample)),
+        resource=Resource.create({"service.name": telemetry.service, "service.version": __version__}),
+        shutdown_on_exit=False,  # `close` does it, and does not wait for longer than it is told
+    )
+    exporter = OTLPSpanExporter(endpoint=traces_url(telemetry.endpoint), timeout=EXPORT_TIMEOUT)
+    provider.add_span_processor(
+        BatchSpanProcessor(
+            exporter,
+            max_queue_size=QUEUED_SPANS,
+            schedule_delay_millis=BATCH_DELAY * 1000,
+            max_export_batch_size=BATCH_SPANS,
+        )
+    )
+    return Tracer(provider, exporter, problems)
+
+
+class Tracer:
+    """Begins the spans of requests. Made by `make_tracer`."""
+
+    def __init__(self, provider: TracerProvider, exporter: SpanExporter, problems: Problems) -> None:
+        self._provider = provider
+        self._exporter = exporter
+        self._tracer = provider.get_tracer(SCOPE, __version__)
+        self._problems = problems
+
+    def begin(self, *, path: str, traceparent: str | None, tracestate: str | None, request_id: str) -> RequestSpan:
+        """The SERVER span of a POST to `path`, an endpoint as the gateway spells it. Never raises.
+
+        `traceparent` and `tracestate` are the client's headers; malformed ones count as none. Whether the span is
+        recorded is the client's decision if it sent a trace, else a matter of `Telemetry.sample`.
+        """
+        from opentelemetry.trace import INVALID_SPAN, SpanKind
+
+        span: Span = INVALID_SPAN
+        with self._problems.contained():
+            attributes = {
+                "http.request.method": "POST",
+                "http.route": path,
+                "url.path": path,
+                "url.scheme": "http",
+                "portcullis.request_id": request_id,
+            }
+            parent = _parent(traceparent, tracestate)
+            span = self._tracer.start_span(f"POST {path}", parent, SpanKind.SERVER, attributes)
+        return RequestSpan(self, span)
+
+    def begin_call(self, server: Span, name: str, attributes: Attributes) -> Span:
+        """The CLIENT span of a request's call to an upstream."""
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        return self._tracer.start_span(name, set_span_in_context(server, _nothing()), SpanKind.CLIENT, attributes)
+
+    def contained(self) -> contextlib.AbstractContextManager[None]:
+        return self._problems.contained()
+
+    def close(self, timeout: float) -> None:
+        """Send what is queued and stop; what is not sent in `timeout` seconds is lost. Blocks that long at most."""
+        closing = threading.Thread(target=self._shut_down, name="telemetry-close", daemon=True)
+        closing.start()
+        closing.join(timeout)
+        if closing.is_alive():
+            self._problems.note(f"the last spans were not sent within {timeout:g} s")
+            with self._problems.contained():
+                self._exporter.shutdown()  # ends its waiting for another try
+
+    def _shut_down(self) -> None:
+        with self._problems.contained():
+            self._provider.shutdown()
+        self._problems.stop_listening()
+
+
+class RequestSpan:
+    """The spans of one request: SERVER for what the client asked, CLIENT below it for the call to the upstream,
+    failovers included. Methods never raise; `finish` comes last."""
+
+    def __init__(self, tracer: Tracer, server: Span) -> None:
+        self._tracer = tracer
+        self._server = server
+        self._call: Span | None = None
+        self._call_name = "chat"
+        self._call_attributes: Attributes = {"gen_ai.operation.name": "chat"}
+        self._first_byte: float | None = None
+
+    def headers(self) -> dict[str, str]:
+        """`traceparent` and `tracestate` for the upstream. The first time begins the CLIENT span, whose context they
+        are: a request that never goes to an upstream has none."""
+        from opentelemetry.trace import set_span_in_context
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        carrier: dict[str, str] = {}
+        with self._tracer.contained():
+            if self._call is None:
+                self._call = self._tracer.begin_call(self._server, self._call_name, self._call_attributes)
+            TraceContextTextMapPropagator().inject(carrier, set_span_in_context(self._call, _nothing()))
+        return carrier
+
+    def routed(self, model: str, route: str, policy: str, upstream: Upstream) -> None:
+        """The requested `model` matched the glob `route`, and `upstream` is asked. To be called again for each other
+        upstream that is asked in its place."""
+        with self._tracer.contained():
+            shown = _shown(model, MAX_MODEL)
+            self._call_name = f"chat {shown}"
+            self._call_attributes = {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": upstream.type,
+                "gen_ai.request.model": shown,
+                "portcullis.route": _shown(route, MAX_TEXT),
+                "portcullis.policy": policy,
+                "portcullis.upstream": upstream.name,
+                **_server_of(upstream.base_url),
+            }
+            _set(self._server, {"gen_ai.request.model": shown})
+            if self._call is not None:
+                self._call.update_name(self._call_name)
+                _set(self._call, self._call_attributes)
+
+    def first_byte(self, seconds: float) -> None:
+        """The first of a streamed answer arrived `seconds` after the request."""
+        self._first_byte = seconds
+
+    def retried(self, upstream: str, kind: str) -> None:
+        """The upstream of that name failed before its first byte, and another attempt follows; `kind` as in
+        `UpstreamFailed`."""
+        with self._tracer.contained():
+            span = self._call if self._call is not None else self._server
+            span.add_event("portcullis.retry", {"portcullis.upstream": upstream, "error.type": kind})
+
+    def finish(self, fact: RequestFinished, usage: tuple[int, int] | None, finish_reasons: Sequence[str]) -> None:
+        """Ends both spans. `usage` is prompt and completion tokens as the upstream counted them; `finish_reasons` has
+        one entry a choice."""
+        with self._tracer.contained():
+            if self._server.is_recording():
+                self._describe(fact, usage, finish_reasons)
+        for span in (self._call, self._server):
+            with self._tracer.contained():
+                if span is not None:
+                    span.end()
+
+    def _describe(self, fact: RequestFinished, usage: tuple[int, int] | None, finish_reasons: Sequence[str]) -> None:
+        judged: dict[str, AttributeValue] = {"portcullis.policy": fact.policy, "portcullis.outcome": fact.outcome}
+        judged |= {f"portcullis.matches.{rule}": count for rule, count in _matches(fact)}
+        failed = fact.outcome == "failed"
+        # By convention a refusal of what the client sent is no error of the server.
+        _judge(self._server, judged, fact.error if failed and not 400 <= fact.status < 500 else None)
+        _set(self._server, {"http.response.status_code": fact.status, "portcullis.route": fact.route})
+        if fact.error is not None:
+            _set(self._server, {"portcullis.error": fact.error})
+        if self._call is None:
+            return
+        _judge(self._call, judged, fact.error if failed else None)
+        if fact.stream:
+            _set(self._call, {"gen_ai.request.stream": True})
+            if self._first_byte is not None:
+                _set(self._call, {"gen_ai.response.time_to_first_chunk": self._first_byte})
+        for name, tokens in zip(("input", "output"), usage or (), strict=False):
+            if 0 <= tokens < MAX_TOKENS:
+                _set(self._call, {f"gen_ai.usage.{name}_tokens": tokens})
+        if finish_reasons:
+            reasons = [reason if reason in FINISH_REASONS else "other" for reason in finish_reasons]
+            _set(self._call, {"gen_ai.response.finish_reasons": reasons})
+
+
+class Problems(logging.Handler):
+    """What goes wrong with spans to `place`, told at most once a minute; what happens in between is counted.
+
+    As a log handler it hears what the SDK has to say, which would go to standard error otherwise, batch by batch.
+    """
+
+    def __init__(self, place: str, tell: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(logging.WARNING)
+        self._place = place
+        self._tell = tell
+        self._now = now
+        self._turn = threading.Lock()
+        self._quiet_until = float("-inf")
+        self._untold = 0
+
+    def listen(self) -> None:
+        logging.getLogger("opentelemetry").addHandler(self)
+
+    def stop_listening(self) -> None:
+        logging.getLogger("opentelemetry").removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Other parts of OpenTelemetry warn of what clients send, which is no problem of the operator's.
+        if record.name.startswith(("opentelemetry.sdk", "opentelemetry.exporter")):
+            self.note(_said(record))
+
+    def note(self, what: str) -> None:
+        """Never raises."""
+        with self._turn:
+            now = self._now()
+            if now < self._quiet_until:
+                self._untold += 1
+                return
+            self._quiet_until = now + PROBLEM_INTERVAL
+            untold, self._untold = self._untold, 0
+        more = f"; {untold} more messages before this one" if untold else ""
+        with contextlib.suppress(Exception):
+            self._tell(
+                f"telemetry: spans to {self._place} may be lost: {what}{more}. Requests are not affected. "
+                "Check that a collector takes OTLP over HTTP there."
+            )
+
+    @contextlib.contextmanager
+    def contained(self) -> Iterator[None]:
+        """Whatever is raised within ends here; it is named by its type, for its text may quote a request."""
+        try:
+            yield
+        except Exception as error:
+            self.note(f"{type(error).__name__} while a span was written")
+
+
+def traces_url(endpoint: str) -> str:
+    """Where traces go: `endpoint` itself if it has a path, else the path that OTLP has for them."""
+    return endpoint if urlsplit(endpoint).path.strip("/") else f"{endpoint.rstrip('/')}/v1/traces"
+
+
+def _place(endpoint: str) -> str:
+    """Host and port alone, since a path may be a token."""
+    parts = urlsplit(endpoint)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def _server_of(base_url: str) -> dict[str, AttributeValue]:
+    parts = urlsplit(base_url)
+    if not parts.hostname:
+        return {}
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return {"server.address": parts.hostname, "server.port": port}
+
+
+def _nothing() -> Context:
+    """A context without the span of whoever embeds the gateway."""
+    from opentelemetry.context import Context
+
+    return Context()
+
+
+def _parent(traceparent: str | None, tracestate: str | None) -> Context:
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    given = {"traceparent": traceparent, "tracestate": tracestate}
+    sent = {name: value for name, value in given.items() if value is not None}
+    return TraceContextTextMapPropagator().extract(sent, _nothing())
+
+
+def _matches(fact: RequestFinished) -> list[tuple[str, int]]:
+    counts: Counter[str] = Counter()
+    for text in fact.scanned:
+        for match in text.matches:
+            counts[match.rule] += match.count
+    return counts.most_common(MAX_RULES)
+
+
+def _set(span: Span, attributes: Attributes) -> None:
+    span.set_attributes(
+        {name: _shown(value, MAX_TEXT) if isinstance(value, str) else value for name, value in attributes.items()}
+    )
+
+
+def _judge(span: Span, judged: Attributes, error: str | None) -> None:
+    from opentelemetry.trace import StatusCode
+
+    _set(span, judged)
+    if error is not None:
+        _set(span, {"error.type": error.replace(" ", "_")})
+        span.set_status(StatusCode.ERROR)
+
+
+def _shown(text: str, longest: int) -> str:
+    """A lone surrogate in one span would make its whole batch unsendable."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in text[:longest])
+
+
+def _said(record: logging.LogRecord) -> str:
+    """The SDK's message, with only such values filled in as can hold no credentials."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    said = str(record.msg)
+    with contextlib.suppress(TypeError, ValueError):
+        said = said % tuple(_harmless(argument) for argument in arguments)
+    raised = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+    return f"{said.rstrip('.')} {raised}".rstrip()
+
+
+def _harmless(argument: object) -> object:
+    if isinstance(argument, BaseException):
+        return type(argument).__name__
+    return argument if isinstance(argument, int | float) or argument in PLAIN_WORDS else "…"

@@ -1,0 +1,63 @@
+"""What a client's key may use of its limits for one request: asked for at its beginning, settled at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.limits import Decision, Limiter, headers
+from gateway.policy.model import ClientKey
+from gateway.proxy.errors import HTTPFailure, client_error
+
+CHARS_A_TOKEN = 4  # an estimate, until the upstream says how many tokens it counted
+_LIMITED = {
+    "requests": "requests a minute",
+    "tokens": "tokens a minute",
+    "streams": "requests at the same time",
+}
+
+
+@dataclass
+class Allowance:
+    """`headers` tell the client where it stands; they are empty for a key without limits."""
+
+    limiter: Limiter
+    key: ClientKey
+    reserved: int
+    headers: dict[str, str]
+    refusal: HTTPFailure | None = None
+    settled: bool = False
+
+    @classmethod
+    async def ask(cls, limiter: Limiter, key: ClientKey, body_bytes: int) -> Allowance:
+        """Count a request, with as many tokens as its body makes probable."""
+        if key.rpm is None and key.tpm is None and key.max_streams is None:
+            return cls(limiter, key, 0, {}, settled=True)
+        tokens = max(body_bytes // CHARS_A_TOKEN, 1)
+        decision = await limiter.admit(key, tokens)
+        shown = headers(decision)
+        if decision.admitted:
+            return cls(limiter, key, tokens, shown)
+        return cls(limiter, key, 0, shown, refusal=_refusal(key, decision, shown), settled=True)
+
+    async def settle(self, tokens: int | None, written_chars: int) -> None:
+        """The request ended. `tokens` as the upstream counted them, None if it did not say."""
+        if self.settled:
+            return
+        self.settled = True
+        used = tokens if tokens is not None else self.reserved + written_chars // CHARS_A_TOKEN
+        await self.limiter.settle(self.key, self.reserved, used)
+
+    async def give_back(self) -> None:
+        """The request went nowhere: its tokens are not counted, only that it was made."""
+        if not self.settled:
+            self.settled = True
+            await self.limiter.settle(self.key, self.reserved, 0)
+
+
+def _refusal(key: ClientKey, decision: Decision, shown: dict[str, str]) -> HTTPFailure:
+    limit = {"requests": key.rpm, "tokens": key.tpm, "streams": key.max_streams}[decision.reason]
+    message = f"This key is at its limit of {limit} {_LIMITED[decision.reason]}."
+    refused = client_error(429, message, "rate_limit_exceeded", kind=decision.reason)
+    refused.headers = {name.lower(): value for name, value in shown.items()}
+    refused.kind = decision.reason
+    return refused

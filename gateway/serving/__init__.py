@@ -1,0 +1,1 @@
+"""Processes: one that serves, or a supervisor and its workers; reload, drain, restart."""

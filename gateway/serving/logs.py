@@ -1,0 +1,33 @@
+"""What uvicorn and asyncio have to say, as lines of our log."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+from gateway.observe.log import RequestLog
+
+
+class _ServerLog(logging.Handler):
+    """Of an exception only its type and place: its text may quote what was scanned."""
+
+    def __init__(self, log: RequestLog) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        where = None
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            frames = traceback.extract_tb(error.__traceback__)
+            where = type(error).__name__ + (f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else "")
+        message = record.getMessage().strip().partition("\n")[0]
+        self._log.event("server", level=record.levelname.lower(), message=message, error=where)
+
+
+def log_servers_to(log: RequestLog) -> None:
+    """Send their warnings and errors to `log`, and nowhere else."""
+    for name in ("uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers = [_ServerLog(log)]
+        logger.propagate = False

@@ -1,0 +1,140 @@
+"""The servers of one process: the public one and, if there is one, the admin's. They start, drain and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
+
+import uvicorn
+from fastapi import FastAPI
+
+from gateway.proxy.asgi import ServerSend
+from gateway.proxy.routes import Gateway
+from gateway.proxy.server import BoundedProtocol
+
+LAST_WORDS = 2  # seconds for what still runs when draining has taken too long
+
+
+class NotStarted(Exception):
+    """A server did not come up."""
+
+
+class Stop:
+    """SIGTERM and SIGINT: the first one stops in order, a second one at once."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.at_once = asyncio.Event()
+        self._first: asyncio.Future[signal.Signals] = loop.create_future()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, self._came, name)
+
+    async def wait(self) -> signal.Signals:
+        """Which signal came first."""
+        return await self._first
+
+    def _came(self, name: signal.Signals) -> None:
+        if self._first.done():
+            self.at_once.set()
+        else:
+            self._first.set_result(name)
+
+
+class _Server(uvicorn.Server):
+    """Signals are not a server's business here: a process may have several servers."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Servers:
+    """Serves `public`, and `admin` if it is given, on listening sockets or on connections accepted elsewhere."""
+
+    def __init__(self, gateway: Gateway, public: FastAPI, admin: FastAPI | None) -> None:
+        self._gateway = gateway
+        self._public = _server(public, lifespan="on")
+        self._admin = None if admin is None else _server(admin, lifespan="off")
+        self._running: list[asyncio.Task[None]] = []
+
+    async def start(self, listeners: Sequence[socket.socket], admin_listeners: Sequence[socket.socket]) -> None:
+        """Raises `NotStarted`."""
+        await self._start(self._public, listeners)
+        if self._admin is not None:
+            await self._start(self._admin, admin_listeners)
+
+    async def _start(self, server: _Server, listeners: Sequence[socket.socket]) -> None:
+        task = asyncio.create_task(server.serve(list(listeners)))
+        self._running.append(task)
+        while not server.started:
+            if task.done():
+                raise NotStarted(f"the server did not start: {_reason(task)}")
+            await asyncio.sleep(0.005)
+
+    def take(self, connection: socket.socket, *, admin: bool, on_lost: Callable[[], None]) -> asyncio.Task[None]:
+        """Serve a connection that was accepted in another process."""
+        server = self._admin if admin and self._admin is not None else self._public
+        return asyncio.create_task(_take(server, connection, on_lost))
+
+    async def stop(self, patience: float, at_once: asyncio.Event) -> bool:
+        """Refuse new requests, give the running ones `patience` seconds or until `at_once`, then end.
+
+        Returns whether all running ones came to their end.
+        """
+        gateway = self._gateway
+        gateway.draining = True
+        deadline = monotonic() + patience
+        while gateway.in_flight and not at_once.is_set() and (left := deadline - monotonic()) > 0:
+            gateway.idle.clear()
+            waits = [asyncio.ensure_future(gateway.idle.wait()), asyncio.ensure_future(at_once.wait())]
+            await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+        drained = not gateway.in_flight
+        for server in (self._public, self._admin):
+            if server is not None:
+                server.should_exit = True
+        await asyncio.gather(*self._running, return_exceptions=True)
+        return drained
+
+
+def _server(app: FastAPI, lifespan: str) -> _Server:
+    config = uvicorn.Config(
+        ServerSend(app),
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="on" if lifespan == "on" else "off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        timeout_keep_alive=65,
+        timeout_graceful_shutdown=LAST_WORDS,
+    )
+    return _Server(config)
+
+
+async def _take(server: _Server, connection: socket.socket, on_lost: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+
+    def protocol() -> BoundedProtocol:
+        made = BoundedProtocol(
+            config=server.config, server_state=server.server_state, app_state=server.lifespan.state, _loop=loop
+        )
+        made.on_lost = on_lost
+        return made
+
+    try:
+        await loop.connect_accepted_socket(protocol, connection)
+    except OSError:
+        connection.close()
+        on_lost()
+
+
+def _reason(task: asyncio.Task[None]) -> str:
+    error = None if task.cancelled() else task.exception()
+    return "it ended" if error is None else type(error).__name__

@@ -1,0 +1,68 @@
+"""The gateway in one process: signals, reload and drain around its servers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+from collections.abc import Callable
+
+import uvloop
+
+from gateway.app import Portcullis
+from gateway.observe.log import RequestLog
+from gateway.policy.model import Config
+from gateway.serving.reload import Reloader, Source
+from gateway.serving.servers import Servers, Stop
+from gateway.serving.watch import watch
+
+
+async def serve(
+    config: Config,
+    source: Source | None,
+    log: RequestLog,
+    listener: socket.socket,
+    admin_listener: socket.socket | None,
+    on_ready: Callable[[], None],
+) -> signal.Signals:
+    """Serve until SIGTERM or SIGINT; returns which. SIGHUP and changes of the source's files reload.
+
+    Raises `NotStarted`.
+    """
+    loop = asyncio.get_running_loop()
+    portcullis = Portcullis(config, log)
+    servers = Servers(portcullis.gateway, portcullis.public, portcullis.admin)
+    # What was loaded so far lives as long as the process; the collector need not go through it again and again.
+    gc.collect()
+    gc.freeze()
+    await servers.start([listener], [] if admin_listener is None else [admin_listener])
+    stop = Stop(loop)
+    watching: asyncio.Task[None] | None = None
+    if source is not None:
+        reloader = Reloader(source, portcullis.adopt, portcullis.gateway.record)
+        loop.add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(reloader.reload()))
+        if source.watched:
+            watching = asyncio.create_task(watch(reloader))
+    on_ready()
+    name = await stop.wait()
+    if watching is not None:
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+    drained = await servers.stop(portcullis.drain_timeout, stop.at_once)
+    log.event("stopped", drained=drained)
+    return name
+
+
+def run(
+    config: Config,
+    source: Source | None,
+    log: RequestLog,
+    listener: socket.socket,
+    admin_listener: socket.socket | None,
+    on_ready: Callable[[], None],
+) -> signal.Signals:
+    """`serve` in an event loop of its own."""
+    return uvloop.run(serve(config, source, log, listener, admin_listener, on_ready))

@@ -1,0 +1,116 @@
+"""The compose files: valid by the specification's schema, hardened, and in step with what they mount."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gateway.policy.load import load
+from tests.deploy.files import COMPOSE_FILES, DEPLOY, KEYS, Json, documents
+
+SCHEMA = ["--builtin-schema", "vendor.compose-spec"]
+PATIENCE = 60  # seconds; ends a hang
+UNITS = {"s": 1, "m": 60}
+
+
+def services(name: str) -> dict[str, Json]:
+    found: dict[str, Json] = documents(DEPLOY / name)[0]["services"]
+    return found
+
+
+STACK, WITH_VLLM = services("compose.yaml"), services("compose.vllm.yaml")
+ALL = {**STACK, "vllm": WITH_VLLM["vllm"]}
+
+
+def judged(path: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "check_jsonschema", *SCHEMA, str(path)]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=PATIENCE)
+
+
+def seconds(duration: str) -> int:
+    return int(duration[:-1]) * UNITS[duration[-1]]
+
+
+@pytest.mark.parametrize("path", COMPOSE_FILES, ids=lambda path: path.name)
+def test_the_specifications_schema_accepts_it(path: Path) -> None:
+    done = judged(path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_schema_would_see_a_slip(tmp_path: Path) -> None:
+    misspelt = {"services": {"gateway": {**STACK["gateway"], "readonly": True}}}
+    (tmp_path / "compose.yaml").write_text(yaml.safe_dump(misspelt), "utf-8")
+    done = judged(tmp_path / "compose.yaml")
+    assert done.returncode == 1
+    assert "readonly" in done.stdout
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_service_is_hardened_and_bounded(name: str) -> None:
+    service = ALL[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    # vLLM compiles and caches as it starts; it runs behind the gateway and publishes no port.
+    assert service.get("read_only", False) == (name != "vllm")
+    assert re.search(r":v?\d+\.\d+\.\d+\}?$", service["image"]), "the image has no exact version"
+    for port in service.get("ports", []):
+        assert port.startswith("127.0.0.1:"), "TLS and the open network are a terminator's task"
+
+
+@pytest.mark.parametrize("name", ALL.keys() - {"gateway"})
+def test_every_service_has_a_health_check(name: str) -> None:
+    """The gateway's own is in the image."""
+    check = ALL[name]["healthcheck"]
+    assert check["test"][0] == "CMD"
+    assert seconds(check["timeout"]) < seconds(check["interval"])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_mounted_from_here_exists(name: str) -> None:
+    for volume in ALL[name].get("volumes", []):
+        source, _, mode = volume.split(":")[0], *volume.partition(":ro")[:2]
+        if source.startswith("."):
+            assert (DEPLOY / source).exists(), source
+            assert mode == ":ro", f"{source} can be written by the container"
+
+
+@pytest.mark.parametrize("name", ["portcullis.yaml", "portcullis.vllm.yaml"])
+def test_the_drain_fits_the_grace_period(name: str) -> None:
+    listen = load(DEPLOY / "compose" / "gateway" / name, KEYS).listen
+    assert listen.drain_timeout < seconds(STACK["gateway"]["stop_grace_period"])
+    (option,) = [each for each in WITH_VLLM["vllm"]["command"] if each.startswith("--shutdown-timeout=")]
+    assert listen.drain_timeout < int(option.partition("=")[2]) < seconds(WITH_VLLM["vllm"]["stop_grace_period"])
+
+
+def test_the_overlay_runs_its_own_configuration_on_the_first_ones_mount() -> None:
+    (mount,) = STACK["gateway"]["volumes"]
+    source, target, _ = mount.split(":")
+    named = Path(WITH_VLLM["gateway"]["command"][-1])
+    assert (DEPLOY / source / named.relative_to(target)).exists()
+
+
+def test_prometheus_and_grafana_find_what_they_read() -> None:
+    admin = load(DEPLOY / "compose" / "gateway" / "portcullis.yaml", KEYS).listen.admin
+    assert admin is not None
+    (job,) = documents(DEPLOY / "prometheus" / "prometheus.yml")[0]["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"gateway:{admin.port}"]}]
+    (source,) = documents(DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yaml")[0]["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = documents(DEPLOY / "grafana" / "provisioning" / "dashboards" / "portcullis.yaml")[0]["providers"]
+    mounts = {volume.split(":")[1]: volume.split(":")[0] for volume in STACK["grafana"]["volumes"]}
+    assert mounts[f"{provider['options']['path']}/dashboard.json"] == "./grafana/dashboard.json"
+    assert {"/etc/grafana/provisioning/datasources", "/etc/grafana/provisioning/dashboards"} < mounts.keys()
+
+
+def test_no_secret_is_written_down() -> None:
+    for name, service in ALL.items():
+        environment: dict[str, Any] = service.get("environment", {})
+        for variable, value in environment.items():
+            if re.search("KEY|TOKEN|PASSWORD|SECRET", variable):
+                assert value.startswith(("${", "/run/secrets/")), f"{name}: {variable}"
