@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import gc
 import socket
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +25,9 @@ from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Ru
 from gateway.proxy.asgi import in_background
 from gateway.proxy.demo import PASSWORD, TOKEN_PAUSE, build_demo
 from gateway.proxy.fleet import Fleet
-from gateway.proxy.generation import Generation, compile_policies, keep_fixed
+from gateway.proxy.generation import Generation, compile_policies, gently, keep_fixed
 from gateway.proxy.routes import Gateway, add_admin_routes, add_error_handlers, add_routes
 
-COMPILE_SWITCH_INTERVAL = 0.001  # seconds after which a thread that compiles lets the event loop go on
 TRACES_PATIENCE = 5.0  # seconds for the last spans at the end
 METRICS, LIMITS = "metrics", "limits"  # directories that workers share
 
@@ -115,14 +113,15 @@ class Portcullis:
         if differ:
             self._log.event("reload", warning=f"{', '.join(differ)}: changed, which only a restart puts in force")
         try:
-            compiling = _compile_gently(config, self._policies)
-            policies = await asyncio.to_thread(compiling)
+            policies = await gently(compile_policies, config, self._policies)
             fleet = await self._fleet(config, self.gateway.current.fleet)
         except ValueError as error:
             raise NotAdopted(str(error)) from None
         old = self.gateway.current
         self.gateway.current = Generation.of(config, policies, fleet)
         self._config, self._policies = config, policies
+        for name in old.config.upstreams.keys() - config.upstreams.keys():
+            self.gateway.metrics.forget_upstream(name)
         in_background(old.fleet.retire())
         # The new rules live as long as the old ones did; the collector need not go through them again and again.
         gc.freeze()
@@ -182,23 +181,6 @@ def _limiter(config: Config, scratch: Path | None, slot: int) -> Limiter:
     from gateway.limits.shared import SharedLimiter  # Unix only
 
     return SharedLimiter(scratch / LIMITS, slot)
-
-
-def _compile_gently(config: Config, known: Mapping[str, CompiledPolicy]) -> Callable[[], dict[str, CompiledPolicy]]:
-    """Compiling beside a running event loop, which must not wait for it: neither for the interpreter's lock nor for
-    the collector, which would go through all the new words several times."""
-
-    def compiling() -> dict[str, CompiledPolicy]:
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(COMPILE_SWITCH_INTERVAL)
-        gc.disable()
-        try:
-            return compile_policies(config, known)
-        finally:
-            gc.enable()
-            sys.setswitchinterval(interval)
-
-    return compiling
 
 
 class _QuietServer(uvicorn.Server):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gateway.censor.compile import compile_policy, fold_word
 from gateway.policy.load import ConfigError, check_exposure, load, warnings
-from gateway.policy.model import Auth, Channel, ClientKey, Config, Direction, Listen, Upstream
+from gateway.policy.model import Auth, Balance, Channel, ClientKey, Config, Direction, Listen, Upstream
 from gateway.policy.upstreams import read_key, read_upstreams
 from gateway.policy.value import Kind, Node, Scalar, Value
 from gateway.version import __version__
@@ -259,7 +259,8 @@ def _check(options: argparse.Namespace) -> int:
         compile_policy(policy)
     for route in config.routes:
         renamed = f", renamed {route.rename}" if route.rename else ""
-        print(f"route {route.model!r}: upstream {route.upstream}, policy {route.policy}{renamed}")
+        behind = ", then ".join(route.upstreams) if route.balance is Balance.FIRST else " or ".join(route.upstreams)
+        print(f"route {route.model!r}: upstream {behind}, policy {route.policy}{renamed}")
     for warning in warnings(config, fold_word):
         print(f"warning: {warning}")
     return 0

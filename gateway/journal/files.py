@@ -56,9 +56,17 @@ class JournalFile:
         if not fitting:
             self._rotate()
             fitting = self._fitting(lines)
+        size, torn = self._size, self._torn
         written = self._write(lines[:fitting])
         if self._fsync is Fsync.ALWAYS:
-            self.sync()
+            try:
+                self.sync()
+            except OSError:
+                # These lines will be written again, and must not stand in the file twice.
+                with contextlib.suppress(OSError):
+                    self._cut(size)
+                    self._torn = torn
+                raise
         return written
 
     def sync_due_in(self) -> float | None:
@@ -70,25 +78,21 @@ class JournalFile:
     def sync(self) -> None:
         if self._descriptor is None or self._unsynced_since is None:
             return
-        try:
-            os.fsync(self._descriptor)
-        except OSError:
-            # The system forgets what it could not write: asking the same descriptor again would succeed, and lie.
-            os.close(self._descriptor)
-            self._descriptor = None
-            raise
-        finally:
-            self._unsynced_since = None
+        # Also if it fails: the system forgets what it could not write, so asking again would succeed, and lie.
+        self._unsynced_since = None
+        os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Sync, unless the policy is `never`, and let go of the file."""
         if self._descriptor is None:
             return
-        if self._fsync is not Fsync.NEVER:
-            self.sync()
-        os.close(self._descriptor)
-        self._descriptor = None
-        self._unsynced_since = None
+        try:
+            if self._fsync is not Fsync.NEVER:
+                self.sync()
+        finally:
+            os.close(self._descriptor)
+            self._descriptor = None
+            self._unsynced_since = None
 
     def _open(self) -> None:
         new = not self._path.exists()
@@ -148,13 +152,17 @@ class JournalFile:
         if written and self._unsynced_since is None:
             self._unsynced_since = monotonic()
         self._torn = self._torn and not whole
+        self._size += written
         if written > whole:
             try:
-                os.ftruncate(self._descriptor, self._size + whole)
+                self._cut(self._size - written + whole)
             except OSError:
                 self._torn = True
-                whole = written
-        self._size += whole
+
+    def _cut(self, size: int) -> None:
+        assert self._descriptor is not None
+        os.ftruncate(self._descriptor, size)
+        self._size = size
 
     def _rotate(self) -> None:
         assert self._descriptor is not None

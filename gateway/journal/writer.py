@@ -166,10 +166,11 @@ class JournalWriter:
             self._file.sync()
 
     def _broke(self, error: OSError) -> None:
-        self._backlog.failed()
         reason = error.strerror or os.strerror(error.errno or 0)
         text = f"{self._name}: cannot be written: {reason}; up to {MAX_WAITING} entries wait until it can"
         self._problems.begin(Problem.BROKEN, text)
+        # After that, so that whoever learns that a commit failed does not find the journal healthy.
+        self._backlog.failed()
         self._attempted.set()
 
     def _caught_up(self) -> None:

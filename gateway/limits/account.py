@@ -68,6 +68,16 @@ def charged(account: Account, key: ClientKey, tokens: int, now: float) -> Accoun
     )
 
 
+def refilled(account: Account, key: ClientKey, now: float) -> Account:
+    """As it stands at `now`. To keep this after a refusal matters where the clock may have gone back (another boot,
+    another server): the level would not rise before the clock passes the time that is kept."""
+    return Account(
+        requests=_drawn(account.requests, key.rpm, 0, now),
+        tokens=_drawn(account.tokens, key.tpm, 0, now),
+        streams=account.streams,
+    )
+
+
 def settled(account: Account, key: ClientKey, correction: int, now: float) -> Account:
     """With one stream less, and `correction` tokens more used than were reserved (negative: fewer)."""
     return Account(

@@ -104,7 +104,7 @@ class RedisLimiter:
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
-        for name, leases in self._open.items():
+        for name, leases in list(self._open.items()):
             await self._give_back(name, [lease.id for lease in leases])
         self._open.clear()
         with contextlib.suppress(RedisError, OSError):

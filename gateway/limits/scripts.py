@@ -39,11 +39,11 @@ local tokens = tpm and level(tpm, kept[3], kept[4])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now))
 local streams = redis.call('ZCARD', KEYS[2])
 
-if (not rpm or requests >= 1) and (not tpm or tokens >= wanted) and (not max_streams or streams < max_streams) then
-  if rpm then keep('requests', requests - 1) end
-  if tpm then keep('tokens', tokens - wanted) end
-  lease(ARGV[5], ARGV[6])
-end
+local free = (not rpm or requests >= 1) and (not tpm or tokens >= wanted) and (not max_streams or streams < max_streams)
+if free then lease(ARGV[5], ARGV[6]) end
+-- Kept after a refusal too: a clock that went back would refill nothing before it passes the time that is kept.
+if rpm then keep('requests', requests - (free and 1 or 0)) end
+if tpm then keep('tokens', tokens - (free and wanted or 0)) end
 return {rpm and string.format('%.17g', requests) or '', tpm and string.format('%.17g', tokens) or '', streams}
 """
 )

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.limits.account import UNLIMITED, Account, charged, is_limited, judge, settled, standing
+from gateway.limits.account import UNLIMITED, Account, charged, is_limited, judge, refilled, settled, standing
 from gateway.limits.bucket import FULL, Bucket
 from gateway.limits.decision import Decision
 from gateway.limits.memory import MemoryLimiter
@@ -111,6 +111,8 @@ class SharedLimiter:
             if decision.admitted:
                 self._write(file, record, charged(account, key, tokens, now), self._own.open_streams(key) + 1)
                 self._own.charge(key, tokens)
+            else:
+                self._write(file, record, refilled(account, key, now), self._own.open_streams(key))
             return decision
 
     def _settle(self, key: ClientKey, correction: int) -> None:

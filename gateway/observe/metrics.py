@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +121,11 @@ class Metrics:
             registry=one,
             multiprocess_mode="livemin",
         )
+
+    def forget_upstream(self, name: str) -> None:
+        """A reload has removed it."""
+        with contextlib.suppress(KeyError):
+            self.upstream_up.remove(name)
 
     def record(self, fact: Fact) -> None:
         match fact:

@@ -6,10 +6,14 @@ generation it began with; the old one is let go when nothing runs on it any more
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import hashlib
 import hmac
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from starlette.datastructures import Headers
 
@@ -20,6 +24,8 @@ from gateway.proxy.fleet import Fleet
 
 # Sockets, files and exporters are opened once, when the process starts.
 FIXED = ("listen", "journal", "telemetry", "state")
+SWITCH_INTERVAL = 0.001  # seconds after which a thread that works beside the event loop lets it go on
+Result = TypeVar("Result")
 EVERYBODY = ClientKey(name="none", digest=b"")  # whoever calls a gateway that asks for no key
 
 
@@ -62,6 +68,26 @@ def compile_policies(config: Config, known: Mapping[str, CompiledPolicy]) -> dic
         name: known[name] if name in known and known[name].policy == policy else compile_policy(policy)
         for name, policy in config.policies.items()
     }
+
+
+async def gently(work: Callable[..., Result], *arguments: object) -> Result:
+    """Do long work in a thread, so that streams hardly notice it.
+
+    Two things would make them wait: the interpreter's lock, which a thread gives up only so often, and the collector,
+    which would go through all that is being made several times.
+    """
+
+    def working() -> Result:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        gc.disable()
+        try:
+            return work(*arguments)
+        finally:
+            gc.enable()
+            sys.setswitchinterval(interval)
+
+    return await asyncio.to_thread(working)
 
 
 def keep_fixed(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:

@@ -53,6 +53,7 @@ STREAM_HEADERS = [
 ]
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
+_TRACE_CONTEXT = ("traceparent", "tracestate")
 WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
 MAX_ERROR_TEXT = 4096  # characters of an error's plain text that are passed on
 CLIENT_LEFT = "client left"
@@ -441,7 +442,9 @@ class Relay(Response):
     def _headers_up(self) -> Mapping[str, str]:
         if self._span is None:
             return self._forward.headers
-        return {**self._forward.headers, **self._span.headers()}
+        # The client's own context was followed if it was sound; one that was not must not travel on beside ours.
+        others = {name: text for name, text in self._forward.headers.items() if name not in _TRACE_CONTEXT}
+        return {**others, **self._span.headers()}
 
     def _note_try(self, upstream: str) -> None:
         self._upstream = upstream

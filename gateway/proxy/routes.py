@@ -231,6 +231,7 @@ async def _chat(request: Request, gateway: Gateway) -> Response:
         key = _key_of(request, gateway)
         # Counted from here on: a body that is being read costs memory too.
         gateway.enter()
+        request.state.span = _span_of(request, gateway)
         try:
             return await _prepare(request, gateway, key, started)
         except BaseException:
@@ -238,8 +239,15 @@ async def _chat(request: Request, gateway: Gateway) -> Response:
             raise
     except HTTPFailure as error:
         if not getattr(request.state, "recorded", False):
-            gateway.record(_finished(request, error.status, started, error=error.kind))
+            _record_refusal(request, gateway, _finished(request, error.status, started, error=error.kind))
         raise
+
+
+def _record_refusal(request: Request, gateway: Gateway, fact: RequestFinished) -> None:
+    gateway.record(fact)
+    span: RequestSpan | None = getattr(request.state, "span", None)
+    if span is not None:
+        span.finish(fact, None, ())
 
 
 async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: float) -> Relay:
@@ -276,7 +284,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
         for text in texts:
             gateway.record(text)
         fact = _finished(request, 400, started, scanned=texts, error=blocked.kind)
-        gateway.record(fact)
+        _record_refusal(request, gateway, fact)
         if journal is not None:
             journal.close(fact, findings)
         request.state.recorded = True
@@ -303,7 +311,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
         generation.config.limits,
         gateway.record,
         gateway.leave,
-        _span_of(request, gateway),
+        request.state.span,
         journal,
     )
 

@@ -10,6 +10,7 @@ from gateway.app import NotAdopted
 from gateway.observe.facts import Reloaded
 from gateway.policy.model import Config
 from gateway.policy.value import ConfigError
+from gateway.proxy.generation import gently
 from gateway.serving.watch import fingerprint
 
 
@@ -44,7 +45,7 @@ class Reloader:
             # Taken before reading: what changes meanwhile is a change.
             self.seen = await asyncio.to_thread(fingerprint, self.files)
             try:
-                config = await asyncio.to_thread(self._load)
+                config = await gently(self._load)
                 await self._adopt(config)
             except ConfigError as error:
                 # What it was read from is watched too: the mistake may be in a list that was named just now.

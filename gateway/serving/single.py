@@ -14,6 +14,7 @@ import uvloop
 from gateway.app import Portcullis
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Config
+from gateway.serving.logs import log_servers_to
 from gateway.serving.reload import Reloader, Source
 from gateway.serving.servers import Servers, Stop
 from gateway.serving.watch import watch
@@ -65,4 +66,5 @@ def run(
     on_ready: Callable[[], None],
 ) -> signal.Signals:
     """`serve` in an event loop of its own."""
+    log_servers_to(log)
     return uvloop.run(serve(config, source, log, listener, admin_listener, on_ready))

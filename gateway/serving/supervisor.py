@@ -27,6 +27,7 @@ from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.policy.model import Config
 from gateway.serving.channel import ADMIN, CLIENT, Adopt, Adopted, Closed, Drain, Message, Ready, Start, frame, receive
+from gateway.serving.logs import log_servers_to
 from gateway.serving.reload import Reloader, Source
 from gateway.serving.servers import NotStarted, Stop
 from gateway.serving.watch import watch
@@ -279,6 +280,7 @@ def run(
     on_ready: Callable[[], None],
 ) -> signal.Signals:
     """Supervise in an event loop of its own; what the workers share is removed at the end."""
+    log_servers_to(log)
     with tempfile.TemporaryDirectory(prefix="portcullis-") as scratch:
         listeners = [(CLIENT, listener)]
         if admin_listener is not None:

@@ -77,7 +77,7 @@ def test_check_prints_warnings_and_no_word(tmp_path: Path) -> None:
     [
         ({"colour": "red"}, "colour", ""),
         ({"routes": [{"model": "*", "upstream": "nosuch", "policy": "default"}]}, "routes[0].upstream", "unknown"),
-        ({"journal": {}}, "journal", "not available in this version"),
+        ({"otel": {}}, "otel", "not available in this version"),
         ({"listen": {"port": 70000}}, "listen.port", "70000"),
         ({"upstreams": {"demo": {"base_url": "${NOSUCH_URL}"}}}, "upstreams.demo.base_url", "NOSUCH_URL is not set"),
         ({"listen": {"host": "0.0.0.0"}}, "listen.host", "set auth.keys"),
@@ -105,7 +105,7 @@ def test_check_names_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> No
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("command", ["audit", "journal", "detectors"])
+@pytest.mark.parametrize("command", ["audit", "detectors"])
 def test_commands_of_later_versions_are_refused_by_name(command: str) -> None:
     done = portcullis(command, "query.yaml")
     assert done.stderr.decode() == f"portcullis: {command} is not available in this version\n"

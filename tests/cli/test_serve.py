@@ -162,9 +162,10 @@ def test_a_bad_configuration_is_refused(tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == (b"", 2)
 
 
-def test_more_workers_are_refused() -> None:
-    done = portcullis("serve", "--workers", "2", "--port", "0")
-    assert done.stderr == b"portcullis: --workers: more than one worker is not available in this version\n"
+@pytest.mark.parametrize("number", ["0", "-1", "two", "65"])
+def test_a_wrong_number_of_workers_is_refused(number: str) -> None:
+    done = portcullis("serve", "--workers", number, "--port", "0")
+    assert b"is not a number of workers from 1 to 64" in done.stderr
     assert done.returncode == 2
 
 

@@ -15,6 +15,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +116,14 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def stack(folder: Path) -> Iterator[Prometheus]:
+def stack(folder: Path, workers: int) -> Iterator[Prometheus]:
     """The gateway, asked again and again and told to reload a good and a broken file, and Prometheus."""
     port, admin, dead, prometheus_port = free_ports(4)
     config = folder / "portcullis.yaml"
     good = yaml.safe_dump(gateway_configuration(port, admin, dead))
     config.write_text(good, "utf-8")
     address = f"http://127.0.0.1:{admin}"
-    command = [*COMMAND, "serve", "--config", str(config)]
+    command = [*COMMAND, "serve", "--config", str(config), "--workers", str(workers)]
     with ended(command, folder / "gateway.log") as gateway:
         eventually(lambda: gateway.poll() is not None or answers(f"{address}/healthz"), "the gateway listens")
         assert gateway.poll() is None, (folder / "gateway.log").read_text("utf-8")
@@ -131,7 +132,7 @@ def stack(folder: Path) -> Iterator[Prometheus]:
                 config.write_text(text, "utf-8")
                 gateway.send_signal(signal.SIGHUP)
                 series = f'portcullis_config_reloads_total{{outcome="{outcome}"}} > 0'
-                eventually(lambda series=series: found.query(series), f"a reload: {outcome}")
+                eventually(partial(found.query, series), f"a reload: {outcome}")
             yield found
 
 

@@ -74,10 +74,10 @@ def test_every_service_has_a_health_check(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_what_is_mounted_from_here_exists(name: str) -> None:
     for volume in ALL[name].get("volumes", []):
-        source, _, mode = volume.split(":")[0], *volume.partition(":ro")[:2]
+        source = volume.split(":")[0]
         if source.startswith("."):
             assert (DEPLOY / source).exists(), source
-            assert mode == ":ro", f"{source} can be written by the container"
+            assert volume.endswith(":ro"), f"{source} can be written by the container"
 
 
 @pytest.mark.parametrize("name", ["portcullis.yaml", "portcullis.vllm.yaml"])

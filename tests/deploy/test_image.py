@@ -108,14 +108,16 @@ def test_the_command_runs_and_nothing_can_be_installed(image: Stages) -> None:
 
 
 @pytest.mark.services
-def test_the_default_command_serves_and_the_health_check_sees_it(image: Stages) -> None:
+@pytest.mark.parametrize("more", [(), ("--workers", "2")], ids=["one-worker", "two-workers"])
+def test_the_default_command_serves_and_the_health_check_sees_it(image: Stages, more: tuple[str, ...]) -> None:
     port, admin = free_port(), free_port()
     config = image.root / "etc" / "portcullis" / "portcullis.yaml"
     # The image has its ports for itself, a test has not.
-    config.write_text(config.read_text("utf-8").replace("8080", str(port)).replace("9090", str(admin)), "utf-8")
+    text = (ROOT / "deploy" / "image" / "portcullis.yaml").read_text("utf-8")
+    config.write_text(text.replace("8080", str(port)).replace("9090", str(admin)), "utf-8")
     health_url = {"HEALTH_URL": f"http://127.0.0.1:{admin}/healthz"}
     assert image.run(image.health, **health_url).returncode == 1
-    with serving(image) as process:
+    with serving(image, *more) as process:
         while (checked := image.run(image.health, **health_url)).returncode != 0:
             assert process.poll() is None, "the gateway has ended"
             assert "refused" in checked.stderr
@@ -129,9 +131,9 @@ def test_the_default_command_serves_and_the_health_check_sees_it(image: Stages) 
 
 
 @contextlib.contextmanager
-def serving(image: Stages) -> Iterator[subprocess.Popen[bytes]]:
+def serving(image: Stages, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """ENTRYPOINT and CMD on a root that cannot be written."""
-    command = [image.inside(word) for word in (*image.entry, *image.default)]
+    command = [image.inside(word) for word in (*image.entry, *image.default, *more)]
     with read_only(image.root):
         process = subprocess.Popen(
             [*WITHOUT_OVERRIDE, str(shutil.which(command[0], path=image.environ["PATH"])), *command[1:]],

@@ -117,9 +117,7 @@ def test_each_deployment_has_a_service_a_budget_a_policy_and_an_autoscaler(each:
     budgets = resources("PodDisruptionBudget")
     selectors = {
         "Service": [service.body["spec"]["selector"] for service in resources("Service")],
-        "PodDisruptionBudget": [
-            pdb.body["spec"]["selector"]["matchLabels"] for pdb in resources("PodDisruptionBudget")
-        ],
+        "PodDisruptionBudget": [budget.body["spec"]["selector"]["matchLabels"] for budget in budgets],
         "NetworkPolicy": [policy.body["spec"]["podSelector"]["matchLabels"] for policy in resources("NetworkPolicy")],
     }
     for kind, found in selectors.items():

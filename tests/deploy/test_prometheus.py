@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,9 @@ OF_DEFECTS = {"PortcullisCoverageErrors", "PortcullisGuardFailures"}
 COMPARISON = re.compile(r" [<>] [\d.]+")
 
 
-@pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with stack(tmp_path_factory.mktemp("stack")) as found:
+@pytest.fixture(scope="module", params=[1, 2], ids=["one-worker", "two-workers"])
+def prometheus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with stack(tmp_path_factory.mktemp("stack"), request.param) as found:
         yield found
 
 
@@ -35,7 +36,7 @@ def as_grafana_asks(expression: str) -> str:
 def test_every_panel_shows_something(panel: Json, prometheus: Prometheus) -> None:
     for target in panel["targets"]:
         expression = as_grafana_asks(target["expr"])
-        eventually(lambda expression=expression: prometheus.numbers(expression), expression)
+        eventually(partial(prometheus.numbers, expression), expression)
 
 
 def test_the_annotations_and_variables_find_something(prometheus: Prometheus) -> None:
@@ -44,7 +45,7 @@ def test_the_annotations_and_variables_find_something(prometheus: Prometheus) ->
     (variable,) = [each for each in dashboard()["templating"]["list"] if each["type"] == "query"]
     asked = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
     assert asked
-    assert all(asked[2] in each["metric"] for each in eventually(lambda: prometheus.query(asked[1]), asked[1]))
+    assert all(asked[2] in each["metric"] for each in eventually(partial(prometheus.query, asked[1]), asked[1]))
 
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
@@ -54,7 +55,7 @@ def test_every_alert_has_something_to_judge(alert: Json, prometheus: Prometheus)
         judged = COMPARISON.split(alert["expr"])[0]
         # Of `increase(x) > 0 or (...)` the first part is whole; of `(a / b > 1)` it is not.
         assert judged.count("(") == judged.count(")"), judged
-        eventually(lambda: prometheus.numbers(judged), judged)
+        eventually(partial(prometheus.numbers, judged), judged)
 
 
 def test_prometheus_evaluates_the_rules_itself(prometheus: Prometheus) -> None:

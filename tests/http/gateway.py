@@ -26,6 +26,7 @@ from gateway.policy.model import (
     Direction,
     Limits,
     Policy,
+    Retries,
     Route,
     Rule,
     Timeouts,
@@ -41,6 +42,7 @@ INPUT = frozenset({Direction.INPUT})
 
 LIMITS = Limits()
 PATIENT = Timeouts(connect=PATIENCE, first_byte=PATIENCE, idle=PATIENCE, total=4 * PATIENCE)
+ONCE = Retries(attempts=0)
 UPSTREAM_KEY = "sk-of-the-upstream"
 PASSWORD = "12MONKEYS"
 BLOCKED_WORD = "FORBIDDEN"
@@ -60,11 +62,12 @@ def config_for(
     keys: tuple[str, ...] = (),
     limits: Limits = LIMITS,
     timeouts: Timeouts = PATIENT,
+    retries: Retries = ONCE,
     routes: tuple[Route, ...] = (Route(model="*", upstream="played", policy="default"),),
     **policy: Any,
 ) -> Config:
     """A configuration with the policies `default`, of `rules`, and `open`, without any."""
-    upstream = Upstream(name="played", base_url=base_url, api_key=UPSTREAM_KEY, timeouts=timeouts)
+    upstream = Upstream(name="played", base_url=base_url, api_key=UPSTREAM_KEY, timeouts=timeouts, retries=retries)
     return Config(
         upstreams={"played": upstream},
         routes=routes,

@@ -16,6 +16,7 @@ from tests.http.gateway import PATIENCE, Streamed, question
 from tests.http.upstream import completion, plain, playing, sending_then_hanging, stream_head
 
 CONFIG = """
+listen: {{drain_timeout: 1}}
 auth: {{keys: ["${{CLIENT_KEY}}"]}}
 upstreams:
   played: {{base_url: "{base_url}", api_key: "${{UPSTREAM_KEY}}"}}

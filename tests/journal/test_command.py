@@ -14,6 +14,7 @@ import pytest
 
 from gateway.censor.compile import fold_word
 from gateway.journal.command import run
+from gateway.journal.entries import JournalEntry
 from gateway.journal.lines import encode
 from gateway.journal.names import index_path
 from gateway.policy.model import DEFAULT_FOLD, Fold
@@ -25,7 +26,7 @@ RULES: list[dict[str, Any]] = [
     {"id": "name", "words": ["Hélène"], "fold": ["case", "accents"]},
     {"id": "exact", "words": ["Falcon"], "fold": []},
 ]
-ENTRIES = [
+ENTRIES: list[JournalEntry] = [
     MATCH,
     replace(MATCH, offset=1, rule="name", seen=fold_word("Hélène", frozenset({Fold.CASE, Fold.ACCENTS}))),
     replace(MATCH, offset=2, rule="exact", seen="Falcon", time=MATCH.time + 0.5),

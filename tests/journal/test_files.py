@@ -148,3 +148,18 @@ def test_on_a_full_disk_the_file_ends_in_a_whole_line(small_disk: Path) -> None:
     path.unlink()
     file.append([b"room\n"])
     assert path.read_bytes() == b"room\n"
+
+
+@pytest.mark.parametrize("begun", [b"", b"half"])
+def test_lines_that_could_not_be_synced_are_not_in_the_file(failing_disk: Path, begun: bytes) -> None:
+    path = failing_disk / "journal"
+    path.write_bytes(begun)
+    file = file_at(path, max_size=2**30, fsync=Fsync.ALWAYS)
+    lines = numbered(200, size=300)
+    written = 0
+    for _ in range(3):
+        with pytest.raises(OSError):
+            for _ in range(1000):
+                written += file.append(lines)
+        first = begun + b"\n" if begun and written else begun
+        assert path.read_bytes() == first + b"".join(lines) * (written // len(lines))

@@ -162,8 +162,8 @@ def test_every_place_where_the_last_line_can_be_cut(journal: Path, database: Pat
     """The half line is waited for while it is the last one, and left out once another line follows."""
     first, second, third = (encode(entry, KEY) for entry in matches(3))
     for cut in range(1, len(second)):
-        for file in (journal, database):
-            file.unlink(missing_ok=True)
+        for path in (journal, database):
+            path.unlink(missing_ok=True)
         journal.write_bytes(first + second[:cut])
         assert index([journal], database).damaged == ()
         assert found(database) == [0]

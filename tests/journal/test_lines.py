@@ -23,7 +23,8 @@ PAGE = ROOT / "docs" / "journal.md"
 def written(entry: JournalEntry) -> dict[str, Any]:
     line = encode(entry, KEY)
     assert line.endswith(b"\n") and line.count(b"\n") == 1
-    return json.loads(line)
+    fields: dict[str, Any] = json.loads(line)
+    return fields
 
 
 def test_a_match() -> None:

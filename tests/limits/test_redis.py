@@ -78,8 +78,8 @@ async def test_a_stream_that_goes_on_keeps_its_lease(redis_server: RedisServer) 
     async with Redis.from_url(redis_server.url) as redis:
 
         async def expiry() -> float:
-            ((_, score), *_) = await redis.zrange("portcullis:streams:streams", 0, 0, withscores=True)
-            return float(score)
+            first_to_expire = await redis.zrange("portcullis:streams:streams", 0, 0, withscores=True)
+            return float(first_to_expire[0][1])
 
         first = await expiry()
 
@@ -228,6 +228,19 @@ async def test_redis_keeps_names_and_numbers_for_a_while_and_no_key(redis_server
         assert names == ["portcullis:everything:buckets", "portcullis:everything:streams"]
         assert sorted(await redis.hgetall(names[0])) == ["requests", "requests_at", "tokens", "tokens_at"]
         assert [0 < await redis.ttl(name) <= 180 for name in names] == [True, True]
+    await limiter.close()
+
+
+@pytest.mark.services
+async def test_a_clock_that_went_back_does_not_stop_the_refill(redis_server: RedisServer) -> None:
+    limiter = limiter_on(redis_server)
+    key = ClientKey.of("d", "requests", rpm=1)
+    assert (await limiter.admit(key, 0)).admitted
+    async with Redis.from_url(redis_server.url) as redis:
+        ahead = int((await redis.hget("portcullis:requests:buckets", "requests_at")) or 0) + 10**12
+        await redis.hset("portcullis:requests:buckets", "requests_at", str(ahead))
+        assert (await limiter.admit(key, 0)).reason == "requests"
+        assert int((await redis.hget("portcullis:requests:buckets", "requests_at")) or ahead) < ahead
     await limiter.close()
 
 

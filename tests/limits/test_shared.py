@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.limits import shared
+from gateway.limits.bucket import Bucket
 from gateway.limits.shared import SharedLimiter
 from gateway.policy.model import ClientKey
 from tests.limits.process import KEY, KEY_RPM, NARROW, Process
@@ -50,9 +51,9 @@ def test_a_killed_process_gives_its_streams_back_when_its_slot_starts_anew(tmp_p
         second.ask(NARROW, 5)
         assert second.answer().admitted == 2
     finally:
-        for process in (first, second, again):
-            if process is not None:
-                process.kill()
+        for started in (first, second, again):
+            if started is not None:
+                started.kill()
 
 
 async def test_a_directory_that_is_gone_leaves_the_limits_of_the_process(tmp_path: Path) -> None:
@@ -98,6 +99,20 @@ async def test_a_file_of_another_size_is_a_key_that_was_never_seen(tmp_path: Pat
         path.write_bytes(content)
         other = SharedLimiter(tmp_path, 1)
         assert [(await other.admit(STREAMS, 0)).admitted for _ in range(3)] == [True, True, False]
+
+
+async def test_a_clock_that_begins_anew_does_not_stop_the_refill(tmp_path: Path) -> None:
+    """The directory outlived its system: its times are ahead of the clock."""
+    key = ClientKey.of("d", "requests", rpm=1)
+    limiter = SharedLimiter(tmp_path, 0)
+    assert (await limiter.admit(key, 0)).admitted
+    (path,) = tmp_path.iterdir()
+    with path.open("r+b") as file:
+        record = shared._Record.read(file.fileno())
+        ahead = replace(record, requests=Bucket(record.requests.level, time.monotonic() + 1_000_000))
+        ahead.write(file.fileno())
+        assert (await limiter.admit(key, 0)).reason == "requests"
+        assert shared._Record.read(file.fileno()).requests.at <= time.monotonic()
 
 
 async def test_no_file_name_or_content_shows_a_name(tmp_path: Path) -> None:
