@@ -104,6 +104,9 @@ def _adapt(scenario: Scenario, options: argparse.Namespace) -> Scenario:
             scenario,
             baselines=tuple(name for name in scenario.baselines if name in wanted),
             words=tuple(count for count in scenario.words if f"portcullis-{count}" in wanted),
+            workers=tuple(
+                count for count in scenario.workers if count == 1 or any(f"-x{count}" in name for name in wanted)
+            ),
         )
     return scenario
 

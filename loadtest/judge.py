@@ -132,12 +132,15 @@ def _scenario_verdicts(rounds: Sequence[Round], scenario: str, limits: Limits) -
         return Figure.over(_cpu_ratios(rounds, scenario, target, base))
 
     guards = [row for row in rows(rounds) if row.scenario == scenario and row.target.startswith("portcullis")]
-    if not guards or not scenario.startswith(("together", "paced")):
+    if not guards or not scenario.startswith(("together", "workers", "paced")):
         return []
     measured: tuple[tuple[str, float, Figure | None], ...] = (
         ("CPU a chunk, 1,000 words / nginx", limits.cpu_vs_nginx, ratio("portcullis-1000", "nginx")),
         ("CPU a chunk, 1,000 words / byte copy", limits.cpu_vs_bytecopy, ratio("portcullis-1000", "bytecopy")),
     )
+    if scenario.startswith("workers"):
+        figure = ratio("portcullis-1000-x2", "portcullis-1000")
+        measured = (("CPU a chunk, 2 workers / 1", limits.workers_2_vs_1, figure),)
     if scenario.startswith("paced"):
         measured = _alone(guards, limits, ratio("portcullis-100000", "portcullis-10"))
     return [Verdict(f"{scenario}: {what}", limit, figure) for what, limit, figure in measured]

@@ -37,16 +37,28 @@ class Scenario:
     words: tuple[int, ...]
     quick: bool = False
     together: bool = False
+    workers: tuple[int, ...] = (1,)
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of everything this scenario runs through, the unguarded ones first."""
-        return self.baselines + tuple(f"portcullis-{count}" for count in self.words)
+        return self.baselines + tuple(guard_name(count, workers) for count in self.words for workers in self.workers)
 
     @property
     def seconds(self) -> float:
         """How long one stream takes."""
         return self.tokens / self.rate
+
+
+def guard_name(words: int, workers: int) -> str:
+    """Portcullis as a target: `portcullis-WORDS`, with `-xWORKERS` where there are several."""
+    return f"portcullis-{words}" + (f"-x{workers}" if workers > 1 else "")
+
+
+def guard_of(name: str) -> tuple[int, int]:
+    """The words and workers of such a name."""
+    words, _, workers = name.removeprefix("portcullis-").partition("-x")
+    return int(words), int(workers or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +70,7 @@ class Limits:
     added_p50_ms: float
     added_p99_ms: float
     words_100000_vs_10: float
+    workers_2_vs_1: float
     process_kb_per_stream: float
     censor_us_per_token: float
     censor_hostile_factor: float
@@ -87,7 +100,7 @@ def _scenario(where: str, row: Mapping[str, Any]) -> Scenario:
     known = {field.name: field for field in fields(Scenario)}
     for key in row.keys() - known.keys():
         raise ScenarioError(f"{where}.{key}: unknown key; known are {', '.join(known)}")
-    for key in known.keys() - row.keys() - {"quick", "together"}:
+    for key in known.keys() - row.keys() - {"quick", "together", "workers"}:
         raise ScenarioError(f"{where}.{key}: missing")
     for key in ("streams", "rate", "tokens"):
         if type(row[key]) is not int or row[key] < 1:
@@ -108,9 +121,20 @@ def _scenario(where: str, row: Mapping[str, Any]) -> Scenario:
         raise ScenarioError(f"{where}.baselines: must be of {', '.join(BASELINES)}, is {row['baselines']!r}")
     if any(type(count) is not int or count < 1 for count in row["words"]):
         raise ScenarioError(f"{where}.words: must be whole numbers above 0, is {row['words']!r}")
-    if row.get("together") and row["streams"] < len(row["baselines"]) + len(row["words"]):
+    if any(type(count) is not int or not 1 <= count <= 64 for count in row.get("workers", (1,))):
+        raise ScenarioError(f"{where}.workers: must be whole numbers from 1 to 64, is {row['workers']!r}")
+    if row.get("together") and row["streams"] < len(row["baselines"]) + len(row["words"]) * len(
+        row.get("workers", (1,))
+    ):
         raise ScenarioError(f"{where}.streams: fewer than the targets that run together")
-    return Scenario(**{**row, "baselines": tuple(row["baselines"]), "words": tuple(row["words"])})
+    return Scenario(
+        **{
+            **row,
+            "baselines": tuple(row["baselines"]),
+            "words": tuple(row["words"]),
+            "workers": tuple(row.get("workers", (1,))),
+        }
+    )
 
 
 def _limits(where: str, row: Mapping[str, Any]) -> Limits:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest import process
-from loadtest.scenario import Scenario
+from loadtest.scenario import Scenario, guard_of
 from loadtest.script import FORBIDDEN, REPLACEMENT, listed_words
 
 _START_SECONDS = 60.0  # 100,000 words take a few seconds to compile on a slow machine
@@ -32,11 +32,13 @@ class NotInstalledError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A started target: where to connect, which process to measure (None if there is none), and whether it guards."""
+    """A started target: where to connect, which process to measure (None if there is none), whether it guards, and
+    where its files are."""
 
     port: int
     pid: int | None
     guarded: bool
+    directory: Path = Path()
 
 
 @contextlib.contextmanager
@@ -57,7 +59,7 @@ def running(name: str, scenario: Scenario, upstream_port: int, cores: frozenset[
         try:
             ready_path = "/readyz" if name.startswith("portcullis") else "/v1/models"
             _wait_until_ready(name, started, port, ready_path, directory / "log")
-            yield Running(port, started.pid, guarded=name.startswith("portcullis"))
+            yield Running(port, started.pid, name.startswith("portcullis"), directory)
         finally:
             process.stop(started)
 
@@ -93,11 +95,13 @@ def _command(name: str, scenario: Scenario, port: int, upstream_port: int, direc
         template = Path(__file__).with_name("nginx.conf").read_text(encoding="utf-8")
         (directory / "nginx.conf").write_text(fill(template, places), encoding="utf-8")
         return [binary, "-p", str(directory), "-c", str(directory / "nginx.conf")]
-    words = listed_words(scenario, int(name.removeprefix("portcullis-")))
+    count, workers = guard_of(name)
+    words = listed_words(scenario, count)
     (directory / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     configuration = directory / "portcullis.yaml"
     configuration.write_text(json.dumps(gateway_configuration(port, upstream_port), indent=2), encoding="utf-8")
-    return process.python("gateway.cli", "serve", "--config", str(configuration), "--port", str(port))
+    serve = ("serve", "--config", str(configuration), "--port", str(port), "--workers", str(workers))
+    return process.python("gateway.cli", *serve)
 
 
 def fill(template: str, places: Mapping[str, str]) -> str:

@@ -7,9 +7,10 @@ import io
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -21,9 +22,12 @@ from gateway.observe.log import RequestLog
 from gateway.policy.model import (
     Action,
     Auth,
+    Balance,
     ClientKey,
     Config,
     Direction,
+    Health,
+    Journal,
     Limits,
     Policy,
     Retries,
@@ -41,6 +45,7 @@ PATIENCE = 30  # seconds, generous: it ends a test that hangs
 INPUT = frozenset({Direction.INPUT})
 
 LIMITS = Limits()
+HEALTH = Health()
 PATIENT = Timeouts(connect=PATIENCE, first_byte=PATIENCE, idle=PATIENCE, total=4 * PATIENCE)
 ONCE = Retries(attempts=0)
 UPSTREAM_KEY = "sk-of-the-upstream"
@@ -59,21 +64,39 @@ def config_for(
     base_url: str,
     *,
     rules: Iterable[Rule] = RULES,
-    keys: tuple[str, ...] = (),
+    keys: tuple[str | ClientKey, ...] = (),
     limits: Limits = LIMITS,
     timeouts: Timeouts = PATIENT,
+    health: Health = HEALTH,
     retries: Retries = ONCE,
-    routes: tuple[Route, ...] = (Route(model="*", upstream="played", policy="default"),),
+    others: Mapping[str, str] = MappingProxyType({}),
+    balance: Balance = Balance.FIRST,
+    routes: tuple[Route, ...] | None = None,
+    journal: Journal | None = None,
+    state: str | None = None,
     **policy: Any,
 ) -> Config:
-    """A configuration with the policies `default`, of `rules`, and `open`, without any."""
-    upstream = Upstream(name="played", base_url=base_url, api_key=UPSTREAM_KEY, timeouts=timeouts, retries=retries)
+    """A configuration with the policies `default`, of `rules`, and `open`, without any.
+
+    `others`: base URLs by name, of upstreams that stand in for `played` unless `routes` say otherwise. Keys in clear
+    are named `key-1` and so on by their place.
+    """
+    upstreams = {
+        name: Upstream(name=name, base_url=url, api_key=UPSTREAM_KEY, timeouts=timeouts, health=health, retries=retries)
+        for name, url in {"played": base_url, **others}.items()
+    }
+    everything = Route(model="*", upstream="played", policy="default", others=tuple(others), balance=balance)
+    named = (
+        key if isinstance(key, ClientKey) else ClientKey.of(key, f"key-{n}") for n, key in enumerate(keys, start=1)
+    )
     return Config(
-        upstreams={"played": upstream},
-        routes=routes,
+        upstreams=upstreams,
+        routes=(everything,) if routes is None else routes,
         policies={"default": Policy(name="default", rules=tuple(rules), **policy), "open": Policy(name="open")},
         limits=limits,
-        auth=Auth(keys=tuple(ClientKey.of(key, f"key-{n}") for n, key in enumerate(keys, start=1))),
+        auth=Auth(keys=tuple(named)),
+        journal=journal,
+        state=state,
     )
 
 
