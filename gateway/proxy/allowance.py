@@ -57,7 +57,9 @@ class Allowance:
 def _refusal(key: ClientKey, decision: Decision, shown: dict[str, str]) -> HTTPFailure:
     limit = {"requests": key.rpm, "tokens": key.tpm, "streams": key.max_streams}[decision.reason]
     message = f"This key is at its limit of {limit} {_LIMITED[decision.reason]}."
+    if decision.too_large:
+        message = f"The request is larger than this key's limit of {limit} tokens a minute; make it smaller."
     refused = client_error(429, message, "rate_limit_exceeded", kind=decision.reason)
-    refused.headers = {name.lower(): value for name, value in shown.items()}
+    refused.headers = dict(shown)
     refused.kind = decision.reason
     return refused

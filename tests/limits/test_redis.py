@@ -196,7 +196,8 @@ async def test_one_request_at_a_time_tries_a_redis_that_does_not_answer(
         return len(waiting) == 1
 
     await until(one_waits)
-    await asyncio.wait(waiting)
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*waiting)
     await limiter.close()
 
 
