@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.observe.tracing import make_tracer
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
+from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import in_background
 from gateway.proxy.demo import PASSWORD, TOKEN_PAUSE, build_demo
 from gateway.proxy.fleet import Fleet
 from gateway.proxy.generation import Generation, compile_policies, gently, keep_fixed
 from gateway.proxy.routes import Gateway, add_admin_routes, add_error_handlers, add_routes
+from gateway.proxy.upstream import PROBE_TTL
 
 TRACES_PATIENCE = 5.0  # seconds for the last spans at the end
 METRICS, LIMITS = "metrics", "limits"  # directories that workers share
@@ -109,19 +111,17 @@ class Portcullis:
 
         Raises `NotAdopted`, and then nothing has changed.
         """
-        config, differ = keep_fixed(self._config, config)
-        if differ:
-            self._log.event("reload", warning=f"{', '.join(differ)}: changed, which only a restart puts in force")
         try:
+            config, differ = keep_fixed(self._config, config)
+            warn_of_fixed(self._log, differ)
             policies = await gently(compile_policies, config, self._policies)
             fleet = await self._fleet(config, self.gateway.current.fleet)
-        except ValueError as error:
+        except (ConfigError, ValueError) as error:
             raise NotAdopted(str(error)) from None
         old = self.gateway.current
         self.gateway.current = Generation.of(config, policies, fleet)
         self._config, self._policies = config, policies
-        for name in old.config.upstreams.keys() - config.upstreams.keys():
-            self.gateway.metrics.forget_upstream(name)
+        self.gateway.metrics.know_upstreams(config.upstreams)
         in_background(old.fleet.retire())
         # The new rules live as long as the old ones did; the collector need not go through them again and again.
         gc.freeze()
@@ -140,9 +140,12 @@ class Portcullis:
         async with contextlib.AsyncExitStack() as self._stack:
             fleet = await self._fleet(self._config, None)
             gateway.current = Generation.of(self._config, self._policies, fleet)
+            gateway.metrics.know_upstreams(self._config.upstreams)
+            probing = asyncio.create_task(_keep_probing(gateway))
             if gateway.journal is not None:
                 gateway.journal.start()
             yield
+            probing.cancel()
             await gateway.current.fleet.close()
             await gateway.limiter.close()
             if gateway.journal is not None:
@@ -162,6 +165,19 @@ def build_app(config: Config, log: RequestLog, *, demo_pause: float = TOKEN_PAUS
     portcullis = Portcullis(config, log, demo_pause=demo_pause)
     portcullis.public.state.portcullis = portcullis
     return portcullis.public
+
+
+def warn_of_fixed(log: RequestLog, differ: Sequence[str]) -> None:
+    """Say which parts of a new configuration are not in force."""
+    if differ:
+        log.event("reload", warning=f"{', '.join(differ)}: changed, which only a restart puts in force")
+
+
+async def _keep_probing(gateway: Gateway) -> None:
+    """Keep what the metrics say about upstreams true, also in a worker that nobody asks."""
+    while True:
+        await asyncio.sleep(PROBE_TTL)
+        await gateway.probe()
 
 
 def _application(lifespan: Any = None) -> FastAPI:

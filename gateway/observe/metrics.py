@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
 from prometheus_client.values import MultiProcessValue
 
 from gateway.observe.facts import (
@@ -26,6 +29,7 @@ from gateway.observe.facts import (
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
+UPSTREAM_UP = "portcullis_upstream_up"
 TTFT_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OVERHEAD_BOUNDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05)
 
@@ -64,6 +68,21 @@ class SharedFiles:
         mark_process_dead(self.slot, str(self.directory))  # type: ignore[no-untyped-call]
 
 
+class _Everybody(Collector):
+    """The sums over all workers; without upstreams that are no more, whose numbers cannot be taken out of the files."""
+
+    def __init__(self, directory: Path, upstreams: set[str]) -> None:
+        # Without a registry: it would be shown beside this one.
+        self._files = MultiProcessCollector(None, str(directory))  # type: ignore[no-untyped-call]
+        self._upstreams = upstreams
+
+    def collect(self) -> Iterable[Metric]:
+        for family in self._files.collect():  # type: ignore[no-untyped-call]
+            if family.name == UPSTREAM_UP:
+                family.samples = [s for s in family.samples if s.labels.get("upstream") in self._upstreams]
+            yield family
+
+
 class Metrics:
     """The metrics, in a registry of their own. `record` takes facts; the gauges are set by whoever knows.
 
@@ -76,6 +95,7 @@ class Metrics:
         if shared is not None:
             shared.use()
         self._shared = shared
+        self._upstreams: set[str] = set()
         self.registry = CollectorRegistry()
         one = self.registry
 
@@ -115,17 +135,19 @@ class Metrics:
             "portcullis_streams_active", "Requests in flight.", registry=one, multiprocess_mode="livesum"
         )
         self.upstream_up = Gauge(
-            "portcullis_upstream_up",
+            UPSTREAM_UP,
             "Does the upstream answer its probes, and is it not ejected?",
             ["upstream"],
             registry=one,
             multiprocess_mode="livemin",
         )
 
-    def forget_upstream(self, name: str) -> None:
-        """A reload has removed it."""
-        with contextlib.suppress(KeyError):
-            self.upstream_up.remove(name)
+    def know_upstreams(self, names: Iterable[str]) -> None:
+        """Which upstreams there are; a reload may remove some."""
+        gone, self._upstreams = self._upstreams - set(names), set(names)
+        for name in gone if self._shared is None else ():
+            with contextlib.suppress(KeyError):
+                self.upstream_up.remove(name)
 
     def record(self, fact: Fact) -> None:
         match fact:
@@ -182,5 +204,5 @@ class Metrics:
         if self._shared is None:
             return generate_latest(self.registry)
         everybody = CollectorRegistry()
-        MultiProcessCollector(everybody, str(self._shared.directory))  # type: ignore[no-untyped-call]
+        everybody.register(_Everybody(self._shared.directory, self._upstreams))
         return generate_latest(everybody)

@@ -18,6 +18,7 @@ from typing import TypeVar
 from starlette.datastructures import Headers
 
 from gateway.censor.compile import CompiledPolicy, compile_policy
+from gateway.policy.exposure import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config
 from gateway.policy.select import Router
 from gateway.proxy.fleet import Fleet
@@ -91,7 +92,11 @@ async def gently(work: Callable[..., Result], *arguments: object) -> Result:
 
 
 def keep_fixed(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
-    """The new configuration with the parts of the old one that only a restart can change, and which of them differ."""
+    """The new configuration with the parts of the old one that only a restart can change, and which of them differ.
+
+    Raises `ConfigError` where that would let everybody in: the address stays, and the new keys must fit it.
+    """
     differ = tuple(part for part in FIXED if getattr(old, part) != getattr(new, part))
-    kept = {part: getattr(old, part) for part in FIXED}
-    return replace(new, **kept), differ
+    kept = replace(new, **{part: getattr(old, part) for part in FIXED})
+    check_exposure(kept, kept.listen.host)
+    return kept, differ

@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-from gateway.app import LIMITS, METRICS, NotAdopted
+from gateway.app import LIMITS, METRICS, NotAdopted, warn_of_fixed
 from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import Reloaded
 from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.policy.model import Config
+from gateway.proxy.generation import keep_fixed
 from gateway.serving.channel import ADMIN, CLIENT, Adopt, Adopted, Closed, Drain, Message, Ready, Start, frame, receive
 from gateway.serving.logs import log_servers_to
 from gateway.serving.reload import Reloader, Source
@@ -222,7 +223,12 @@ class Supervisor:
         self._log.record(fact)
 
     async def _adopt(self, config: Config) -> None:
-        """Put a configuration in force in all workers. Raises `NotAdopted` if one refuses it; then none keeps it."""
+        """Put a configuration in force in all workers. Raises `NotAdopted` if one refuses it; then none keeps it.
+
+        Raises `ConfigError` where what stays of the old one forbids it.
+        """
+        config, differ = keep_fixed(self._config, config)
+        warn_of_fixed(self._log, differ)
         before, self._config = self._config, config
         failures = await self._tell(config)
         if failures:

@@ -23,6 +23,7 @@ from gateway.serving.channel import ADMIN, Adopt, Adopted, Closed, Drain, Ready,
 from gateway.serving.logs import log_servers_to
 from gateway.serving.servers import Servers
 
+CUT_OFF = 3  # exit status of a worker that could not wait for all its answers
 TAKEN_AT_ONCE = 16  # connections taken over before anything else has its turn
 
 
@@ -35,8 +36,8 @@ class Worker:
         self._taking: set[asyncio.Task[None]] = set()
         self._at_once = asyncio.Event()
 
-    async def run(self) -> None:
-        """Serve until told to drain, or until the supervisor is gone."""
+    async def run(self) -> bool:
+        """Serve until told to drain, or until the supervisor is gone; did every answer come to its end?"""
         loop = asyncio.get_running_loop()
         reader, self._writer = await asyncio.open_connection(sock=self._control)
         await self._servers.start([], [])
@@ -50,11 +51,13 @@ class Worker:
         self._send(Ready())
         listening = asyncio.create_task(self._listen(reader, drained))
         await drained.wait()
-        await self._servers.stop(self._portcullis.drain_timeout, self._at_once)
+        whole = await self._servers.stop(self._portcullis.drain_timeout, self._at_once)
         loop.remove_reader(self._connections.fileno())
         listening.cancel()
+        return whole
 
     async def _listen(self, reader: asyncio.StreamReader, drained: asyncio.Event) -> None:
+        orders = 0
         while True:
             message = await receive(reader)
             if isinstance(message, Adopt):
@@ -66,7 +69,9 @@ class Worker:
                 except Exception as error:
                     self._send(Adopted(f"internal error: {type(error).__name__}"))
             elif message is None or isinstance(message, Drain):
-                if drained.is_set() and message is not None:
+                # A SIGTERM to all processes of the group is no second order.
+                orders += message is not None
+                if orders > 1:
                     self._at_once.set()
                 drained.set()
                 if message is None:
@@ -106,15 +111,14 @@ def main() -> int:
         return 1
     log_servers_to(RequestLog(start.log_style))
 
-    async def work() -> None:
+    async def work() -> bool:
         worker = Worker(start, control, connections)
         # What was loaded so far lives as long as the process; the collector need not go through it again and again.
         gc.collect()
         gc.freeze()
-        await worker.run()
+        return await worker.run()
 
-    uvloop.run(work())
-    return 0
+    return 0 if uvloop.run(work()) else CUT_OFF
 
 
 if __name__ == "__main__":

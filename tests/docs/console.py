@@ -5,14 +5,17 @@ In the expected output `…` stands for any text within a line, and a line that 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 _MARK = "\x1e"
+_PATIENCE = 120.0  # seconds
 
 
 class Step(NamedTuple):
@@ -38,17 +41,23 @@ def run(block: list[Step], directory: Path, environ: dict[str, str]) -> list[str
     script = "exec 2>&1\n"
     for step in block:
         script += f"{step.command}\n__status=$?; printf '\\036'; (exit $__status)\n"
-    done = subprocess.run(
+    shell = subprocess.Popen(
         ["sh", "-c", script],
         cwd=directory,
         env={**os.environ, **environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         encoding="utf-8",
-        timeout=60,
-        check=False,
+        start_new_session=True,
     )
-    return done.stdout.split(_MARK)[: len(block)]
+    try:
+        printed, _ = shell.communicate(timeout=_PATIENCE)
+    finally:
+        # What an example started in the background does not outlive it, however the example ended.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
+    return printed.split(_MARK)[: len(block)]
 
 
 def agrees(expected: str, printed: str) -> bool:

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import doctest
 import io
+import json
 import re
 import shutil
 from pathlib import Path
@@ -16,6 +17,8 @@ import yaml
 from gateway import cli
 from gateway.censor.compile import fold_word
 from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.observe.facts import RequestFinished
+from gateway.observe.log import request_fields
 from gateway.observe.metrics import Metrics
 from gateway.policy.load import ROOT_KEYS, ConfigError, parse, warnings
 from gateway.policy.model import Config
@@ -35,8 +38,8 @@ from tests.docs.pages import (
     table,
 )
 
-SEMANTICS, CONFIGURATION, HTTP, METRICS, CLI = (
-    ROOT / "docs" / f"{name}.md" for name in ("semantics", "configuration", "http", "metrics", "cli")
+SEMANTICS, CONFIGURATION, HTTP, METRICS, CLI, OPERATIONS = (
+    ROOT / "docs" / f"{name}.md" for name in ("semantics", "configuration", "http", "metrics", "cli", "operations")
 )
 ENVIRONMENT = {
     "PORTCULLIS_KEY": "a-client-key",
@@ -203,6 +206,34 @@ def test_every_error_code_is_documented() -> None:
     assert documented - {"null"} == error_codes()
 
 
+def log_events() -> set[tuple[str, frozenset[str]]]:
+    """Every line that `event(name, field=…)` or `_write(name, {field: …})` is called for, its own fields left out."""
+    events: set[tuple[str, frozenset[str]]] = set()
+    for file in (ROOT / "gateway").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            match node:
+                case ast.Call(ast.Attribute(attr="event"), [ast.Constant(str(name))], keywords):
+                    events.add((name, frozenset(keyword.arg for keyword in keywords if keyword.arg)))
+                case ast.Call(ast.Attribute(attr="_write"), [ast.Constant(str(name)), ast.Dict(keys)]):
+                    events.add((name, frozenset(str(key.value) for key in keys if isinstance(key, ast.Constant))))
+    return events
+
+
+def test_every_line_of_the_log_is_documented() -> None:
+    rows = table(OPERATIONS, "log events")
+    documented = {(event, frozenset(re.findall(r"`(\w+)`", f"`{fields}`"))) for event, fields, _ in rows}
+    written = log_events()
+    assert {name for name, _ in documented - written} == {"request"}  # its fields are below
+    for name, fields in written:
+        assert any(name == event and fields <= listed for event, listed in documented), (name, fields)
+
+
+def test_the_line_of_a_request_is_shown_with_all_its_fields() -> None:
+    shown = next(json.loads(block.text) for block in blocks("text") if block.page == CLI)
+    request = RequestFinished("", "", "", "", "", status=200, outcome="ok", stream=True, duration=0.0)
+    assert list(shown) == ["time", "event", *request_fields(request)]
+
+
 def test_the_headers_that_travel_are_documented() -> None:
     rows = {direction: set(re.findall(r"`([^`]+)`", names)) for direction, names in table(HTTP, "headers")}
     assert rows["to the upstream"] == upstream.FORWARDED_UP | {f"{name}*" for name in upstream.FORWARDED_UP_PREFIXES}
@@ -229,6 +260,18 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{page.name} links to {path}, which is not there"
         if anchor:
             assert anchor in anchors(target), f"{page.name} links to {link}, but {target.name} has no such heading"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, ways = set(), [ROOT / "README.md"]
+    while ways:
+        page = ways.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        targets = ((page.parent / link.partition("#")[0]).resolve() for link in links(page) if "://" not in link)
+        ways.extend(target for target in targets if target in PAGES)
+    assert {page.name for page in PAGES} == {page.name for page in reached}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

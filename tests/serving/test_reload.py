@@ -138,3 +138,22 @@ async def test_a_route_to_another_upstream_takes_effect_and_running_streams_stay
             tokens.ended.set()
             await asyncio.wait_for(task, PATIENCE)
             assert reading.done
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_reload_cannot_open_an_address_that_stays(tmp_path: Path, workers: int) -> None:
+    path = tmp_path / "portcullis.yaml"
+    async with playing(sending(plain(completion("hello")))) as upstream:
+        listen = {"host": "0.0.0.0", "port": 0, "admin": {"port": 0}}
+        write(path, configuration(upstream.base_url, listen=listen))
+        async with serving(path, "--workers", str(workers), "--no-watch") as served:
+            url = served.url.replace("0.0.0.0", "127.0.0.1")
+            # Sound on the loopback, where the new file would listen; but the old address stays.
+            opened = configuration(upstream.base_url, listen={"port": 0})
+            del opened["auth"]
+            write(path, opened)
+            served.process.send_signal(signal.SIGHUP)
+            lines = await served.logged("reload")
+            assert lines[-1]["outcome"] == "failed"
+            assert "listen.host" in str(lines[-1]["reason"])
+            assert (await served.client.get(f"{url}/v1/models")).status_code == 401

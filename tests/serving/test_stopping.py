@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -57,6 +58,7 @@ async def test_patience_ends(tmp_path: Path, workers: int) -> None:
             assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0
             await asyncio.wait_for(task, PATIENCE)
             assert not reading.done
+            assert (await served.logged("stopped"))[-1]["drained"] is False
             while tokens.running:
                 await asyncio.sleep(0.01)
 
@@ -79,3 +81,27 @@ async def test_a_second_signal_ends_at_once(tmp_path: Path, workers: int) -> Non
             assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0
             await asyncio.wait_for(task, PATIENCE)
             assert not reading.done
+
+
+async def test_a_signal_to_the_whole_group_is_one_signal(tmp_path: Path) -> None:
+    """As a terminal sends it, or systemd."""
+    path, tokens = tmp_path / "portcullis.yaml", Tokens()
+    async with playing(tokens.play) as upstream:
+        write(path, configuration(upstream.base_url))
+        async with serving(path, "--workers", "2") as served:
+            readings = [Reading() for _ in range(4)]
+            tasks = [asyncio.create_task(served.read(reading)) for reading in readings]
+            await all_speak(readings)
+            for pid in [*served.workers(), served.process.pid]:
+                os.kill(pid, signal.SIGTERM)
+            async with asyncio.timeout(PATIENCE):
+                while (await served.client.get(f"{served.admin}/readyz")).status_code == 200:
+                    await asyncio.sleep(0.01)
+            heard = [len(reading.data) for reading in readings]
+            while any(len(reading.data) == before for reading, before in zip(readings, heard, strict=True)):
+                assert not any(reading.ended for reading in readings)
+                await asyncio.sleep(0.01)
+            tokens.ended.set()
+            await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+            assert all(reading.done for reading in readings)
+            assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0

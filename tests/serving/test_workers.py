@@ -105,6 +105,37 @@ async def test_a_replacement_starts_with_what_was_last_good(tmp_path: Path) -> N
             assert answers == ["[CENSORED]"] * 4
 
 
+async def test_a_replacement_is_like_the_others(tmp_path: Path) -> None:
+    """What only a restart changes is not changed by the restart of one worker."""
+    path = tmp_path / "portcullis.yaml"
+    async with playing(sending(plain(completion("hello")))) as upstream:
+        write(path, configuration(upstream.base_url))
+        async with serving(path, "--workers", "2") as served:
+            journal = {"path": str(tmp_path / "journal"), "key": "0123456789abcdef"}
+            write(path, configuration(upstream.base_url, journal=journal))
+            warned, reloaded = await served.logged("reload", 2)
+            assert "journal" in str(warned["warning"])
+            assert reloaded["outcome"] == "ok"
+            os.kill(served.workers()[0], signal.SIGKILL)
+            await served.logged("worker_died")
+            for _ in range(4):
+                assert (await served.ask()).status_code == 200
+            assert not list(tmp_path.glob("journal*"))
+
+
+async def test_an_upstream_that_is_no_more_has_no_gauge(tmp_path: Path) -> None:
+    path = tmp_path / "portcullis.yaml"
+    async with playing(sending(plain(completion("hello")))) as upstream:
+        more = {"played": {"base_url": upstream.base_url}, "other": {"base_url": upstream.base_url}}
+        write(path, configuration(upstream.base_url, upstreams=more))
+        async with serving(path, "--workers", "2") as served:
+            await served.until(lambda metrics: len(metrics.labels("portcullis_upstream_up")) == 2)
+            write(path, configuration(upstream.base_url))
+            await served.logged("reload")
+            assert (await served.metrics()).labels("portcullis_upstream_up") == [{"upstream": "played"}]
+            assert not [line for line in served.log if "UserWarning" in str(line)]
+
+
 async def test_workers_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
     path = tmp_path / "portcullis.yaml"
     async with playing(sending(plain(completion("hello")))) as upstream:
