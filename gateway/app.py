@@ -7,6 +7,7 @@ import contextlib
 import gc
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from gateway.proxy.generation import Generation, compile_policies, gently, keep_
 from gateway.proxy.routes import Gateway, add_admin_routes, add_error_handlers, add_routes
 from gateway.proxy.upstream import PROBE_TTL
 
+TELEMETRY_PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 TRACES_PATIENCE = 5.0  # seconds for the last spans at the end
 METRICS, LIMITS = "metrics", "limits"  # directories that workers share
 
@@ -177,7 +179,8 @@ async def _keep_probing(gateway: Gateway) -> None:
     """Keep what the metrics say about upstreams true, also in a worker that nobody asks."""
     while True:
         await asyncio.sleep(PROBE_TTL)
-        await gateway.probe()
+        with contextlib.suppress(Exception):  # the next one may succeed
+            await gateway.probe()
 
 
 def _application(lifespan: Any = None) -> FastAPI:
@@ -185,6 +188,16 @@ def _application(lifespan: Any = None) -> FastAPI:
     return FastAPI(
         title="Portcullis", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
+
+
+def check_parts(config: Config) -> None:
+    """Raises `ConfigError` for what the configuration wants of optional packages that are not there or do not take it."""
+    try:
+        _limiter(config, None, 0)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(config.source, "state", str(error)) from None
+    if config.telemetry is not None and not all(map(find_spec, TELEMETRY_PACKAGES)):
+        raise ConfigError(config.source, "telemetry", "needs a part that is not here: pip install 'portcullis[otel]'")
 
 
 def _limiter(config: Config, scratch: Path | None, slot: int) -> Limiter:

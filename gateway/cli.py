@@ -115,6 +115,9 @@ def _workers(text: str) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    # Until the server has handlers of its own.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     if options.config is None:
         return _run(_config_from(os.environ), options)
     # A path that stays right if the working directory does not.
@@ -162,18 +165,25 @@ def _scalar(text: str) -> Scalar:
 
 def _run(config: Config, options: argparse.Namespace, read: Callable[[], Config] | None = None) -> int:
     # FastAPI takes longest to import; `check` and `scan` need not wait for it.
+    from gateway.app import check_parts
     from gateway.observe.log import RequestLog
     from gateway.serving import single, supervisor
     from gateway.serving.reload import Source
     from gateway.serving.servers import NotStarted
+    from gateway.serving.watch import fingerprint
 
     config = _listening_as_told(config, options)
+    check_parts(config)
     _allow_many_sockets()
     for warning in warnings(config, fold_word):
         print(f"{config.source}: warning: {warning}", file=sys.stderr)
     style = options.log or ("console" if sys.stderr.isatty() else "json")
     log = RequestLog(style)
-    source = None if read is None else Source(lambda: _listening_as_told(read(), options), config.files, options.watch)
+    source = None
+    if read is not None:
+        source = Source(
+            lambda: _listening_as_told(read(), options), config.files, fingerprint(config.files), options.watch
+        )
     try:
         listener, address = _listen(config.listen.host, config.listen.port)
         admin = config.listen.admin
@@ -255,8 +265,12 @@ def _check(options: argparse.Namespace) -> int:
         print(f"policy {name}: mode {policy.mode}, max_hold {policy.max_hold}, on_overflow {policy.on_overflow}")
         for line in explain(policy):
             print(f"  {line}")
-        # Whatever the loader let pass must compile.
+        # Whatever the loader let pass must compile, and its parts must be installed.
         compile_policy(policy)
+    if config.state is not None or config.telemetry is not None:
+        from gateway.app import check_parts
+
+        check_parts(config)
     for route in config.routes:
         renamed = f", renamed {route.rename}" if route.rename else ""
         behind = ", then ".join(route.upstreams) if route.balance is Balance.FIRST else " or ".join(route.upstreams)

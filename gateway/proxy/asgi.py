@@ -98,11 +98,12 @@ async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Resu
 _background: set[asyncio.Task[Any]] = set()  # the loop itself only holds tasks weakly
 
 
-def in_background(work: Coroutine[Any, Any, None]) -> None:
-    """Let something be done that nobody waits for. It must be bounded in time and not raise."""
+def in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Let something be done whoever waits for it or not. It must be bounded in time and not raise."""
     task = asyncio.ensure_future(work)
     _background.add(task)
     task.add_done_callback(_background.discard)
+    return task
 
 
 async def departure(receive: Receive) -> None:

@@ -105,10 +105,10 @@ class _Member:
         if not self.busy:
             self._idle.set()
 
-    async def until_idle(self) -> None:
-        """Or until the longest answer that began before must have ended."""
+    async def until_idle(self, patience: float) -> None:
+        """Or until `patience` seconds have passed."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.client.upstream.timeouts.total):
+            async with asyncio.timeout(patience):
                 await self._idle.wait()
 
 
@@ -279,7 +279,8 @@ class Fleet:
         member = self._members[name]
         if patient and member.owners == 1:
             await self._sleep(SETTLING)
-            await member.until_idle()
+            # An answer lives as long as the route's first upstream gives it, whichever it came from.
+            await member.until_idle(max(m.client.upstream.timeouts.total for m in self._members.values()))
         if name not in self._owned:
             return
         self._owned.discard(name)

@@ -195,6 +195,8 @@ class Relay(Response):
             if self._timed_out and not self._status:
                 await self._send_upstream_failure(HTTPFailure(504, TOO_LONG, "timeout"), send)
                 return
+            if self._timed_out and self._error is None:
+                self._note_upstream("timeout")
             raise
         except Exception as error:
             await self._fail_closed(guard, error, send)
@@ -242,7 +244,10 @@ class Relay(Response):
             if not self._timed_out or self._sending_since is not None:
                 self._perform(answer.cancel())
                 raise
-            ending = self._failed(answer, HTTPFailure(504, TOO_LONG, "timeout"))
+            if answer.done:  # in this very turn
+                ending, last = [], shortcut.last if shortcut is not None else last
+            else:
+                ending = self._failed(answer, HTTPFailure(504, TOO_LONG, "timeout"))
         if answer.fault and self._error is None:
             self._note_upstream(answer.fault)
         # The upstream is let go before the client gets its last bytes: a blocked answer must not cost another token.
@@ -437,7 +442,9 @@ class Relay(Response):
         """Give back what the key has not used, before the client can ask again."""
         usage = self._guard.usage if self._guard is not None else None
         written = sum(count.scanned for text in self._scanned for count in text.channels)
-        await self._forward.allowance.settle(None if usage is None else sum(usage), written)
+        settling = self._forward.allowance.settle(None if usage is None else sum(usage), written)
+        # It is done to its end, also if the client leaves meanwhile.
+        await asyncio.shield(in_background(settling))
 
     def _headers_up(self) -> Mapping[str, str]:
         if self._span is None:

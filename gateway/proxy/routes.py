@@ -64,7 +64,8 @@ class Gateway:
     async def probe(self) -> dict[str, bool]:
         """Which upstreams answer, by probes that are cached; the gauge follows."""
         states = await self.current.fleet.states()
-        for name, up in states.items():
+        for name in states.keys() & self.current.config.upstreams.keys():  # a reload may have come between
+            up = states[name]
             self.metrics.upstream_up.labels(name).set(up)
         return dict(states)
 

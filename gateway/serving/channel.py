@@ -38,6 +38,11 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Ping:
+    """To a worker, and from it: still there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """From a worker: it serves."""
 
@@ -54,7 +59,7 @@ class Closed:
     """From a worker: one of the connections that were handed to it is gone."""
 
 
-Message = Start | Adopt | Drain | Ready | Adopted | Closed
+Message = Start | Adopt | Drain | Ping | Ready | Adopted | Closed
 
 
 def frame(message: Message) -> bytes:

@@ -23,6 +23,7 @@ class Source:
 
     load: Callable[[], Config]
     files: tuple[str, ...]
+    seen: bytes  # the fingerprint of the files, when they were read
     watched: bool = True
 
 
@@ -33,7 +34,7 @@ class Reloader:
         self, source: Source, adopt: Callable[[Config], Awaitable[None]], record: Callable[[Reloaded], None]
     ) -> None:
         self.files = source.files
-        self.seen = fingerprint(source.files)  # of the files, when they were last read
+        self.seen = source.seen
         self._load = source.load
         self._adopt = adopt
         self._record = record
@@ -46,6 +47,7 @@ class Reloader:
             self.seen = await asyncio.to_thread(fingerprint, self.files)
             try:
                 config = await gently(self._load)
+                await self._look_at(config.files)
                 await self._adopt(config)
             except ConfigError as error:
                 # What it was read from is watched too: the mistake may be in a list that was named just now.
@@ -55,7 +57,6 @@ class Reloader:
                 return self._failed(str(error))
             except Exception as error:
                 return self._failed(f"internal error: {type(error).__name__}")
-            await self._look_at(config.files)
             self._record(Reloaded("ok"))
             return True
 

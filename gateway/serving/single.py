@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import signal
 import socket
@@ -33,25 +32,24 @@ async def serve(
     Raises `NotStarted`.
     """
     loop = asyncio.get_running_loop()
+    stop = Stop(loop)
     portcullis = Portcullis(config, log)
     servers = Servers(portcullis.gateway, portcullis.public, portcullis.admin)
     # What was loaded so far lives as long as the process; the collector need not go through it again and again.
     gc.collect()
     gc.freeze()
     await servers.start([listener], [] if admin_listener is None else [admin_listener])
-    stop = Stop(loop)
     watching: asyncio.Task[None] | None = None
     if source is not None:
         reloader = Reloader(source, portcullis.adopt, portcullis.gateway.record)
         loop.add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(reloader.reload()))
         if source.watched:
-            watching = asyncio.create_task(watch(reloader))
+            watching = asyncio.create_task(watch(reloader, lambda text: log.event("watch", problem=text)))
     on_ready()
     name = await stop.wait()
     if watching is not None:
         watching.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watching
+        await asyncio.gather(watching, return_exceptions=True)
     drained = await servers.stop(portcullis.drain_timeout, stop.at_once)
     log.event("stopped", drained=drained)
     return name

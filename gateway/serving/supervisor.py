@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
+import gateway
 from gateway.app import LIMITS, METRICS, NotAdopted, warn_of_fixed
 from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import Reloaded
@@ -27,7 +28,20 @@ from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.policy.model import Config
 from gateway.proxy.generation import keep_fixed
-from gateway.serving.channel import ADMIN, CLIENT, Adopt, Adopted, Closed, Drain, Message, Ready, Start, frame, receive
+from gateway.serving.channel import (
+    ADMIN,
+    CLIENT,
+    Adopt,
+    Adopted,
+    Closed,
+    Drain,
+    Message,
+    Ping,
+    Ready,
+    Start,
+    frame,
+    receive,
+)
 from gateway.serving.logs import log_servers_to
 from gateway.serving.reload import Reloader, Source
 from gateway.serving.servers import NotStarted, Stop
@@ -35,6 +49,8 @@ from gateway.serving.watch import watch
 
 START_PATIENCE = 120.0  # seconds for a worker to come up, 100,000 words and a slow disk included
 ADOPT_PATIENCE = 120.0
+PING_EVERY = 5.0  # seconds
+SILENCE = 60.0  # seconds after which a worker that answers no ping is ended
 STOP_PATIENCE = 10.0  # beyond drain_timeout, for a worker that was told to stop
 LONGEST_BACKOFF = 10.0  # seconds between two starts of a worker that keeps dying
 STEADY = 30.0  # seconds a worker must live for its next death to count as the first
@@ -52,6 +68,9 @@ class _Slot:
     ready: bool = False
     started_at: float = 0.0
     deaths: int = 0
+    config: Config | None = None  # what it was told last
+    catching_up: bool = False
+    heard_at: float = 0.0
     adopted: asyncio.Future[str] | None = None
     came_up: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -82,15 +101,20 @@ class Supervisor:
 
     async def run(self, source: Source | None, on_ready: Callable[[], None]) -> signal.Signals:
         """Serve until SIGTERM or SIGINT; returns which. Raises `NotStarted` if the workers do not come up at first."""
-        loop = asyncio.get_running_loop()
+        stop = Stop(asyncio.get_running_loop())
         tasks = [asyncio.create_task(self._keep(slot)) for slot in self._slots]
+        tasks += [asyncio.create_task(self._listen_for_life())]
         try:
-            await self._come_up(tasks)
+            coming_up, stopping = asyncio.create_task(self._come_up()), asyncio.create_task(stop.wait())
+            await asyncio.wait((coming_up, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                coming_up.cancel()
+                return await stopping
+            await coming_up
             accepting = [asyncio.create_task(self._accept(kind, listener)) for kind, listener in self._listeners]
-            stop = Stop(loop)
             watching = self._watch(source) if source is not None else []
             on_ready()
-            name = await stop.wait()
+            name = await stopping
             for task in watching:
                 task.cancel()
             await self._drain(tasks, stop.at_once)
@@ -103,7 +127,7 @@ class Supervisor:
                 _kill(slot)
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _come_up(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+    async def _come_up(self) -> None:
         waits = [asyncio.create_task(slot.came_up.wait()) for slot in self._slots]
         try:
             async with asyncio.timeout(START_PATIENCE):
@@ -122,10 +146,14 @@ class Supervisor:
     async def _keep(self, slot: _Slot) -> None:
         """Start the worker of a slot, and again whenever it dies."""
         while not self._stopping:
-            await self._start(slot)
-            process = slot.process
-            assert process is not None
-            status = await process.wait()
+            status: int | str
+            try:
+                process = await self._start(slot)
+                status = await process.wait()
+            except OSError as error:
+                # No descriptors or no memory just now.
+                status = f"could not be started: {error.strerror}"
+                slot.started_at = monotonic()
             slot.ready = False
             slot.came_up.set()
             if self._stopping:
@@ -136,42 +164,78 @@ class Supervisor:
             SharedFiles(self._scratch / METRICS, str(slot.number)).forget_present()
             await asyncio.sleep(pause)
 
-    async def _start(self, slot: _Slot) -> None:
-        control, their_control = socket.socketpair()
-        connections, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        slot.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "gateway.serving.worker",
-            str(their_control.fileno()),
-            str(theirs.fileno()),
-            pass_fds=(their_control.fileno(), theirs.fileno()),
-            stdin=asyncio.subprocess.DEVNULL,
-        )
-        their_control.close()
-        theirs.close()
+    async def _start(self, slot: _Slot) -> asyncio.subprocess.Process:
+        """Raises OSError."""
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            control, their_control = socket.socketpair()
+            ours.enter_context(control)
+            theirs.enter_context(their_control)
+            connections, their_connections = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            ours.enter_context(connections)
+            theirs.enter_context(their_connections)
+            descriptors = their_control.fileno(), their_connections.fileno()
+            slot.process = process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-P",  # nothing is imported from the working directory
+                "-m",
+                "gateway.serving.worker",
+                *map(str, descriptors),
+                pass_fds=descriptors,
+                stdin=asyncio.subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": _import_path()},
+            )
+            ours.pop_all()
         connections.setblocking(False)
         reader, slot.writer = await asyncio.open_connection(sock=control)
-        slot.connections, slot.open, slot.started_at = connections, 0, monotonic()
+        slot.connections, slot.open, slot.started_at, slot.heard_at = connections, 0, monotonic(), monotonic()
+        slot.config, slot.catching_up = self._config, False
         self._send(slot, Start(self._config, slot.number, self._scratch, self._log_style))
+        if self._stopping:
+            self._send(slot, Drain())
         listening = asyncio.ensure_future(self._listen(slot, reader))
         listening.add_done_callback(lambda _: connections.close())
+        return process
 
     async def _listen(self, slot: _Slot, reader: asyncio.StreamReader) -> None:
         while (message := await receive(reader)) is not None:
+            slot.heard_at = monotonic()
             match message:
                 case Ready():
-                    slot.ready = True
-                    slot.came_up.set()
-                    self._some_ready.set()
+                    self._came_up(slot)
                 case Closed():
                     slot.open -= 1
+                case Adopted() if slot.catching_up:
+                    self._came_up(slot)
                 case Adopted(failure):
                     if slot.adopted is not None and not slot.adopted.done():
                         slot.adopted.set_result(failure)
         slot.ready = False
         if slot.adopted is not None and not slot.adopted.done():
             slot.adopted.set_result("")  # its successor starts with the new configuration
+
+    def _came_up(self, slot: _Slot) -> None:
+        """It serves, or, if there was a reload while it was starting, will when it has caught up."""
+        slot.catching_up = slot.config is not self._config
+        if slot.catching_up:
+            slot.config = self._config
+            self._send(slot, Adopt(self._config))
+            return
+        slot.ready = True
+        slot.came_up.set()
+        self._some_ready.set()
+
+    async def _listen_for_life(self) -> None:
+        """End a worker that says nothing any more: it holds connections that nobody serves."""
+        while not self._stopping:
+            await asyncio.sleep(PING_EVERY)
+            for slot in self._slots:
+                patience = SILENCE if slot.ready else START_PATIENCE
+                if slot.process is None or slot.process.returncode is not None:
+                    continue
+                if monotonic() - slot.heard_at > patience:
+                    self._log.event("worker_hangs", worker=slot.number, silent_for=round(patience))
+                    _kill(slot)
+                self._send(slot, Ping())
 
     def _send(self, slot: _Slot, message: Message) -> None:
         if slot.writer is not None and not slot.writer.is_closing():
@@ -216,7 +280,9 @@ class Supervisor:
         reloader = Reloader(source, self._adopt, self._record)
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(reloader.reload()))
-        return [asyncio.create_task(watch(reloader))] if source.watched else []
+        if not source.watched:
+            return []
+        return [asyncio.create_task(watch(reloader, lambda text: self._log.event("watch", problem=text)))]
 
     def _record(self, fact: Reloaded) -> None:
         self._metrics.record(fact)
@@ -241,6 +307,7 @@ class Supervisor:
         told = [slot for slot in self._slots if slot.ready]
         for slot in told:
             slot.adopted = loop.create_future()
+            slot.config = config
             self._send(slot, Adopt(config))
         answers: list[str] = []
         for slot in told:
@@ -267,6 +334,12 @@ class Supervisor:
             await asyncio.wait((ended,), timeout=STOP_PATIENCE)
         hurry.cancel()
         self._log.event("stopped", drained=all(slot.process and slot.process.returncode == 0 for slot in self._slots))
+
+
+def _import_path() -> str:
+    """So that a worker finds the package that this is, installed or not."""
+    here = str(Path(gateway.__file__).parent.parent)
+    return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
 
 
 def _kill(slot: _Slot) -> None:

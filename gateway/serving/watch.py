@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,11 +29,23 @@ def fingerprint(files: Sequence[str]) -> bytes:
     return digest.digest()
 
 
-async def watch(reloader: Reloader) -> None:
+async def watch(reloader: Reloader, on_problem: Callable[[str], None]) -> None:
     """Reload whenever the content of one of its files is not what it last read, until cancelled.
 
-    The directories are watched and not the files, because a file that is replaced is another file.
+    The directories are watched and not the files, because a file that is replaced is another file. Where the system
+    watches nothing more, the files are read every few seconds instead.
     """
+    try:
+        await _watch(reloader)
+    except Exception as error:
+        on_problem(f"files cannot be watched ({type(error).__name__}); they are read every {LOOK_ANYWAY_MS // 1000} s")
+    while True:
+        await asyncio.sleep(LOOK_ANYWAY_MS / 1000)
+        if await asyncio.to_thread(fingerprint, reloader.files) != reloader.seen:
+            await reloader.reload()
+
+
+async def _watch(reloader: Reloader) -> None:
     while True:
         directories = sorted({str(Path(name).parent) for name in reloader.files if Path(name).parent.is_dir()})
         if not directories:

@@ -19,7 +19,19 @@ import uvloop
 
 from gateway.app import NotAdopted, Portcullis
 from gateway.observe.log import RequestLog
-from gateway.serving.channel import ADMIN, Adopt, Adopted, Closed, Drain, Ready, Start, frame, receive, receive_blocking
+from gateway.serving.channel import (
+    ADMIN,
+    Adopt,
+    Adopted,
+    Closed,
+    Drain,
+    Ping,
+    Ready,
+    Start,
+    frame,
+    receive,
+    receive_blocking,
+)
 from gateway.serving.logs import log_servers_to
 from gateway.serving.servers import Servers
 
@@ -68,6 +80,8 @@ class Worker:
                     self._send(Adopted(str(error)))
                 except Exception as error:
                     self._send(Adopted(f"internal error: {type(error).__name__}"))
+            elif isinstance(message, Ping):
+                self._send(Ping())
             elif message is None or isinstance(message, Drain):
                 # A SIGTERM to all processes of the group is no second order.
                 orders += message is not None
@@ -88,6 +102,8 @@ class Worker:
             if not kind and not descriptors:
                 asyncio.get_running_loop().remove_reader(self._connections.fileno())
                 return
+            if not descriptors:
+                self._lost()  # the system had no descriptor left for it
             for descriptor in descriptors:
                 connection = socket.socket(fileno=descriptor)
                 connection.setblocking(False)
@@ -98,7 +114,7 @@ class Worker:
     def _lost(self) -> None:
         self._send(Closed())
 
-    def _send(self, message: Ready | Adopted | Closed) -> None:
+    def _send(self, message: Ready | Adopted | Closed | Ping) -> None:
         with contextlib.suppress(OSError, RuntimeError):
             self._writer.write(frame(message))
 
