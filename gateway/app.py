@@ -191,7 +191,7 @@ def _application(lifespan: Any = None) -> FastAPI:
 
 
 def check_parts(config: Config) -> None:
-    """Raises `ConfigError` for what the configuration wants of optional packages that are not there or do not take it."""
+    """Raises `ConfigError` for what the configuration wants of optional packages that are absent or do not take it."""
     try:
         _limiter(config, None, 0)
     except (ImportError, ValueError) as error:

@@ -36,7 +36,7 @@ from gateway.observe.facts import Fact, GuardFailed, RequestFinished, Retried, T
 from gateway.observe.log import outcome_of
 from gateway.observe.metrics import OVERHEAD_BOUNDS
 from gateway.observe.tracing import RequestSpan
-from gateway.policy.model import Limits, Route, Timeouts
+from gateway.policy.model import Direction, Limits, Route, Timeouts
 from gateway.proxy.allowance import Allowance
 from gateway.proxy.asgi import ASIDE, SERVER_SEND, BodyWriter, abort, aside, departure, in_background
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
@@ -82,6 +82,11 @@ class Forward:
     started: float
     scanned: tuple[TextScanned, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+
+def not_journalled() -> HTTPFailure:
+    """A configuration requires a journal, and it could not be written."""
+    return HTTPFailure(503, JOURNAL_FAILED, "journal", {"retry-after": "5"})
 
 
 class Relay(Response):
@@ -288,8 +293,7 @@ class Relay(Response):
         headers = [(b"content-type", b"application/json"), *self._passed_headers(response, guard)]
         await self._settle()
         if not await self._is_journalled():
-            self._error = NOT_JOURNALLED
-            await self._send_failure(HTTPFailure(503, JOURNAL_FAILED, "journal", {"retry-after": "5"}), send)
+            await self._refuse_unjournalled(send)
             return
         await self._send_whole(send, 200, headers, body)
 
@@ -312,6 +316,9 @@ class Relay(Response):
         self._error = f"upstream status {response.status_code}"
         self._record(UpstreamFailed(self._upstream, "status"))
         await self._settle()
+        if not await self._is_journalled():
+            await self._refuse_unjournalled(send)
+            return
         await self._send_whole(send, status, [(b"content-type", b"application/json"), *headers], json.encode(shown))
 
     def _perform(self, commands: list[Command]) -> bytes:
@@ -367,6 +374,7 @@ class Relay(Response):
 
     async def _send_upstream_failure(self, error: HTTPFailure, send: Send) -> None:
         self._note_failure(error)
+        await self._settle()
         await self._send_failure(error, send)
 
     async def _fail_closed(self, guard: ChatGuard, error: Exception, send: Send) -> None:
@@ -394,7 +402,12 @@ class Relay(Response):
         if self._finished:
             return
         self._finished = True
-        self._leave()
+        try:
+            self._close_books()
+        finally:
+            self._leave()
+
+    def _close_books(self) -> None:
         if not self._forward.allowance.settled:
             in_background(self._settle())
         forward = self._forward
@@ -431,6 +444,10 @@ class Relay(Response):
             usage, reasons = (None, ()) if self._guard is None else (self._guard.usage, self._guard.reasons)
             self._span.finish(fact, usage, reasons)
 
+    async def _refuse_unjournalled(self, send: Send) -> None:
+        self._error = NOT_JOURNALLED
+        await self._send_failure(not_journalled(), send)
+
     async def _is_journalled(self) -> bool:
         """May the answer end? Only what a configuration requires to be journalled has to wait."""
         if self._journal is None:
@@ -441,7 +458,8 @@ class Relay(Response):
     async def _settle(self) -> None:
         """Give back what the key has not used, before the client can ask again."""
         usage = self._guard.usage if self._guard is not None else None
-        written = sum(count.scanned for text in self._scanned for count in text.channels)
+        answers = (text for text in self._scanned if text.direction == Direction.OUTPUT)
+        written = sum(count.scanned for text in answers for count in text.channels)
         settling = self._forward.allowance.settle(None if usage is None else sum(usage), written)
         # It is done to its end, also if the client leaves meanwhile.
         await asyncio.shield(in_background(settling))

@@ -33,7 +33,7 @@ from gateway.proxy.errors import HTTPFailure, client_error, overloaded
 from gateway.proxy.generation import Generation
 from gateway.proxy.journal import RequestJournal
 from gateway.proxy.models import list_models
-from gateway.proxy.relay import Forward, Relay
+from gateway.proxy.relay import Forward, Relay, not_journalled
 from gateway.wire import json
 from gateway.wire.chat import Json
 
@@ -280,6 +280,11 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
     journal = gateway.request_journal(_request_id(request), key.name, route.model, policy.policy.name)
     if rule is not None:
         await allowance.give_back()
+        if journal is not None:
+            committed = await journal.commit(findings)
+            findings.clear()
+            if not committed:
+                raise not_journalled()
         message = rule.message or f"The request is blocked by rule {rule.id!r}."
         blocked = client_error(400, message, "content_filter", rule.id)
         for text in texts:
@@ -290,14 +295,17 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
             journal.close(fact, findings)
         request.state.recorded = True
         raise blocked
-    if route.rename is not None:
-        body["model"] = route.rename
+    try:
+        encoded = _encoded({**body, "model": route.rename or chat.model})
+    except HTTPFailure:
+        await allowance.give_back()
+        raise
     return Relay(
         Forward(
             request_id=_request_id(request),
             path=_path_of(request),
             chat=chat,
-            body=_encoded(body),
+            body=encoded,
             headers={**request.headers, "x-request-id": _request_id(request)},
             route=route,
             policy=policy,
