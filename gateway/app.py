@@ -27,8 +27,9 @@ from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import in_background
 from gateway.proxy.demo import PASSWORD, TOKEN_PAUSE, build_demo
 from gateway.proxy.fleet import Fleet
+from gateway.proxy.gateway import Gateway
 from gateway.proxy.generation import Generation, compile_policies, gently, keep_fixed
-from gateway.proxy.routes import Gateway, add_admin_routes, add_error_handlers, add_routes
+from gateway.proxy.routes import add_admin_routes, add_error_handlers, add_routes
 from gateway.proxy.upstream import PROBE_TTL
 
 TELEMETRY_PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")

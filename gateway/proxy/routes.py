@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from time import perf_counter
 
 from fastapi import FastAPI, Request
@@ -14,127 +12,23 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from gateway.censor.compile import CompiledPolicy, CompiledRule
-from gateway.censor.stream import Censor
-from gateway.guard.answer import GUARD_FAILED, guard_failed
-from gateway.guard.chat import ChatGuard
-from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt, read_chat_request
-from gateway.guard.texts import Finding, OnFinding
-from gateway.journal.writer import JournalWriter
-from gateway.limits import Limiter
-from gateway.observe.facts import Fact, JournalDropped, Limited, RequestFinished, TextScanned
+from gateway.guard.prompt import BadRequest, apply_request_table, read_chat_request
+from gateway.guard.texts import Finding
+from gateway.observe.facts import Limited, RequestFinished, TextScanned
 from gateway.observe.log import outcome_of
-from gateway.observe.metrics import CONTENT_TYPE, Metrics
-from gateway.observe.tracing import RequestSpan, Tracer
-from gateway.policy.model import Channel, ClientKey, Direction
+from gateway.observe.metrics import CONTENT_TYPE
+from gateway.observe.tracing import RequestSpan
+from gateway.policy.model import ClientKey
 from gateway.proxy.allowance import Allowance
 from gateway.proxy.asgi import aside
-from gateway.proxy.errors import HTTPFailure, client_error, overloaded
-from gateway.proxy.generation import Generation
-from gateway.proxy.journal import RequestJournal
-from gateway.proxy.models import list_models
+from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.proxy.gateway import Gateway
 from gateway.proxy.relay import Forward, Relay, not_journalled
 from gateway.wire import json
 from gateway.wire.chat import Json
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-
-
-@dataclass
-class Gateway:
-    """What the endpoints work with; made once by the composition root.
-
-    `current` is replaced as a whole by a reload. `draining`: new requests are refused, running ones go on.
-    `journal_required`: without the journal there are no answers.
-    """
-
-    metrics: Metrics
-    record: Callable[[Fact], None]
-    limiter: Limiter
-    journal: JournalWriter | None = None
-    journal_required: bool = False
-    tracer: Tracer | None = None
-    in_flight: int = 0
-    draining: bool = False
-    _dropped: int = 0
-    idle: asyncio.Event = field(default_factory=asyncio.Event)
-    current: Generation = field(init=False)  # set before the first request
-
-    async def probe(self) -> dict[str, bool]:
-        """Which upstreams answer, by probes that are cached; the gauge follows."""
-        states = await self.current.fleet.states()
-        for name in states.keys() & self.current.config.upstreams.keys():  # a reload may have come between
-            up = states[name]
-            self.metrics.upstream_up.labels(name).set(up)
-        return dict(states)
-
-    async def models(self, key: ClientKey) -> list[dict[str, object]]:
-        generation = self.current
-
-        def is_clean(policy: str, text: str) -> bool:
-            return self._is_clean(generation.policies[policy], text)
-
-        return await list_models(generation.config, generation.router, generation.fleet, key, is_clean)
-
-    def _is_clean(self, compiled: CompiledPolicy, text: str) -> bool:
-        try:
-            censor = Censor(compiled.program(Direction.OUTPUT, Channel.OTHER))
-            return censor.feed(text) + censor.finish() == text
-        except Exception as error:
-            raise self._fail_closed(compiled, error) from None
-
-    def guard_prompt(
-        self, body: Json, policy: CompiledPolicy, on_finding: OnFinding | None
-    ) -> tuple[CompiledRule | None, TextScanned | None]:
-        """`guard.prompt.guard_prompt`, failing closed. Raises `BadRequest` and `HTTPFailure`."""
-        try:
-            return guard_prompt(body, policy, on_finding)
-        except BadRequest:
-            raise
-        except Exception as error:
-            raise self._fail_closed(policy, error) from None
-
-    def _fail_closed(self, policy: CompiledPolicy, error: Exception) -> HTTPFailure:
-        self.record(guard_failed(ChatGuard(policy), error))
-        return HTTPFailure(500, GUARD_FAILED, "guard_failed")
-
-    @property
-    def journal_fails(self) -> bool:
-        """Is there a journal that answers must wait for, and can it not be written?"""
-        return self.journal_required and self.journal is not None and not self.journal.healthy
-
-    def request_journal(self, request_id: str, key: str, route: str, policy: str) -> RequestJournal | None:
-        if self.journal is None:
-            return None
-        return RequestJournal(self.journal, self.journal_required, request_id, key, route, policy)
-
-    def count_dropped(self) -> None:
-        """Bring the metric up to what the journal has dropped."""
-        if self.journal is not None and (more := self.journal.dropped - self._dropped) > 0:
-            self._dropped += more
-            self.record(JournalDropped(more))
-
-    def enter(self) -> None:
-        """A request begins that `leave` will end. Raises `HTTPFailure` while there is no place for it."""
-        if self.journal_fails:
-            raise overloaded("The journal cannot be written.", retry_after=5)
-        if self.draining:
-            refused = overloaded("The gateway is stopping; another one will take the request.")
-            refused.headers["connection"] = "close"
-            raise refused
-        most = self.current.config.limits.max_streams
-        if self.in_flight >= most:
-            raise overloaded(f"The gateway is at its limit of {most} streams.")
-        self.in_flight += 1
-        self.metrics.streams_active.set(self.in_flight)
-
-    def leave(self) -> None:
-        self.count_dropped()
-        self.in_flight -= 1
-        self.metrics.streams_active.set(self.in_flight)
-        if not self.in_flight:
-            self.idle.set()
 
 
 def add_routes(app: FastAPI, gateway: Gateway) -> None:

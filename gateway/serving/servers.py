@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from gateway.proxy.asgi import ServerSend
-from gateway.proxy.routes import Gateway
+from gateway.proxy.gateway import Gateway
 from gateway.proxy.server import BoundedProtocol
 
 LAST_WORDS = 2  # seconds for what still runs when draining has taken too long

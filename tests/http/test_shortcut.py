@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from gateway.censor.stream import Censor
-from gateway.proxy.relay import Relay, Shortcut
+from gateway.proxy.relay import Relay
+from gateway.proxy.shortcut import Shortcut
 from tests.http.gateway import PATIENCE, before
 from tests.http.upstream import DONE, END, Call, Play, chunk, delta, event, sending, stream, stream_head
 

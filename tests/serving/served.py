@@ -145,12 +145,15 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(path: Path, *arguments: str) -> AsyncIterator[Served]:
+async def serving(
+    path: Path,
+    *arguments: str,
+    command: tuple[str, ...] = (sys.executable, "-m", "gateway.cli"),
+    directory: Path | None = None,
+) -> AsyncIterator[Served]:
     """`portcullis serve --config PATH …`, from when it says that it listens; killed at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "gateway.cli",
+        *command,
         "serve",
         "--config",
         str(path),
@@ -159,6 +162,7 @@ async def serving(path: Path, *arguments: str) -> AsyncIterator[Served]:
         *arguments,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        cwd=directory,
         limit=1 << 20,
     )
     assert process.stdout is not None
