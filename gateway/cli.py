@@ -301,7 +301,7 @@ def _version(_: argparse.Namespace) -> int:
     print(f"portcullis {__version__}")
     print(f"python {platform.python_version()} ({platform.python_implementation()})")
     print(f"platform {platform.platform()}")
-    for part in ("uvloop", "vllm", "torch", "transformers", "redis", "ray"):
+    for part in ("uvloop", "vllm", "torch", "transformers", "redis", "opentelemetry", "ray"):
         print(f"{part}: {'present' if importlib.util.find_spec(part) else 'not installed'}")
     return 0
 
