@@ -120,7 +120,7 @@ def _added(rounds: Sequence[Round], scenario: str, target: str, place: int) -> l
 def verdicts(rounds: Sequence[Round], limits: Limits) -> list[Verdict]:
     """Every limit, for every scenario that it is judged by.
 
-    CPU beside others is taken where they ran together (`together-...`); the rest where each target ran alone
+    CPU beside others is taken where they ran together (`together-...`, `words-...`, `workers-...`); the rest alone
     (`paced-...`), delays and memory of the worst list of words.
     """
     scenarios = dict.fromkeys(scenario for scenario, _ in rounds[0])
@@ -132,7 +132,7 @@ def _scenario_verdicts(rounds: Sequence[Round], scenario: str, limits: Limits) -
         return Figure.over(_cpu_ratios(rounds, scenario, target, base))
 
     guards = [row for row in rows(rounds) if row.scenario == scenario and row.target.startswith("portcullis")]
-    if not guards or not scenario.startswith(("together", "workers", "paced")):
+    if not guards or not scenario.startswith(("together", "words", "workers", "paced")):
         return []
     measured: tuple[tuple[str, float, Figure | None], ...] = (
         ("CPU a chunk, 1,000 words / nginx", limits.cpu_vs_nginx, ratio("portcullis-1000", "nginx")),
@@ -141,14 +141,16 @@ def _scenario_verdicts(rounds: Sequence[Round], scenario: str, limits: Limits) -
     if scenario.startswith("workers"):
         figure = ratio("portcullis-1000-x2", "portcullis-1000")
         measured = (("CPU a chunk, 2 workers / 1", limits.workers_2_vs_1, figure),)
+    if scenario.startswith("words"):
+        figure = ratio("portcullis-100000", "portcullis-10")
+        measured = (("CPU a chunk, 100,000 / 10 words", limits.words_100000_vs_10, figure),)
     if scenario.startswith("paced"):
-        measured = _alone(guards, limits, ratio("portcullis-100000", "portcullis-10"))
+        measured = _alone(guards, limits)
     return [Verdict(f"{scenario}: {what}", limit, figure) for what, limit, figure in measured]
 
 
-def _alone(guards: Sequence[Row], limits: Limits, words: Figure | None) -> tuple[tuple[str, float, Figure | None], ...]:
+def _alone(guards: Sequence[Row], limits: Limits) -> tuple[tuple[str, float, Figure | None], ...]:
     return (
-        ("CPU a chunk, 100,000 / 10 words", limits.words_100000_vs_10, words),
         ("added delay p50, ms", limits.added_p50_ms, _worst(row.added_p50 for row in guards)),
         ("added delay p99, ms", limits.added_p99_ms, _worst(row.added_p99 for row in guards)),
         (
