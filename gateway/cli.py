@@ -115,9 +115,7 @@ def _workers(text: str) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    # Until the server has handlers of its own.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    _bear_signals()
     if options.config is None:
         return _run(_config_from(os.environ), options)
     # A path that stays right if the working directory does not.
@@ -125,7 +123,14 @@ def _serve(options: argparse.Namespace) -> int:
     return _run(load(options.config, fold_word=fold_word), options, lambda: load(path, fold_word=fold_word))
 
 
+def _bear_signals() -> None:
+    """What signals mean until the server has handlers of its own."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 def _demo(options: argparse.Namespace) -> int:
+    _bear_signals()
     from gateway.app import demo_config
 
     return _run(demo_config(None, Listen(), _auth_from(os.environ)), options)

@@ -103,7 +103,7 @@ class Supervisor:
         """Serve until SIGTERM or SIGINT; returns which. Raises `NotStarted` if the workers do not come up at first."""
         stop = Stop(asyncio.get_running_loop())
         tasks = [asyncio.create_task(self._keep(slot)) for slot in self._slots]
-        tasks += [asyncio.create_task(self._listen_for_life())]
+        listening_for_life = asyncio.create_task(self._listen_for_life())
         try:
             coming_up, stopping = asyncio.create_task(self._come_up()), asyncio.create_task(stop.wait())
             await asyncio.wait((coming_up, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -123,9 +123,10 @@ class Supervisor:
             return name
         finally:
             self._stopping = True
+            listening_for_life.cancel()
             for slot in self._slots:
                 _kill(slot)
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, listening_for_life, return_exceptions=True)
 
     async def _come_up(self) -> None:
         waits = [asyncio.create_task(slot.came_up.wait()) for slot in self._slots]
@@ -204,6 +205,10 @@ class Supervisor:
                     self._came_up(slot)
                 case Closed():
                     slot.open -= 1
+                case Adopted(failure) if slot.catching_up and failure:
+                    # It would serve with old rules; its successor starts with the new ones.
+                    self._log.event("reload", outcome="failed", reason=f"worker {slot.number}: {failure}")
+                    _kill(slot)
                 case Adopted() if slot.catching_up:
                     self._came_up(slot)
                 case Adopted(failure):
