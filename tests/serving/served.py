@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import resource
 import sys
@@ -191,6 +192,16 @@ async def _follow(process: asyncio.subprocess.Process, log: list[dict[str, objec
         log.append(json.loads(text) if text.startswith("{") else {"event": "text", "text": text})
 
 
+def sockets_of(pid: int) -> int:
+    """How many sockets a process has open. Some may be closed while they are counted, and the process may end."""
+    count = 0
+    with contextlib.suppress(FileNotFoundError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                count += "socket:" in str(link.readlink())
+    return count
+
+
 async def all_speak(readings: list[Reading]) -> None:
     """Every stream has begun to tell something."""
     async with asyncio.timeout(PATIENCE):
@@ -208,5 +219,6 @@ __all__ = [
     "configuration",
     "many_sockets",
     "serving",
+    "sockets_of",
     "write",
 ]

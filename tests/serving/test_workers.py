@@ -11,7 +11,17 @@ import pytest
 
 from tests.http.gateway import PATIENCE
 from tests.http.upstream import completion, plain, playing, sending
-from tests.serving.served import Reading, Served, Tokens, all_speak, configuration, many_sockets, serving, write
+from tests.serving.served import (
+    Reading,
+    Served,
+    Tokens,
+    all_speak,
+    configuration,
+    many_sockets,
+    serving,
+    sockets_of,
+    write,
+)
 
 STREAMS = 1000
 
@@ -40,10 +50,6 @@ async def test_a_thousand_streams_are_spread_evenly(tmp_path: Path) -> None:
             metrics = await served.until(lambda metrics: metrics.value("portcullis_streams_active") == 0)
             metrics.assert_covered()
             assert metrics.value("portcullis_requests_total", status="200") == STREAMS
-
-
-def sockets_of(pid: int) -> int:
-    return sum("socket:" in str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir())
 
 
 async def test_a_worker_that_dies_is_replaced_and_takes_only_its_own_streams(tmp_path: Path) -> None:
