@@ -1,0 +1,161 @@
+r"""The small parts of a regular expression: what follows a backslash, and what stands in brackets."""
+
+from __future__ import annotations
+
+import re
+from typing import NoReturn
+
+from gateway.automata import charset
+from gateway.automata.charset import CharSet, UnknownProperty, property_set
+
+BACK_REFERENCE = (
+    r"back-references are not supported, since no automaton can compare two parts of a text: spell the alternatives "
+    r"out; a character by its number is written \xHH"
+)
+
+_CONTROLS = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
+
+_PROPERTY = re.compile(r"[pP](?:\{([^{}]*)\}|([A-Za-z]))")
+_OCTAL = re.compile(r"0[0-7]{0,2}")
+_POSIX_CLASS = re.compile(r"\[:\^?[a-zA-Z]+:\]")
+
+
+class RegexError(ValueError):
+    """A pattern that cannot be used. `reason` says why and what to do; `position` counts the pattern's characters from
+    0, and is None where the pattern as a whole is meant. Neither quotes the pattern."""
+
+    def __init__(self, reason: str, position: int | None = None) -> None:
+        super().__init__(reason if position is None else f"{reason} (at position {position})")
+        self.reason = reason
+        self.position = position
+
+
+def refuse(reason: str, position: int) -> NoReturn:
+    """Raises RegexError."""
+    raise RegexError(reason, position) from None
+
+
+class Scanner:
+    """A pattern and how far it has been read: `at` is the next character."""
+
+    __slots__ = ("at", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.at = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.at >= len(self.pattern)
+
+    def next(self) -> str:
+        """The next character, empty at the end; it is not taken."""
+        return self.pattern[self.at : self.at + 1]
+
+    def sees(self, text: str) -> bool:
+        return self.pattern.startswith(text, self.at)
+
+    def take(self, text: str) -> bool:
+        """Go past `text`, if it stands here."""
+        found = self.sees(text)
+        if found:
+            self.at += len(text)
+        return found
+
+    def take_match(self, expression: re.Pattern[str]) -> re.Match[str] | None:
+        """Go past what the expression matches here."""
+        found = expression.match(self.pattern, self.at)
+        if found is not None:
+            self.at = found.end()
+        return found
+
+
+def read_escape(scanner: Scanner, begin: int, ignore_case: bool) -> str | CharSet:
+    r"""What stands behind the backslash at `begin`, inside or outside a class: a character to be read literally, or a
+    set. Raises RegexError.
+
+    `ignore_case` is applied to properties. `\d`, `\w` and `\s` have nothing to gain, and single characters are left to
+    the caller, who may have to fold them first.
+    """
+    if found := scanner.take_match(_PROPERTY):
+        return _property(found, begin, ignore_case)
+    if found := scanner.take_match(_OCTAL):
+        return chr(int(found[0], 8))
+    letter = scanner.next()
+    scanner.at += 1
+    if letter in _CONTROLS:
+        return _CONTROLS[letter]
+    if letter in _HEX_DIGITS:
+        return _numbered(scanner, _HEX_DIGITS[letter], begin)
+    match letter:
+        case "d" | "D":
+            return charset.DIGIT if letter == "d" else ~charset.DIGIT
+        case "w" | "W":
+            return charset.WORD if letter == "w" else ~charset.WORD
+        case "s" | "S":
+            return charset.SPACE if letter == "s" else ~charset.SPACE
+        case "":
+            refuse(r"the pattern ends with a backslash: write \\ for the character", begin)
+        case _ if letter.isascii() and letter.isdigit():
+            refuse(BACK_REFERENCE, begin)
+        case _ if letter.isascii() and letter.isalpha():
+            refuse(
+                r"unknown escape: a letter is written without the backslash, a character by its number \xHH, \uHHHH "
+                r"or \UHHHHHHHH",
+                begin,
+            )
+    return letter
+
+
+def _numbered(scanner: Scanner, count: int, begin: int) -> str:
+    digits = scanner.take_match(re.compile(f"[0-9A-Fa-f]{{{count}}}"))
+    if digits is None or int(digits[0], 16) > charset.LAST:
+        refuse(rf"characters are numbered \xHH, \uHHHH or \UHHHHHHHH, up to {charset.LAST:X}", begin)
+    return chr(int(digits[0], 16))
+
+
+def _property(found: re.Match[str], begin: int, ignore_case: bool) -> CharSet:
+    try:
+        chars = property_set(found[2] or found[1])
+    except UnknownProperty:
+        refuse(r"unknown Unicode property: \p{Lu}, \p{Greek} or \p{Alphabetic} would be known", begin)
+    chars = chars.ignoring_case() if ignore_case else chars
+    return chars if found[0][0] == "p" else ~chars
+
+
+def read_class(scanner: Scanner, begin: int, ignore_case: bool) -> CharSet:
+    """The class whose bracket at `begin` has been read, up to the closing one. Raises RegexError."""
+    negated = scanner.take("^")
+    first = scanner.at
+    ranges: list[tuple[int, int]] = []
+    sets = CharSet()
+    while scanner.at == first or not scanner.take("]"):
+        low = _member(scanner, begin, ignore_case)
+        at_dash = scanner.at
+        if scanner.sees("-]") or not scanner.take("-"):
+            if isinstance(low, CharSet):
+                sets |= low
+            else:
+                ranges.append((ord(low), ord(low)))
+            continue
+        high = _member(scanner, begin, ignore_case)
+        if isinstance(low, CharSet) or isinstance(high, CharSet) or high < low:
+            refuse(r"a bad range: it goes from a character to a greater one; write \- for the sign", at_dash)
+        ranges.append((ord(low), ord(high)))
+    chars = CharSet.within(ranges)
+    chars = (chars.ignoring_case() if ignore_case else chars) | sets
+    return ~chars if negated else chars
+
+
+def _member(scanner: Scanner, begin: int, ignore_case: bool) -> str | CharSet:
+    """One character or escape of the class that begins at `begin`."""
+    at = scanner.at
+    if scanner.ended:
+        refuse(r"the class has no end: write ] behind it, or \[ for the character", begin)
+    if _POSIX_CLASS.match(scanner.pattern, at):
+        refuse(r"[:name:] is not supported: write \d, \w, \s or \p{...}; for the characters, \[:", at)
+    scanner.at += 1
+    if scanner.pattern[at] != "\\":
+        return scanner.pattern[at]
+    return "\b" if scanner.take("b") else read_escape(scanner, at, ignore_case)

@@ -1,0 +1,338 @@
+"""Many patterns at once, on a stream: where may a match still begin, and when has one become certain?
+
+A pattern arrives as Glushkov's automaton (`gateway.automata.positions`): one state for each character class, no empty
+steps, so that a set of states is all there is to know about the past, except *where* each way through them began. Every
+substring counts as a match, so all beginnings are followed at the same time. They are kept in two forms:
+
+* Here, for text in which nothing is found: of each state only its earliest beginning. Which states share a beginning,
+  and in which order the beginnings stand, is part of a determinised state; the offsets themselves lie in registers that
+  transitions move (after Laurikari's tagged automata, 2000). Most characters move nothing, so that a character costs
+  one dictionary lookup for all patterns together. The first register that matters is the start of the live suffix.
+* `gateway.automata.starts` follows *all* beginnings, as bit sets, where a match is found or a beginning grows too old.
+
+States are worked out when they are first needed and kept in a bounded cache. Where there would be too many of them the
+caller is sent to the other form: it costs time, never correctness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gateway.automata.charset import WORD, CharSet
+from gateway.automata.literals import Folded
+from gateway.automata.positions import Positions, Region
+from gateway.automata.regex import RegexError
+
+MAX_TRANSITIONS = 100_000
+MAX_TARGETS = 20_000
+MAX_LETTERS = 8192
+MAX_STEPS = 200_000
+# Some 0.2 microseconds each where nothing else helps; this many make a character cost 130 times one of prose.
+MAX_WORK = 400
+_RANGES_TRIED = 16
+# Of the targets that are missing, one in so many is worked out once there are many.
+KEPT_ONE_IN = 16
+
+# What stands on the left and on the right of a place between two characters.
+EDGE, OTHER, WORD_CHAR = range(3)
+ALL_RIGHTS = 0b111
+
+_NEW = 1 << 40
+_BEFORE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One way to match. `tag` is the caller's, and several patterns may share it.
+
+    `holds`: text is held back for it. `guard`: from this many characters on, a beginning of it that ends the text
+    counts (0: never). `accepts` has the last word on a match's folded text; a pattern with it should be bounded.
+    """
+
+    positions: Positions
+    tag: int
+    holds: bool = True
+    guard: int = 0
+    accepts: Callable[[str], bool] | None = None
+
+
+class Letter:
+    """Characters that no pattern can tell apart: which states they lead to."""
+
+    __slots__ = ("_machine", "_members", "_steps", "kind")
+
+    def __init__(self, machine: PatternMachine, members: frozenset[int], kind: int) -> None:
+        self._machine = machine
+        self._members = members
+        self._steps: dict[int, tuple[int, ...]] = {}
+        self.kind = kind
+
+    def after(self, position: int, left: int) -> tuple[int, ...]:
+        """The states that follow `position` when this letter is next; `left` is what stands before it."""
+        steps = self._steps.get(3 * position + left)
+        return self._work_out(position, left) if steps is None else steps
+
+    def entering(self, left: int) -> tuple[int, ...]:
+        """The states that this letter begins a way into."""
+        return self.after(-1, left)
+
+    def _work_out(self, position: int, left: int) -> tuple[int, ...]:
+        machine = self._machine
+        machine.make_room_for_steps()
+        candidates = machine.first if position < 0 else machine.follow[position]
+        context = 1 << (3 * left + self.kind)
+        steps = tuple(
+            state
+            for state, contexts in candidates.items()
+            if contexts & context and state in self._members and machine.reaches[state] >> self.kind & 1
+        )
+        self._steps[3 * position + left] = steps
+        return steps
+
+    def forget(self) -> None:
+        self._steps.clear()
+
+
+class State(dict[str, "State"]):
+    """A determinised state *is* the table of its transitions, which works out those that it lacks.
+
+    `entries` are Glushkov's states with the register of their earliest beginning; -1 for one in a pattern's context,
+    before any beginning. `left` is what the last character was. `moves` is how the registers change on arrival (-1: a
+    beginning at this very character), None when they stay; `live` the register of the live suffix, or -1. `targets` is
+    the same table by letters, so that a character never seen before costs little where its letter is known.
+    """
+
+    __slots__ = ("entries", "left", "live", "machine", "moves", "targets")
+
+    machine: PatternMachine
+    entries: tuple[tuple[int, int], ...]
+    left: int
+    moves: tuple[int, ...] | None
+    live: int
+    targets: dict[Letter, State]
+
+    def __missing__(self, char: str) -> State:
+        return self.machine.work_out(self, char)
+
+    @property
+    def contexts(self) -> tuple[int, ...]:
+        """The states that stand before any beginning."""
+        return tuple(position for position, register in self.entries if register < 0)
+
+
+# An arrival that only `gateway.automata.starts` can tell about: a match is certain, or the target is not worked out
+# because too many were, or a character becomes none or several.
+UNTOLD = State()
+UNTOLD.moves = ()
+
+
+class PatternMachine:
+    """The automaton of a set of patterns seen through one lens.
+
+    Per state of Glushkov's automaton, numbered through all patterns: `reaches[p]` has bit k when a match is possible
+    from p after a character of kind k, `goes_on[p]` likewise when that needs a further character or the end,
+    `arrives[p]` when a match is certain on arrival, and `waits[p]` has the contexts (bit 3 x left + right) that make a
+    waiting match certain.
+    """
+
+    def __init__(
+        self, patterns: Iterable[Pattern], fold: Callable[[str], Folded], max_transitions: int = MAX_TRANSITIONS
+    ) -> None:
+        self.fold = lru_cache(MAX_LETTERS)(fold)
+        self.patterns: list[Pattern] = []
+        self.owner: list[int] = []  # of each state, the index of its pattern
+        self.region: list[Region] = []
+        self.past: list[int] = []
+        self.first: dict[int, int] = {}
+        self.follow: list[dict[int, int]] = []
+        self._last: list[int] = []
+        self._sets: dict[CharSet, list[int]] = {}
+        for pattern in patterns:
+            self._add(pattern)
+        self.furthest = max(self.past, default=0)
+        self._weigh()
+        self._letters: dict[str, Letter] = {}
+        self._by_members: dict[tuple[frozenset[int], int], Letter] = {}
+        self._steps = 0
+        self._states: dict[tuple[object, ...], State] = {}
+        self._transitions = 0
+        self._max_transitions = max_transitions
+        self._targets = 0
+        self._countdown = KEPT_ONE_IN
+
+    def start(self) -> State:
+        """The state before any text."""
+        return self.state((), EDGE, None)
+
+    def idle(self, contexts: tuple[int, ...], left: int) -> State:
+        """The state in which no match has begun, with these states before any beginning."""
+        return self.state(tuple((position, _BEFORE) for position in sorted(contexts)), left, None)
+
+    def pattern(self, position: int) -> Pattern:
+        """Whose state it is."""
+        return self.patterns[self.owner[position]]
+
+    def letter(self, unit: str) -> Letter:
+        letter = self._letters.get(unit)
+        if letter is None:
+            members = frozenset(
+                position for charset, positions in self._sets.items() if unit in charset for position in positions
+            )
+            key = members, WORD_CHAR if unit in WORD else OTHER
+            letter = self._by_members.get(key)
+            if letter is None:
+                letter = self._by_members.setdefault(key, Letter(self, *key))
+            if len(self._letters) < MAX_LETTERS:
+                self._letters[unit] = letter
+        return letter
+
+    def work_out(self, state: State, char: str) -> State:
+        """The transition that is missing."""
+        folded = self.fold(char).text
+        if len(folded) != 1:
+            return UNTOLD
+        letter = self.letter(folded)
+        target = state.targets.get(letter)
+        if target is None:
+            if self._targets > MAX_TARGETS // 8:
+                self._countdown -= 1
+                if self._countdown:
+                    return UNTOLD
+                self._countdown = KEPT_ONE_IN
+                if self._targets > MAX_TARGETS:
+                    self._empty_cache()
+            target = state.targets[letter] = self._follow(state, letter)
+            self._targets += 1
+        if self._transitions > self._max_transitions:
+            self._empty_cache()
+        self._transitions += 1
+        state[char] = target
+        return target
+
+    def state(self, entries: tuple[tuple[int, int], ...], left: int, moves: tuple[int, ...] | None) -> State:
+        key = entries, left, moves
+        state = self._states.get(key)
+        if state is None:
+            state = State()
+            state.machine, state.entries, state.left, state.moves = self, entries, left, moves
+            state.targets = {}
+            holding = [register for position, register in entries if register >= 0 and self.pattern(position).holds]
+            state.live = min(holding, default=-1)
+            self._states[key] = state
+        return state
+
+    def make_room_for_steps(self) -> None:
+        """Count a step about to be kept by a letter; all are dropped when there are too many."""
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            self._steps = 0
+            for letter in list(self._by_members.values()):
+                letter.forget()
+
+    def _follow(self, state: State, letter: Letter) -> State:
+        left = state.left
+        context = 3 * left + letter.kind
+        earliest: dict[int, int] = {}
+        for position, register in state.entries:
+            if self.waits[position] >> context & 1:
+                return UNTOLD
+            for target in letter.after(position, left):
+                start = self._start(target, register)
+                if start < earliest.get(target, _NEW + 1):
+                    earliest[target] = start
+        for target in letter.entering(left):
+            earliest.setdefault(target, self._start(target, _BEFORE))
+        if any(self.arrives[target] >> letter.kind & 1 for target in earliest):
+            return UNTOLD
+        kept = {target: start for target, start in earliest.items() if self.goes_on[target] >> letter.kind & 1}
+        starts = sorted({start for start in kept.values() if start >= 0})
+        register_of = {start: register for register, start in enumerate(starts)} | {_BEFORE: _BEFORE}
+        entries = tuple(sorted((target, register_of[start]) for target, start in kept.items()))
+        moves = tuple(-1 if start == _NEW else start for start in starts)
+        registers = 1 + max((register for _, register in state.entries), default=-1)
+        return self.state(entries, letter.kind, None if moves == tuple(range(registers)) else moves)
+
+    def _start(self, target: int, register: int) -> int:
+        """Where the way into `target` began, coming from a state with `register`."""
+        if self.region[target] is Region.BEFORE:
+            return _BEFORE
+        return _NEW if register < 0 else register
+
+    def _add(self, pattern: Pattern) -> None:
+        positions, base = pattern.positions, len(self.owner)
+        self.owner += [len(self.patterns)] * len(positions.sets)
+        self.patterns.append(pattern)
+        self.region += positions.region
+        self.past += positions.past
+        self.first |= {base + position: contexts for position, contexts in positions.first.items()}
+        self.follow += [{base + target: contexts for target, contexts in step.items()} for step in positions.follow]
+        self._last += [positions.last.get(position, 0) for position in range(len(positions.sets))]
+        for position, charset in enumerate(positions.sets):
+            self._sets.setdefault(charset, []).append(base + position)
+
+    def _weigh(self) -> None:
+        """Work out, for each state and each kind of its last character, what can still come of it."""
+        count = len(self.owner)
+        kinds = [0] * count
+        for charset, positions in self._sets.items():
+            kind = bool(charset & WORD) << WORD_CHAR | bool(charset - WORD) << OTHER
+            for position in positions:
+                kinds[position] = kind
+        self.arrives, self.waits, self.goes_on, self.reaches = ([0] * count for _ in range(4))
+        sources: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        for position in range(count):
+            for target, contexts in self.follow[position].items():
+                sources[target].append((position, contexts))
+        waiting: list[tuple[int, int]] = []
+        for position in range(count):
+            for kind in (OTHER, WORD_CHAR):
+                rights = self._last[position] >> 3 * kind & ALL_RIGHTS if kinds[position] >> kind & 1 else 0
+                if rights:
+                    self.reaches[position] |= 1 << kind
+                    waiting.append((position, kind))
+                if rights == ALL_RIGHTS:
+                    self.arrives[position] |= 1 << kind
+                elif rights:
+                    self.waits[position] |= rights << 3 * kind
+                    self.goes_on[position] |= 1 << kind
+        while waiting:
+            target, right = waiting.pop()
+            for position, contexts in sources[target]:
+                for kind in (OTHER, WORD_CHAR):
+                    if kinds[position] >> kind & contexts >> 3 * kind + right & ~self.goes_on[position] >> kind & 1:
+                        self.goes_on[position] |= 1 << kind
+                        if not self.reaches[position] >> kind & 1:
+                            self.reaches[position] |= 1 << kind
+                            waiting.append((position, kind))
+
+    def _empty_cache(self) -> None:
+        """Streams keep the states they stand on; those fill up again from here."""
+        for state in list(self._states.values()):
+            state.clear()
+            state.targets = {}
+        self._states.clear()
+        self._transitions = self._targets = 0
+
+
+def work(positions: Positions) -> int:
+    """The most steps from one state to another that a single character can cause, whatever came before it."""
+    sets = set(positions.sets)
+    units = {chr(code) for charset in sets for ends in charset.ranges[:_RANGES_TRIED] for code in ends}
+    most = 0
+    for unit in units:
+        holding = {charset: unit in charset for charset in sets}
+        most = max(most, sum(holding[positions.sets[target]] for steps in positions.follow for target in steps))
+    return most
+
+
+def refuse_costly(positions: Positions) -> Positions:
+    """Raises RegexError for a pattern on which hostile text could spend too much time a character."""
+    steps = work(positions)
+    if steps > MAX_WORK:
+        raise RegexError(
+            f"the pattern can need {steps} steps for one character of a hostile text, and {MAX_WORK} are allowed: "
+            "count less, or use + with a limit by max_hold"
+        )
+    return positions

@@ -1,0 +1,286 @@
+"""Regular expressions: from their notation to a tree (docs/patterns.md says what is accepted and what it means).
+
+The notation is that of Python's `re`, as far as an automaton that never goes back can mean the same by it. The rest is
+refused with its position and what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.automata.charset import ANY, CharSet
+from gateway.automata.escapes import BACK_REFERENCE, Scanner, read_class, read_escape, refuse
+from gateway.automata.escapes import RegexError as RegexError
+
+MAX_LENGTH = 10_000  # characters of a pattern
+MAX_DEPTH = 100  # groups within groups
+MAX_COUNT = 1_000_000  # in {m,n}
+
+# A place between two characters is one of nine contexts: bit 3 x left + right, where left is 0 for the start of the
+# text, 1 after a character that is not \w, 2 after one that is; right likewise, 0 being the end of the text.
+ALL = 0b111_111_111
+TEXT_START = 0b000_000_111
+TEXT_END = 0b001_001_001
+WORD_EDGE = 0b011_100_100
+NO_WORD_EDGE = ALL - WORD_EDGE
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character out of `set`."""
+
+    set: CharSet
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """No character, at a place in one of `contexts`."""
+
+    contexts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    """One part after the other; without parts, the empty string."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternation:
+    """Any one of at least two options."""
+
+    options: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`node` at least `low` times, and at most `high` times if that is not None."""
+
+    node: Node
+    low: int
+    high: int | None
+
+
+Node = Chars | Edge | Concat | Alternation | Repeat
+EMPTY = Concat(())
+
+
+def parse(pattern: str, *, ignore_case: bool = False, fold: Callable[[str], str] | None = None) -> Node:
+    """The tree of a pattern. Raises RegexError.
+
+    `ignore_case` is `(?i)` before the pattern. `fold` is what the text's characters go through before they are matched:
+    the pattern's literal characters outside classes go through it too, each on its own.
+    """
+    if len(pattern) > MAX_LENGTH:
+        raise RegexError(
+            f"the pattern has {len(pattern)} characters, and {MAX_LENGTH} are allowed; divide it among several rules"
+        )
+    return _Parser(pattern, fold).whole(_Flags(ignore_case))
+
+
+class _Flags(NamedTuple):
+    ignore_case: bool = False
+    dot_all: bool = False
+
+
+_EDGES = {"b": WORD_EDGE, "B": NO_WORD_EDGE, "A": TEXT_START, "Z": TEXT_END, "z": TEXT_END}
+
+_BRACES = re.compile(r"\{([0-9]*)(?:(,)([0-9]*))?\}")
+_NAMED = re.compile(r"\(\?P?<([^>]*)>")
+_FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
+
+_LOOK_AROUND = r"look-around is not supported: name what may stand there as a part of the match, or use \b, ^ or $"
+_REFUSED_GROUPS = {
+    "(?=": _LOOK_AROUND,
+    "(?!": _LOOK_AROUND,
+    "(?<=": _LOOK_AROUND,
+    "(?<!": _LOOK_AROUND,
+    "(?P=": BACK_REFERENCE,
+    "(?>": "atomic groups mean nothing here, where every way to match counts: write (?:...)",
+    "(?(": "conditional groups are not supported: spell the alternatives out",
+}
+_REFUSED_FLAGS = {
+    "m": r"(?m) is not supported, ^ and $ are the edges of the text: name those of a line as \n",
+    "x": "(?x) is not supported: write the pattern without blanks, and comments as (?#...)",
+    "a": r"(?a) is not supported: write [0-9] for \d and [0-9A-Za-z_] for \w",
+    "u": "(?u) is what holds without it: leave it out",
+    "L": "(?L) is not supported, text is Unicode: leave it out",
+}
+_GLOBAL_FLAGS_LATE = "flags for the whole pattern stand at its beginning: move them there, or write (?i:...)"
+
+
+class _Parser(Scanner):
+    """Recursive descent: `_alternatives` > `_sequence` > `_atom` > `_group` > `_alternatives`."""
+
+    def __init__(self, pattern: str, fold: Callable[[str], str] | None) -> None:
+        super().__init__(pattern)
+        self._fold = fold
+        self._names: set[str] = set()
+
+    def whole(self, flags: _Flags) -> Node:
+        node = self._alternatives(self._opening_flags(flags), 0)
+        if not self.ended:
+            refuse(r"unbalanced ')': remove it, or write \)", self.at)
+        return node
+
+    def _opening_flags(self, flags: _Flags) -> _Flags:
+        while True:
+            begin = self.at
+            if self.take("(?#"):
+                self._skip_comment(begin)
+                continue
+            found = self.take_match(_FLAGS)
+            if found is None or found[3] == ":":
+                self.at = begin
+                return flags
+            flags = self._changed(flags, found)
+
+    def _changed(self, flags: _Flags, found: re.Match[str]) -> _Flags:
+        """The flags after a group's head; `found` is one of `_FLAGS`."""
+        on, off, end = found.groups()
+        letters = on + (off or "")
+        for letter in letters:
+            if letter not in "is":
+                refuse(_REFUSED_FLAGS.get(letter, "unknown flag: i and s are supported"), found.start())
+        if not letters or off == "" or (off and (end == ")" or set(on) & set(off))):
+            refuse("flags are written (?i), (?i:...) or (?-i:...)", found.start())
+        return _Flags(
+            (flags.ignore_case or "i" in on) and "i" not in (off or ""),
+            (flags.dot_all or "s" in on) and "s" not in (off or ""),
+        )
+
+    def _alternatives(self, flags: _Flags, depth: int) -> Node:
+        options = [self._sequence(flags, depth)]
+        while self.take("|"):
+            options.append(self._sequence(flags, depth))
+        return options[0] if len(options) == 1 else Alternation(tuple(options))
+
+    def _sequence(self, flags: _Flags, depth: int) -> Node:
+        parts: list[Node] = []
+        no_repeat = nothing = r"nothing to repeat: a literal quantifier sign is written \*, \+, \? or \{"
+        while not self.ended and self.next() not in "|)":
+            begin = self.at
+            bounds = self._quantifier()
+            if bounds is not None:
+                if no_repeat:
+                    refuse(no_repeat, begin)
+                parts[-1] = Repeat(parts[-1], *bounds)
+                no_repeat = "multiple repeat: put what is repeated into a group, (?:...)"
+            elif self.take("(?#"):
+                self._skip_comment(begin)
+            else:
+                is_group = self.pattern[begin] == "("
+                parts.append(self._atom(flags, depth))
+                no_repeat = nothing if isinstance(parts[-1], Edge) and not is_group else ""
+        return parts[0] if len(parts) == 1 else Concat(tuple(parts))
+
+    def _skip_comment(self, begin: int) -> None:
+        end = self.pattern.find(")", self.at)
+        if end < 0:
+            refuse("the comment has no end: write ) behind it", begin)
+        self.at = end + 1
+
+    def _quantifier(self) -> tuple[int, int | None] | None:
+        """The bounds of the quantifier that stands here; None where none does."""
+        begin = self.at
+        bounds: tuple[int, int | None]
+        if self.take("*"):
+            bounds = 0, None
+        elif self.take("+"):
+            bounds = 1, None
+        elif self.take("?"):
+            bounds = 0, 1
+        elif self.sees("{}") or not (found := self.take_match(_BRACES)):
+            return None
+        else:
+            bounds = self._counts(found)
+        if self.take("?"):
+            refuse("lazy quantifiers mean nothing here, where every way to match counts: leave the ? out", begin)
+        if self.take("+"):
+            refuse("possessive quantifiers mean nothing here, where every way to match counts: leave the + out", begin)
+        return bounds
+
+    def _counts(self, braces: re.Match[str]) -> tuple[int, int | None]:
+        least, comma, most = braces.groups()
+        low = _count(least, braces.start())
+        high = low if comma is None else _count(most, braces.start()) if most else None
+        if high is not None and high < low:
+            refuse("the least count is greater than the most: exchange them", braces.start())
+        return low, high
+
+    def _atom(self, flags: _Flags, depth: int) -> Node:
+        begin = self.at
+        char = self.next()
+        if char == "(":
+            return self._group(flags, depth)
+        self.at += 1
+        match char:
+            case ".":
+                return Chars(ANY if flags.dot_all else ~CharSet.of("\n"))
+            case "^":
+                return Edge(TEXT_START)
+            case "$":
+                return Edge(TEXT_END)
+            case "[":
+                return Chars(read_class(self, begin, flags.ignore_case))
+            case "\\":
+                escaped = self._edge_escape() or read_escape(self, begin, flags.ignore_case)
+                if isinstance(escaped, Edge):
+                    return escaped
+                return Chars(escaped) if isinstance(escaped, CharSet) else self._literal(escaped, flags)
+        return self._literal(char, flags)
+
+    def _literal(self, char: str, flags: _Flags) -> Node:
+        folded = char if self._fold is None else self._fold(char)
+        sets = map(CharSet.of, folded)
+        parts = [Chars(each.ignoring_case() if flags.ignore_case else each) for each in sets]
+        return parts[0] if len(parts) == 1 else Concat(tuple(parts))
+
+    def _group(self, flags: _Flags, depth: int) -> Node:
+        begin = self.at
+        if depth == MAX_DEPTH:
+            refuse(f"groups are nested deeper than {MAX_DEPTH} levels: flatten the pattern", begin)
+        for head, reason in _REFUSED_GROUPS.items():
+            if self.sees(head):
+                refuse(reason, begin)
+        if self.take("(?:"):
+            pass
+        elif found := self.take_match(_NAMED):
+            self._name(found)
+        elif found := self.take_match(_FLAGS):
+            flags = self._changed(flags, found)
+            if found[3] == ")":
+                refuse(_GLOBAL_FLAGS_LATE, begin)
+        elif self.take("(?"):
+            refuse("an unknown kind of group: (...), (?:...), (?P<name>...) and (?i:...) are supported", begin)
+        else:
+            self.take("(")
+        node = self._alternatives(flags, depth + 1)
+        if not self.take(")"):
+            refuse(r"the group has no end: write ) behind it, or \( for the character", begin)
+        return node
+
+    def _name(self, found: re.Match[str]) -> None:
+        name = found[1]
+        if not name.isidentifier() or name in self._names:
+            refuse("a group's name is made of letters, digits and _, and is used once", found.start())
+        self._names.add(name)
+
+    def _edge_escape(self) -> Edge | None:
+        contexts = _EDGES.get(self.next())
+        if contexts is None:
+            return None
+        self.at += 1
+        return Edge(contexts)
+
+
+def _count(digits: str, position: int) -> int:
+    digits = digits.lstrip("0") or "0"
+    # A longer number is not even read: that would take its time.
+    if len(digits) > len(str(MAX_COUNT)) or int(digits) > MAX_COUNT:
+        refuse(f"a count above {MAX_COUNT}: repeat without an upper bound instead", position)
+    return int(digits)

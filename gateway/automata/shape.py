@@ -1,0 +1,246 @@
+"""What a pattern's matches are like: how long they can be, and whether the end of one can be the beginning of the next.
+
+Questions about a pattern as a whole, asked when it is loaded and never while a text is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice, product
+from typing import NamedTuple
+
+from gateway.automata.charset import NONE, WORD, CharSet
+from gateway.automata.positions import Positions, Region
+
+# What stands beside a place between two characters; the bit of a context is 3 x left + right.
+EDGE, OTHER, WORD_CHAR = range(3)
+ALL_RIGHTS = 0b111
+
+MAX_DELIMITER = 8
+MAX_WAY = 1000
+MAX_TRIES = 10_000
+MAX_WITNESSES = 300
+
+
+class Place(NamedTuple):
+    """A position of the automaton after a character of one kind."""
+
+    position: int
+    kind: int
+
+
+class Graph:
+    """The automaton with a place for each kind of character, so that every step has one context and can be taken.
+
+    Sets are numbered, since to compare or to hash them takes as long as they have ranges.
+    """
+
+    def __init__(self, positions: Positions) -> None:
+        numbers: dict[CharSet, int] = {}
+        self.of: tuple[int, ...] = tuple(numbers.setdefault(charset, len(numbers)) for charset in positions.sets)
+        self._sets = list(numbers)
+        self._parts = [(charset - WORD, charset & WORD) for charset in self._sets]
+        self._positions = positions
+        self._after: dict[Place, list[Place]] = {}
+        self._shared: dict[tuple[int, int, int, int], CharSet] = {}
+
+    def chars(self, place: Place) -> CharSet:
+        """The characters of its kind that the position takes."""
+        return self._parts[self.of[place.position]][place.kind == WORD_CHAR]
+
+    def shared(self, one: Place, other: Place, less: Place | None = None) -> CharSet:
+        """The characters that lead to both, less those that the position of `less` takes."""
+        if one.kind != other.kind:
+            return NONE
+        key = self.of[one.position], self.of[other.position], self.of[less.position] if less else -1, one.kind
+        if key not in self._shared:
+            both = self.chars(one) & self.chars(other)
+            self._shared[key] = both if less is None else both - self._sets[key[2]]
+        return self._shared[key]
+
+    def region(self, place: Place) -> Region:
+        return self._positions.region[place.position]
+
+    def first(self, left: int) -> list[Place]:
+        """Where the first character may lead, when `left` stands before it."""
+        return self._places(self._positions.first, left)
+
+    def after(self, place: Place) -> list[Place]:
+        if place not in self._after:
+            self._after[place] = self._places(self._positions.follow[place.position], place.kind)
+        return self._after[place]
+
+    def ends(self, place: Place) -> int:
+        """What may stand behind the place for a match to end there, a bit each: the edge, another, a word character."""
+        return self._positions.last.get(place.position, 0) >> 3 * place.kind & ALL_RIGHTS
+
+    def _places(self, steps: dict[int, int], left: int) -> list[Place]:
+        return [
+            Place(position, kind)
+            for position, contexts in steps.items()
+            for kind in (OTHER, WORD_CHAR)
+            if contexts >> 3 * left + kind & 1 and self._parts[self.of[position]][kind == WORD_CHAR]
+        ]
+
+
+def longest(positions: Positions) -> int | None:
+    """The most characters from the beginning of a match to the one that makes it certain, that one included.
+
+    The end of the text counts as a character where a match waits for one; what must stand before a match does not
+    count. None if there is no bound.
+    """
+    graph = Graph(positions)
+    everywhere = _reached({place for left in (EDGE, OTHER, WORD_CHAR) for place in graph.first(left)}, graph.after)
+    steps = {place: graph.after(place) for place in everywhere if graph.region(place) is not Region.BEFORE}
+    sources: dict[Place, list[Place]] = {place: [] for place in steps}
+    for place, targets in steps.items():
+        for target in targets:
+            sources[target].append(place)
+    useful = _reached({place for place in steps if graph.ends(place)}, sources.__getitem__)
+    return _longest_way(useful, steps, graph.ends)
+
+
+def _reached(begin: Iterable[Place], after: Callable[[Place], Iterable[Place]]) -> set[Place]:
+    """Every place to which steps lead from `begin`, that included."""
+    found = set(begin)
+    waiting = list(found)
+    while waiting:
+        for target in after(waiting.pop()):
+            if target not in found:
+                found.add(target)
+                waiting.append(target)
+    return found
+
+
+def _longest_way(places: set[Place], steps: dict[Place, list[Place]], ends: Callable[[Place], int]) -> int | None:
+    """Kahn's topological order (1962): what is left over lies on a cycle or behind one."""
+    missing = dict.fromkeys(places, 0)
+    for place in places:
+        for target in steps[place]:
+            if target in missing:
+                missing[target] += 1
+    ready = [place for place, count in missing.items() if not count]
+    lengths = dict.fromkeys(places, 1)
+    longest = done = 0
+    while ready:
+        place = ready.pop()
+        done += 1
+        rights = ends(place)
+        if rights:
+            longest = max(longest, lengths[place] + (rights != ALL_RIGHTS))
+        for target in steps[place]:
+            if target in missing:
+                lengths[target] = max(lengths[target], lengths[place] + 1)
+                missing[target] -= 1
+                if not missing[target]:
+                    ready.append(target)
+    return longest if done == len(places) else None
+
+
+def reopens(positions: Positions) -> bool:
+    """Can what closes one match open the next, as the quotes of `"[^"]*"` do?
+
+    That is: there are texts u, w, v for which uw and wv are matches and uwv is none, and v begins with a character that
+    may be repeated, out of a set that w does not end with. For positions without context. Looked for with u and v of at
+    most `MAX_WAY` characters, w of at most `MAX_DELIMITER`, and no further than the other bounds allow.
+    """
+    graph = Graph(positions)
+    inside = _repeated(graph, positions)
+    if not inside:
+        return False
+    witnesses = (
+        (text, left, right)
+        for left in (EDGE, OTHER, WORD_CHAR)
+        for overlap in _overlaps(graph, _shortest_ways(graph, graph.first(left)))
+        for text, right in _reopenings(graph, overlap, inside)
+    )
+    return any(not _matches(graph, *witness) for witness in islice(witnesses, MAX_WITNESSES))
+
+
+def _repeated(graph: Graph, positions: Positions) -> set[int]:
+    """The positions that stand for a class which may come more or less often: `x*`, and `x{2,9}`, where the copies of x
+    come one after the other and can all be left the same way."""
+    alike = [
+        [target for target in steps if graph.of[target] == graph.of[position]]
+        for position, steps in enumerate(positions.follow)
+    ]
+    exits = [set(steps).difference(alike[position]) for position, steps in enumerate(positions.follow)]
+    found = {
+        position
+        for position, copies in enumerate(alike)
+        if position in copies or any(exits[copy] and exits[copy] == exits[position] for copy in copies)
+    }
+    for position in reversed(range(len(alike))):
+        if not found.isdisjoint(alike[position]):
+            found.add(position)
+    return found
+
+
+class _Overlap(NamedTuple):
+    """A text whose last `shared` characters end one match at `closing` and begin another, now at `opening`."""
+
+    text: str
+    shared: int
+    closing: Place
+    opening: Place
+
+
+def _overlaps(graph: Graph, ways: dict[Place, str]) -> Iterator[_Overlap]:
+    """Each pair of places once, with the fewest shared characters; `ways` lead to the place before the overlap."""
+    found: list[_Overlap] = []
+    seen: set[tuple[Place, Place]] = set()
+    tries = 0
+    for text, shared, closings, openings in chain(
+        ((text, 1, graph.after(place), graph.first(place.kind)) for place, text in ways.items()),
+        ((at.text, at.shared + 1, graph.after(at.closing), graph.after(at.opening)) for at in found),
+    ):
+        for closing, opening in product(closings, openings):
+            tries += 1
+            if tries > MAX_TRIES:
+                return
+            both = graph.shared(closing, opening)
+            if both and (closing, opening) not in seen:
+                seen.add((closing, opening))
+                overlap = _Overlap(text + _any_of(both), shared, closing, opening)
+                if shared < MAX_DELIMITER:
+                    found.append(overlap)
+                yield overlap
+
+
+def _reopenings(graph: Graph, overlap: _Overlap, inside: set[int]) -> Iterator[tuple[str, int]]:
+    """Texts uwv, and what must stand behind them."""
+    closed = graph.ends(overlap.closing)
+    for begin in graph.after(overlap.opening) if closed else ():
+        if begin.position not in inside or not closed >> begin.kind & 1:
+            continue
+        delimiter = graph.shared(overlap.closing, overlap.opening, begin)
+        if delimiter:
+            for place, text in _shortest_ways(graph, [begin]).items():
+                rights = graph.ends(place)
+                if rights:
+                    yield overlap.text[:-1] + _any_of(delimiter) + text, rights.bit_length() - 1
+                    break
+
+
+def _shortest_ways(graph: Graph, begin: Iterable[Place]) -> dict[Place, str]:
+    """For each place that can be reached, the nearest first, a text that leads there, its own character included."""
+    ways = {place: _any_of(graph.chars(place)) for place in begin}
+    waiting = list(ways)
+    for place in waiting:
+        for target in graph.after(place):
+            if target not in ways and len(ways[place]) < MAX_WAY:
+                ways[target] = ways[place] + _any_of(graph.chars(target))
+                waiting.append(target)
+    return ways
+
+
+def _any_of(chars: CharSet) -> str:
+    return chr(chars.ranges[0][0])
+
+
+def _matches(graph: Graph, text: str, left: int, right: int) -> bool:
+    """Is the whole text a match, with `left` before it and `right` behind it?"""
+    places = {place for place in graph.first(left) if text[0] in graph.chars(place)}
+    for char in text[1:]:
+        places = {target for place in places for target in graph.after(place) if char in graph.chars(target)}
+    return any(graph.ends(place) >> right & 1 for place in places)

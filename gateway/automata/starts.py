@@ -1,0 +1,199 @@
+"""All the ways through a set of patterns at once, each with every place where it may have begun.
+
+The beginnings of each state are a bit set over the last `window` characters, one Python integer. A character costs a
+few operations on such integers for each state that is alive, whatever the text is: where a machine that tries again
+from every beginning needs time that grows with the text's square, or worse, this one only ever goes forward.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import NamedTuple
+
+from gateway.automata.patterns import EDGE, Pattern, PatternMachine, State
+from gateway.automata.positions import Region
+
+# How far back is remembered what was known before a beginning.
+MAX_REGISTERED = 2048
+
+
+class Hit(NamedTuple):
+    """A pattern's matches that became certain together: all end before offset `end`, `starts` are their beginnings."""
+
+    pattern: Pattern
+    starts: int
+    end: int
+
+
+class Snapshot(NamedTuple):
+    """What was known before a character at which a match may have begun: enough to begin again there."""
+
+    contexts: tuple[int, ...]
+    left: int
+
+
+class AllStarts:
+    """The beginnings that are alive. Bit i of a set stands for offset `origin` + i.
+
+    Matches longer than `window` characters, look-ahead included, are none: `left_window` is, after each step, the
+    pattern first by tag for which the beginning that just grew too old was held, if one was.
+    """
+
+    __slots__ = (
+        "_ends",
+        "_machine",
+        "_oldest",
+        "_window",
+        "active",
+        "contexts",
+        "history",
+        "left",
+        "left_window",
+        "origin",
+    )
+
+    def __init__(self, machine: PatternMachine, window: int, state: State, origin: int) -> None:
+        self._machine = machine
+        self._window = window
+        self._oldest = origin
+        self._ends: list[int] = []
+        self.origin = origin
+        self.contexts = state.contexts
+        self.left = state.left
+        self.active: dict[int, int] = {}
+        self.history: dict[int, Snapshot] = {}
+        self.left_window: Pattern | None = None
+
+    def step(self, char: str, offset: int) -> list[Hit]:
+        """Take the character at `offset`; the matches that are certain with it."""
+        machine = self._machine
+        folded, atomic = machine.fold(char)
+        self.left_window = None
+        if not self.active:
+            self.origin = self._oldest = offset
+            self.history.clear()
+        elif offset - self.origin > 2 * self._window:
+            self._rebase(offset)
+        hits: dict[tuple[int, int], int] = {}
+        snapshot = Snapshot(self.contexts, self.left)
+        fresh = 1 << (offset - self.origin)
+        for index, unit in enumerate(folded):
+            # Inside an atomic expansion no match may end, nor begin.
+            inside = atomic and index > 0
+            self._step(unit, 0 if inside else fresh, hits)
+            ends_here = not atomic or index == len(folded) - 1
+            self._ends.append(offset + 1 if ends_here else -1)
+            del self._ends[: -machine.furthest - 1]
+            self._arrive(hits)
+        if any(starts & fresh for starts in self.active.values()):
+            self.history[offset] = snapshot
+            if len(self.history) > 2 * MAX_REGISTERED:
+                self.history = dict(islice(self.history.items(), MAX_REGISTERED, None))
+        if self._oldest <= offset - self._window:
+            hits = self._leave_window(hits, offset)
+        return self._named(hits) if hits else []
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last visible character; there must have been one."""
+        return self._ends[-1]
+
+    def at_end(self) -> list[Hit]:
+        """The matches that the end of the text makes certain."""
+        waits = self._machine.waits
+        context = 3 * self.left + EDGE
+        hits: dict[tuple[int, int], int] = {}
+        for position, starts in self.active.items():
+            if waits[position] >> context & 1:
+                self._hit(position, starts, hits)
+        return self._named(hits)
+
+    def alive(self, tag: int | None = None, holding: bool = False) -> int | None:
+        """The earliest beginning that may still become a match; of all patterns, or those that hold, or a tag's."""
+        machine = self._machine
+        starts = 0
+        for position, of_this in self.active.items():
+            pattern = machine.pattern(position)
+            if (tag is None or pattern.tag == tag) and (pattern.holds or not holding):
+                starts |= of_this
+        return self.offset_of(starts) if starts else None
+
+    def offset_of(self, starts: int) -> int:
+        """The earliest of a set of beginnings."""
+        return self.origin + (starts & -starts).bit_length() - 1
+
+    def registers(self) -> tuple[State, list[tuple[int, State]]]:
+        """The same without its later beginnings: a determinised state and its registers, each an offset and the state
+        to begin again with. Only for beginnings within the last `MAX_REGISTERED` characters."""
+        earliest = {position: self.offset_of(starts) for position, starts in self.active.items()}
+        offsets = sorted(set(earliest.values()))
+        register_of = {offset: register for register, offset in enumerate(offsets)}
+        entries = [(position, register_of[offset]) for position, offset in earliest.items()]
+        entries += [(position, -1) for position in self.contexts]
+        state = self._machine.state(tuple(sorted(entries)), self.left, None)
+        return state, [(offset, self._machine.idle(*self.history[offset])) for offset in offsets]
+
+    def _step(self, unit: str, fresh: int, hits: dict[tuple[int, int], int]) -> None:
+        machine = self._machine
+        letter, left = machine.letter(unit), self.left
+        context = 3 * left + letter.kind
+        region, waits, after = machine.region, machine.waits, letter.after
+        reached: dict[int, int] = {}
+        contexts: list[int] = []
+        for position, starts in self.active.items():
+            if waits[position] >> context & 1:
+                self._hit(position, starts, hits)
+            for target in after(position, left):
+                reached[target] = reached.get(target, 0) | starts
+        for position in (-1, *self.contexts):
+            for target in after(position, left):
+                if region[target] is Region.BEFORE:
+                    contexts.append(target)
+                elif fresh:
+                    reached[target] = reached.get(target, 0) | fresh
+        self.active = reached
+        self.contexts = tuple(sorted(set(contexts)))
+        self.left = letter.kind
+
+    def _arrive(self, hits: dict[tuple[int, int], int]) -> None:
+        """Report what is certain now, and keep only what may go on."""
+        arrives, goes_on, kind = self._machine.arrives, self._machine.goes_on, self.left
+        ended = False
+        for position, starts in self.active.items():
+            if arrives[position] >> kind & 1:
+                self._hit(position, starts, hits)
+            ended = ended or not goes_on[position] >> kind & 1
+        if ended:
+            self.active = {
+                position: starts for position, starts in self.active.items() if goes_on[position] >> kind & 1
+            }
+
+    def _hit(self, position: int, starts: int, hits: dict[tuple[int, int], int]) -> None:
+        """A match that ends where `position`'s span ends, which is some folded characters ago for a context behind."""
+        end = self._ends[-1 - self._machine.past[position]]
+        if end >= 0:
+            key = self._machine.owner[position], end
+            hits[key] = hits.get(key, 0) | starts
+
+    def _named(self, hits: dict[tuple[int, int], int]) -> list[Hit]:
+        return [Hit(self._machine.patterns[owner], starts, end) for (owner, end), starts in hits.items()]
+
+    def _leave_window(self, hits: dict[tuple[int, int], int], offset: int) -> dict[tuple[int, int], int]:
+        """Beginnings that are `window` or more characters ago are none any more."""
+        machine, limit = self._machine, offset + 1 - self._window
+        leaving = 1 << (limit - 1 - self.origin)
+        held = [machine.owner[position] for position, starts in self.active.items() if starts & leaving]
+        held += [owner for (owner, _), starts in hits.items() if starts & leaving]
+        patterns = [pattern for owner in set(held) if (pattern := machine.patterns[owner]).holds]
+        self.left_window = min(patterns, key=lambda pattern: pattern.tag, default=None)
+        kept = -1 << (limit - self.origin)
+        self.active = {position: rest for position, starts in self.active.items() if (rest := starts & kept)}
+        self._oldest = min(map(self.offset_of, self.active.values()), default=offset + 1)
+        return {key: rest for key, starts in hits.items() if (rest := starts & kept)}
+
+    def _rebase(self, offset: int) -> None:
+        """Keep the sets short."""
+        shift = offset - self._window - self.origin
+        self.active = {position: starts >> shift for position, starts in self.active.items()}
+        self.origin += shift
+        self.history = {at: snapshot for at, snapshot in self.history.items() if at >= self.origin}
