@@ -1,4 +1,4 @@
-"""The command line: serve, demo, check, scan, version."""
+"""The command line: serve, demo, check, scan, detectors, version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from gateway.censor.compile import compile_policy, fold_word
+from gateway.censor.checks import CHECKS
+from gateway.censor.compile import compile_policy
 from gateway.policy.load import ConfigError, check_exposure, load, warnings
 from gateway.policy.model import Auth, Balance, Channel, ClientKey, Config, Direction, Listen, Upstream
 from gateway.policy.upstreams import read_key, read_upstreams
@@ -23,7 +24,7 @@ EXIT_USAGE = 2
 EXIT_INTERNAL = 70
 MAX_WORKERS = 64
 ENVIRONMENT = "environment"  # what an error names in place of a file
-LATER_COMMANDS = ("audit", "detectors")
+LATER_COMMANDS = ("audit",)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -89,6 +90,10 @@ def _parser() -> argparse.ArgumentParser:
     scan.add_argument("--chunks", action="store_true", help="JSON strings in, one a line; JSON lines out")
     scan.set_defaults(run=_scan)
 
+    detectors = commands.add_parser("detectors", help="list what a rule's `detector` can be, with examples")
+    detectors.add_argument("--json", action="store_true", help="a JSON object a line")
+    detectors.set_defaults(run=_detectors)
+
     commands.add_parser("journal", help="search the journal of decisions (portcullis journal --help)")
 
     version = commands.add_parser("version", help="version, Python, platform, optional parts")
@@ -120,7 +125,7 @@ def _serve(options: argparse.Namespace) -> int:
         return _run(_config_from(os.environ), options)
     # A path that stays right if the working directory does not.
     path = options.config.absolute()
-    return _run(load(options.config, fold_word=fold_word), options, lambda: load(path, fold_word=fold_word))
+    return _run(load(options.config, checks=CHECKS), options, lambda: load(path, checks=CHECKS))
 
 
 def _bear_signals() -> None:
@@ -180,7 +185,7 @@ def _run(config: Config, options: argparse.Namespace, read: Callable[[], Config]
     config = _listening_as_told(config, options)
     check_parts(config)
     _allow_many_sockets()
-    for warning in warnings(config, fold_word):
+    for warning in warnings(config, CHECKS):
         print(f"{config.source}: warning: {warning}", file=sys.stderr)
     style = options.log or ("console" if sys.stderr.isatty() else "json")
     log = RequestLog(style)
@@ -265,7 +270,7 @@ def _announce(address: str, config: Config) -> None:
 def _check(options: argparse.Namespace) -> int:
     from gateway.censor.explain import explain
 
-    config = load(options.config, fold_word=fold_word)
+    config = load(options.config, checks=CHECKS)
     for name, policy in config.policies.items():
         print(f"policy {name}: mode {policy.mode}, max_hold {policy.max_hold}, on_overflow {policy.on_overflow}")
         for line in explain(policy):
@@ -280,7 +285,7 @@ def _check(options: argparse.Namespace) -> int:
         renamed = f", renamed {route.rename}" if route.rename else ""
         behind = ", then ".join(route.upstreams) if route.balance is Balance.FIRST else " or ".join(route.upstreams)
         print(f"route {route.model!r}: upstream {behind}, policy {route.policy}{renamed}")
-    for warning in warnings(config, fold_word):
+    for warning in warnings(config, CHECKS):
         print(f"warning: {warning}")
     return 0
 
@@ -288,7 +293,7 @@ def _check(options: argparse.Namespace) -> int:
 def _scan(options: argparse.Namespace) -> int:
     from gateway.scan import scan
 
-    config = load(options.config, fold_word=fold_word)
+    config = load(options.config, checks=CHECKS)
     name = options.policy
     if name is None:
         name = "default" if "default" in config.policies or len(config.policies) != 1 else next(iter(config.policies))
@@ -297,6 +302,25 @@ def _scan(options: argparse.Namespace) -> int:
         raise ConfigError(str(options.config), f"policies.{name}", f"no such policy; there are: {known}")
     program = compile_policy(config.policies[name]).program(options.direction, options.channel)
     return scan(program, sys.stdin.buffer, sys.stdout.buffer, chunks=options.chunks)
+
+
+def _detectors(options: argparse.Namespace) -> int:
+    import json
+
+    from gateway.censor.detectors import DETECTORS
+
+    for detector in DETECTORS.values():
+        shown = {key: getattr(detector, key) for key in ("title", "examples", "source", "note")}
+        if options.json:
+            print(json.dumps({"name": detector.name, **shown}))
+            continue
+        print(f"{detector.name}: {detector.title}")
+        for example in detector.examples:
+            print(f"  example: {example!r}" if not example.isprintable() else f"  example: {example}")
+        print(f"  source: {detector.source}")
+        if detector.note:
+            print(f"  note: {detector.note}")
+    return 0
 
 
 def _version(_: argparse.Namespace) -> int:

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Genera
 from pathlib import Path
 from typing import Any, overload
 
-from gateway.censor.compile import compile_policy, fold_word
+from gateway.censor.checks import CHECKS
+from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.policy.load import parse
 from gateway.policy.model import Channel, Direction, Policy, Rule
@@ -91,5 +92,5 @@ def _loaded(policy: Mapping[str, Any]) -> Policy:
         "routes": [{"model": "*", "upstream": "none", "policy": "rules"}],
         "policies": {"rules": policy},
     }
-    config = parse(json.dumps(whole), "<rules>", Path.cwd(), environ={}, fold_word=fold_word)
+    config = parse(json.dumps(whole), "<rules>", Path.cwd(), environ={}, checks=CHECKS)
     return config.policies["rules"]

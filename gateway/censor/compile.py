@@ -1,13 +1,20 @@
-"""Rules → matchers: one automaton for each lens, shared by all texts that the same rules apply to."""
+"""Rules → matchers: one automaton for each lens, words and patterns apart, shared by all texts under the same rules."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gateway.automata.literals import Literal, LiteralMachine, is_word_char
+from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
+from gateway.automata.positions import Positions, positions
+from gateway.automata.regex import parse
+from gateway.censor.detectors import DETECTORS, Shape
 from gateway.censor.lens import Lens, is_cjk
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
+
+_NOT_IN_LABELS = re.compile("[^A-Z0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +32,14 @@ class CompiledRule:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Everything that one kind of text is scanned with. `rules[i]` belongs to the literals tagged `i`.
+    """Everything that one kind of text is scanned with. `rules[i]` belongs to the words and patterns tagged `i`.
 
     `quick`: no word is so long that `max_hold` could matter while every character folds to exactly one.
     """
 
     rules: tuple[CompiledRule, ...]
     machines: tuple[LiteralMachine, ...]
-    lenses: tuple[Lens, ...]
+    patterns: tuple[PatternMachine, ...]
     max_hold: int
     on_overflow: Overflow
     quick: bool
@@ -58,7 +65,8 @@ def fold_word(word: str, folds: frozenset[Fold]) -> str:
 
 
 def compile_policy(policy: Policy) -> CompiledPolicy:
-    """Raises ValueError when a word is empty through its rule's lens (the loader refuses that with file and key)."""
+    """Raises ValueError when a word is empty through its rule's lens, or a pattern is none that can be run (the loader
+    refuses both with file and key)."""
     by_rules: dict[tuple[int, ...], Program] = {}
     programs: dict[tuple[Direction, Channel], Program] = {}
     for direction in Direction:
@@ -79,19 +87,22 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
 def _compile(policy: Policy, rules: list[Rule]) -> Program:
     compiled: list[CompiledRule] = []
     literals: dict[frozenset[Fold], list[Literal]] = {}
+    patterns: dict[frozenset[Fold], list[Pattern]] = {}
     for order, rule in enumerate(rules):
         lens = Lens(rule.fold)
         action = Action.FLAG if policy.mode is Mode.OBSERVE else rule.action
-        compiled.append(
-            CompiledRule(rule.id, order, action, rule.replacement, rule.mask, rule.message, lens.drops_marks)
-        )
-        literals.setdefault(rule.fold, []).extend(_literals(rule, order, lens, holds=action is not Action.FLAG))
-    lenses = {folds: Lens(folds) for folds in literals}
-    machines = tuple(LiteralMachine(group, lenses[folds].fold) for folds, group in literals.items())
+        replacement = f"<{label(rule)}>" if action is Action.PSEUDONYMIZE else rule.replacement
+        compiled.append(CompiledRule(rule.id, order, action, replacement, rule.mask, rule.message, lens.drops_marks))
+        holds = action is not Action.FLAG
+        if rule.words:
+            literals.setdefault(rule.fold, []).extend(_literals(rule, order, lens, holds))
+        else:
+            patterns.setdefault(pattern_folds(rule), []).extend(_patterns(rule, order, holds))
+    machines = tuple(LiteralMachine(group, Lens(folds).fold) for folds, group in literals.items())
     return Program(
         rules=tuple(compiled),
         machines=machines,
-        lenses=tuple(lenses.values()),
+        patterns=tuple(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
         max_hold=policy.max_hold,
         on_overflow=policy.on_overflow,
         # A whole word needs one character more, to see its right edge.
@@ -111,6 +122,48 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
             holds=holds,
             guard=_guard(rule, len(text)),
         )
+
+
+def shape_positions(shape: Shape, folds: frozenset[Fold]) -> Positions:
+    """The automaton of a shape as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
+    no automaton can be made of."""
+    fold, ignore_case = Lens(folds - {Fold.CASE}).fold_word, Fold.CASE in folds
+    body, before, after = (
+        parse(part, ignore_case=ignore_case, fold=fold) for part in (shape.body, shape.before, shape.after)
+    )
+    return positions(body, before, after)
+
+
+def pattern_positions(pattern: str, folds: frozenset[Fold]) -> Positions:
+    """The automaton of a rule's pattern. Raises RegexError, also for one on which text could spend too much time.
+
+    The detectors' own are measured instead (`loadtest.pattern_bench`): what bounds a pattern's work overrates an
+    alternation of many beginnings that no text can be in the middle of at once.
+    """
+    return refuse_costly(shape_positions(Shape(pattern), folds))
+
+
+def pattern_folds(rule: Rule) -> frozenset[Fold]:
+    """What is folded in the text for a pattern or detector: `case` is in the pattern itself, as its (?i)."""
+    return rule.fold - {Fold.CASE}
+
+
+def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
+    accepts = None
+    if rule.detector is not None:
+        detector = DETECTORS[rule.detector]
+        automata = [shape_positions(shape, rule.fold) for shape in detector.shapes]
+        accepts = detector.validate
+    else:
+        assert rule.pattern is not None
+        automata = [pattern_positions(rule.pattern, rule.fold)]
+    for automaton in automata:
+        yield Pattern(automaton, tag=order, holds=holds, guard=rule.guard_tail or 0, accepts=accepts)
+
+
+def label(rule: Rule) -> str:
+    """What a value that the rule finds is called where something stands for it: EMAIL."""
+    return DETECTORS[rule.detector].label if rule.detector is not None else _NOT_IN_LABELS.sub("_", rule.id.upper())
 
 
 def _needs_edge(char: str) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib import resources
 
-from gateway.censor.compile import CompiledPolicy, compile_policy
+from gateway.automata.patterns import UNTOLD, PatternMachine
+from gateway.automata.shape import longest
+from gateway.censor.compile import Program, compile_policy
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Channel, Direction, Mode, Policy, Rule
@@ -15,45 +18,72 @@ from gateway.policy.model import Action, Channel, Direction, Mode, Policy, Rule
 _TOKEN = re.compile(r"\s?\w{1,8}|\s?[^\w\s]|\s")
 
 
-def prose() -> list[str]:
+@cache
+def prose() -> tuple[str, ...]:
     """The bundled prose, in pieces as a model would send it."""
     text = resources.files("gateway.censor").joinpath("prose.txt").read_text(encoding="utf-8")
-    return _TOKEN.findall(text)
+    return tuple(_TOKEN.findall(text))
 
 
 def explain(policy: Policy) -> Iterator[str]:
     """One line for each rule."""
-    pieces = prose()
     for rule in policy.rules:
         single = Policy(name=policy.name, rules=(rule,), mode=policy.mode, max_hold=policy.max_hold)
-        compiled = compile_policy(single)
-        yield f"rule {rule.id}: {rule.action}, {_size(rule)}, {_hold(rule, compiled, pieces)}"
+        direction, channel = Direction(min(rule.apply_to)), Channel(min(rule.channels))
+        program = compile_policy(single).program(direction, channel)
+        assert program is not None
+        silent = rule.action is Action.FLAG or policy.mode is Mode.OBSERVE
+        hold = "holds nothing" if silent else f"{_longest_hold(rule, program)}, {_typical_hold(program)}"
+        yield f"rule {rule.id}: {rule.action}, {_size(rule, program)}, {hold}"
 
 
-def _size(rule: Rule) -> str:
+def _size(rule: Rule, program: Program) -> str:
     lens = Lens(rule.fold)
-    words = {lens.fold_word(word) for word in rule.words}
-    lengths = [len(word) for word in words]
-    return f"lens {lens}, {len(words)} words of {min(lengths)} to {max(lengths)} characters"
+    if rule.words:
+        lengths = [len(word) for word in {lens.fold_word(word) for word in rule.words}]
+        return f"lens {lens}, {len(lengths)} words of {min(lengths)} to {max(lengths)} characters"
+    what = "pattern" if rule.detector is None else f"detector {rule.detector}"
+    (machine,) = program.patterns
+    met = _states_met(machine, "".join(prose()))
+    return f"lens {lens}, {what} of {len(machine.owner)} states ({met} determinised on prose)"
 
 
-def _hold(rule: Rule, compiled: CompiledPolicy, pieces: list[str]) -> str:
-    if rule.action is Action.FLAG or compiled.policy.mode is Mode.OBSERVE:
-        return "holds nothing"
-    direction = next(iter(sorted(rule.apply_to)))
-    channel = next(iter(sorted(rule.channels)))
-    censor = Censor(compiled.program(Direction(direction), Channel(channel)))
+def _states_met(machine: PatternMachine, text: Iterable[str]) -> int:
+    """How many states the determinised automaton has after reading `text`; it begins anew behind a match."""
+    state = machine.start()
+    met = {(state.entries, state.left)}
+    for char in text:
+        state = state[char]
+        if state is UNTOLD:
+            state = machine.start()
+        met.add((state.entries, state.left))
+    return len(met)
+
+
+def _longest_hold(rule: Rule, program: Program) -> str:
+    if rule.words:
+        # A whole word waits for the character behind it.
+        lens = Lens(rule.fold)
+        most: int | None = max(len(lens.fold_word(word)) for word in rule.words) - (0 if rule.whole_word else 1)
+    else:
+        lengths = [longest(pattern.positions) for machine in program.patterns for pattern in machine.patterns]
+        most = max((length - 1 for length in lengths if length), default=0) if None not in lengths else None
+    if most is None:
+        return f"longest hold unbounded, at most max_hold ({program.max_hold}) characters"
+    return f"longest hold {min(most, program.max_hold)} characters"
+
+
+def _typical_hold(program: Program) -> str:
+    censor = Censor(program)
     held: list[int] = []
-    for piece in pieces:
+    for piece in prose():
         censor.feed(piece)
         held.append(censor.held)
         if censor.ended:
-            return "longest hold unknown: it blocks the bundled prose"
-    lens = Lens(rule.fold)
-    longest = max(len(lens.fold_word(word)) for word in rule.words) - (0 if rule.whole_word else 1)
+            return "typical hold unknown: it blocks the bundled prose"
     waiting = sum(1 for count in held if count) / len(held)
     mean = sum(held) / len(held)
     return (
-        f"longest hold {min(longest, compiled.policy.max_hold)} characters, typical hold {mean:.2f} "
+        f"typical hold {mean:.2f} "
         f"({waiting:.1%} of pieces of prose end with something held, at most {max(held)} characters)"
     )

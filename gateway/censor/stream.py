@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import re
 from bisect import insort
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
 
 from gateway.censor.compile import CompiledRule, Program
+from gateway.censor.follow import PatternTrack
 from gateway.censor.lens import is_mark
 from gateway.censor.track import Span, Track
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
 
 MAX_REPORTED = 10_000
+REPLACING = frozenset({Action.REDACT, Action.PSEUDONYMIZE})
 PIECE = 1024
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -33,6 +35,16 @@ class Match(NamedTuple):
     start: int
     end: int
     action: Action
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Text [start, end) that a `pseudonymize` rule took out; what stands for it goes to offset `at` of the output."""
+
+    rule: CompiledRule
+    at: int
+    start: int
+    end: int
 
 
 class _Certain(NamedTuple):
@@ -54,19 +66,27 @@ class Censor:
     Counters are in original characters, `inserted` in characters of replacements; once the text has ended,
     `scanned == forwarded + replaced + withheld`, where what was forwarded is counted by whoever writes it out.
     `blocked` is the rule that ended the text, if one did.
+
+    One that `gathers` puts nothing in the place of what a `pseudonymize` rule takes out, because a cluster can still
+    grow while it is taken out, and lists it in `clusters`. For any other such a rule replaces.
     """
 
     __slots__ = (
         "_base",
         "_cover",
+        "_exempt",
+        "_gathers",
         "_held",
         "_high",
         "_marks_to",
         "_mask",
+        "_patterns",
         "_program",
+        "_pseudonym",
         "_queue",
         "_tracks",
         "blocked",
+        "clusters",
         "ended",
         "inserted",
         "matches",
@@ -78,14 +98,21 @@ class Censor:
         "withheld",
     )
 
-    def __init__(self, program: Program | None) -> None:
+    def __init__(self, program: Program | None, *, gathers: bool = False) -> None:
         self._program = program
-        self._tracks = [Track(machine) for machine in program.machines] if program else []
+        self._gathers = gathers
+        self._tracks: list[Track] = []
+        self._patterns: list[PatternTrack] = []
+        if program is not None:
+            self._tracks = [Track(machine) for machine in program.machines]
+            self._patterns = [PatternTrack(each, program.max_hold, self._is_exempt) for each in program.patterns]
+        self._exempt: list[tuple[int, int]] = []  # original offsets of what is no match, whatever it is
         self._held = ""
         self._base = 0  # original offset of the first held character
         self._queue: list[_Certain] = []  # certain, but a match that begins earlier is still possible
         self._cover = 0  # end of the cluster replaced last; never beyond _base
         self._mask: str | None = None  # of that cluster
+        self._pseudonym: Cluster | None = None  # that cluster, if a pseudonym is to stand for it
         self._marks_to = 0  # marks before this offset go with the match they decorate; 0: none
         self._high = ""  # a surrogate that waits for its other half
         self.scanned = 0
@@ -96,6 +123,7 @@ class Censor:
         self.matches: list[Match] = []
         self.seen: list[str] = []  # of each match, the word as its lens sees it; empty for an overflow
         self.truncated = False
+        self.clusters: list[Cluster] = []
         self.blocked: CompiledRule | None = None
         self.ended = False
 
@@ -132,6 +160,10 @@ class Censor:
             of_this = state.live if state.live >= 0 else track.machine.live(state)
             if of_this > live:
                 live = of_this
+        for following in self._patterns:
+            start = following.live_start()
+            if start is not None and self.scanned - start > live:
+                live = self.scanned - start
         if self._queue or self._marks_to:
             self._held += text
             return self._settle(self.scanned - live)
@@ -145,6 +177,20 @@ class Censor:
         self._base += cut
         return held[:cut]
 
+    def feed_exempt(self, text: str) -> str:
+        """Take a piece of the text in which no match counts that lies within it as a whole."""
+        if self.ended:
+            return ""
+        out = ""
+        if self._high:
+            self._high = ""
+            out = self.feed("\ufffd")
+        if self._program is not None:
+            earliest = self.scanned - self._program.max_hold
+            self._exempt = [place for place in self._exempt if place[1] > earliest]
+            self._exempt.append((self.scanned, self.scanned + len(text)))
+        return out + self.feed(text)
+
     def finish(self) -> str:
         """The end of the text: an edge for whole words. Returns all that was held and is no match."""
         if self.ended:
@@ -157,10 +203,13 @@ class Censor:
                 return out
         if self._program is not None:
             earliest = self.scanned - self._program.max_hold
-            spans = [span for track in self._tracks for span in track.ending() if span.start >= earliest]
+            spans = [span for track in self._tracks for span in track.ending()]
+            spans += [span for following in self._patterns for span in following.ending(self.scanned)]
+            spans = [span for span in spans if span.start >= earliest]
             if spans and (blocked := self._judge(spans, self.scanned + 1, self._program)) is not None:
                 return out + blocked
         out += self._settle(self.scanned)
+        self._report_runs(ended=True)
         self.ended = True
         return out
 
@@ -168,6 +217,7 @@ class Censor:
         """The text ends here and nothing held is released: another channel's block, or a failure."""
         if not self.ended:
             self.ended = True
+            self._report_runs(ended=True)
             self.withheld += self.scanned - self._base
             self._held = ""
 
@@ -191,6 +241,14 @@ class Censor:
                     return False
                 state = walked
             reached.append(state)
+        ways = []
+        for following in self._patterns:
+            way = following.try_quickly(text, self.scanned)
+            if way is None:
+                return False
+            ways.append(way)
+        for following, way in zip(self._patterns, ways, strict=True):
+            following.go(way, text, self.scanned + len(text))
         for track, state in zip(self._tracks, reached, strict=True):
             track.state = state
             track.folded += len(text)
@@ -205,6 +263,9 @@ class Censor:
             for track in self._tracks:
                 spans += track.step(char, self.scanned)
                 bounded = bounded or bool(track.bends)
+            for following in self._patterns:
+                spans += following.step(char, self.scanned)
+                bounded = bounded or following.wanted() is not None
             if spans or bounded:
                 overflow = self._overflow(spans, program)
                 if overflow is not None:
@@ -213,11 +274,15 @@ class Censor:
                 blocked = self._judge(spans, self.scanned, program)
                 if blocked is not None:
                     return blocked
+            self._report_runs()
+        for following in self._patterns:
+            following.relax(self.scanned)
         return self._settle(self._live_start(program))
 
     def _live_start(self, program: Program) -> int:
         """Where the longest live suffix of at most `max_hold` characters starts."""
         starts = [track.live_start(self.scanned - program.max_hold) for track in self._tracks]
+        starts += [following.live_start() for following in self._patterns]
         return min((start for start in starts if start is not None), default=self.scanned)
 
     def _overflow(self, spans: list[Span], program: Program) -> str | None:
@@ -228,8 +293,9 @@ class Censor:
         start, end = self.scanned - program.max_hold - 1, self.scanned - 1
         if start < 0:
             return None
-        wanted = [span.literal.tag for span in spans if span.start == start and span.literal.holds]
+        wanted = [span.tag for span in spans if span.start == start and span.holds]
         wanted += [literal.tag for track in self._tracks if (literal := track.wanted_at(start)) is not None]
+        wanted += [pattern.tag for following in self._patterns if (pattern := following.wanted()) is not None]
         if not wanted:
             return None
         self.overflows += 1
@@ -237,6 +303,8 @@ class Censor:
             return None
         rule = program.rules[min(wanted)]
         if program.on_overflow is Overflow.BLOCK:
+            for following in self._patterns:
+                following.forget_fresh()
             self._report(rule.id, start, end, Action.BLOCK)
             return self._block(start, rule)
         if rule.action is not Action.REDACT:
@@ -252,16 +320,19 @@ class Censor:
 
         Returns what comes out when one of them blocks, else None.
         """
+        if self._exempt:
+            spans = [span for span in spans if not self._is_exempt(span.start, span.end)]
         blocks: list[tuple[int, int]] = []
-        for start, end, literal in spans:
-            rule = program.rules[literal.tag]
-            self._report(rule.id, start, end, rule.action, literal.text)
+        for start, end, tag, _, seen in spans:
+            rule = program.rules[tag]
+            if seen is not None:
+                self._report(rule.id, start, end, rule.action, seen)
             if rule.action is Action.BLOCK:
                 blocks.append((start, rule.order))
         first_block, order = min(blocks, default=(None, 0))
-        for start, end, literal in spans:
-            rule = program.rules[literal.tag]
-            if rule.action is Action.REDACT and (first_block is None or start < first_block):
+        for start, end, tag, _, _ in spans:
+            rule = program.rules[tag]
+            if rule.action in REPLACING and (first_block is None or start < first_block):
                 self._redact(start, end, certain, rule)
         return None if first_block is None else self._block(first_block, program.rules[order])
 
@@ -271,6 +342,17 @@ class Censor:
             self.seen.append(seen)
         else:
             self.truncated = True
+
+    def _report_runs(self, ended: bool = False) -> None:
+        """A pattern's overlapping matches are reported as one, once no later match can join them."""
+        for following in self._patterns:
+            for start, end, tag, text in following.take_runs(self.scanned, ended):
+                assert self._program is not None
+                rule = self._program.rules[tag]
+                self._report(rule.id, start, end, rule.action, text)
+
+    def _is_exempt(self, start: int, end: int) -> bool:
+        return any(begin <= start and end <= over for begin, over in self._exempt)
 
     def _redact(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
         insort(self._queue, _Certain(start, certain, end, rule.order, rule), key=_PRECEDENCE)
@@ -296,7 +378,12 @@ class Censor:
                 out.append(self._take(start))
                 self._cover = start
                 self._mask = rule.mask
-                if rule.mask is None:
+                self._pseudonym = None
+                if rule.action is Action.PSEUDONYMIZE and self._gathers:
+                    self._mask = None
+                    self._pseudonym = Cluster(rule, start - self.replaced + self.inserted, start, start)
+                    self.clusters.append(self._pseudonym)
+                elif rule.mask is None:
                     out.append(rule.replacement)
                     self.inserted += len(rule.replacement)
             if end > self._cover:
@@ -312,6 +399,8 @@ class Censor:
         if self._mask is not None:
             out.append(self._mask * (end - self._cover))
             self.inserted += end - self._cover
+        if self._pseudonym is not None:
+            self._pseudonym.end = end
         self.replaced += end - self._cover
         self._held = self._held[end - self._base :]
         self._base = self._cover = end

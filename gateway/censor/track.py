@@ -11,11 +11,16 @@ from gateway.automata.literals import Literal, LiteralMachine
 
 
 class Span(NamedTuple):
-    """A word found at original offsets [start, end), in code points."""
+    """A match at original offsets [start, end), in code points, of the rule `tag`.
+
+    `seen` is the word as its lens sees it; None for a pattern's match, which is reported with those that overlap it.
+    """
 
     start: int
     end: int
-    literal: Literal
+    tag: int
+    holds: bool
+    seen: str | None
 
 
 class _Bend(NamedTuple):
@@ -101,7 +106,7 @@ class Track:
     def _new_spans(self, spans: Iterable[Span | None], consumed: int) -> list[Span]:
         """Without repetitions: an expansion (ß) can show a rule's word at one place twice, and a guarded beginning may
         be a word itself; but only while the same visible character is the last."""
-        fresh = {(span.start, span.end, span.literal.tag): span for span in spans if span is not None}
+        fresh = {(span.start, span.end, span.tag): span for span in spans if span is not None}
         for known in self._just_found & fresh.keys():
             del fresh[known]
         self._just_found = {key for key in fresh if key[1] == consumed}
@@ -110,7 +115,7 @@ class Track:
     def _span(self, end: int, length: int, literal: Literal) -> Span | None:
         if self._splits(end - length):
             return None
-        return Span(self._origin(end - length), self._origin(end - 1) + 1, literal)
+        return Span(self._origin(end - length), self._origin(end - 1) + 1, literal.tag, literal.holds, literal.text)
 
     def _origin(self, position: int) -> int:
         """The original offset of the character that folded position `position` comes from."""

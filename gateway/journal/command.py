@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.censor.compile import fold_word
+from gateway.censor.checks import CHECKS
+from gateway.censor.compile import fold_word, pattern_folds
 from gateway.journal.index import Indexed, search, update
 from gateway.journal.lines import Line, encode_line, text_hmac
 from gateway.journal.names import index_path
@@ -35,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run `portcullis journal` with what stands behind it; returns the exit status, 0 or 2."""
     options = _parser().parse_args(arguments)
     try:
-        config = load(options.config, fold_word=fold_word)
+        config = load(options.config, checks=CHECKS)
         if config.journal is None:
             raise Unusable(config.source, "journal: is missing; this configuration keeps no journal")
         hashes = _hashes(options, config, config.journal.key)
@@ -101,7 +102,8 @@ def _hashes(options: argparse.Namespace, config: Config, key: str) -> list[str] 
     if options.command != "search" or (options.text is None and options.text_file is None):
         return None
     text = options.text if options.text is not None else _read_text(options.text_file)
-    lenses = {rule.fold for policy in config.policies.values() for rule in policy.rules} or {DEFAULT_FOLD}
+    rules = [rule for policy in config.policies.values() for rule in policy.rules]
+    lenses = {rule.fold if rule.words else pattern_folds(rule) for rule in rules} or {DEFAULT_FOLD}
     seen = {fold_word(text, folds) for folds in lenses} - {""}
     if not seen:
         # The text itself is what somebody wants kept secret; it is not shown.

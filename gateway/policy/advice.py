@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from gateway.policy.checks import UNCHECKED, Checks, Finds, PatternFacts
 from gateway.policy.exposure import is_loopback
-from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Balance, Config, Fold, Policy, Rule
-from gateway.policy.rules import FoldWord
+from gateway.policy.model import DEFAULT_MAX_HOLD, DEFAULT_REPLACEMENT, Action, Balance, Config, Policy, Rule
 
 
-def warnings(config: Config, fold_word: FoldWord | None = None) -> tuple[str, ...]:
+def warnings(config: Config, checks: Checks = UNCHECKED) -> tuple[str, ...]:
     """One `key.path: text` for each finding, in the order of the file's parts; no word and no key is in them.
 
-    `fold_word` is the function that `load` takes; without it, words are compared as they are written.
+    `checks` are those that `load` takes; without them, words are compared as they are written, and nothing is said of
+    patterns and detectors.
     """
-    fold = fold_word or _as_written
     found = [*_listen_warnings(config), *_key_warnings(config), *_upstream_warnings(config), *_route_warnings(config)]
     for policy in config.policies.values():
-        found += _policy_warnings(config, policy, fold)
+        found += _policy_warnings(config, policy, checks)
     found += _state_warnings(config)
     return tuple(found)
-
-
-def _as_written(word: str, fold: frozenset[Fold]) -> str:
-    return word
 
 
 def _listen_warnings(config: Config) -> Iterator[str]:
@@ -68,11 +64,11 @@ def _route_warnings(config: Config) -> Iterator[str]:
         seen.setdefault("*" if set(route.model) == {"*"} else route.model, i)
 
 
-def _policy_warnings(config: Config, policy: Policy, fold_word: FoldWord) -> Iterator[str]:
+def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator[str]:
     at = f"policies.{policy.name}"
     if all(route.policy != policy.name for route in config.routes):
         yield f"{at}: no route uses this policy"
-    folded = [tuple(fold_word(word, rule.fold) for word in rule.words) for rule in policy.rules]
+    folded = [tuple(checks.fold_word(word, rule.fold) for word in rule.words) for rule in policy.rules]
     for i, (rule, words) in enumerate(zip(policy.rules, folded, strict=True)):
         too_long = sum(len(word) > policy.max_hold for word in words)
         if too_long:
@@ -80,18 +76,60 @@ def _policy_warnings(config: Config, policy: Policy, fold_word: FoldWord) -> Ite
                 f"{at}.rules[{i}]: {too_long} of the {len(words)} words of rule {rule.id} are longer than "
                 f"max_hold ({policy.max_hold}), the longest match there can be"
             )
+        if rule.pattern is not None:
+            facts = checks.read_pattern(rule.pattern, rule.fold)
+            yield from _pattern_warnings(f"{at}.rules[{i}].pattern", facts, policy)
         yield from _without_effect(f"{at}.rules[{i}]", rule)
-    empty_seen = False
     longest = max((len(word) for words in folded for word in words), default=0)
+    if any(not rule.words for rule in policy.rules):
+        longest = max(longest, min(policy.max_hold, DEFAULT_MAX_HOLD))
+    finders = [_finder(rule, words, checks) for rule, words in zip(policy.rules, folded, strict=True)]
+    yield from _inserted_warnings(at, policy, longest, finders)
+
+
+def _pattern_warnings(at: str, facts: PatternFacts, policy: Policy) -> Iterator[str]:
+    if facts.longest is None:
+        yield (
+            f"{at}: its matches can be of any length; where one would be longer than max_hold ({policy.max_hold}), "
+            f"on_overflow ({policy.on_overflow}) decides"
+        )
+    elif facts.longest == 0:
+        yield f"{at}: can match nothing; look at what it asks for on the two sides of a \\b, ^ or $"
+    elif facts.longest > policy.max_hold:
+        yield (
+            f"{at}: its longest match needs {facts.longest} characters, which is more than max_hold "
+            f"({policy.max_hold}), the longest match there can be"
+        )
+    if facts.reopens:
+        yield (
+            f"{at}: what ends one match can begin the next, and every substring counts: "
+            "the text between two matches is a match, too"
+        )
+
+
+def _finder(rule: Rule, words: tuple[str, ...], checks: Checks) -> Finds:
+    if not rule.words:
+        return checks.finder(rule)
+
+    def finds(text: str) -> bool:
+        target = checks.fold_word(text, rule.fold)
+        return any(word and word in target for word in words)
+
+    return finds
+
+
+def _inserted_warnings(at: str, policy: Policy, longest: int, finders: list[Finds]) -> Iterator[str]:
+    """What the rules put into an answer is not scanned, and can be what other rules look for."""
+    empty_seen = False
     for i, rule in enumerate(policy.rules):
         key, text = _inserted(rule, longest)
         if key == "replacement" and not text and not empty_seen:
             empty_seen = True
             yield f"{at}.rules[{i}].replacement: an empty replacement can join the text around it into a match"
-        for other, words in zip(policy.rules, folded, strict=True):
-            target = fold_word(text, other.fold)
-            if any(word and word in target for word in words):
-                yield f"{at}.rules[{i}].{key}: contains a word of rule {other.id}"
+        for other, finds in zip(policy.rules, finders, strict=True):
+            if finds(text):
+                what = "a word" if other.words else "a match"
+                yield f"{at}.rules[{i}].{key}: contains {what} of rule {other.id}"
 
 
 def _without_effect(at: str, rule: Rule) -> Iterator[str]:
@@ -109,6 +147,6 @@ def _inserted(rule: Rule, longest: int) -> tuple[str, str]:
     """The key and the text of what the rule adds to an answer; a mask comes as often as a match is long."""
     if rule.action is Action.BLOCK:
         return "message", rule.message or ""
-    if rule.action is Action.FLAG:
+    if rule.action is not Action.REDACT:
         return "action", ""
     return ("replacement", rule.replacement) if rule.mask is None else ("mask", rule.mask * longest)

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.policy.advice import warnings
+from gateway.policy.checks import UNCHECKED, Checks
 from gateway.policy.exposure import check_exposure, is_loopback
 from gateway.policy.files import Files
 from gateway.policy.keys import read_auth
 from gateway.policy.listen import host_is_shown, read_listen
 from gateway.policy.model import Auth, Config, Limits, Listen
-from gateway.policy.rules import FoldWord, read_policies
+from gateway.policy.rules import read_policies
 from gateway.policy.services import read_journal, read_telemetry
 from gateway.policy.sizes import read_size
 from gateway.policy.upstreams import read_routes, read_upstreams
@@ -24,7 +25,7 @@ from gateway.policy.urls import read_state_url
 from gateway.policy.value import ConfigError, Value
 from gateway.policy.yaml_source import read_nodes
 
-__all__ = ["ConfigError", "FoldWord", "check_exposure", "is_loopback", "load", "parse", "warnings"]
+__all__ = ["ConfigError", "check_exposure", "is_loopback", "load", "parse", "warnings"]
 
 ROOT_KEYS = ("listen", "auth", "upstreams", "routes", "policies", "limits", "journal", "telemetry", "state")
 LATER_ROOT_KEYS = {"otel": "use telemetry"}
@@ -33,10 +34,10 @@ LIMIT_KEYS = ("max_body", "max_streams", "max_event", "send_timeout")
 MAX_STREAMS = 1_000_000
 
 
-def load(path: Path | str, environ: Mapping[str, str] = os.environ, *, fold_word: FoldWord | None = None) -> Config:
+def load(path: Path | str, environ: Mapping[str, str] = os.environ, *, checks: Checks = UNCHECKED) -> Config:
     """Read the file at `path`; word lists are looked for beside it.
 
-    `fold_word` says what is left of a word under a set of folds; with it, words of which nothing is left are refused.
+    With `checks`, words of which folding leaves nothing are refused, and patterns and detectors that there cannot be.
     Raises `ConfigError` for everything that is wrong. The absolute paths of the files that were opened, the one at
     `path` first, are in `Config.files` and in `ConfigError.files`.
     """
@@ -45,7 +46,7 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ, *, fold_word
     files = Files(path.parent)
     try:
         text = files.text(path.name, lambda reason: ConfigError(source, "", reason))
-        return _read(text, source, files, environ, fold_word)
+        return _read(text, source, files, environ, checks)
     except ConfigError as error:
         error.files = files.opened
         raise
@@ -57,18 +58,18 @@ def parse(
     base_dir: Path,
     environ: Mapping[str, str] = os.environ,
     *,
-    fold_word: FoldWord | None = None,
+    checks: Checks = UNCHECKED,
 ) -> Config:
     """Like `load`, from a text already read; `source` names it in errors, `base_dir` is where word lists are."""
-    return _read(text, source, Files(base_dir), environ, fold_word)
+    return _read(text, source, Files(base_dir), environ, checks)
 
 
-def _read(text: str, source: str, files: Files, environ: Mapping[str, str], fold_word: FoldWord | None) -> Config:
+def _read(text: str, source: str, files: Files, environ: Mapping[str, str], checks: Checks) -> Config:
     section = read_nodes(text, source, environ).section(ROOT_KEYS, LATER_ROOT_KEYS)
     listen = section.get("listen", read_listen, Listen())
     limits = section.get("limits", _limits, Limits())
     upstreams = read_upstreams(section["upstreams"])
-    policies = read_policies(section["policies"], files, fold_word)
+    policies = read_policies(section["policies"], files, checks)
     config = Config(
         upstreams=upstreams,
         routes=read_routes(section["routes"], upstreams, policies),

@@ -18,6 +18,7 @@ class Action(StrEnum):
     REDACT = "redact"
     BLOCK = "block"
     FLAG = "flag"
+    PSEUDONYMIZE = "pseudonymize"
 
 
 class Fold(StrEnum):
@@ -72,30 +73,50 @@ class Unknown(StrEnum):
 
 
 DEFAULT_FOLD = frozenset({Fold.CASE, Fold.WIDTH, Fold.INVISIBLE})
+# A pattern says by itself which letters it wants; `case` would be its (?i).
+DEFAULT_PATTERN_FOLD = frozenset({Fold.WIDTH, Fold.INVISIBLE})
 DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
 
 
+# What stands in a field until the other fields say what its default is.
+_DEPENDS: Any = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule of a policy.
+    """One rule of a policy: it looks for `words`, for a `pattern` or for what a `detector` knows.
 
-    `guard_tail`: a beginning of a word that is held when the text ends counts as a match from this many characters on;
+    `fold`: `DEFAULT_FOLD` for words, else `DEFAULT_PATTERN_FOLD`. `apply_to`: output, and for `pseudonymize` input.
+    `guard_tail`: a beginning of a match that is held when the text ends counts as a match from this many characters on;
     0 turns that off, None leaves it to `secret`, which asks for 60 % of each word.
+
+    Raises ValueError unless exactly one of `words`, `pattern` and `detector` is given.
     """
 
     id: str
-    words: tuple[str, ...] = field(repr=False)
+    words: tuple[str, ...] = field(default=(), repr=False)
+    pattern: str | None = field(default=None, repr=False)
+    detector: str | None = None
     action: Action = Action.REDACT
     replacement: str = DEFAULT_REPLACEMENT
     mask: str | None = None
     message: str | None = None
     whole_word: bool = False
-    fold: frozenset[Fold] = DEFAULT_FOLD
+    fold: frozenset[Fold] = _DEPENDS
     guard_tail: int | None = None
     secret: bool = False
-    apply_to: frozenset[Direction] = frozenset({Direction.OUTPUT})
+    apply_to: frozenset[Direction] = _DEPENDS
     channels: frozenset[Channel] = frozenset(Channel)
+
+    def __post_init__(self) -> None:
+        if (bool(self.words), self.pattern is not None, self.detector is not None).count(True) != 1:
+            raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern and detector")
+        if self.fold is _DEPENDS:
+            object.__setattr__(self, "fold", DEFAULT_FOLD if self.words else DEFAULT_PATTERN_FOLD)
+        if self.apply_to is _DEPENDS:
+            only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
+            object.__setattr__(self, "apply_to", frozenset({only}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable
 from typing import TypeAlias
 
+from gateway.policy.checks import BadPattern, Checks
 from gateway.policy.files import Files
 from gateway.policy.model import (
     DEFAULT_FOLD,
     DEFAULT_MAX_HOLD,
+    DEFAULT_PATTERN_FOLD,
     DEFAULT_REPLACEMENT,
     Action,
     Channel,
@@ -21,9 +23,8 @@ from gateway.policy.model import (
     Rule,
     Unknown,
 )
+from gateway.policy.upstreams import read_reference
 from gateway.policy.value import NOT_AVAILABLE, ConfigError, Section, Value
-
-FoldWord: TypeAlias = Callable[[str, frozenset[Fold]], str]
 
 MAX_HOLD_LIMIT = 1_000_000
 ASCII_SPACE = " \t\n\r\f\v"
@@ -31,30 +32,26 @@ ASCII_SPACE = " \t\n\r\f\v"
 POLICY_KEYS = ("mode", "max_hold", "on_overflow", "unknown", "rules")
 LATER_POLICY_KEYS = {"constrain": ""}
 RULE_KEYS = (
-    *("id", "words", "words_file", "action", "replacement", "mask", "message", "whole_word", "fold"),
-    *("variants", "edits", "secret", "guard_tail", "apply_to", "channels"),
+    *("id", "words", "words_file", "pattern", "detector", "action", "replacement", "mask", "message", "whole_word"),
+    *("fold", "variants", "edits", "secret", "guard_tail", "apply_to", "channels"),
 )
-LATER_RULE_KEYS = {
-    "pattern": "use words or words_file",
-    "detector": "use words or words_file",
-    "protect": "use words or words_file",
-    "decode": "",
-    "exhausted": "",
-}
-LATER_ACTIONS = ("rollback", "pseudonymize")
+WORD_SOURCES = ("words", "words_file")
+SOURCES = (*WORD_SOURCES, "pattern", "detector")
+LATER_RULE_KEYS = {"protect": "use words, pattern or detector", "decode": "", "exhausted": ""}
+LATER_ACTIONS = ("rollback",)
 LATER_FOLDS = ("confusables", "leet", "spacing")
 
 
-def read_policies(value: Value, files: Files, fold_word: FoldWord | None) -> dict[str, Policy]:
+def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Policy]:
     """Every policy by its name. Raises `ConfigError`."""
-    return {name: _policy(name, policy, files, fold_word) for name, policy in value.named().items()}
+    return {name: _policy(name, policy, files, checks) for name, policy in value.named().items()}
 
 
-def _policy(name: str, value: Value, files: Files, fold_word: FoldWord | None) -> Policy:
+def _policy(name: str, value: Value, files: Files, checks: Checks) -> Policy:
     section = value.section(POLICY_KEYS, LATER_POLICY_KEYS)
     rules: dict[str, Rule] = {}
     for rule_value in section["rules"].items() if "rules" in section else []:
-        rule = _rule(rule_value, files, fold_word)
+        rule = _rule(rule_value, files, checks)
         if rule.id in rules:
             raise rule_value.section(RULE_KEYS)["id"].wrong("an id that no earlier rule of the policy has")
         rules[rule.id] = rule
@@ -68,17 +65,20 @@ def _policy(name: str, value: Value, files: Files, fold_word: FoldWord | None) -
     )
 
 
-def _rule(value: Value, files: Files, fold_word: FoldWord | None) -> Rule:
+def _rule(value: Value, files: Files, checks: Checks) -> Rule:
     section = value.section(RULE_KEYS, LATER_RULE_KEYS)
     rule_id = section["id"].label()
     _refuse_approximate(section)
     action = section.get("action", lambda name: name.choice(Action, LATER_ACTIONS), Action.REDACT)
     if "mask" in section and "replacement" in section:
         raise section["mask"].fail("give either mask or replacement, not both")
-    fold = section.get("fold", _folds, DEFAULT_FOLD)
+    source = _source(section)
+    fold = section.get("fold", _folds, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
     return Rule(
         id=rule_id,
-        words=_words(section, fold, files, fold_word),
+        words=_words(section, source, fold, files, checks) if source in WORD_SOURCES else (),
+        pattern=_pattern(section, fold, checks) if source == "pattern" else None,
+        detector=_detector(section, checks) if source == "detector" else None,
         action=action,
         replacement=section.get("replacement", Value.text, DEFAULT_REPLACEMENT),
         mask=section.get("mask", _mask, None),
@@ -87,9 +87,18 @@ def _rule(value: Value, files: Files, fold_word: FoldWord | None) -> Rule:
         fold=fold,
         guard_tail=section.get("guard_tail", lambda characters: characters.integer(0), None),
         secret=section.get("secret", Value.boolean, False),
-        apply_to=section.get("apply_to", _directions, frozenset({Direction.OUTPUT})),
+        apply_to=_apply_to(section, action),
         channels=section.get("channels", _channels, frozenset(Channel)),
     )
+
+
+def _source(section: Section) -> str:
+    """The key that says what the rule looks for."""
+    given = [key for key in SOURCES if key in section]
+    if len(given) != 1:
+        found = " and ".join(given) or "none of them"
+        raise section.value.fail(f"needs exactly one of {', '.join(SOURCES)}; it has {found}")
+    return given[0]
 
 
 def _refuse_approximate(section: Section) -> None:
@@ -111,6 +120,17 @@ def _folds(value: Value) -> frozenset[Fold]:
     return frozenset(name.choice(Fold, LATER_FOLDS) for name in value.items())
 
 
+def _apply_to(section: Section, action: Action) -> frozenset[Direction]:
+    pseudonymize = action is Action.PSEUDONYMIZE
+    only = frozenset({Direction.INPUT if pseudonymize else Direction.OUTPUT})
+    directions = section.get("apply_to", _directions, only)
+    if pseudonymize and directions != only:
+        raise section["apply_to"].fail(
+            "must be [input] with action: pseudonymize, which puts back in answers what it took out of a prompt"
+        )
+    return directions
+
+
 def _directions(value: Value) -> frozenset[Direction]:
     return frozenset(name.choice(Direction) for name in value.nonempty_items())
 
@@ -119,23 +139,46 @@ def _channels(value: Value) -> frozenset[Channel]:
     return frozenset(name.choice(Channel) for name in value.nonempty_items())
 
 
+# Patterns and detectors
+
+
+def _pattern(section: Section, fold: frozenset[Fold], checks: Checks) -> str:
+    _refuse_word_keys(section, "write \\b in the pattern where a word must begin or end")
+    value = section["pattern"]
+    if not (pattern := value.text()):
+        raise value.fail("is empty; a pattern needs at least one character")
+    try:
+        checks.read_pattern(pattern, fold)
+    except BadPattern as error:
+        where = "" if error.position is None else f" (at position {error.position})"
+        raise value.fail(error.reason + where) from None
+    return pattern
+
+
+def _detector(section: Section, checks: Checks) -> str:
+    _refuse_word_keys(section, "a detector knows where what it looks for may begin and end")
+    value = section["detector"]
+    return value.nonempty() if checks.detectors is None else read_reference(value, "detector", checks.detectors)
+
+
+def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
+    """`false` says what happens anyway."""
+    if section.get("whole_word", Value.boolean, False):
+        raise section["whole_word"].fail(f"is for words only; {instead_of_whole_word}")
+    if section.get("secret", Value.boolean, False):
+        raise section["secret"].fail("is for words only, of which it takes 60 %; give guard_tail in characters")
+
+
 # Words
 
 
-def _words(section: Section, fold: frozenset[Fold], files: Files, fold_word: FoldWord | None) -> tuple[str, ...]:
-    sources = [key for key in ("words", "words_file") if key in section]
-    if len(sources) != 1:
-        found = "both" if sources else "neither"
-        raise section.value.fail(f"needs exactly one of words and words_file; it has {found}")
-    if sources == ["words"]:
-        located = _words_in_place(section["words"])
-    else:
-        located = _words_of_file(section["words_file"], files)
-    if fold_word is not None:
-        for word, fail in located:
-            if not fold_word(word, fold):
-                names = ", ".join(sorted(fold))
-                raise fail(f"nothing of this word is left after folding ({names}); remove it, or narrow fold")
+def _words(section: Section, source: str, fold: frozenset[Fold], files: Files, checks: Checks) -> tuple[str, ...]:
+    value = section[source]
+    located = _words_in_place(value) if source == "words" else _words_of_file(value, files)
+    for word, fail in located:
+        if not checks.fold_word(word, fold):
+            names = ", ".join(sorted(fold))
+            raise fail(f"nothing of this word is left after folding ({names}); remove it, or narrow fold")
     return tuple(word for word, _ in located)
 
 

@@ -1,15 +1,19 @@
-"""CONTRACT §4 for words, written the most naive way that can be right: the whole text, every start, every word.
+"""CONTRACT §4, written the most naive way that can be right: the whole text, every start, every word, and for patterns
+every substring, with Python's `re` to tell whether it is in the language.
 
 Nothing here is shared with the product but the lens and the configuration model; nothing here is fast.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import product
 
 from gateway.automata.literals import is_word_char
 from gateway.censor.lens import Lens, is_cjk, is_mark
-from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Mode, Overflow, Policy, Rule
+from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Fold, Mode, Overflow, Policy, Rule
 
 
 @dataclass(frozen=True, order=True)
@@ -20,6 +24,7 @@ class Hit:
     order: int
     rule: Rule = field(compare=False)
     action: Action = field(compare=False)
+    overflow: bool = field(compare=False, default=False)
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,32 @@ def needs_edge(char: str) -> bool:
     return is_word_char(char) and not is_cjk(char)
 
 
+# What may stand behind a place, as far as `\b` and `$` can see: nothing, a word character, another one.
+RIGHTS = ("", "w", " ")
+LONGEST_CONTINUATION = 3  # what the patterns of the tests need to be completed
+
+
+@lru_cache(100_000)
+def in_language(pattern: str, text: str, begin: int, end: int) -> bool:
+    """Is text[begin:end] in the pattern's language, there where it stands?"""
+    pinned = rf"(?s:.{{{begin}}})(?:{pattern})(?s:.{{{len(text) - end}}})\Z"
+    return re.compile(pinned).match(text) is not None
+
+
+@lru_cache(1000)
+def continuations(alphabet: str) -> list[str]:
+    return ["".join(it) for length in range(LONGEST_CONTINUATION + 1) for it in product(alphabet, repeat=length)]
+
+
+def as_python(rule: Rule) -> str:
+    """The pattern in Python's dialect, where `$` also stands before a last newline."""
+    assert rule.pattern is not None
+    pattern = rule.pattern.replace("$", r"\Z")
+    ignore_case = pattern.startswith("(?i)") or Fold.CASE in rule.fold
+    pattern = pattern.removeprefix("(?i)")
+    return f"(?i:{pattern})" if ignore_case else pattern
+
+
 class Oracle:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -72,6 +103,11 @@ class Oracle:
         for order, rule in enumerate(self.policy.rules):
             units = units_of(text, Lens(rule.fold))
             action = self.action(rule)
+            if rule.pattern is not None:
+                found, alive = self.pattern_candidates(rule, order, text, ended)
+                hits |= found
+                live |= alive
+                continue
             for word in self.words(rule):
                 for begin in range(len(units)):
                     if units[begin].inside:
@@ -106,6 +142,43 @@ class Oracle:
             first.setdefault((hit.start, hit.end, hit.order), hit)
         return sorted(first.values()), live
 
+    def pattern_candidates(
+        self, rule: Rule, order: int, text: str, ended: bool
+    ) -> tuple[set[Hit], set[tuple[int, int]]]:
+        hits: set[Hit] = set()
+        live: set[tuple[int, int]] = set()
+        action, pattern = self.action(rule), as_python(rule)
+        units = units_of(text, Lens(rule.fold - {Fold.CASE}))
+        folded = "".join(unit.text for unit in units)
+        alphabet = "".join(sorted({*folded, *"a0_. ", *filter(str.isalpha, rule.pattern or "")}))
+        for begin, first in enumerate(units):
+            if first.inside:
+                continue
+            for end in range(begin + 1, len(units) + 1):
+                if units[end - 1].more:
+                    continue
+                here = Hit(first.origin, 0, units[end - 1].origin + 1, order, rule, action)
+                if all(in_language(pattern, folded[:end] + right, begin, end) for right in RIGHTS):
+                    hits.add(replace(here, certain=here.end))
+                elif end < len(units):
+                    if in_language(pattern, folded, begin, end):
+                        hits.add(replace(here, certain=units[end].origin + 1))
+                elif ended and in_language(pattern, folded, begin, end):
+                    hits.add(replace(here, certain=len(text) + 1))
+            if action is not Action.FLAG and self.may_go_on(pattern, folded, begin, alphabet):
+                live.add((first.origin, order))
+                if ended and rule.guard_tail and len({it.origin for it in units[begin:]}) >= rule.guard_tail:
+                    hits.add(Hit(first.origin, len(text) + 1, units[-1].origin + 1, order, rule, action))
+        return hits, live
+
+    def may_go_on(self, pattern: str, folded: str, begin: int, alphabet: str) -> bool:
+        for more in continuations(alphabet):
+            whole = folded + more
+            verdicts = [in_language(pattern, whole + right, begin, len(whole)) for right in RIGHTS]
+            if any(verdicts) and (more or not all(verdicts)):
+                return True
+        return False
+
     def history(self, text: str) -> tuple[list[Hit], Hit | None, int]:
         """Matches in force, the block if any, and overflows; character by character (§4.5, §4.8)."""
         bound = self.policy.max_hold
@@ -129,8 +202,8 @@ class Oracle:
                         blocks.append(Hit(edge, now, now - 1, min(wanted), rule, Action.BLOCK))
                     elif self.policy.on_overflow is Overflow.REDACT:
                         if rule.action is not Action.REDACT:
-                            rule = Rule(id=rule.id, words=rule.words, fold=rule.fold, replacement=DEFAULT_REPLACEMENT)
-                        kept.append(Hit(edge, now, now - 1, min(wanted), rule, Action.REDACT))
+                            rule = replace(rule, action=Action.REDACT, replacement=DEFAULT_REPLACEMENT, mask=None)
+                        kept.append(Hit(edge, now, now - 1, min(wanted), rule, Action.REDACT, overflow=True))
             else:
                 fresh = [hit for hit in fresh if len(text) - hit.start <= bound]
             if blocks:
@@ -180,7 +253,7 @@ class Oracle:
     def whole(self, text: str) -> tuple[str, list[tuple[str, int, int, Action]], bool]:
         """What comes out of the whole text, the report, and whether it was blocked."""
         kept, block, _ = self.history(text)
-        report = [(hit.rule.id, hit.start, hit.end, hit.action) for hit in kept]
+        report = self.report(kept)
         if block is None:
             redacts = [hit for hit in kept if hit.action is Action.REDACT]
             return self.render(text, redacts, len(text)), report, False
@@ -192,6 +265,18 @@ class Oracle:
             if hit.action is Action.REDACT and (hit.certain < block.certain or hit.start < block.start)
         ]
         return self.render(text, redacts, block.start), report, True
+
+    def report(self, hits: list[Hit]) -> list[tuple[str, int, int, Action]]:
+        """Words one by one; of a pattern its maximal runs of overlapping matches (§4.10)."""
+        lines = []
+        for order, rule in enumerate(self.policy.rules):
+            own = sorted(hit for hit in hits if hit.order == order)
+            # What an overflow redacts is no match of the pattern: it is reported by itself.
+            alone = [hit for hit in own if rule.pattern is None or hit.overflow]
+            lines += [(rule.id, hit.start, hit.end, hit.action) for hit in alone]
+            for run in self.clusters([hit for hit in own if rule.pattern is not None and not hit.overflow]):
+                lines.append((rule.id, run[0].start, max(hit.end for hit in run), run[0].action))
+        return lines
 
     def released(self, text: str) -> str:
         """What must have come out when `text` is what has arrived so far and more may come."""

@@ -40,7 +40,6 @@ def test_rules_with_one_lens_share_a_machine() -> None:
     assert program is not None
     words = [[literal.text for literal in machine.completions("", at_edge=True)] for machine in program.machines]
     assert [sorted(group) for group in words] == [["a", "b"], ["C"]]
-    assert [str(lens) for lens in program.lenses] == ["case+width+invisible", "exact"]
 
 
 @pytest.mark.parametrize(("length", "guard"), [(1, 1), (2, 2), (5, 3), (9, 6), (10, 6), (11, 7)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import platform
 import re
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway.censor.detectors import DETECTORS
 from gateway.version import __version__
 from tests.cli.commands import portcullis, write_config
 
@@ -63,6 +66,39 @@ def test_check_bounds_the_hold_by_max_hold_and_says_observe(tmp_path: Path) -> N
     assert "route 'a': upstream demo, policy short, renamed b\n" in lines
 
 
+def test_check_explains_patterns_and_detectors(tmp_path: Path) -> None:
+    rules = [
+        {"id": "ticket", "pattern": r"\bPROJ-\d{1,6}\b", "fold": ["case"]},
+        {"id": "tag", "pattern": "<[^>]+>", "action": "flag"},
+        {"id": "name", "words": ["Ann Bee"], "action": "pseudonymize"},
+        {"id": "address", "detector": "email"},
+    ]
+    done = portcullis("check", write_config(tmp_path, rules))
+    assert (done.stderr, done.returncode) == (b"", 0)
+    _, ticket, tag, name, address, _, warning = done.stdout.decode().splitlines()
+    assert re.search(r"rule ticket: redact, lens case, pattern of 11 states \(\d+ determinised on prose\)", ticket)
+    assert "longest hold 11 characters, typical hold 0." in ticket
+    assert re.search(r"lens width\+invisible, pattern of 3 states \(\d+ determinised on prose\), holds nothing$", tag)
+    assert "rule name: pseudonymize, lens case+width+invisible, 1 words of 7 to 7 characters, longest hold 6" in name
+    assert re.search(r"rule address: redact, lens width\+invisible, detector email of \d+ states", address)
+    assert warning.startswith("warning: policies.default.rules[1].pattern: its matches can be of any length")
+
+
+def test_check_says_when_a_hold_has_no_bound_of_its_own(tmp_path: Path) -> None:
+    policy = {"max_hold": 100, "rules": [{"id": "tag", "pattern": "<[^>]+>"}]}
+    done = portcullis("check", write_config(tmp_path, [], policies={"default": policy}))
+    assert "longest hold unbounded, at most max_hold (100) characters, typical hold " in done.stdout.decode()
+
+
+def test_check_says_where_a_pattern_is_wrong(tmp_path: Path) -> None:
+    config = write_config(tmp_path, [{"id": "r", "pattern": "ab(?=c)"}])
+    done = portcullis("check", config)
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith(f"{config}: policies.default.rules[0].pattern: ")
+    assert line.endswith("(at position 2)")
+    assert done.returncode == 2
+
+
 def test_check_prints_warnings_and_no_word(tmp_path: Path) -> None:
     rules = [{"id": "password", "words": ["12MONKEYS"], "replacement": "not 12monkeys"}]
     done = portcullis("check", write_config(tmp_path, rules))
@@ -105,14 +141,36 @@ def test_check_names_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> No
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("command", ["audit", "detectors"])
-def test_commands_of_later_versions_are_refused_by_name(command: str) -> None:
-    done = portcullis(command, "query.yaml")
-    assert done.stderr.decode() == f"portcullis: {command} is not available in this version\n"
+def test_commands_of_later_versions_are_refused_by_name() -> None:
+    done = portcullis("audit", "query.yaml")
+    assert done.stderr == b"portcullis: audit is not available in this version\n"
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("arguments", [[], ["nosuch"], ["check"], ["scan"], ["serve", "--colour"], ["version", "x"]])
+def test_detectors_are_listed_with_examples() -> None:
+    done = portcullis("detectors")
+    assert (done.stderr, done.returncode) == (b"", 0)
+    lines = done.stdout.decode().splitlines()
+    for detector in DETECTORS.values():
+        begin = lines.index(f"{detector.name}: {detector.title}")
+        shown = list(itertools.takewhile(lambda line: line.startswith("  "), lines[begin + 1 :]))
+        assert len(shown) == len(detector.examples) + 1 + bool(detector.note)
+        assert f"  source: {detector.source}" in shown
+
+
+def test_detectors_as_json() -> None:
+    done = portcullis("detectors", "--json")
+    listed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [detector["name"] for detector in listed] == list(DETECTORS)
+    for shown in listed:
+        assert list(shown) == ["name", "title", "examples", "source", "note"]
+        assert tuple(shown["examples"]) == DETECTORS[shown["name"]].examples
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["nosuch"], ["check"], ["scan"], ["serve", "--colour"], ["version", "x"], ["detectors", "x"]]
+)
 def test_usage_errors(arguments: list[str]) -> None:
     done = portcullis(*arguments)
     assert done.stderr.startswith(b"usage: portcullis")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gateway.censor.compile import fold_word
+from gateway.censor.checks import CHECKS
 from gateway.policy.load import load
 from gateway.policy.model import Config
 
@@ -68,7 +68,7 @@ def mounted(config_map: Json, folder: Path) -> Path:
 
 
 def configuration_of(config_map: Json, folder: Path) -> Config:
-    return load(mounted(config_map, folder), KEYS, fold_word=fold_word)
+    return load(mounted(config_map, folder), KEYS, checks=CHECKS)
 
 
 def dashboard() -> Json:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from gateway import cli
-from gateway.censor.compile import fold_word
+from gateway.censor.checks import CHECKS
 from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import RequestFinished
 from gateway.observe.log import request_fields
@@ -63,7 +63,7 @@ def load_example(text: str) -> Config:
         parsed = {"policies": None}
     if isinstance(parsed, dict) and parsed.keys() & {*ROOT_KEYS}:
         text = "\n".join([text, *(part for key, part in REST.items() if key not in parsed)])
-    return parse(text, "F", EXAMPLES, ENVIRONMENT, fold_word=fold_word)
+    return parse(text, "F", EXAMPLES, ENVIRONMENT, checks=CHECKS)
 
 
 def place(block: Block) -> str:
@@ -124,7 +124,7 @@ def test_configurations_load(block: Block) -> None:
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=place)
 def test_configurations_give_no_warning(block: Block) -> None:
-    assert warnings(load_example(block.text), fold_word) == ()
+    assert warnings(load_example(block.text), CHECKS) == ()
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
@@ -151,7 +151,7 @@ def test_errors_read_as_documented(row: list[str]) -> None:
 
 @pytest.mark.parametrize("row", table(CONFIGURATION, "warnings"), ids=lambda row: row[0])
 def test_warnings_read_as_documented(row: list[str]) -> None:
-    assert warnings(load_example(row[0]), fold_word) == (row[1],)
+    assert warnings(load_example(row[0]), CHECKS) == (row[1],)
 
 
 # -- what is listed ----------------------------------------------------------------------------------------------------

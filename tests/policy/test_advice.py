@@ -6,14 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.censor.checks import CHECKS
 from gateway.policy.load import parse, warnings
-from gateway.policy.model import Fold
 
 SECRET = "hunter2"
-
-
-def caseless(word: str, fold: frozenset[Fold]) -> str:
-    return word.casefold() if Fold.CASE in fold else word
 
 
 def found(
@@ -31,7 +27,7 @@ upstreams: {{{upstreams}}}
 routes: [{routes or "{model: '*', upstream: u, policy: p}"}]
 policies: {{p: {{{policy} rules: [{rules}]}}, {others}}}
 """
-    return list(warnings(parse(text, "F", Path(), {}), caseless))
+    return list(warnings(parse(text, "F", Path(), {}), CHECKS))
 
 
 CASES = {
@@ -133,6 +129,57 @@ CASES = {
     ),
 }
 
+UNBOUNDED = (
+    "policies.p.rules[0].pattern: its matches can be of any length; where one would be longer than max_hold (1024), "
+    "on_overflow (release) decides"
+)
+REOPENS = (
+    "policies.p.rules[0].pattern: what ends one match can begin the next, and every substring counts: "
+    "the text between two matches is a match, too"
+)
+CASES |= {
+    "bounded pattern": ({"rules": r"{id: r, pattern: '\bPROJ-\d{1,6}\b'}"}, []),
+    "unbounded pattern": ({"rules": "{id: r, pattern: '<[^>]+>'}"}, [UNBOUNDED]),
+    "pattern whose delimiter reopens it": ({"rules": """{id: r, pattern: '"[^"]{0,9}"'}"""}, [REOPENS]),
+    "unbounded pattern whose delimiter reopens it": (
+        {"rules": """{id: r, pattern: '"[^"]*"'}"""},
+        [UNBOUNDED, REOPENS],
+    ),
+    "pattern that cannot match": (
+        {"rules": r"{id: r, pattern: 'a\bb'}"},
+        ["policies.p.rules[0].pattern: can match nothing; look at what it asks for on the two sides of a \\b, ^ or $"],
+    ),
+    "pattern longer than max_hold": (
+        {"policy": "max_hold: 4,", "rules": r"{id: r, pattern: '\d{3,5}'}"},
+        [
+            "policies.p.rules[0].pattern: its longest match needs 5 characters, which is more than max_hold (4), "
+            "the longest match there can be"
+        ],
+    ),
+    "replacement holds a match": (
+        {"rules": r"{id: r, words: [x]}, {id: s, pattern: '\[[A-Z]{8}\]', replacement: y}"},
+        ["policies.p.rules[0].replacement: contains a match of rule s"],
+    ),
+    "mask is a match": (
+        {"rules": r"{id: r, pattern: '#{3,5}', mask: '#'}"},
+        ["policies.p.rules[0].mask: contains a match of rule r"],
+    ),
+    "message holds a match of a rule for prompts": (
+        {
+            "rules": "{id: r, words: [x], action: block, message: no 12}, "
+            r"{id: s, pattern: '\d\d', apply_to: [input], channels: [other], action: flag}"
+        },
+        ["policies.p.rules[0].message: contains a match of rule s"],
+    ),
+    "what pseudonymize has no use for": (
+        {"rules": "{id: r, words: [x], action: pseudonymize, replacement: x, message: y}"},
+        [
+            "policies.p.rules[0].replacement: has no effect with action: pseudonymize",
+            "policies.p.rules[0].message: has no effect with action: pseudonymize; only action: block shows a message",
+        ],
+    ),
+}
+
 
 @pytest.mark.parametrize(("parts", "expected"), CASES.values(), ids=list(CASES))
 def test_warnings(parts: dict[str, str], expected: list[str]) -> None:
@@ -141,7 +188,16 @@ def test_warnings(parts: dict[str, str], expected: list[str]) -> None:
     assert SECRET not in "".join(warned)
 
 
-def test_without_a_fold_words_are_compared_as_written() -> None:
+def test_without_checks_nothing_is_said_of_patterns() -> None:
+    text = """
+upstreams: {u: {type: demo}}
+routes: [{model: '*', upstream: u, policy: p}]
+policies: {p: {rules: [{id: r, pattern: '.+', replacement: A}, {id: s, detector: email}]}}
+"""
+    assert warnings(parse(text, "F", Path(), {})) == ()
+
+
+def test_without_checks_words_are_compared_as_written() -> None:
     text = """
 upstreams: {u: {type: demo}}
 routes: [{model: '*', upstream: u, policy: p}]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gateway.policy.checks import Checks
 from gateway.policy.load import ConfigError, check_exposure, is_loopback, load
 from gateway.policy.model import (
     DEFAULT_FOLD,
@@ -549,7 +550,7 @@ REFUSED_PARTS = [
     ("policies", "{p: {unknown: 1}}", "policies.p.unknown", "must be one of scan, drop, refuse, not 1"),
     ("policies", "{p: {rules: }}", "policies.p.rules", "must be a list, not nothing"),
     ("policies", "{p: {rules: [x]}}", "policies.p.rules[0]", "must be a mapping with keys such as id, words"),
-    ("policies", "{p: {rules: [{id: a, words: [x]}, {id: a}]}}", "policies.p.rules[1]", "it has neither"),
+    ("policies", "{p: {rules: [{id: a, words: [x]}, {id: a}]}}", "policies.p.rules[1]", "it has none"),
 ]  # fmt: skip
 
 
@@ -610,12 +611,9 @@ REFUSED_RULES = [
     ("{id: '', words: [x]}", "id", "must be 1 to 64 of the characters A-Z a-z 0-9 _ . : -, not ''"),
     ("{id: a b, words: [x]}", "id", "not 'a b'"),
     (f"{{id: {'a' * 65}, words: [x]}}", "id", "must be 1 to 64 of the characters"),
-    ("{id: r}", "", "needs exactly one of words and words_file; it has neither"),
-    ("{id: r, words: [x], words_file: y}", "", "needs exactly one of words and words_file; it has both"),
-    ("{id: r, pattern: 'a+'}", "pattern", "not available in this version; use words or words_file"),
-    ("{id: r, words: [x], pattern: 'a+'}", "pattern", "not available in this version"),
-    ("{id: r, detector: credit_card}", "detector", "not available in this version"),
-    ("{id: r, protect: x}", "protect", "not available in this version"),
+    ("{id: r}", "", "needs exactly one of words, words_file, pattern, detector; it has none of them"),
+    ("{id: r, words: [x], words_file: y}", "", "exactly one of words, words_file, pattern, detector; it has words and"),
+    ("{id: r, protect: x}", "protect", "not available in this version; use words, pattern or detector"),
     ("{id: r, words: [x], decode: mask}", "decode", "not available in this version"),
     ("{id: r, words: [x], exhausted: block}", "exhausted", "not available in this version"),
     ("{id: r, words: [x], variants: [reverse]}", "variants", "not available in this version"),
@@ -623,8 +621,7 @@ REFUSED_RULES = [
     ("{id: r, words: [x], edits: 1}", "edits", "not available in this version"),
     ("{id: r, words: [x], edits: 3}", "edits", "must be a whole number from 0 to 2, not 3"),
     ("{id: r, words: [x], action: rollback}", "action", "'rollback' is not available in this version"),
-    ("{id: r, words: [x], action: pseudonymize}", "action", "'pseudonymize' is not available in this version"),
-    ("{id: r, words: [x], action: censor}", "action", "must be one of redact, block, flag, not 'censor'"),
+    ("{id: r, words: [x], action: censor}", "action", "one of redact, block, flag, pseudonymize, not 'censor'"),
     ("{id: r, words: [x], fold: [case, leet]}", "fold[1]", "'leet' is not available in this version"),
     ("{id: r, words: [x], fold: [confusables]}", "fold[0]", "'confusables' is not available in this version"),
     ("{id: r, words: [x], fold: [spacing]}", "fold[0]", "'spacing' is not available in this version"),
@@ -738,9 +735,9 @@ def test_a_word_of_which_folding_leaves_nothing(tmp_path: Path) -> None:
     for words, (key, reason) in cases.items():
         text = text_of(policies=f"{{p: {{rules: [{{id: r, {words}}}]}}}}")
         path = f"policies.p.rules[0].{key}"
-        refused(text, path, reason, base_dir=tmp_path, fold_word=without_zero_width)
+        refused(text, path, reason, base_dir=tmp_path, checks=Checks(fold_word=without_zero_width))
         assert read(text, base_dir=tmp_path).policies["p"].rules[0].words[1].strip("\u200b") == ""
-    exact = read_rule(r'{id: r, words: ["\u200b"], fold: []}', fold_word=without_zero_width)
+    exact = read_rule(r'{id: r, words: ["\u200b"], fold: []}', checks=Checks(fold_word=without_zero_width))
     assert exact.words == ("\u200b",)
 
 

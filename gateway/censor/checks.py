@@ -1,0 +1,44 @@
+"""What the loader asks of the censor: how words are folded, what patterns mean, which detectors there are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from gateway.automata.regex import RegexError
+from gateway.automata.shape import longest, reopens
+from gateway.censor.compile import compile_policy, fold_word, pattern_positions
+from gateway.censor.detectors import DETECTORS
+from gateway.censor.stream import Censor
+from gateway.policy.checks import BadPattern, Checks, Finds, PatternFacts
+from gateway.policy.model import Action, Channel, Direction, Fold, Policy, Rule
+
+
+# The loader asks whether a pattern may be, its advice asks again what it is like.
+@lru_cache(1024)
+def read_pattern(pattern: str, folds: frozenset[Fold]) -> PatternFacts:
+    """Raises `BadPattern`."""
+    try:
+        found = pattern_positions(pattern, folds)
+    except RegexError as error:
+        raise BadPattern(error.reason, error.position) from None
+    return PatternFacts(longest(found), reopens(found))
+
+
+def finder(rule: Rule) -> Finds:
+    """Whether a text that stands alone holds a match of the rule."""
+    anywhere = replace(
+        rule, action=Action.FLAG, apply_to=frozenset({Direction.OUTPUT}), channels=frozenset({Channel.CONTENT})
+    )
+    program = compile_policy(Policy(name=rule.id, rules=(anywhere,))).program(Direction.OUTPUT, Channel.CONTENT)
+
+    def finds(text: str) -> bool:
+        censor = Censor(program)
+        censor.feed(text)
+        censor.finish()
+        return bool(censor.matches)
+
+    return finds
+
+
+CHECKS = Checks(fold_word=fold_word, read_pattern=read_pattern, detectors=tuple(DETECTORS), finder=finder)

@@ -1,0 +1,234 @@
+"""One pattern machine's way through one text: quickly while nothing is found, exactly where something is.
+
+The quick way is a determinised state with registers; it holds the text from its first register on, and where it cannot
+tell, that text is taken again with every beginning there is (`gateway.automata.starts`). The exact way is left when
+nothing is found any more. To go back and forth costs at most twice the exact way, since it is left only after as many
+characters as would have to be taken again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway.automata.patterns import UNTOLD, Pattern, PatternMachine, State
+from gateway.automata.starts import MAX_REGISTERED, AllStarts, Hit
+from gateway.censor.track import Span
+
+# A run's text is kept for whoever wants to know what was found; a run can be as long as its text.
+MAX_SEEN = 16_384
+
+_Exempt = Callable[[int, int], bool]
+
+
+class Run(NamedTuple):
+    """Overlapping matches of one rule, as one: original offsets [start, end), and the text, cut at `MAX_SEEN`."""
+
+    start: int
+    end: int
+    tag: int
+    text: str
+
+
+class Quick(NamedTuple):
+    """Where the quick way stands: registers hold an offset and the state to begin again with before it."""
+
+    state: State
+    registers: list[tuple[int, State]]
+
+
+class PatternTrack:
+    """Follows a text of which nothing is known before offset 0. `exempt(start, end)`: is this match to be ignored?
+
+    The matches of the last step join the runs when the caller takes what is over.
+    """
+
+    __slots__ = ("_behind", "_exact", "_exempt", "_fresh", "_machine", "_paid", "_quick", "_runs", "_window")
+
+    def __init__(self, machine: PatternMachine, window: int, exempt: _Exempt) -> None:
+        self._machine = machine
+        self._window = window
+        self._exempt = exempt
+        self._quick = Quick(machine.start(), [])
+        self._behind = ""  # the text from the earliest beginning on
+        self._exact: AllStarts | None = None
+        self._paid = 0
+        self._fresh: list[Span] = []
+        self._runs: list[Run] = []
+
+    # -- the quick way -------------------------------------------------------------------------------------------------
+
+    def try_quickly(self, text: str, scanned: int) -> Quick | None:
+        """Where the quick way leads with `text`, which begins at offset `scanned`; None if it cannot tell."""
+        if self._exact is not None:
+            return None
+        state, registers = self._quick
+        if len(text) + (scanned - registers[0][0] if registers else 0) > self._window:
+            return None  # a beginning might grow too old on the way
+        at = scanned
+        for char in text:
+            before = state
+            state = state[char]
+            moves = state.moves
+            if moves is not None:
+                if state is UNTOLD:
+                    return None
+                registers = [registers[register] if register >= 0 else (at, before) for register in moves]
+            at += 1
+        return Quick(state, registers)
+
+    def go(self, reached: Quick, text: str, scanned: int) -> None:
+        """Take `text`, at the end of which the quick way is at offset `scanned`."""
+        self._quick = reached
+        registers = reached.registers
+        if not registers:
+            self._behind = ""
+        elif (begin := registers[0][0] - scanned) >= -len(text):
+            self._behind = text[begin:]
+        else:
+            self._behind = (self._behind + text)[begin:]
+
+    # -- the exact way -------------------------------------------------------------------------------------------------
+
+    def step(self, char: str, consumed: int) -> list[Span]:
+        """Take `char`, the `consumed`-th of the text; the matches that are certain with it, of those with one end and
+        rule the one that begins first."""
+        exact = self._exact or self._begin_exactly(consumed - 1)
+        self._paid += 1
+        self._behind += char
+        hits = exact.step(char, consumed - 1)
+        self._fresh = self._spans(hits, consumed) if hits else []
+        return self._fresh
+
+    def wanted(self) -> Pattern | None:
+        """The pattern, first by tag, for which the character that has just become too old was held."""
+        return self._exact.left_window if self._exact else None
+
+    def relax(self, consumed: int) -> None:
+        """Go back to the quick way, if it is worth it. Call it between two pieces of text."""
+        exact = self._exact
+        if exact is None:
+            return
+        oldest = exact.alive()
+        kept = 0 if oldest is None else consumed - oldest
+        self._behind = self._behind[len(self._behind) - kept :]
+        if not self._runs and self._paid >= kept and 2 * kept <= self._window and kept <= MAX_REGISTERED:
+            self._quick = Quick(*exact.registers())
+            self._exact = None
+
+    def live_start(self) -> int | None:
+        """The first offset from which the text may still become, or wait to be, a match that holds."""
+        if self._exact is not None:
+            return self._exact.alive(holding=True)
+        state, registers = self._quick
+        return registers[state.live][0] if state.live >= 0 else None
+
+    def ending(self, scanned: int) -> list[Span]:
+        """What the end of the text makes certain: waiting matches, and beginnings that a rule guards."""
+        exact = self._exact or self._begin_exactly(scanned)
+        spans = self._spans(exact.at_end(), scanned)
+        for tag, guard in {(pattern.tag, pattern.guard) for pattern in map(self._machine.pattern, exact.active)}:
+            begin = exact.alive(tag, holding=True) if guard else None
+            if begin is None or self._exempt(begin, exact.end):
+                continue
+            if self._visible(begin, exact.end, scanned) >= guard:
+                spans.append(Span(begin, exact.end, tag, True, None))
+        self._fresh = spans
+        return spans
+
+    def forget_fresh(self) -> None:
+        """The matches of the last step do not count."""
+        self._fresh = []
+
+    def take_runs(self, consumed: int, ended: bool) -> list[Run]:
+        """The runs that no later match can join any more; all, if the text has ended."""
+        for span in self._fresh:
+            self._join(span, consumed)
+        self._fresh = []
+        exact = self._exact
+        if not self._runs or exact is None:
+            return []
+        over: list[Run] = []
+        going_on: list[Run] = []
+        for run in self._runs:
+            begin = None if ended else exact.alive(run.tag)
+            (over if begin is None or begin >= run.end else going_on).append(run)
+        self._runs = going_on
+        return [run._replace(text=self._folded(run.text)) for run in sorted(over)]
+
+    def _begin_exactly(self, offset: int) -> AllStarts:
+        """Take the text from the earliest beginning on again. Whatever is found in it is known already."""
+        state, registers = self._quick
+        begin, state = registers[0] if registers else (offset, state)
+        self._exact = exact = AllStarts(self._machine, self._window, state, begin)
+        for at, char in enumerate(self._behind, start=begin):
+            exact.step(char, at)
+        self._paid = 0
+        return exact
+
+    def _spans(self, hits: list[Hit], consumed: int) -> list[Span]:
+        exact = self._exact
+        assert exact is not None
+        found: dict[tuple[int, int], Span] = {}
+        for pattern, starts, end in hits:
+            start = self._first(exact, pattern, starts, end, consumed)
+            if start is None:
+                continue
+            known = found.get((pattern.tag, end))
+            if known is None or start < known.start:
+                found[pattern.tag, end] = Span(start, end, pattern.tag, pattern.holds, None)
+        return list(found.values())
+
+    def _first(self, exact: AllStarts, pattern: Pattern, starts: int, end: int, consumed: int) -> int | None:
+        """The earliest of the beginnings that is one of a match."""
+        while starts:
+            start = exact.offset_of(starts)
+            starts &= starts - 1
+            if self._exempt(start, end):
+                continue
+            if pattern.accepts is None or pattern.accepts(self._folded(self._slice(start, end, consumed))):
+                return start
+        return None
+
+    def _slice(self, start: int, end: int, consumed: int) -> str:
+        """The original text [start, end), of which all that is alive is kept; `consumed` is where that ends."""
+        base = consumed - len(self._behind)
+        return self._behind[max(start - base, 0) : end - base]
+
+    def _folded(self, text: str) -> str:
+        fold = self._machine.fold
+        return "".join([fold(char).text for char in text])
+
+    def _visible(self, start: int, end: int, consumed: int) -> int:
+        """How many characters of [start, end) are not invisible to the lens."""
+        fold = self._machine.fold
+        return sum(1 for char in self._slice(start, end, consumed) if fold(char).text)
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    def _join(self, span: Span, consumed: int) -> None:
+        """Add a match to the run that it overlaps; it may make several into one."""
+        if self._runs and self._grow(span, consumed):
+            return
+        joined = [run for run in self._runs if run.tag == span.tag and run.start < span.end and span.start < run.end]
+        start = min([span.start, *(run.start for run in joined)])
+        end = max([span.end, *(run.end for run in joined)])
+        text, at = "", start
+        here = Run(span.start, span.end, span.tag, self._slice(span.start, span.end, consumed))
+        for run in sorted([*joined, here]):
+            if run.end > at and len(text) == at - start:
+                text += run.text[at - run.start :]
+                at = run.end
+        for run in joined:
+            self._runs.remove(run)
+        self._runs.append(Run(start, end, span.tag, text[:MAX_SEEN]))
+
+    def _grow(self, span: Span, consumed: int) -> bool:
+        """The usual case: the match begins within the run that ends last, and makes it longer, or not even that."""
+        last = self._runs[-1]
+        if len(self._runs) > 1 or last.tag != span.tag or not last.start <= span.start < last.end:
+            return False
+        if span.end > last.end:
+            more = self._slice(last.end, span.end, consumed) if len(last.text) < MAX_SEEN else ""
+            self._runs[-1] = Run(last.start, span.end, last.tag, last.text + more)
+        return True

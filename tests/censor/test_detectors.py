@@ -1,0 +1,369 @@
+"""Detectors: their own examples and near misses, in every surrounding and cut in every way, against a naive search."""
+
+from __future__ import annotations
+
+import re
+import string
+from base64 import urlsafe_b64encode
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.censor.checks import CHECKS
+from gateway.censor.compile import Program, compile_policy
+from gateway.censor.detectors import DETECTORS, Detector
+from gateway.censor.detectors.keys import TOKENS, WORDS, checksum
+from gateway.censor.lens import Lens
+from gateway.censor.stream import Censor
+from gateway.policy.load import load
+from gateway.policy.model import DEFAULT_PATTERN_FOLD, Channel, Direction, Policy, Rule
+from loadtest import false_hits
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTATION = ROOT / "docs" / "detectors.md"
+POLICY = ROOT / "deploy" / "policies" / "pii.yaml"
+
+SURROUNDINGS = (
+    "{}",
+    "say {} now.",
+    "{}.",
+    "{}, and",
+    "it is {}!",
+    "a {}? b",
+    "x: {}; y",
+    '"{}"',
+    "'{}'",
+    "`{}`",
+    "**{}**",
+    "({})",
+    "[{}]",
+    "<{}>",
+    '{{"value": "{}"}}',
+    "value={}",
+    "\n{}\n",
+    "\t{}\r\n",
+    "请看{}。",
+    "是{}的",
+)
+VALUES = [(name, value) for name, detector in DETECTORS.items() for value in detector.examples]
+NEAR_MISSES = [(name, value) for name, detector in DETECTORS.items() for value in detector.near_misses]
+
+
+@cache
+def program(detector: str) -> Program:
+    rule = Rule(id="rule", detector=detector, replacement="[X]")
+    compiled = compile_policy(Policy(name="test", rules=(rule,))).program(Direction.OUTPUT, Channel.CONTENT)
+    assert compiled is not None
+    return compiled
+
+
+def censored(detector: str, pieces: list[str]) -> str:
+    censor = Censor(program(detector))
+    return "".join(map(censor.feed, pieces)) + censor.finish()
+
+
+def found(detector: str, text: str) -> list[str]:
+    censor = Censor(program(detector))
+    censor.feed(text)
+    censor.finish()
+    return [text[match.start : match.end] for match in censor.matches]
+
+
+# The oracle: every substring of the folded text is tried on its own.
+
+
+@cache
+def expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def is_match(detector: Detector, text: str, start: int, end: int) -> bool:
+    in_shape = any(
+        expression(shape.body).fullmatch(text, start, end)
+        and expression(rf"(?:{shape.before})\Z").search(text[:start])
+        and expression(shape.after.replace("$", r"\Z")).match(text[end:])
+        for shape in detector.shapes
+    )
+    return in_shape and (detector.validate is None or detector.validate(text[start:end]))
+
+
+def naive(detector: Detector, text: str) -> list[str]:
+    """The maximal runs of overlapping matches. `text` is as the lens sees it."""
+    runs: list[tuple[int, int]] = []
+    for start in range(len(text)):
+        ends = [end for end in range(start + 1, len(text) + 1) if is_match(detector, text, start, end)]
+        if ends and runs and start < runs[-1][1]:
+            runs[-1] = runs[-1][0], max(runs[-1][1], *ends)
+        elif ends:
+            runs.append((start, max(ends)))
+    return [text[start:end] for start, end in runs]
+
+
+# Their own examples
+
+
+def test_twelve_detectors_by_name() -> None:
+    assert list(DETECTORS) == [
+        *("email", "credit_card", "iban", "us_ssn", "phone", "ipv4", "ipv6", "mac_address", "url", "jwt"),
+        *("private_key", "api_key"),
+    ]
+    for name, detector in DETECTORS.items():
+        assert detector.name == name
+        assert detector.label == name.upper()
+        assert "https://" in detector.source
+        assert len(detector.examples) >= 3
+        assert len(detector.near_misses) >= 3
+
+
+@pytest.mark.parametrize(("name", "value"), VALUES)
+def test_an_example_is_found_as_a_whole_in_every_surrounding(name: str, value: str) -> None:
+    for surrounding in SURROUNDINGS:
+        if value[0] == "用" and surrounding[0] in "请是":
+            continue  # nothing tells where a word ends and a Chinese name begins
+        text = surrounding.format(value)
+        assert found(name, text) == [value], text
+        assert censored(name, list(text)) == surrounding.format("[X]"), text
+
+
+@pytest.mark.parametrize(("name", "value"), NEAR_MISSES)
+def test_in_a_near_miss_nothing_is_found_in_any_surrounding(name: str, value: str) -> None:
+    for surrounding in SURROUNDINGS:
+        text = surrounding.format(value)
+        assert found(name, text) == [], text
+        assert censored(name, list(text)) == text
+
+
+@pytest.mark.parametrize(("name", "value"), VALUES)
+def test_no_cut_changes_anything(name: str, value: str) -> None:
+    text = f"It is {value}, or so."
+    for at in range(1, len(text), 1 + len(text) // 100):
+        assert censored(name, [text[:at], text[at:]]) == "It is [X], or so."
+
+
+@pytest.mark.parametrize(("name", "value"), [*VALUES, *NEAR_MISSES])
+def test_the_machine_finds_what_a_naive_search_finds(name: str, value: str) -> None:
+    for surrounding in ("{}", "say {} now", "{}1", "1{}", "a{}a", "0.{}", "{}-{}", "{} {}"):
+        text = Lens(DEFAULT_PATTERN_FOLD).fold_word(surrounding.format(value, value))
+        if len(text) <= 100:
+            assert found(name, text) == naive(DETECTORS[name], text), text
+
+
+# Characters near which a shape changes its mind.
+SPOILERS = list("0159 .-+:@/_aFgZ'(),=\n请é")
+
+
+@st.composite
+def spoiled_values(draw: st.DrawFn) -> tuple[str, str]:
+    name, value = draw(st.sampled_from([(name, value) for name, value in VALUES if len(value) <= 60]))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(value)))
+        removed = draw(st.integers(0, 1))
+        value = value[:at] + draw(st.sampled_from(["", *SPOILERS])) + value[at + removed :]
+    return name, value
+
+
+@settings(max_examples=300, deadline=None)
+@given(spoiled_values())
+def test_a_spoiled_value_is_judged_as_a_naive_search_judges_it(spoiled: tuple[str, str]) -> None:
+    name, text = spoiled
+    assert found(name, text) == naive(DETECTORS[name], text)
+
+
+# What the shapes promise beyond their examples
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("credit_card", "card4111111111111111", "4111111111111111"),
+        ("credit_card", "#4111-1111-1111-1111", "4111-1111-1111-1111"),
+        ("credit_card", "4111 1111 1111 1111 123", "4111 1111 1111 1111"),
+        ("credit_card", "4111111111111111 12/26", "4111111111111111"),
+        ("credit_card", "1. 4111111111111111\n", "4111111111111111"),
+        ("credit_card", "No.4111111111111111.", "4111111111111111"),
+        ("credit_card", "7,4111111111111111,12.50", "4111111111111111"),
+        ("credit_card", "４１１１ 1111 1111 1111", "４１１１ 1111 1111 1111"),
+        ("credit_card", "4111\u00a01111\u20111111\u20131111", "4111\u00a01111\u20111111\u20131111"),
+        ("credit_card", "٤١١١١١١١١١١١١١١١", "٤١١١١١١١١١١١١١١١"),
+        ("credit_card", "4111\u200b1111\u200b1111\u200b1111", "4111\u200b1111\u200b1111\u200b1111"),
+        ("iban", "NO93 8601 1117 947 and", "NO93 8601 1117 947"),
+        ("iban", "IBAN:DE89370400440532013000;", "DE89370400440532013000"),
+        ("us_ssn", "ssn_123-45-6789", "123-45-6789"),
+        ("us_ssn", "1. 123\u201145\u20116789", "123\u201145\u20116789"),
+        ("credit_card", "2024-05-01 4111 1111 1111 1111 0926", "4111 1111 1111 1111"),
+        ("phone", "tel:+14155552671", "+14155552671"),
+        ("phone", "call 020 7946 0958 24 hours a day", "020 7946 0958"),
+        ("phone", "415-555-2671x12", "415-555-2671"),
+        ("phone", "Tel.030/901820.", "030/901820"),
+        ("email", "mailto:bob@example.com?subject=x", "bob@example.com"),
+        ("email", "'bob@example.com'", "bob@example.com"),
+        ("email", "邮箱bob@example.com吗", "bob@example.com"),
+        ("email", "git clone git@github.com:a/b.git", "git@github.com"),
+        ("ipv4", "http://10.0.0.1:80/", "10.0.0.1"),
+        ("ipv4", "10.0.0.0/8", "10.0.0.0"),
+        ("ipv6", "http://[2001:db8::1]:80/", "2001:db8::1"),
+        ("ipv6", "address:2001:db8::1/64", "2001:db8::1"),
+        ("ipv6", "[IPv6:2001:db8::1]", "2001:db8::1"),
+        ("mac_address", "MAC:00:1A:2B:3C:4D:5E", "00:1A:2B:3C:4D:5E"),
+        ("url", "(see https://example.com/a).", "https://example.com/a"),
+        ("url", "[text](https://example.com/a_(b))", "https://example.com/a_(b)"),
+        ("url", "git+https://example.com/x.git@v1", "https://example.com/x.git@v1"),
+        ("url", r"https://example.com\nnext", "https://example.com"),
+        ("api_key", r"\nAKIAIOSFODNN7EXAMPLE\n", "AKIAIOSFODNN7EXAMPLE"),
+        ("api_key", "AWS_KEY=AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLE"),
+    ],
+)
+def test_edges(name: str, text: str, value: str) -> None:
+    assert found(name, text) == [value]
+
+
+def test_an_email_address_is_replaced_before_it_is_complete() -> None:
+    censor = Censor(program("email"))
+    assert [censor.feed(piece) for piece in ("to bob", "@example", ".co", "m. ", "Bye")] == ["to ", "", "[X]", ". ", ""]
+    assert censor.finish() == "Bye"
+
+
+def base64_of(length: int) -> str:
+    return (string.ascii_letters + string.digits + "+/") * (length // 64) + "A" * (length % 64)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\\n", "\\r\\n", '\\n"\n    "', "\n    "])
+def test_a_long_private_key_leaves_nothing_behind(line_end: str) -> None:
+    body = base64_of(3200)
+    lines = [body[at : at + 64] for at in range(0, len(body), 64)]
+    key = line_end.join(["-----BEGIN RSA PRIVATE KEY-----", *lines, "-----END RSA PRIVATE KEY-----"])
+    assert censored("private_key", list(f"Here: {key} Done.")) == "Here: [X] Done."
+    cut = key[: key.rindex(lines[-1]) + 10]
+    assert censored("private_key", list(f"Here: {cut}")) == "Here: [X]"
+
+
+def test_a_private_key_is_certain_with_its_first_line() -> None:
+    censor = Censor(program("private_key"))
+    assert censor.feed("-----BEGIN PRIVATE KEY-----") == "[X]"
+    assert [censor.feed(char) for char in "\nMC4CAQAw"] == [""] * 9
+    assert censor.held == 0 or censor.finish() == ""
+
+
+def test_a_key_on_one_line_is_swallowed_and_prose_behind_it_is_not() -> None:
+    key = " ".join(["-----BEGIN PRIVATE KEY-----", *["q3kW0vZ7m5oO2gC9Xx1TjH8y"] * 60])
+    assert censored("private_key", list(f"{key} is the key")) == "[X] is the key"
+    assert censored("private_key", list("The line -----BEGIN PRIVATE KEY----- begins it")) == "The line [X] begins it"
+
+
+@pytest.mark.parametrize("length", [20, 127, 128, 129, 400, 3000])
+def test_a_token_of_any_length_leaves_nothing_behind(length: int) -> None:
+    header = urlsafe_b64encode(b'{"kid":"1","alg":"RS512"}').decode().rstrip("=")
+    payload, signature = base64_of(length).replace("/", "_").replace("+", "-"), base64_of(683).replace("/", "_")
+    token = f"{header}.{payload}.{signature.replace('+', '-')}"
+    assert censored("jwt", list(f"Bearer {token}. Then")) == "Bearer [X]. Then"
+
+
+@pytest.mark.parametrize("padding", range(6))
+@pytest.mark.parametrize("space", ["", " ", "\n "])
+def test_a_token_header_may_have_its_algorithm_anywhere(padding: int, space: str) -> None:
+    header = f'{{"k":"{"x" * padding}",{space}"alg":{space}"none"}}'
+    token = f"{urlsafe_b64encode(header.encode()).decode().rstrip('=')}.e30.c2ln"
+    assert found("jwt", f"<{token}>") == [token]
+
+
+def test_a_url_longer_than_what_may_be_held_is_one_match() -> None:
+    url = "https://example.com/?" + "&".join(f"key{number}=value.{number}" for number in range(300))
+    assert censored("url", list(f"<{url}>")) == "<[X]>"
+    assert found("url", f"<{url}>") == [url]
+
+
+def test_issuers_and_their_checksums() -> None:
+    assert checksum("zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ") == "0mLq17"
+    assert checksum("") == "000000"
+    for issuer in (*WORDS, *TOKENS):
+        assert issuer.page.startswith("https://")
+        assert any(re.fullmatch(issuer.form, value) for value in (*DETECTORS["api_key"].examples, *MORE_KEYS)), issuer
+
+
+# A key for each form that the examples leave out.
+MORE_KEYS = (
+    "ghs_1234567_eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJnaXRodWIifQ.c2lnbmF0dXJl-_",
+    f"glpat-{'aB_' * 9}.01.0a1b2c3d4",
+    f"whsec_{'aB3' * 12}",
+    f"shpat_{'0a' * 16}",
+    f"dapi{'0a' * 16}",
+    f"glsa_{'aB' * 16}_{'0a' * 4}",
+    f"gsk_{'aB' * 26}",
+    f"rubygems_{'0a' * 24}",
+    f"sk-or-v1-{'0a' * 32}",
+    f"GOCSPX-{'aB' * 14}",
+    "xapp-1-A0123456789-0123456789-0a1b2c3d",
+    f"dckr_pat_{'aB-' * 9}",
+    f"hvs.{'aB_' * 20}",
+    f"pplx-{'aB' * 24}",
+    f"xai-{'aB' * 40}",
+    f"AGE-SECRET-KEY-1{'QZ' * 29}",
+)
+
+
+@pytest.mark.parametrize("key", MORE_KEYS)
+def test_more_keys(key: str) -> None:
+    assert found("api_key", f"export KEY={key}\n") == [key]
+
+
+def test_the_documentation_lists_what_the_program_knows() -> None:
+    page = DOCUMENTATION.read_text(encoding="utf-8").replace("\\|", "|")
+    flowing = " ".join(page.replace("<http", "http").replace(">", "").split())
+    for name, detector in DETECTORS.items():
+        assert f"| [`{name}`](#{name}) | {detector.title} | `{detector.label}` |" in page
+        assert f"\n### {name}\n" in page
+        assert detector.note in flowing
+        assert detector.source in flowing
+    for value in (value for name in DETECTORS if name != "api_key" for value in DETECTORS[name].examples):
+        assert len(value) > 60 or "\n" in value or f"`{value}`" in page, value
+    for issuer in (*WORDS, *TOKENS):
+        assert f"`{issuer.form}`" in page
+        assert f"<{issuer.page}>" in page
+
+
+def test_false_hits_are_counted_by_sentence() -> None:
+    text = "Since version 1.15.5.4. Ask 10.0.0.1 or 10.0.0.2, or a@example.com. Nothing else.\n\n"
+    counted = false_hits.count([text, text], all_false=False)
+    assert counted.sentences == 6
+    assert {name: len(sentences) for name, sentences in counted.touched.items()} == {"ipv4": 4, "email": 2}
+    assert {name: len(sentences) for name, sentences in counted.falsely.items() if sentences} == {"ipv4": 2}
+    assert counted.hits["ipv4", "10.0.0.2"] == 2
+    assert "  ipv4 x2 FALSE: Since version >>>1.15.5.4<<<. Ask 10.0.0.1 or 10" in false_hits.report("text", counted)
+
+
+def test_the_shipped_policy_is_made_of_detectors() -> None:
+    policy = load(str(POLICY), {}, checks=CHECKS).policies["pii"]
+    assert {rule.detector for rule in policy.rules} == {*DETECTORS} - {"url"}
+    compiled = compile_policy(policy)
+    outputs = {}
+    for name, detector in DETECTORS.items():
+        censor = Censor(compiled.program(Direction.OUTPUT, Channel.CONTENT))
+        outputs[name] = censor.feed(f"<{detector.examples[0]}>") + censor.finish()
+    assert outputs == {
+        "email": "<[EMAIL]>",
+        "credit_card": "<[CARD]>",
+        "iban": "<[IBAN]>",
+        "us_ssn": "<[SSN]>",
+        "phone": "<[PHONE]>",
+        "private_key": "<[PRIVATE KEY]>",
+        "api_key": "<[API KEY]>",
+        "jwt": "<[TOKEN]>",
+        **{name: f"<{DETECTORS[name].examples[0]}>" for name in ("ipv4", "ipv6", "mac_address", "url")},
+    }
+
+
+def test_detectors_do_not_get_into_each_others_way() -> None:
+    rules = tuple(Rule(id=name, detector=name, replacement=f"[{name}]") for name in DETECTORS)
+    compiled = compile_policy(Policy(name="test", rules=rules)).program(Direction.OUTPUT, Channel.CONTENT)
+    values = [(name, DETECTORS[name].examples[0]) for name in DETECTORS]
+    text = "; ".join(value for _, value in values)
+    outputs = set()
+    for cut in (1, 3, 7, len(text)):
+        censor = Censor(compiled)
+        edges = [*range(0, len(text), cut), len(text)]
+        outputs.add("".join(censor.feed(text[a:b]) for a, b in pairwise(edges)) + censor.finish())
+    assert outputs == {"; ".join(f"[{name}]" for name in DETECTORS)}

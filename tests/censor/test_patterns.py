@@ -1,0 +1,114 @@
+"""Patterns in a stream against the oracle: random patterns beside random words, random texts, every way of cutting."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gateway.automata.regex import RegexError
+from gateway.censor.compile import compile_policy
+from gateway.censor.lens import Lens
+from gateway.policy.model import Action, Fold, Mode, Overflow, Policy, Rule
+from tests.censor.oracle import Oracle
+from tests.censor.test_stream import censor_for, report, run
+
+ALPHABETS = ["ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "각ᄀ\u1161\u11a8", "a1\uff11 "]
+
+
+def atoms(alphabet: str, lens: Lens) -> st.SearchStrategy[str]:
+    """Literals are folded like words, which `re` does not know: those here fold to themselves. Classes are not."""
+    literals = st.sampled_from([re.escape(char) for char in alphabet if lens.fold_word(char) == char])
+    letters = st.sampled_from([re.escape(char) for char in alphabet])
+    classes = st.lists(letters, min_size=1, max_size=2, unique=True).map(lambda it: f"[{''.join(it)}]")
+    negated = letters.map(lambda it: f"[^{it}]")
+    return st.one_of(literals, literals, literals, classes, negated, st.sampled_from([".", r"\w", r"\d", r"\s", r"\W"]))
+
+
+def patterns(alphabet: str, lens: Lens) -> st.SearchStrategy[str]:
+    """Patterns whose matches can be completed within the oracle's `LONGEST_CONTINUATION`."""
+
+    atom = atoms(alphabet, lens)
+    twice = atom.map(lambda it: f"(?:{it}){{2}}")
+
+    def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        repeated = st.tuples(inner, st.sampled_from(["*", "+", "?", "{0,2}", "{1,}"]))
+        either = st.tuples(inner, inner)
+        return st.one_of(repeated.map(lambda it: f"(?:{it[0]}){it[1]}"), either.map(lambda it: f"(?:{it[0]}|{it[1]})"))
+
+    one = st.recursive(st.one_of(atom, atom, twice), larger, max_leaves=2)
+    edges = st.sampled_from(["", "", "", "", r"\b", r"\b", r"\B", "^", "$"])
+    parts = st.lists(st.tuples(one, edges), min_size=1, max_size=2)
+    return st.tuples(st.sampled_from(["", "", "", "(?i)"]), edges, parts).map(
+        lambda it: it[0] + it[1] + "".join(a + b for a, b in it[2])
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Policy, str]:
+    alphabet = draw(st.sampled_from(ALPHABETS))
+    rules: list[Rule] = []
+    for number in range(draw(st.integers(1, 3))):
+        common = {
+            "id": f"r{number}",
+            "fold": frozenset(draw(st.sets(st.sampled_from(list(Fold))))),
+            "action": draw(st.sampled_from([Action.REDACT, Action.REDACT, Action.REDACT, Action.FLAG, Action.BLOCK])),
+            "replacement": f"<{number}>",
+            "mask": draw(st.sampled_from([None, None, "*"])),
+            "guard_tail": draw(st.sampled_from([None, None, None, 1, 2])),
+        }
+        if number and draw(st.booleans()):
+            words = tuple(draw(st.lists(st.text(alphabet, min_size=1, max_size=3), min_size=1, max_size=2)))
+            rule = Rule(**common, words=words, whole_word=draw(st.booleans()))
+        else:
+            rule = Rule(**common, pattern=draw(patterns(alphabet, Lens(common["fold"] - {Fold.CASE}))))
+        try:
+            compile_policy(Policy(name="p", rules=(rule,)))
+        except (ValueError, RegexError):
+            continue  # matches the empty string, or a word of nothing but invisible characters
+        rules.append(rule)
+    assume(rules)
+    policy = Policy(
+        name="p",
+        rules=tuple(rules),
+        mode=draw(st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE])),
+        max_hold=draw(st.sampled_from([1024, 1024, 1, 2, 3, 4])),
+        on_overflow=draw(st.sampled_from(list(Overflow))),
+    )
+    return policy, draw(st.text(alphabet, max_size=9))
+
+
+@settings(max_examples=400, deadline=None)
+@given(cases(), st.lists(st.integers(0, 9), max_size=3))
+def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Policy, str], cuts: list[int]) -> None:
+    policy, text = case
+    expected, matches, blocked = Oracle(policy).whole(text)
+    edges = [0, *sorted(cut for cut in cuts if cut <= len(text)), len(text)]
+    for chunks in ([text], list(text), [text[a:b] for a, b in pairwise(edges)]):
+        out, censor = run(policy, chunks)
+        assert out == expected
+        assert report(censor) == sorted(matches)
+        assert (censor.blocked is not None) == blocked
+        assert censor.scanned == len(out) - censor.inserted + censor.replaced + censor.withheld
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_nothing_is_held_that_no_pattern_could_want(case: tuple[Policy, str]) -> None:
+    policy, text = case
+    oracle, censor, out = Oracle(policy), censor_for(policy), ""
+    for read in range(1, len(text) + 1):
+        out += censor.feed(text[read - 1])
+        assert out == oracle.released(text[:read])
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_every_two_way_split_gives_the_same(case: tuple[Policy, str]) -> None:
+    policy, text = case
+    expected, _ = run(policy, [text])
+    for cut in range(len(text) + 1):
+        out, _ = run(policy, [text[:cut], text[cut:]])
+        assert out == expected

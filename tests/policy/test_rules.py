@@ -1,0 +1,98 @@
+"""Rules with patterns and detectors, rules that pseudonymize, and rules made in Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.censor.checks import CHECKS
+from gateway.policy.checks import Checks
+from gateway.policy.model import DEFAULT_FOLD, DEFAULT_PATTERN_FOLD, Action, Direction, Fold, Rule
+from tests.policy.reading import SECRET, read_rule, refused, text_of
+
+NAMES = Checks(detectors=("email", "ipv4"))
+
+
+def test_a_pattern_is_read_as_it_is_written() -> None:
+    rule = read_rule(r"{id: r, pattern: '(?i)\bPROJ-\d{1,6}\b', action: flag, guard_tail: 4}", checks=CHECKS)
+    assert rule == Rule(id="r", pattern=r"(?i)\bPROJ-\d{1,6}\b", action=Action.FLAG, guard_tail=4)
+    assert rule.fold == DEFAULT_PATTERN_FOLD
+    assert rule.words == ()
+    assert read_rule("{id: r, pattern: ' ', fold: [case]}", checks=CHECKS).fold == {Fold.CASE}
+
+
+def test_a_detector_is_read_by_its_name() -> None:
+    rule = read_rule("{id: r, detector: email, whole_word: false, secret: false}", checks=NAMES)
+    assert rule == Rule(id="r", detector="email")
+    assert rule.fold == DEFAULT_PATTERN_FOLD
+
+
+def test_pseudonymize_is_for_prompts() -> None:
+    for source in ("words: [x]", "pattern: x", "detector: email"):
+        for apply_to in ("", ", apply_to: [input]"):
+            rule = read_rule(f"{{id: r, {source}, action: pseudonymize{apply_to}}}", checks=NAMES)
+            assert rule.action is Action.PSEUDONYMIZE
+            assert rule.apply_to == {Direction.INPUT}
+
+
+REFUSED = [
+    (
+        "words: [x], pattern: x",
+        "",
+        "needs exactly one of words, words_file, pattern, detector; it has words and pattern",
+    ),
+    ("pattern: x, detector: email", "", "it has pattern and detector"),
+    ("pattern: 12", "pattern", "must be text, not 12; unquoted, YAML reads this as a number: quote it"),
+    ("pattern: ''", "pattern", "is empty; a pattern needs at least one character"),
+    ("pattern: 'a*'", "pattern", "the pattern matches the empty string"),
+    ("pattern: 'ab(?=c)'", "pattern", "(at position 2)"),
+    (r"pattern: '(a)\1'", "pattern", "(at position 3)"),
+    ("pattern: 'ab*?'", "pattern", "(at position "),
+    ("pattern: 'a{20000}'", "pattern", "10000"),
+    ("pattern: '\u200b'", "pattern", "the pattern matches the empty string"),
+    ("pattern: x, whole_word: true", "whole_word", "is for words only; write \\b in the pattern"),
+    ("pattern: x, secret: true", "secret", "is for words only, of which it takes 60 %; give guard_tail in characters"),
+    ("detector: email, whole_word: true", "whole_word", "is for words only; a detector knows"),
+    ("detector: email, secret: true", "secret", "is for words only"),
+    ("detector: e-mail", "detector", "unknown detector 'e-mail'; known: "),
+    ("detector: [email]", "detector", "must be text, not a list"),
+    ("words: [x], action: pseudonymize, apply_to: [output]", "apply_to", "must be [input] with action: pseudonymize"),
+    ("words: [x], action: pseudonymize, apply_to: [input, output]", "apply_to", "must be [input]"),
+]
+
+
+@pytest.mark.parametrize(("rule", "key", "reason"), REFUSED)
+def test_refused_rules(rule: str, key: str, reason: str) -> None:
+    path = "policies.p.rules[0]" + (f".{key}" if key else "")
+    refused(text_of(policies=f"{{p: {{rules: [{{id: r, {rule}}}]}}}}"), path, reason, checks=CHECKS)
+
+
+@pytest.mark.parametrize("key", ["pattern", "detector"])
+def test_what_came_from_the_environment_is_not_shown(key: str) -> None:
+    text = text_of(policies=f'{{p: {{rules: [{{id: r, {key}: "${{S}}"}}]}}}}')
+    refused(text, f"policies.p.rules[0].{key}", "", {"S": f"({SECRET}"}, checks=CHECKS)
+
+
+def test_without_checks_any_pattern_and_detector_will_do() -> None:
+    assert read_rule("{id: r, pattern: '('}").pattern == "("
+    assert read_rule("{id: r, detector: anything}").detector == "anything"
+
+
+# Rules made in Python
+
+
+def test_defaults_depend_on_what_a_rule_looks_for() -> None:
+    assert Rule(id="r", words=("x",)).fold == DEFAULT_FOLD
+    assert Rule(id="r", detector="email").fold == DEFAULT_PATTERN_FOLD
+    assert Rule(id="r", pattern="x", fold=frozenset()).fold == frozenset()
+    assert Rule(id="r", pattern="x").apply_to == {Direction.OUTPUT}
+    assert Rule(id="r", pattern="x", action=Action.PSEUDONYMIZE).apply_to == {Direction.INPUT}
+
+
+def test_a_rule_looks_for_one_thing() -> None:
+    for sources in ({}, {"words": ("x",), "pattern": "x"}, {"pattern": "x", "detector": "email"}):
+        with pytest.raises(ValueError, match=r"^rule 'r': give exactly one of words, pattern and detector$"):
+            Rule(id="r", **sources)  # type: ignore[arg-type]
+
+
+def test_what_a_rule_looks_for_is_not_in_its_representation() -> None:
+    assert SECRET not in repr(Rule(id="r", words=(SECRET,))) + repr(Rule(id="r", pattern=SECRET))
