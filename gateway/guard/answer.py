@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import Command, Record, Send, Stop
-from gateway.guard.labels import Refused
+from gateway.guard.texts import Refused
 from gateway.observe.facts import GuardFailed
 from gateway.wire import chat, json, sse
 

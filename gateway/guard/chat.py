@@ -13,8 +13,9 @@ from msgspec import UNSET
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard.choice import Choice
-from gateway.guard.labels import Labels, Refused, has_more
-from gateway.guard.texts import Ledger, OnFinding
+from gateway.guard.labels import Labels, has_more
+from gateway.guard.pseudonyms import Pseudonyms
+from gateway.guard.texts import Ledger, OnFinding, Refused
 from gateway.policy.model import Direction
 from gateway.wire import chat, usual
 from gateway.wire.chat import Json, Path
@@ -29,7 +30,8 @@ _REASONS = ("stop", "length", "tool_calls", "function_call", BLOCKED)
 
 class ChatGuard:
     """The answer to one request. `expected` is the number of choices that were asked for, `known` are labels that the
-    client itself or the operator wrote (the model's names) and that are therefore not looked at.
+    client itself or the operator wrote (the model's names) and that are therefore not looked at. `pseudonyms` are those
+    of the prompt: the answer comes with the values that they stand for.
 
     Methods raise `Refused` when the answer must not go on.
     """
@@ -40,8 +42,9 @@ class ChatGuard:
         expected: int = 1,
         known: tuple[str, ...] = (),
         on_finding: OnFinding | None = None,
+        pseudonyms: Pseudonyms | None = None,
     ) -> None:
-        self.ledger = Ledger(compiled, Direction.OUTPUT, on_finding)
+        self.ledger = Ledger(compiled, Direction.OUTPUT, on_finding, pseudonyms=pseudonyms)
         self.labels = Labels(self.ledger, known)
         self.usage: tuple[int, int] | None = None  # tokens of the prompt and of the answer, as the upstream counted
         self.reasons: list[str] = []  # why each choice ended, in the API's words

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.guard.labels import Labels, Refused
-from gateway.guard.texts import ChannelText, JsonArguments, Text
-from gateway.policy.model import Channel, Direction
+from gateway.guard.arguments import JsonArguments
+from gateway.guard.labels import Labels
+from gateway.guard.texts import ChannelText, Refused, Text
+from gateway.policy.model import Channel
 from gateway.wire import chat
 from gateway.wire.chat import Json, Kind, Path, Slot
 
@@ -127,8 +128,8 @@ class Choice:
             if len(self.texts) + len(self.calls) >= MAX_TEXTS:
                 raise Refused(f"the answer has more than {MAX_TEXTS} text fields in one choice")
             channel = Channel(slot.channel)
-            # Arguments that no rule looks at are not taken apart: even a number would wait for its end.
-            if slot.kind is Kind.JSON and self._ledger.compiled.program(Direction.OUTPUT, channel) is not None:
+            # Arguments that nothing looks at are not taken apart: even a number would wait for its end.
+            if slot.kind is Kind.JSON and self._ledger.looks_at(channel):
                 text = JsonArguments(self._ledger, self.index)
             else:
                 text = self._ledger.open(channel, self.index)

@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.censor.compile import CompiledRule
 from gateway.censor.stream import Censor
-from gateway.guard.texts import Ledger
+from gateway.guard.texts import Ledger, Refused
 from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.wire import chat
 from gateway.wire.chat import Json, Path
@@ -28,10 +28,6 @@ _FIXED_NAMES = chat.KNOWN_NAMES | {
     *("cached_tokens", "audio_tokens", "reasoning_tokens"),
     *("accepted_prediction_tokens", "rejected_prediction_tokens"),
 }
-
-
-class Refused(Exception):
-    """The upstream's answer cannot be passed on: it breaks a bound or the protocol. The message quotes no text."""
 
 
 class Labels:
@@ -90,7 +86,10 @@ class Labels:
 
     def _joins_badly(self, before: str, label: str) -> bool:
         censor = Censor(self.ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
-        censor.feed(before + label)
+        # Either part was judged alone, and a restored value in it is no match; what counts is what lies across.
+        feed = censor.feed if self.ledger.pseudonyms is None else censor.feed_exempt
+        feed(before)
+        feed(label)
         censor.finish()
         return censor.changed or censor.blocked is not None
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
-from gateway.guard.texts import ChannelText, JsonArguments, Ledger, OnFinding
+from gateway.guard.arguments import JsonArguments
+from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
+from gateway.guard.texts import ChannelText, Ledger, OnFinding
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Channel, Direction, Mode
-from gateway.wire import chat
+from gateway.wire import chat, json
 from gateway.wire.chat import Json, Kind, Slot
 
 # Parts of a message that are no text: pictures and sound, by reference or in base64.
@@ -88,23 +90,39 @@ def apply_request_table(body: Json, compiled: CompiledPolicy) -> None:
         raise BadRequest("Audio output is not accepted here: its sound cannot be scanned.", "modalities")
 
 
-def guard_prompt(
-    body: Json, compiled: CompiledPolicy, on_finding: OnFinding | None = None
-) -> tuple[CompiledRule | None, TextScanned | None]:
-    """Censor every text of every message in place.
+class GuardedPrompt(NamedTuple):
+    """`rule` is the one that blocks the request, if one does; `scanned` what was counted, if anything was scanned;
+    `pseudonyms` is what the placeholders in it stand for, None if there is none."""
 
-    Returns the rule that blocks the request, if one does, and what was counted, if anything was scanned.
-    """
+    rule: CompiledRule | None = None
+    scanned: TextScanned | None = None
+    pseudonyms: Pseudonyms | None = None
+
+
+def guard_prompt(body: Json, compiled: CompiledPolicy, on_finding: OnFinding | None = None) -> GuardedPrompt:
+    """Censor every text of every message in place. Raises `BadRequest` for more values than can be replaced."""
     if not compiled.scans(Direction.INPUT):
-        return None, None
-    ledger = Ledger(compiled, Direction.INPUT, on_finding)
-    for message in body["messages"]:
-        rule = _guard_message(message, ledger)
-        if rule is not None:
-            return rule, ledger.fact()
+        return GuardedPrompt()
+    labels = labels_of(compiled)
+    concealer = Concealer(labels, lambda text: _occurs(text, body)) if labels else None
+    ledger = Ledger(compiled, Direction.INPUT, on_finding, concealer=concealer)
     prediction = body.get("prediction")
-    rule = _guard_message(prediction, ledger) if isinstance(prediction, dict) else None
-    return rule, ledger.fact()
+    parts = [*body["messages"], prediction] if isinstance(prediction, dict) else body["messages"]
+    try:
+        for message in parts:
+            rule = _guard_message(message, ledger)
+            if rule is not None:
+                return GuardedPrompt(rule, ledger.fact())
+    except TooManyValues as error:
+        raise BadRequest(str(error), "messages") from None
+    return GuardedPrompt(None, ledger.fact(), concealer.pseudonyms() if concealer is not None else None)
+
+
+def _occurs(text: str, body: Json) -> bool:
+    try:
+        return text.encode("ascii") in json.encode(body)
+    except json.JSONError as error:
+        raise BadRequest(f"The body cannot be forwarded: {error}.") from None
 
 
 def _guard_message(message: Json, ledger: Ledger) -> CompiledRule | None:

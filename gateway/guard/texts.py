@@ -9,12 +9,21 @@ from typing import NamedTuple, Protocol
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.censor.stream import Censor
-from gateway.observe.facts import ChannelCount, Distribution, MatchCount, TextScanned
+from gateway.guard.pseudonyms import Concealer, Pseudonyms, Restorer
+from gateway.observe.facts import ChannelCount, Distribution, MatchCount, RestoredCount, TextScanned
 from gateway.policy.model import Action, Channel, Direction
-from gateway.wire.jsontext import JsonText
+from gateway.wire.json import join_surrogates
+
+# Characters of restored values in one answer. A placeholder is short and its value may be long: a model that repeats
+# one must not make the gateway write without end.
+MAX_RESTORED = 1 << 20
 
 HELD_BOUNDS: tuple[float, ...] = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 HOLD_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+class Refused(Exception):
+    """The upstream's answer cannot be passed on: it breaks a bound or the protocol. The message quotes no text."""
 
 
 class Tally:
@@ -64,11 +73,22 @@ class _Counts:
 class Ledger:
     """Opens the texts of one prompt or answer and adds up what became of them. `now` is the caller's clock, seconds.
 
-    `on_finding` gets every reported match when its text has ended.
+    `on_finding` gets every reported match when its text has ended. With a `concealer` the texts of a prompt come out
+    with placeholders in them, with `pseudonyms` those of an answer with the values back.
     """
 
-    def __init__(self, compiled: CompiledPolicy, direction: Direction, on_finding: OnFinding | None = None) -> None:
+    def __init__(
+        self,
+        compiled: CompiledPolicy,
+        direction: Direction,
+        on_finding: OnFinding | None = None,
+        *,
+        concealer: Concealer | None = None,
+        pseudonyms: Pseudonyms | None = None,
+    ) -> None:
         self._on_finding = on_finding
+        self._concealer = concealer
+        self.pseudonyms = pseudonyms
         self.compiled = compiled
         self.direction = direction
         self.now = 0.0
@@ -79,10 +99,28 @@ class Ledger:
         self.hold = Tally(HOLD_BOUNDS)
         self._counts: dict[Channel, _Counts] = {}
         self._matches: Counter[tuple[str, Action, Channel]] = Counter()
+        self._restored: Counter[Channel] = Counter()
+        self._restored_chars = 0
+
+    def looks_at(self, channel: Channel) -> bool:
+        """Could anything in a text of this channel be changed or reported?"""
+        return self.pseudonyms is not None or self.compiled.program(self.direction, channel) is not None
 
     def open(self, channel: Channel, choice: int | None = None) -> Text:
         """A new text. Each must end: by `finish`, a block, or `abandon`."""
-        return Text(self, channel, choice, Censor(self.compiled.program(self.direction, channel)))
+        censor = Censor(self.compiled.program(self.direction, channel), gathers=self._concealer is not None)
+        if self.pseudonyms is not None:
+            return RestoredText(self, channel, choice, censor, Restorer(self.pseudonyms))
+        if self._concealer is not None:
+            return ConcealedText(self, channel, choice, censor, self._concealer)
+        return Text(self, channel, choice, censor)
+
+    def note_restored(self, channel: Channel, values: list[str]) -> None:
+        """Values are about to come back. Raises `Refused` where they are too long altogether."""
+        self._restored_chars += sum(map(len, values))
+        if self._restored_chars > MAX_RESTORED:
+            raise Refused(f"the answer repeats more than {MAX_RESTORED} characters of the request's own values")
+        self._restored[channel] += len(values)
 
     def settle(self, channel: Channel, choice: int | None, censor: Censor, written: int) -> None:
         """Enter a text that has ended. `written` was counted where its characters went out, replacements included."""
@@ -114,6 +152,7 @@ class Ledger:
             matches=tuple(
                 MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()
             ),
+            restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items()),
             overflows=self.overflows,
             unknown_events=self.unknown_events,
             blocked_by=self.blocked_by,
@@ -154,21 +193,24 @@ class Text:
         out = censor.feed(text)
         self._written += len(out)
         held = censor.held
-        ledger = self._ledger
         if not held and self._held_since is None:
-            ledger.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
+            self._ledger.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
             if censor.ended:
                 self._settle()
             return out
+        self._note_held(out, held)
+        return out
+
+    def _note_held(self, out: str, held: int) -> None:
+        ledger = self._ledger
         ledger.held.observe(held)
         if self._held_since is not None and (out or not held):
             ledger.hold.observe(ledger.now - self._held_since)
             self._held_since = ledger.now if held else None
         elif held and self._held_since is None:
             self._held_since = ledger.now
-        if censor.ended:
+        if self._censor.ended:
             self._settle()
-        return out
 
     def finish(self) -> str:
         out = self._censor.finish()
@@ -202,32 +244,61 @@ class Text:
         return self._censor.blocked
 
 
-class JsonArguments:
-    """Tool-call arguments: JSON text whose strings and numbers are texts of their own (§4.15)."""
+class RestoredText(Text):
+    """A text of an answer in which placeholders stand for values: the values come first, then the censor, for which
+    no match counts that lies within one of them."""
 
-    __slots__ = ("_choice", "_json", "_last", "_ledger")
+    __slots__ = ("_restorer",)
 
-    def __init__(self, ledger: Ledger, choice: int | None = None) -> None:
-        self._ledger = ledger
-        self._choice = choice
-        self._last: Text | None = None
-        self._json = JsonText(self._open)
-
-    def _open(self) -> Text:
-        self._last = self._ledger.open(Channel.TOOL_ARGUMENTS, self._choice)
-        return self._last
+    def __init__(
+        self, ledger: Ledger, channel: Channel, choice: int | None, censor: Censor, restorer: Restorer
+    ) -> None:
+        super().__init__(ledger, channel, choice, censor)
+        self._restorer = restorer
 
     def feed(self, text: str) -> str:
-        return self._json.feed(text)
+        if self._restorer.passes(text):
+            return super().feed(text)
+        pieces = self._restorer.feed(text)
+        if values := [piece.text for piece in pieces if piece.restored]:
+            self._ledger.note_restored(self._channel, values)
+        censor = self._censor
+        out = "".join([(censor.feed_exempt if piece.restored else censor.feed)(piece.text) for piece in pieces])
+        self._written += len(out)
+        self._note_held(out, censor.held + self._restorer.held)
+        return out
 
     def finish(self) -> str:
-        return self._json.finish()
+        rest = self._restorer.finish()
+        return (super().feed(rest) if rest else "") + super().finish()
 
-    def abandon(self) -> str:
-        if self._last is not None:
-            self._last.abandon()
-        return self._json.close()
+
+class ConcealedText(Text):
+    """A text of a prompt, given out whole at its end: until then a value could still grow."""
+
+    __slots__ = ("_changed", "_concealer", "_given", "_shown")
+
+    def __init__(
+        self, ledger: Ledger, channel: Channel, choice: int | None, censor: Censor, concealer: Concealer
+    ) -> None:
+        super().__init__(ledger, channel, choice, censor)
+        self._concealer = concealer
+        self._given: list[str] = []
+        self._shown: list[str] = []
+        self._changed = False
+
+    def feed(self, text: str) -> str:
+        self._given.append(text)
+        self._shown.append(super().feed(text))
+        return ""
+
+    def finish(self) -> str:
+        given = join_surrogates("".join(self._given))  # as the censor counts characters
+        shown = "".join([*self._shown, super().finish()])
+        concealed = self._concealer.conceal(given, shown, self._censor.clusters)
+        self._changed = concealed != given
+        return concealed
 
     @property
-    def rule(self) -> CompiledRule | None:
-        return self._last.rule if self._last is not None and self._json.blocked else None
+    def changed(self) -> bool:
+        return self._changed

@@ -29,6 +29,18 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginEntry:
+    """A request that is about to be answered; written only where an answer needs its journal. `time` is in Unix
+    seconds."""
+
+    time: float
+    request_id: str
+    key_name: str
+    route: str
+    policy: str
+
+
+@dataclass(frozen=True, slots=True)
 class RequestEntry:
     """One request, answered. `time` is in Unix seconds, `duration` in seconds, `status` the HTTP status sent."""
 
@@ -44,4 +56,4 @@ class RequestEntry:
     duration: float
 
 
-JournalEntry = Entry | RequestEntry
+JournalEntry = Entry | BeginEntry | RequestEntry

@@ -1,7 +1,8 @@
 """The index: the journal's lines in SQLite, so that a search need not read every file.
 
 It holds nothing that the files do not hold, and is brought up to date before each search: for every file it remembers
-how far it was read. What was read and how far are one transaction, so several searches may do it at once.
+how far it was read. What was read and how far are one transaction, so several searches may do it at once. Lines that
+say that a request begins are left out: they have nothing to be looked for by that its other lines have not.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -180,13 +180,10 @@ def _remembered(connection: sqlite3.Connection, found: Identity, path: Path, siz
 
 
 def _store(connection: sqlite3.Connection, number: int, piece: Piece) -> None:
-    rows: dict[type[Line], list[tuple[Any, ...]]] = {MatchLine: [], RequestLine: []}
-    for line in piece.lines:
-        _, *fields = msgspec.structs.astuple(line)
-        rows[type(line)].append((number, *fields))
     for table, kind in (("matches", MatchLine), ("requests", RequestLine)):
+        rows = [(number, *msgspec.structs.astuple(line)[1:]) for line in piece.lines if isinstance(line, kind)]
         marks = ", ".join("?" * len(kind.__struct_fields__))
-        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows[kind])  # noqa: S608  our own names; values are bound
+        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608  our own names; values are bound
     connection.execute(
         "UPDATE files SET read = ?, damaged = damaged + ? WHERE id = ?", (piece.end, piece.damaged, number)
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.journal.entries import Entry, JournalEntry
+from gateway.journal.entries import BeginEntry, Entry, JournalEntry
 
 HMAC_DIGITS = 32  # 128 bits: no two texts will ever share them, and a line stays short
 
@@ -34,6 +34,17 @@ class MatchLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     hmac: str
 
 
+class BeginLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="begin"):
+    """A `BeginEntry` as it stands in the file."""
+
+    v: Literal[1]
+    time: float
+    request_id: str
+    key_name: str
+    route: str
+    policy: str
+
+
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="request"):
     """A `RequestEntry` as it stands in the file."""
 
@@ -50,7 +61,7 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
     duration: float
 
 
-Line = MatchLine | RequestLine
+Line = MatchLine | BeginLine | RequestLine
 
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
@@ -104,6 +115,15 @@ def _line(entry: JournalEntry, key: str) -> Line:
             offset=entry.offset,
             length=entry.length,
             hmac=text_hmac(key, entry.seen),
+        )
+    if isinstance(entry, BeginEntry):
+        return BeginLine(
+            v=1,
+            time=round(entry.time, 6),
+            request_id=entry.request_id,
+            key_name=entry.key_name,
+            route=entry.route,
+            policy=entry.policy,
         )
     return RequestLine(
         v=1,

@@ -32,6 +32,14 @@ class MatchCount:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoredCount:
+    """How many placeholders of a prompt's values an answer had in a channel, and got the values back for."""
+
+    channel: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Distribution:
     """A histogram's observations: `counts[i]` of them at most `bounds[i]`, the last one above all bounds."""
 
@@ -48,6 +56,7 @@ class TextScanned:
     direction: str
     channels: tuple[ChannelCount, ...] = ()
     matches: tuple[MatchCount, ...] = ()
+    restored: tuple[RestoredCount, ...] = ()
     overflows: int = 0
     unknown_events: int = 0
     blocked_by: str | None = None

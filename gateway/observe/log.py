@@ -92,4 +92,4 @@ def outcome_of(scanned: tuple[TextScanned, ...]) -> str:
     actions = {match.action for text in scanned for match in text.matches}
     if any(text.blocked_by for text in scanned):
         return "blocked"
-    return "redacted" if "redact" in actions else "flagged" if actions else "ok"
+    return "redacted" if actions & {"redact", "pseudonymize"} else "flagged" if actions else "ok"

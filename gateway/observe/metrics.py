@@ -107,6 +107,7 @@ class Metrics:
 
         self._requests = counter("requests", "Requests answered.", "path", "route", "policy", "status")
         self._matches = counter("matches", "Matches reported.", "policy", "rule", "action", "channel")
+        self._restored = counter("restored", "Placeholders of a prompt's values restored.", "policy", "channel")
         self._scanned = counter("scanned_chars", "Characters scanned.", "channel")
         self._forwarded = counter("forwarded_chars", "Characters forwarded as they were.", "channel")
         self._replaced = counter("replaced_chars", "Characters that a replacement stands for.", "channel")
@@ -192,6 +193,8 @@ class Metrics:
                 self._uncovered.labels(count.channel).inc()
         for match in fact.matches:
             self._matches.labels(fact.policy, match.rule, match.action, match.channel).inc(match.count)
+        for restored in fact.restored:
+            self._restored.labels(fact.policy, restored.channel).inc(restored.count)
         if fact.overflows:
             self._overflows.labels(fact.policy).inc(fact.overflows)
         if fact.held is not None:

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.censor.compile import CompiledPolicy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import GUARD_FAILED, guard_failed
 from gateway.guard.chat import ChatGuard
-from gateway.guard.prompt import BadRequest, guard_prompt
+from gateway.guard.prompt import BadRequest, GuardedPrompt, guard_prompt
 from gateway.guard.texts import OnFinding
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter
-from gateway.observe.facts import Fact, JournalDropped, TextScanned
+from gateway.observe.facts import Fact, JournalDropped
 from gateway.observe.metrics import Metrics
 from gateway.observe.tracing import Tracer
 from gateway.policy.model import Channel, ClientKey, Direction
@@ -68,9 +68,7 @@ class Gateway:
         except Exception as error:
             raise self._fail_closed(compiled, error) from None
 
-    def guard_prompt(
-        self, body: Json, policy: CompiledPolicy, on_finding: OnFinding | None
-    ) -> tuple[CompiledRule | None, TextScanned | None]:
+    def guard_prompt(self, body: Json, policy: CompiledPolicy, on_finding: OnFinding | None) -> GuardedPrompt:
         """`guard.prompt.guard_prompt`, failing closed. Raises `BadRequest` and `HTTPFailure`."""
         try:
             return guard_prompt(body, policy, on_finding)

@@ -6,15 +6,24 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gateway.guard.answer import failure
 from gateway.guard.texts import Finding
-from gateway.journal.entries import Entry, RequestEntry
+from gateway.journal.entries import BeginEntry, Entry, RequestEntry
 from gateway.journal.writer import JournalWriter
 from gateway.observe.facts import RequestFinished
+from gateway.proxy.errors import HTTPFailure
+
+JOURNAL_FAILED = failure("The journal cannot be written; the answer was stopped.", "journal_failed", "server_error")
+
+
+def not_journalled() -> HTTPFailure:
+    """A configuration requires a journal, and it could not be written."""
+    return HTTPFailure(503, JOURNAL_FAILED, "journal", {"retry-after": "5"})
 
 
 @dataclass(frozen=True, slots=True)
 class RequestJournal:
-    """`required`: without it no answer may end."""
+    """`required`: without it nothing is answered, and no answer ends."""
 
     writer: JournalWriter
     required: bool
@@ -23,11 +32,24 @@ class RequestJournal:
     route: str
     policy: str
 
+    async def begin(self, findings: Iterable[Finding]) -> bool:
+        """Before anything is answered: write what was found in the prompt, and, if an answer needs its journal, that
+        there will be one.
+
+        False if the configuration requires that and it could not be written. A journal that has worked until now may
+        fail at the next line, and only a line of the request's own shows it.
+        """
+        if not self.required:
+            return await self.commit(findings)
+        beginning = BeginEntry(time.time(), self.request_id, self.key, self.route, self.policy)
+        return await self.writer.committed([beginning, *self._entries(findings)])
+
     async def commit(self, findings: Iterable[Finding]) -> bool:
         """Write what was found; False if the configuration requires it to be written and it could not be."""
         entries = self._entries(findings)
         if not self.required:
-            self.writer.write(entries)
+            if entries:
+                self.writer.write(entries)
             return True
         return await self.writer.committed(entries)
 

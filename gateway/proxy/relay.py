@@ -10,15 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import httpx
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from gateway.censor.compile import CompiledPolicy
 from gateway.guard.answer import (
     GUARD_FAILED,
     BrokenAnswer,
@@ -30,18 +28,15 @@ from gateway.guard.answer import (
 from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import Command, Record
 from gateway.guard.commands import Send as SendBytes
-from gateway.guard.prompt import ChatRequest
-from gateway.guard.texts import Finding, Tally
-from gateway.observe.facts import Fact, GuardFailed, RequestFinished, Retried, TextScanned, UpstreamFailed
-from gateway.observe.log import outcome_of
-from gateway.observe.metrics import OVERHEAD_BOUNDS
+from gateway.observe.facts import Fact
 from gateway.observe.tracing import RequestSpan
-from gateway.policy.model import Direction, Limits, Route, Timeouts
-from gateway.proxy.allowance import Allowance
-from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure, in_background
+from gateway.policy.model import Limits
+from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure
+from gateway.proxy.books import CLIENT_IDLE, CLIENT_LEFT, NOT_JOURNALLED, SERVER_STOPS, Books
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
-from gateway.proxy.fleet import Fleet
-from gateway.proxy.journal import RequestJournal
+from gateway.proxy.forward import Forward
+from gateway.proxy.journal import JOURNAL_FAILED, RequestJournal, not_journalled
+from gateway.proxy.reply import JSON_HEADERS, Headers, Reply
 from gateway.proxy.shortcut import Shortcut
 from gateway.proxy.upstream import headers_down, inflated, is_plain
 from gateway.wire import json, sse
@@ -53,40 +48,9 @@ STREAM_HEADERS = [
 ]
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
-_TRACE_CONTEXT = ("traceparent", "tracestate")
-WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
-MAX_ERROR_TEXT = 4096  # characters of an error's plain text that are passed on
-CLIENT_LEFT = "client left"
-CLIENT_IDLE = "client does not read"
-SERVER_STOPS = "server stops"
-NOT_JOURNALLED = "journal"
-JOURNAL_FAILED = failure("The journal cannot be written; the answer was stopped.", "journal_failed", "server_error")
 TOO_LONG = failure("The answer took longer than the upstream's total timeout.", "upstream_timeout")
-
-
-@dataclass(frozen=True, slots=True)
-class Forward:
-    """A request that was read, routed and censored, ready to go. `headers` are the client's, lower-case names."""
-
-    request_id: str
-    path: str
-    chat: ChatRequest
-    body: bytes
-    headers: Mapping[str, str]
-    route: Route
-    policy: CompiledPolicy
-    fleet: Fleet
-    timeouts: Timeouts
-    key: str
-    allowance: Allowance
-    started: float
-    scanned: tuple[TextScanned, ...] = ()
-    findings: tuple[Finding, ...] = ()
-
-
-def not_journalled() -> HTTPFailure:
-    """A configuration requires a journal, and it could not be written."""
-    return HTTPFailure(503, JOURNAL_FAILED, "journal", {"retry-after": "5"})
+MAX_ERROR_TEXT = 4096  # characters of an error's plain text that are passed on
+_TRACE_CONTEXT = ("traceparent", "tracestate")
 
 
 class Relay(Response):
@@ -108,25 +72,15 @@ class Relay(Response):
         super().__init__()
         self._forward = forward
         self._limits = limits
-        self._record = record
         self._leave = leave
         self._finished = False
-        self._overhead = Tally(OVERHEAD_BOUNDS)
-        self._scanned = list(forward.scanned)
-        self._upstream = forward.route.upstream  # or the one that answered in its place
-        self._guard: ChatGuard | None = None
         self._span = span
-        self._journal = journal
-        self._findings = list(forward.findings)
-        self._status = 0  # sent to the client; 0: nothing yet
-        self._ttft: float | None = None
-        self._error: str | None = None
-        self._sending_since: float | None = None
+        self._books = Books(forward, record, span, journal)
         self._timed_out = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        send = scope.get(SERVER_SEND, send)
-        work = asyncio.ensure_future(self._tell(send))
+        self._reply = Reply(self._forward, scope.get(SERVER_SEND, send))
+        work = asyncio.ensure_future(self._tell())
         gone = asyncio.ensure_future(departure(receive))
         clock = _Clock(self, work)
         reason = SERVER_STOPS
@@ -136,168 +90,192 @@ class Relay(Response):
         finally:
             clock.stop()
             if not work.done():
-                self._error = reason
+                self._books.error = reason
             for task in (work, gone):
                 task.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
             self._finish()  # for work that was cancelled before its first step
-            if self._error == CLIENT_IDLE:
-                abort(send)
+            if self._books.error == CLIENT_IDLE:
+                abort(self._reply.send)
         if not work.cancelled() and work.exception() is not None:
             raise work.exception() or RuntimeError
 
     def overdue(self, now: float) -> bool:
         """Must the request end at `now`? If so, the reason is noted."""
-        if self._sending_since is not None and now - self._sending_since > self._limits.send_timeout:
-            self._error = CLIENT_IDLE
+        waiting_since = self._reply.waiting_since
+        if waiting_since is not None and now - waiting_since > self._limits.send_timeout:
+            self._books.error = CLIENT_IDLE
         elif not self._timed_out and now - self._forward.started > self._forward.timeouts.total:
             self._timed_out = True
         else:
             return False
         return True
 
-    async def _tell(self, send: Send) -> None:
+    async def _tell(self) -> None:
         try:
-            await self._answer(send)
+            await self._answer()
         finally:
             self._finish()
 
+    def _finish(self) -> None:
+        if self._finished:
+            return
+        self._finished = True
+        try:
+            self._books.close(self._reply.status)
+        finally:
+            self._leave()
+
     # -- the answer ----------------------------------------------------------------------------------------------------
 
-    async def _answer(self, send: Send) -> None:
-        forward = self._forward
-        on_finding = None if self._journal is None else self._findings.append
-        guard = self._guard = ChatGuard(forward.policy, forward.chat.choices, self._known_labels(), on_finding)
+    async def _answer(self) -> None:
+        books = self._books
+        guard = books.guard = ChatGuard(
+            self._forward.policy,
+            self._forward.chat.choices,
+            self._known_labels(),
+            books.on_finding,
+            self._forward.pseudonyms,
+        )
         try:
-            opened = await forward.fleet.open(
-                forward.route,
-                "/chat/completions",
-                forward.body,
-                self._headers_up(),
-                stream=forward.chat.stream,
-                on_retry=self._note_retry,
-                on_try=self._note_try,
-            )
-            response = opened.response
-            try:
-                if response.status_code in (401, 403):
-                    raise HTTPFailure(502, UPSTREAM_REFUSED_US, "auth")
-                if not 200 <= response.status_code < 300:
-                    await self._pass_error(response, guard, send)
-                elif forward.chat.stream:
-                    await self._stream(response, guard, send)
-                else:
-                    await self._plain(response, guard, send)
-            finally:
-                with contextlib.suppress(httpx.HTTPError):
-                    await opened.close()
+            # Before the upstream is asked: an answer that may not be given need not be paid for.
+            if await books.begin():
+                await self._ask(guard)
+            else:
+                await books.give_back()
+                await self._refuse_unjournalled()
         except HTTPFailure as error:
-            await self._send_upstream_failure(error, send)
+            await self._send_upstream_failure(error)
         except (httpx.HTTPError, TimeoutError) as error:
-            await self._send_upstream_failure(from_transport(error), send)
+            await self._send_upstream_failure(from_transport(error))
         except asyncio.CancelledError:
             guard.abandon()
-            if self._timed_out and not self._status:
-                await self._send_upstream_failure(HTTPFailure(504, TOO_LONG, "timeout"), send)
+            if self._timed_out and not self._reply.status:
+                await self._send_upstream_failure(HTTPFailure(504, TOO_LONG, "timeout"))
                 return
-            if self._timed_out and self._error is None:
-                self._note_upstream("timeout")
+            if self._timed_out and books.error is None:
+                books.note_failure("timeout")
             raise
         except Exception as error:
-            await self._fail_closed(guard, error, send)
+            await self._fail_closed(guard, error)
 
     def _known_labels(self) -> tuple[str, ...]:
         names = (self._forward.chat.model, self._forward.route.rename)
         return tuple(name for name in names if name is not None)
 
-    async def _stream(self, response: httpx.Response, guard: ChatGuard, send: Send) -> None:
-        answer = StreamAnswer(guard, max_event=self._limits.max_event, max_whole=self._limits.max_body)
-        await self._start(send, 200, [*STREAM_HEADERS, *self._passed_headers(response, guard)])
-        source: Any = response.stream if is_plain(response) else inflated(response)
-        last = b""
-        shortcut = Shortcut.of(source, answer, send, self._perform, self._overhead)
+    async def _ask(self, guard: ChatGuard) -> None:
+        """Raises `HTTPFailure` and httpx's errors for an upstream that fails before anything of it was sent on."""
+        forward = self._forward
+        opened = await forward.fleet.open(
+            forward.route,
+            "/chat/completions",
+            forward.body,
+            self._headers_up(),
+            stream=forward.chat.stream,
+            on_retry=self._books.note_retry,
+            on_try=self._books.note_try,
+        )
+        response = opened.response
         try:
-            async for data in source:
-                arrived = perf_counter()
-                if len(data) <= ASIDE and answer.unread <= ASIDE:
-                    commands = answer.feed(data, arrived)
-                else:
-                    commands = await aside(len(data) + answer.unread, answer.feed, data, arrived)
-                body = self._perform(commands)
-                self._overhead.observe(perf_counter() - arrived)
-                if body and self._ttft is None:
-                    self._ttft = arrived - self._forward.started
-                    if self._span is not None:
-                        self._span.first_byte(self._ttft)
-                if answer.done:
-                    last = body
-                    break
-                if body:
-                    await self._send_body(send, body)
-                if shortcut is not None and self._ttft is not None:
-                    await shortcut.run()
-                    if shortcut.blocked:
-                        await self._send_body(send, b"")  # waits for the client
-                if answer.done:
-                    last = shortcut.last if shortcut is not None else b""
-                    break
+            if response.status_code in (401, 403):
+                raise HTTPFailure(502, UPSTREAM_REFUSED_US, "auth")
+            if not 200 <= response.status_code < 300:
+                await self._pass_error(response, guard)
+            elif forward.chat.stream:
+                await self._stream(response, guard)
+            else:
+                await self._plain(response, guard)
+        finally:
+            with contextlib.suppress(httpx.HTTPError):
+                await opened.close()
+
+    async def _stream(self, response: httpx.Response, guard: ChatGuard) -> None:
+        answer = StreamAnswer(guard, max_event=self._limits.max_event, max_whole=self._limits.max_body)
+        await self._reply.start(200, [*STREAM_HEADERS, *self._passed_headers(response, guard)])
+        source: Any = response.stream if is_plain(response) else inflated(response)
+        shortcut = Shortcut.of(source, answer, self._reply.send, self._perform, self._books.overhead)
+        last = b""
+        try:
+            last = await self._pass_on(source, answer, shortcut)
             # An answer that came as JSON is only now scanned, all of it.
             ending = await aside(answer.unread, answer.close, perf_counter())
         except httpx.HTTPError as error:
             ending = self._failed(answer, from_transport(error))
         except asyncio.CancelledError:
-            if not self._timed_out or self._sending_since is not None:
+            if not self._timed_out or self._reply.waiting_since is not None:
                 self._perform(answer.cancel())
                 raise
             if answer.done:  # in this very turn
-                ending, last = [], shortcut.last if shortcut is not None else last
+                ending = []
+                last = last or (shortcut.last if shortcut is not None else b"")
             else:
                 ending = self._failed(answer, HTTPFailure(504, TOO_LONG, "timeout"))
-        if answer.fault and self._error is None:
-            self._note_upstream(answer.fault)
+        if answer.fault and self._books.error is None:
+            self._books.note_failure(answer.fault)
         # The upstream is let go before the client gets its last bytes: a blocked answer must not cost another token.
         await response.aclose()
         last += self._perform(ending)
-        await self._settle()
-        if not await self._is_journalled():
-            self._error = NOT_JOURNALLED
+        await self._books.settle()
+        if not await self._books.commit():
+            self._books.error = NOT_JOURNALLED
             last = sse.encode(json.encode(JOURNAL_FAILED))
-        await self._send_body(send, last, more=False)
+        await self._reply.write(last, more=False)
+
+    async def _pass_on(self, source: Any, answer: StreamAnswer, shortcut: Shortcut | None) -> bytes:
+        """Guard what comes and write it on, until the upstream or the answer ends; what is left to write at the end."""
+        books, reply = self._books, self._reply
+        async for data in source:
+            arrived = perf_counter()
+            if len(data) <= ASIDE and answer.unread <= ASIDE:
+                commands = answer.feed(data, arrived)
+            else:
+                commands = await aside(len(data) + answer.unread, answer.feed, data, arrived)
+            body = self._perform(commands)
+            books.overhead.observe(perf_counter() - arrived)
+            if body and books.ttft is None:
+                books.note_first_byte(arrived)
+            if answer.done:
+                return body
+            if body:
+                await reply.write(body)
+            if shortcut is not None and books.ttft is not None:
+                await shortcut.run()
+                if shortcut.blocked:
+                    await reply.write(b"")  # waits for the client
+                if answer.done:
+                    return shortcut.last
+        return b""
 
     def _failed(self, answer: StreamAnswer, error: HTTPFailure) -> list[Command]:
-        self._note_failure(error)
+        self._books.note_failure(error.kind)
         return answer.fail(error.body, perf_counter())
 
-    async def _plain(self, response: httpx.Response, guard: ChatGuard, send: Send) -> None:
+    async def _plain(self, response: httpx.Response, guard: ChatGuard) -> None:
         answer = PlainAnswer(guard, max_event=self._limits.max_event, max_whole=self._limits.max_body)
+        books = self._books
         try:
             size = 0
             async for data in inflated(response):
                 size += len(data)
                 arrived = perf_counter()
                 answer.feed(data, arrived)
-                self._overhead.observe(perf_counter() - arrived)
+                books.overhead.observe(perf_counter() - arrived)
                 if answer.done:
                     break
             await response.aclose()
             arrived = perf_counter()
             body = await aside(size, answer.close, arrived)
-            self._overhead.observe(perf_counter() - arrived)
+            books.overhead.observe(perf_counter() - arrived)
         except BrokenAnswer as error:
             raise HTTPFailure(502, error.failure, "protocol") from None
         except BaseException:
             guard.abandon()
             raise
         finally:
-            self._scanned.append(guard.ledger.fact())
-        headers = [(b"content-type", b"application/json"), *self._passed_headers(response, guard)]
-        await self._settle()
-        if not await self._is_journalled():
-            await self._refuse_unjournalled(send)
-            return
-        await self._send_whole(send, 200, headers, body)
+            books.note(guard.ledger.fact())
+        await self._send_journalled(200, self._passed_headers(response, guard), body)
 
-    async def _pass_error(self, response: httpx.Response, guard: ChatGuard, send: Send) -> None:
+    async def _pass_error(self, response: httpx.Response, guard: ChatGuard) -> None:
         """The upstream's own error: its status, and its body if that is JSON or plain text, every text scanned."""
         body = bytearray()
         async for data in inflated(response):
@@ -312,14 +290,9 @@ class Relay(Response):
             received = {"message": body.decode("utf-8", "replace")[:MAX_ERROR_TEXT]} if plain and body else None
         shown = await aside(len(body), guard.error, error_object(received))
         headers = self._passed_headers(response, guard)
-        self._scanned.append(guard.ledger.fact())
-        self._error = f"upstream status {response.status_code}"
-        self._record(UpstreamFailed(self._upstream, "status"))
-        await self._settle()
-        if not await self._is_journalled():
-            await self._refuse_unjournalled(send)
-            return
-        await self._send_whole(send, status, [(b"content-type", b"application/json"), *headers], json.encode(shown))
+        self._books.note(guard.ledger.fact())
+        self._books.note_failure("status", f"upstream status {response.status_code}")
+        await self._send_journalled(status, headers, json.encode(shown))
 
     def _perform(self, commands: list[Command]) -> bytes:
         """Record what is to be recorded; the bytes to send. `Stop` shows in the answer's `done`."""
@@ -328,17 +301,45 @@ class Relay(Response):
             if isinstance(command, SendBytes):
                 out += command.data
             elif isinstance(command, Record):
-                if isinstance(command.fact, TextScanned):
-                    self._scanned.append(command.fact)
-                else:
-                    self._record(command.fact)
-                    if isinstance(command.fact, GuardFailed):
-                        self._error = "guard_failed"
+                self._books.note(command.fact)
         return out
 
-    # -- writing -------------------------------------------------------------------------------------------------------
+    # -- whole answers -------------------------------------------------------------------------------------------------
 
-    def _passed_headers(self, response: httpx.Response, guard: ChatGuard) -> list[tuple[bytes, bytes]]:
+    async def _send_journalled(self, status: int, headers: Headers, body: bytes) -> None:
+        await self._books.settle()
+        if await self._books.commit():
+            await self._reply.write_whole(status, [*JSON_HEADERS, *headers], body)
+        else:
+            await self._refuse_unjournalled()
+
+    async def _refuse_unjournalled(self) -> None:
+        self._books.error = NOT_JOURNALLED
+        await self._reply.fail(not_journalled())
+
+    async def _send_upstream_failure(self, error: HTTPFailure) -> None:
+        self._books.note_failure(error.kind)
+        await self._books.settle()
+        await self._reply.fail(error)
+
+    async def _fail_closed(self, guard: ChatGuard, error: Exception) -> None:
+        """A defect of ours: the client gets no more of the answer, and nobody the exception's text."""
+        with contextlib.suppress(Exception):
+            guard.abandon()
+        self._books.note(guard_failed(guard, error))
+        if not self._reply.status:
+            await self._reply.fail(HTTPFailure(500, GUARD_FAILED, "guard_failed"))
+
+    # -- headers -------------------------------------------------------------------------------------------------------
+
+    def _headers_up(self) -> Mapping[str, str]:
+        if self._span is None:
+            return self._forward.headers
+        # The client's own context was followed if it was sound; one that was not must not travel on beside ours.
+        others = {name: text for name, text in self._forward.headers.items() if name not in _TRACE_CONTEXT}
+        return {**others, **self._span.headers()}
+
+    def _passed_headers(self, response: httpx.Response, guard: ChatGuard) -> Headers:
         """The upstream's headers that may pass; one that a rule wants changed is dropped."""
         own = self._forward.allowance.headers
         return [
@@ -349,140 +350,6 @@ class Relay(Response):
             and guard.labels.show(name) == name
             and guard.labels.show(value) == value
         ]
-
-    async def _start(self, send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
-        self._status = status
-        own = [
-            (b"x-request-id", self._forward.request_id.encode("ascii")),
-            (b"x-portcullis-policy", self._forward.policy.policy.name.encode("latin-1", "replace")),
-            *((name.encode(), value.encode()) for name, value in self._forward.allowance.headers.items()),
-        ]
-        await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
-
-    async def _send_body(self, send: Send, body: bytes, *, more: bool = True) -> None:
-        message: Message = {"type": "http.response.body", "body": body, "more_body": more}
-        self._sending_since = perf_counter()
-        await send(message)
-        self._sending_since = None
-
-    async def _send_whole(self, send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        await self._start(send, status, [*headers, (b"content-length", str(len(body)).encode())])
-        # In pieces, so that a client that does not read is noticed and its answer is not kept for it.
-        for start in range(0, max(len(body), 1), WRITE_SIZE):
-            end = start + WRITE_SIZE
-            await self._send_body(send, body[start:end], more=end < len(body))
-
-    async def _send_upstream_failure(self, error: HTTPFailure, send: Send) -> None:
-        self._note_failure(error)
-        await self._settle()
-        await self._send_failure(error, send)
-
-    async def _fail_closed(self, guard: ChatGuard, error: Exception, send: Send) -> None:
-        """A defect of ours: the client gets no more of the answer, and nobody the exception's text."""
-        with contextlib.suppress(Exception):
-            guard.abandon()
-        self._record(guard_failed(guard, error))
-        self._error = "guard_failed"
-        if not self._status:
-            await self._send_failure(HTTPFailure(500, GUARD_FAILED, "guard_failed"), send)
-
-    async def _send_failure(self, error: HTTPFailure, send: Send) -> None:
-        headers = [(b"content-type", b"application/json")]
-        headers += [(name.encode(), value.encode()) for name, value in error.headers.items()]
-        await self._send_whole(send, error.status, headers, json.encode(error.body))
-
-    def _note_failure(self, error: HTTPFailure) -> None:
-        self._note_upstream(error.kind)
-
-    def _note_upstream(self, kind: str) -> None:
-        self._error = kind
-        self._record(UpstreamFailed(self._upstream, kind))
-
-    def _finish(self) -> None:
-        if self._finished:
-            return
-        self._finished = True
-        try:
-            self._close_books()
-        finally:
-            self._leave()
-
-    def _close_books(self) -> None:
-        if not self._forward.allowance.settled:
-            in_background(self._settle())
-        forward = self._forward
-        for text in self._scanned:
-            self._record(text)
-        scanned = tuple(self._scanned)
-        outcome = outcome_of(scanned)
-        if self._error is not None:
-            outcome = "cancelled" if self._error in (CLIENT_LEFT, CLIENT_IDLE, SERVER_STOPS) else "failed"
-        self._close(
-            RequestFinished(
-                request_id=forward.request_id,
-                path=forward.path,
-                route=forward.route.model,
-                policy=forward.policy.policy.name,
-                upstream=self._upstream,
-                status=self._status or 499,
-                outcome=outcome,
-                stream=forward.chat.stream,
-                duration=perf_counter() - forward.started,
-                ttft=self._ttft,
-                overhead=self._overhead.distribution(),
-                scanned=scanned,
-                error=self._error,
-                key=forward.key,
-            )
-        )
-
-    def _close(self, fact: RequestFinished) -> None:
-        self._record(fact)
-        if self._journal is not None:
-            self._journal.close(fact, self._findings)
-        if self._span is not None:
-            usage, reasons = (None, ()) if self._guard is None else (self._guard.usage, self._guard.reasons)
-            self._span.finish(fact, usage, reasons)
-
-    async def _refuse_unjournalled(self, send: Send) -> None:
-        self._error = NOT_JOURNALLED
-        await self._send_failure(not_journalled(), send)
-
-    async def _is_journalled(self) -> bool:
-        """May the answer end? Only what a configuration requires to be journalled has to wait."""
-        if self._journal is None:
-            return True
-        findings, self._findings = self._findings, []
-        return await self._journal.commit(findings)
-
-    async def _settle(self) -> None:
-        """Give back what the key has not used, before the client can ask again."""
-        usage = self._guard.usage if self._guard is not None else None
-        answers = (text for text in self._scanned if text.direction == Direction.OUTPUT)
-        written = sum(count.scanned for text in answers for count in text.channels)
-        settling = self._forward.allowance.settle(None if usage is None else sum(usage), written)
-        # It is done to its end, also if the client leaves meanwhile.
-        await asyncio.shield(in_background(settling))
-
-    def _headers_up(self) -> Mapping[str, str]:
-        if self._span is None:
-            return self._forward.headers
-        # The client's own context was followed if it was sound; one that was not must not travel on beside ours.
-        others = {name: text for name, text in self._forward.headers.items() if name not in _TRACE_CONTEXT}
-        return {**others, **self._span.headers()}
-
-    def _note_try(self, upstream: str) -> None:
-        self._upstream = upstream
-        if self._span is not None:
-            forward = self._forward
-            asked = forward.fleet.clients[upstream].upstream
-            self._span.routed(forward.chat.model, forward.route.model, forward.policy.policy.name, asked)
-
-    def _note_retry(self, upstream: str, kind: str) -> None:
-        self._record(UpstreamFailed(upstream, kind))
-        self._record(Retried(upstream, kind))
-        if self._span is not None:
-            self._span.retried(upstream, kind)
 
 
 class _Clock:

@@ -59,7 +59,13 @@ class Closed:
     """From a worker: one of the connections that were handed to it is gone."""
 
 
-Message = Start | Adopt | Drain | Ping | Ready | Adopted | Closed
+@dataclass(frozen=True, slots=True)
+class Done:
+    """From a worker: nothing runs any more. It ends when it has been told, by the end of the socket over which
+    connections come, that it has been handed the last one."""
+
+
+Message = Start | Adopt | Drain | Ping | Ready | Adopted | Closed | Done
 
 
 def frame(message: Message) -> bytes:

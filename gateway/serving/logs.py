@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import traceback
+from collections.abc import Iterator
 
 from gateway.observe.log import RequestLog
 
@@ -31,3 +34,18 @@ def log_servers_to(log: RequestLog) -> None:
         logger = logging.getLogger(name)
         logger.handlers = [_ServerLog(log)]
         logger.propagate = False
+
+
+@contextlib.contextmanager
+def cuts_unsaid() -> Iterator[None]:
+    """While servers end: what they cut off is in the log as such, and uvicorn need not call each one an exception."""
+    logger = logging.getLogger("uvicorn.error")
+    logger.addFilter(_is_no_cut)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_no_cut)
+
+
+def _is_no_cut(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))

@@ -15,7 +15,10 @@ from fastapi import FastAPI
 from gateway.proxy.asgi import ServerSend
 from gateway.proxy.gateway import Gateway
 from gateway.proxy.server import BoundedProtocol
+from gateway.serving.logs import cuts_unsaid
 
+HEARING = 1.0  # seconds for a connection on which nothing was asked yet; its client has just come
+LOOK_EVERY = 0.01  # seconds
 LAST_WORDS = 2  # seconds for what still runs when draining has taken too long
 
 
@@ -79,10 +82,10 @@ class Servers:
         server = self._admin if admin and self._admin is not None else self._public
         return asyncio.create_task(_take(server, connection, on_lost))
 
-    async def stop(self, patience: float, at_once: asyncio.Event) -> bool:
-        """Refuse new requests, give the running ones `patience` seconds or until `at_once`, then end.
+    async def drain(self, patience: float, at_once: asyncio.Event) -> bool:
+        """Refuse new requests, and give the running ones `patience` seconds or until `at_once`.
 
-        Returns whether all running ones came to their end.
+        Returns whether all of them came to their end.
         """
         gateway = self._gateway
         gateway.draining = True
@@ -93,12 +96,23 @@ class Servers:
             await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
-        drained = not gateway.in_flight
-        for server in (self._public, self._admin):
-            if server is not None:
-                server.should_exit = True
-        await asyncio.gather(*self._running, return_exceptions=True)
-        return drained
+        return not gateway.in_flight
+
+    async def close(self, at_once: asyncio.Event) -> None:
+        """Listen no more, refuse what is asked by those who have come already, and end; cut off what still runs."""
+        servers = [server for server in (self._public, self._admin) if server is not None]
+        for server in servers:
+            for listening in server.servers:
+                listening.close()
+        # Closing a connection whose request is on its way would reset it.
+        deadline = monotonic() + HEARING
+        while any(map(_is_expecting, servers)) and not at_once.is_set() and (left := deadline - monotonic()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(at_once.wait(), min(left, LOOK_EVERY))
+        for server in servers:
+            server.should_exit = True
+        with cuts_unsaid():
+            await asyncio.gather(*self._running, return_exceptions=True)
 
 
 def _server(app: FastAPI, lifespan: str) -> _Server:
@@ -116,6 +130,11 @@ def _server(app: FastAPI, lifespan: str) -> _Server:
         timeout_graceful_shutdown=LAST_WORDS,
     )
     return _Server(config)
+
+
+def _is_expecting(server: _Server) -> bool:
+    """Has it connections on which nothing was asked yet?"""
+    return any(getattr(connection, "cycle", None) is None for connection in server.server_state.connections)
 
 
 async def _take(server: _Server, connection: socket.socket, on_lost: Callable[[], None]) -> None:

@@ -50,7 +50,8 @@ async def serve(
     if watching is not None:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    drained = await servers.stop(portcullis.drain_timeout, stop.at_once)
+    drained = await servers.drain(portcullis.drain_timeout, stop.at_once)
+    await servers.close(stop.at_once)
     log.event("stopped", drained=drained)
     return name
 

@@ -1,9 +1,9 @@
 """Several workers behind one address: connections spread evenly, a dead worker replaced, all of them reloaded together.
 
 The supervisor accepts and hands each connection to the worker that has the fewest; `SO_REUSEPORT` would leave that to a
-hash, and a race between workers to whoever wakes first. It touches no request. Every worker is started anew as a
-program of its own and is told its configuration, so one that must be replaced gets the last good one, whatever the file
-says by then.
+hash, and a race between workers to whoever wakes first. It touches no request. No worker is a fork of the supervisor
+(see `births.py`); each is told its configuration, so one that must be replaced gets the last good one, whatever the
+file says by then.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
-import gateway
 from gateway.app import LIMITS, METRICS, NotAdopted, warn_of_fixed
 from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import Reloaded
@@ -28,23 +26,25 @@ from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.policy.model import Config
 from gateway.proxy.generation import keep_fixed
+from gateway.serving.address import Address
+from gateway.serving.births import Births, Child
 from gateway.serving.channel import (
     ADMIN,
     CLIENT,
     Adopt,
     Adopted,
     Closed,
+    Done,
     Drain,
-    Message,
     Ping,
     Ready,
     Start,
-    frame,
     receive,
 )
 from gateway.serving.logs import log_servers_to
 from gateway.serving.reload import Reloader, Source
 from gateway.serving.servers import NotStarted, Stop
+from gateway.serving.slot import Slot
 from gateway.serving.watch import watch
 
 START_PATIENCE = 120.0  # seconds for a worker to come up, 100,000 words and a slow disk included
@@ -52,27 +52,9 @@ ADOPT_PATIENCE = 120.0
 PING_EVERY = 5.0  # seconds
 SILENCE = 60.0  # seconds after which a worker that answers no ping is ended
 STOP_PATIENCE = 10.0  # beyond drain_timeout, for a worker that was told to stop
-LONGEST_BACKOFF = 10.0  # seconds between two starts of a worker that keeps dying
+FIRST_BACKOFF = 0.1  # seconds between two starts of a worker; doubled while it keeps dying, up to LONGEST_BACKOFF
+LONGEST_BACKOFF = 10.0
 STEADY = 30.0  # seconds a worker must live for its next death to count as the first
-
-
-@dataclass
-class _Slot:
-    """A worker's place. `open` counts the connections that were handed to it and are not gone."""
-
-    number: int
-    process: asyncio.subprocess.Process | None = None
-    writer: asyncio.StreamWriter | None = None
-    connections: socket.socket | None = None
-    open: int = 0
-    ready: bool = False
-    started_at: float = 0.0
-    deaths: int = 0
-    config: Config | None = None  # what it was told last
-    catching_up: bool = False
-    heard_at: float = 0.0
-    adopted: asyncio.Future[str] | None = None
-    came_up: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Supervisor:
@@ -92,9 +74,11 @@ class Supervisor:
         self._log_style = log_style
         self._listeners = listeners
         self._scratch = scratch
-        self._slots = [_Slot(number) for number in range(workers)]
-        self._stopping = False
-        self._some_ready = asyncio.Event()
+        self._slots = [Slot(number) for number in range(workers)]
+        self._stopping = asyncio.Event()
+        self._addresses: list[Address] = []
+        self._closing: asyncio.Task[None] | None = None
+        self._closed = False
         for name in (METRICS, LIMITS):
             (scratch / name).mkdir()
         self._metrics = Metrics(HELD_BOUNDS, HOLD_BOUNDS, SharedFiles(scratch / METRICS, "supervisor"))
@@ -102,6 +86,7 @@ class Supervisor:
     async def run(self, source: Source | None, on_ready: Callable[[], None]) -> signal.Signals:
         """Serve until SIGTERM or SIGINT; returns which. Raises `NotStarted` if the workers do not come up at first."""
         stop = Stop(asyncio.get_running_loop())
+        self._births = Births()
         tasks = [asyncio.create_task(self._keep(slot)) for slot in self._slots]
         listening_for_life = asyncio.create_task(self._listen_for_life())
         try:
@@ -111,22 +96,27 @@ class Supervisor:
                 coming_up.cancel()
                 return await stopping
             await coming_up
-            accepting = [asyncio.create_task(self._accept(kind, listener)) for kind, listener in self._listeners]
+            self._addresses = [
+                Address(listener, partial(self._hand_over, kind), self._note_problem)
+                for kind, listener in self._listeners
+            ]
             watching = self._watch(source) if source is not None else []
             on_ready()
             name = await stopping
             for task in watching:
                 task.cancel()
             await self._drain(tasks, stop.at_once)
-            for task in accepting:
-                task.cancel()
             return name
         finally:
-            self._stopping = True
+            self._stopping.set()
             listening_for_life.cancel()
             for slot in self._slots:
-                _kill(slot)
+                slot.kill()
             await asyncio.gather(*tasks, listening_for_life, return_exceptions=True)
+            if self._closing is not None:
+                self._closing.cancel()
+            for address in self._addresses:
+                address.abort()
 
     async def _come_up(self) -> None:
         waits = [asyncio.create_task(slot.came_up.wait()) for slot in self._slots]
@@ -144,9 +134,9 @@ class Supervisor:
 
     # -- a worker's life -----------------------------------------------------------------------------------------------
 
-    async def _keep(self, slot: _Slot) -> None:
+    async def _keep(self, slot: Slot) -> None:
         """Start the worker of a slot, and again whenever it dies."""
-        while not self._stopping:
+        while not self._stopping.is_set():
             status: int | str
             try:
                 process = await self._start(slot)
@@ -157,47 +147,30 @@ class Supervisor:
                 slot.started_at = monotonic()
             slot.ready = False
             slot.came_up.set()
-            if self._stopping:
+            if self._stopping.is_set():
                 return
+            slot.process = None
             slot.deaths = slot.deaths + 1 if monotonic() - slot.started_at < STEADY else 1
-            pause = min(0.1 * 2 ** (slot.deaths - 1), LONGEST_BACKOFF)
+            pause = min(FIRST_BACKOFF * 2 ** (slot.deaths - 1), LONGEST_BACKOFF)
             self._log.event("worker_died", worker=slot.number, status=status, restart_in=pause)
             SharedFiles(self._scratch / METRICS, str(slot.number)).forget_present()
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
 
-    async def _start(self, slot: _Slot) -> asyncio.subprocess.Process:
+    async def _start(self, slot: Slot) -> Child:
         """Raises OSError."""
-        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            control, their_control = socket.socketpair()
-            ours.enter_context(control)
-            theirs.enter_context(their_control)
-            connections, their_connections = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            ours.enter_context(connections)
-            theirs.enter_context(their_connections)
-            descriptors = their_control.fileno(), their_connections.fileno()
-            slot.process = process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",  # nothing is imported from the working directory
-                "-m",
-                "gateway.serving.worker",
-                *map(str, descriptors),
-                pass_fds=descriptors,
-                stdin=asyncio.subprocess.DEVNULL,
-                env={**os.environ, "PYTHONPATH": _import_path()},
-            )
-            ours.pop_all()
-        connections.setblocking(False)
-        reader, slot.writer = await asyncio.open_connection(sock=control)
-        slot.connections, slot.open, slot.started_at, slot.heard_at = connections, 0, monotonic(), monotonic()
-        slot.config, slot.catching_up = self._config, False
-        self._send(slot, Start(self._config, slot.number, self._scratch, self._log_style))
-        if self._stopping:
-            self._send(slot, Drain())
+        config = self._config
+        reader = await slot.start(config, self._births)
+        process, connections = slot.process, slot.connections
+        assert process is not None and connections is not None
+        slot.send(Start(config, slot.number, self._scratch, self._log_style))
+        if self._stopping.is_set():
+            slot.send(Drain())
         listening = asyncio.ensure_future(self._listen(slot, reader))
         listening.add_done_callback(lambda _: connections.close())
         return process
 
-    async def _listen(self, slot: _Slot, reader: asyncio.StreamReader) -> None:
+    async def _listen(self, slot: Slot, reader: asyncio.StreamReader) -> None:
         while (message := await receive(reader)) is not None:
             slot.heard_at = monotonic()
             match message:
@@ -205,10 +178,13 @@ class Supervisor:
                     self._came_up(slot)
                 case Closed():
                     slot.open -= 1
+                case Done():
+                    slot.done = True
+                    self._let_go_of_done()
                 case Adopted(failure) if slot.catching_up and failure:
                     # It would serve with old rules; its successor starts with the new ones.
                     self._log.event("reload", outcome="failed", reason=f"worker {slot.number}: {failure}")
-                    _kill(slot)
+                    slot.kill()
                 case Adopted() if slot.catching_up:
                     self._came_up(slot)
                 case Adopted(failure):
@@ -218,20 +194,20 @@ class Supervisor:
         if slot.adopted is not None and not slot.adopted.done():
             slot.adopted.set_result("")  # its successor starts with the new configuration
 
-    def _came_up(self, slot: _Slot) -> None:
+    def _came_up(self, slot: Slot) -> None:
         """It serves, or, if there was a reload while it was starting, will when it has caught up."""
         slot.catching_up = slot.config is not self._config
         if slot.catching_up:
             slot.config = self._config
-            self._send(slot, Adopt(self._config))
+            slot.send(Adopt(self._config))
             return
         slot.ready = True
         slot.came_up.set()
-        self._some_ready.set()
+        self._let_go_of_done()
 
     async def _listen_for_life(self) -> None:
         """End a worker that says nothing any more: it holds connections that nobody serves."""
-        while not self._stopping:
+        while not self._stopping.is_set():
             await asyncio.sleep(PING_EVERY)
             for slot in self._slots:
                 patience = SILENCE if slot.ready else START_PATIENCE
@@ -239,45 +215,36 @@ class Supervisor:
                     continue
                 if monotonic() - slot.heard_at > patience:
                     self._log.event("worker_hangs", worker=slot.number, silent_for=round(patience))
-                    _kill(slot)
-                self._send(slot, Ping())
-
-    def _send(self, slot: _Slot, message: Message) -> None:
-        if slot.writer is not None and not slot.writer.is_closing():
-            slot.writer.write(frame(message))
+                    slot.kill()
+                slot.send(Ping())
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
-    async def _accept(self, kind: bytes, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        listener.setblocking(False)
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(listener)
-            except OSError as error:
-                # Out of descriptors, or the client has left already.
-                self._log.event("server", level="warning", message=f"accept: {error.strerror}")
-                await asyncio.sleep(0.05)
-                continue
-            with connection:
-                await self._hand_over(kind, connection)
+    def _hand_over(self, kind: bytes, connection: socket.socket) -> bool:
+        """Did a worker take it? The one with the fewest is asked first."""
+        ready = sorted((slot for slot in self._slots if slot.ready), key=lambda slot: slot.open)
+        return any(slot.hand(kind, connection) for slot in ready)
 
-    async def _hand_over(self, kind: bytes, connection: socket.socket) -> None:
-        while True:
-            for slot in sorted((slot for slot in self._slots if slot.ready), key=lambda slot: slot.open):
-                assert slot.connections is not None
-                try:
-                    socket.send_fds(slot.connections, [kind], [connection.fileno()])
-                except BlockingIOError:
-                    continue  # it has not taken those before; another one may
-                except OSError:
-                    slot.ready = False
-                    continue
-                slot.open += 1
-                return
-            self._some_ready.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._some_ready.wait(), 0.05)
+    def _note_problem(self, text: str) -> None:
+        self._log.event("server", level="warning", message=text)
+
+    def _let_go_of_done(self) -> None:
+        """Workers that are done may end, but the last one that serves at all: somebody must answer who still comes.
+
+        It stays until another one serves, or until nobody can come any more.
+        """
+        for slot in self._slots:
+            if not (slot.ready and slot.done):
+                continue
+            if self._closed or any(other.ready for other in self._slots if other is not slot):
+                slot.let_go()
+            elif self._stopping.is_set() and self._closing is None:
+                self._closing = asyncio.create_task(self._close_addresses())
+
+    async def _close_addresses(self) -> None:
+        await asyncio.gather(*(address.close() for address in self._addresses))
+        self._closed = True
+        self._let_go_of_done()
 
     # -- reload and end ------------------------------------------------------------------------------------------------
 
@@ -313,7 +280,7 @@ class Supervisor:
         for slot in told:
             slot.adopted = loop.create_future()
             slot.config = config
-            self._send(slot, Adopt(config))
+            slot.send(Adopt(config))
         answers: list[str] = []
         for slot in told:
             assert slot.adopted is not None
@@ -326,31 +293,21 @@ class Supervisor:
 
     async def _drain(self, tasks: Sequence[asyncio.Task[None]], at_once: asyncio.Event) -> None:
         """Workers refuse new requests and finish what runs; a second signal ends them at once."""
-        self._stopping = True
+        self._stopping.set()
         for slot in self._slots:
-            self._send(slot, Drain())
+            slot.send(Drain())
+        self._let_go_of_done()
         ended = asyncio.gather(*tasks, return_exceptions=True)
         hurry = asyncio.create_task(at_once.wait())
         patience = self._config.listen.drain_timeout + STOP_PATIENCE
         await asyncio.wait((ended, hurry), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         if hurry.done():
             for slot in self._slots:
-                self._send(slot, Drain())
+                slot.send(Drain())
             await asyncio.wait((ended,), timeout=STOP_PATIENCE)
         hurry.cancel()
-        self._log.event("stopped", drained=all(slot.process and slot.process.returncode == 0 for slot in self._slots))
-
-
-def _import_path() -> str:
-    """So that a worker finds the package that this is, installed or not."""
-    here = str(Path(gateway.__file__).parent.parent)
-    return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-
-
-def _kill(slot: _Slot) -> None:
-    if slot.process is not None and slot.process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            slot.process.kill()
+        whole = all(slot.process is None or slot.process.returncode == 0 for slot in self._slots)
+        self._log.event("stopped", drained=whole)
 
 
 def run(

@@ -24,6 +24,7 @@ from gateway.serving.channel import (
     Adopt,
     Adopted,
     Closed,
+    Done,
     Drain,
     Ping,
     Ready,
@@ -37,6 +38,7 @@ from gateway.serving.servers import Servers
 
 CUT_OFF = 3  # exit status of a worker that could not wait for all its answers
 TAKEN_AT_ONCE = 16  # connections taken over before anything else has its turn
+LAST_CONNECTION = 5.0  # seconds in which the supervisor says that it has handed over the last one
 
 
 class Worker:
@@ -46,6 +48,7 @@ class Worker:
         self._control = control
         self._connections = connections
         self._taking: set[asyncio.Task[None]] = set()
+        self._took_last = asyncio.Event()
         self._at_once = asyncio.Event()
 
     async def run(self) -> bool:
@@ -63,10 +66,22 @@ class Worker:
         self._send(Ready())
         listening = asyncio.create_task(self._listen(reader, drained))
         await drained.wait()
-        whole = await self._servers.stop(self._portcullis.drain_timeout, self._at_once)
-        loop.remove_reader(self._connections.fileno())
+        whole = await self._servers.drain(self._portcullis.drain_timeout, self._at_once)
+        self._send(Done())
+        await self._take_the_last()
+        await self._servers.close(self._at_once)
         listening.cancel()
         return whole
+
+    async def _take_the_last(self) -> None:
+        """Until then a connection may be on its way here, and has nobody else."""
+        waits = [asyncio.create_task(event.wait()) for event in (self._took_last, self._at_once)]
+        await asyncio.wait(waits, timeout=LAST_CONNECTION, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        asyncio.get_running_loop().remove_reader(self._connections.fileno())
+        if self._taking:
+            await asyncio.wait(self._taking, timeout=LAST_CONNECTION)
 
     async def _listen(self, reader: asyncio.StreamReader, drained: asyncio.Event) -> None:
         orders = 0
@@ -101,6 +116,7 @@ class Worker:
                 kind, descriptors = b"", []
             if not kind and not descriptors:
                 asyncio.get_running_loop().remove_reader(self._connections.fileno())
+                self._took_last.set()
                 return
             if not descriptors:
                 self._lost()  # the system had no descriptor left for it
@@ -114,14 +130,15 @@ class Worker:
     def _lost(self) -> None:
         self._send(Closed())
 
-    def _send(self, message: Ready | Adopted | Closed | Ping) -> None:
+    def _send(self, message: Ready | Adopted | Closed | Done | Ping) -> None:
         with contextlib.suppress(OSError, RuntimeError):
             self._writer.write(frame(message))
 
 
-def main() -> int:
-    control = socket.socket(fileno=int(sys.argv[1]))
-    connections = socket.socket(fileno=int(sys.argv[2]))
+def main(control_descriptor: int, connections_descriptor: int) -> int:
+    """A worker from its first message to its end; returns the status to exit with."""
+    control = socket.socket(fileno=control_descriptor)
+    connections = socket.socket(fileno=connections_descriptor)
     start = receive_blocking(control)
     if not isinstance(start, Start):
         return 1
@@ -138,4 +155,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -14,6 +14,7 @@ from gateway.censor.compile import compile_policy
 from gateway.guard.answer import BrokenAnswer, PlainAnswer, StreamAnswer
 from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import Command, Record, Send, Stop
+from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact, TextScanned
 from gateway.policy.model import Action, Mode, Policy, Rule, Unknown
 
@@ -84,7 +85,7 @@ def append(whole: dict[str, Any], delta: dict[str, Any]) -> None:
 
 def append_item(items: list[Any], item: Any, position: int) -> None:
     index = item.get("index", position) if isinstance(item, dict) else len(items)
-    index = index if isinstance(index, int) else position
+    index = index if isinstance(index, int) and index >= 0 else position
     while index >= len(items):
         items.append({} if isinstance(item, dict) else None)
     if isinstance(item, dict) and isinstance(items[index], dict):
@@ -161,14 +162,22 @@ class Client:
         return facts[0]
 
 
-def answer_for(policy: Policy, expected: int = 1, known: tuple[str, ...] = ("mz",)) -> StreamAnswer:
-    guard = ChatGuard(compile_policy(policy), expected, known)
+def answer_for(
+    policy: Policy, expected: int = 1, known: tuple[str, ...] = ("mz",), pseudonyms: Pseudonyms | None = None
+) -> StreamAnswer:
+    guard = ChatGuard(compile_policy(policy), expected, known, pseudonyms=pseudonyms)
     return StreamAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
 
 
-def play(policy: Policy, *reads: bytes, expected: int = 1, fail: dict[str, Any] | None = None) -> Client:
+def play(
+    policy: Policy,
+    *reads: bytes,
+    expected: int = 1,
+    fail: dict[str, Any] | None = None,
+    pseudonyms: Pseudonyms | None = None,
+) -> Client:
     """Feed the reads, then end the upstream: in an orderly way, or with the failure `fail`."""
-    answer, client = answer_for(policy, expected), Client()
+    answer, client = answer_for(policy, expected, pseudonyms=pseudonyms), Client()
     for number, data in enumerate(reads):
         client.take(answer.feed(data, float(number)))
     client.take(answer.close(99.0) if fail is None else answer.fail(fail, 99.0))
@@ -178,18 +187,22 @@ def play(policy: Policy, *reads: bytes, expected: int = 1, fail: dict[str, Any] 
     return client
 
 
-def stream(policy: Policy, *values: Any, expected: int = 1, done: bool = True) -> Client:
+def stream(
+    policy: Policy, *values: Any, expected: int = 1, done: bool = True, pseudonyms: Pseudonyms | None = None
+) -> Client:
     """One event for each value, all in one read; then the same byte by byte, which must not differ."""
     data = script(*values, done=done)
-    client = play(policy, data, expected=expected)
-    slowly = play(policy, *(data[at : at + 1] for at in range(len(data))), expected=expected)
+    client = play(policy, data, expected=expected, pseudonyms=pseudonyms)
+    slowly = play(policy, *(data[at : at + 1] for at in range(len(data))), expected=expected, pseudonyms=pseudonyms)
     assert slowly.raw.replace(b":\n\n", b"") == client.raw.replace(b":\n\n", b"")
     return client
 
 
-def plain(policy: Policy, *reads: bytes, expected: int = 1) -> tuple[dict[str, Any], TextScanned]:
+def plain(
+    policy: Policy, *reads: bytes, expected: int = 1, pseudonyms: Pseudonyms | None = None
+) -> tuple[dict[str, Any], TextScanned]:
     """The body for a client that asked for it whole; its books."""
-    guard = ChatGuard(compile_policy(policy), expected, ("mz",))
+    guard = ChatGuard(compile_policy(policy), expected, ("mz",), pseudonyms=pseudonyms)
     answer = PlainAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
     for data in reads:
         answer.feed(data, 0.0)

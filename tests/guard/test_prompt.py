@@ -18,7 +18,7 @@ BOTH = frozenset({Direction.INPUT, Direction.OUTPUT})
 
 def guarded(policy: Policy, *messages: dict[str, Any], **more: Any) -> tuple[dict[str, Any], str | None]:
     body = {"messages": list(messages), **more}
-    blocked, fact = guard_prompt(body, compile_policy(policy))
+    blocked, fact, _ = guard_prompt(body, compile_policy(policy))
     assert fact is not None and balanced(fact) and fact.direction == "input"
     assert fact.blocked_by == (blocked.id if blocked else None)
     return body, fact.blocked_by
@@ -80,7 +80,7 @@ def test_roles_are_no_text() -> None:
 
 
 def test_prompts_that_no_rule_looks_at_are_not_read() -> None:
-    assert guard_prompt({"messages": [{"content": WORD}]}, compile_policy(policy())) == (None, None)
+    assert guard_prompt({"messages": [{"content": WORD}]}, compile_policy(policy())) == (None, None, None)
 
 
 GOOD = {"model": "m", "messages": [{"role": "user", "content": "a"}]}

@@ -366,25 +366,77 @@ async def test_required_is_written_when_the_answer_ends(tmp_path: Path, streamed
         await journalled(tmp_path, 3)
 
 
-async def test_a_stream_without_its_required_journal_ends_with_an_error(tmp_path: Path) -> None:
+async def test_required_is_begun_before_anything_is_sent(tmp_path: Path) -> None:
+    """The upstream's stream has no end: whatever is in the journal by then was there before the end."""
+    play = sending_then_hanging(stream_head() + chunk(event(delta("hello, and on "))))
+    async with before(play, journal=journal_at(tmp_path, required=True)) as (gateway, _):
+        body = question("Voldemort", stream=True)
+        async with gateway.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            begun, prompt = lines_in(tmp_path)
+            assert begun.keys() == {"type", "v", "time", "request_id", "key_name", "route", "policy"}
+            assert (begun["type"], begun["policy"], prompt["direction"]) == ("begin", "default", "input")
+            assert begun["request_id"] == prompt["request_id"] == answer.headers["x-request-id"]
+        await journalled(tmp_path, 1)
+    assert [line["type"] for line in lines_in(tmp_path)] == ["begin", "match", "request"]
+
+
+async def test_what_is_not_required_is_not_begun(tmp_path: Path) -> None:
+    async with before(answering, journal=journal_at(tmp_path)) as (gateway, _):
+        await gateway.ask()
+        await journalled(tmp_path, 1)
+    assert [line["type"] for line in lines_in(tmp_path)] == ["match", "match", "request"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_first_answer_that_cannot_be_journalled_is_not_given(tmp_path: Path, streamed: bool) -> None:
+    """Nothing has failed yet, and there is no match to be written: it is the answer itself that needs a line."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    async with before(answering, journal=journal_at(disk, required=True)) as (gateway, upstream):
-        assert (await gateway.stream()).done
+    clean = sending(stream("Hello") if streamed else plain(completion("Hello")))
+    async with before(clean, journal=journal_at(disk, required=True)) as (gateway, upstream):
         disk.rename(tmp_path / "away")
-        answer = await gateway.stream()
-        assert answer.error is not None
-        assert answer.error["code"] == "journal_failed"
-        assert not answer.done
-        assert "monkeys" not in answer.response.text
-        for streamed in (True, False):
-            assert_not_admitted(await gateway.ask(stream=streamed))
-        assert await readiness(gateway) == 503
-        assert len(upstream.calls) == 2
+        refused = await gateway.ask(stream=streamed)
+        assert error_of(refused, 503)["code"] == "journal_failed"
+        assert int(refused.headers["retry-after"]) >= 1
+        assert upstream.calls == []
         (tmp_path / "away").rename(disk)
         await assert_serves_again(gateway)
-        matches, requests = await journalled(disk, 3)
-        assert [line["outcome"] for line in requests] == ["redacted", "failed", "redacted"]
+        matches, requests = await journalled(disk, 2)
+        assert (matches, [line["status"] for line in requests]) == ([], [503, 200])
+
+
+async def test_a_stream_whose_journal_fails_ends_with_an_error(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    broken = asyncio.Event()
+
+    async def play(call: Call) -> None:
+        if not call.body.get("stream"):
+            await call.send(WHOLE)
+            return
+        await call.send(stream_head() + chunk(event(delta("Hello 12monkeys, and "))))
+        await broken.wait()
+        await call.send(chunk(event(delta("a dragon")) + event(delta(finish="stop")) + DONE) + END)
+
+    async with before(play, journal=journal_at(disk, required=True)) as (gateway, upstream):
+        body = question(stream=True)
+        async with gateway.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+            disk.rename(tmp_path / "away")
+            broken.set()
+            await answer.aread()
+        streamed = Streamed(answer)
+        assert streamed.error is not None
+        assert streamed.error["code"] == "journal_failed"
+        assert not streamed.done
+        assert "monkeys" not in answer.text
+        for wanted in (True, False):
+            assert_not_admitted(await gateway.ask(stream=wanted))
+        assert await readiness(gateway) == 503
+        assert len(upstream.calls) == 1
+        (tmp_path / "away").rename(disk)
+        await assert_serves_again(gateway)
+        matches, requests = await journalled(disk, 2)
+        assert [line["outcome"] for line in requests] == ["failed", "redacted"]
         assert len(matches) == 2 * len(requests)
 
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from gateway.policy.model import Limits, Route
-from gateway.proxy import routes
+from gateway.proxy import admission
 from tests.http.gateway import PATIENCE, before, error_of, question, running
 from tests.http.gateway import config_for as config
 from tests.http.upstream import (
@@ -154,7 +154,7 @@ async def test_a_body_too_large_is_413(framing: str) -> None:
 
 
 async def test_a_body_that_does_not_arrive_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "BODY_TIMEOUT", 0.2)
+    monkeypatch.setattr(admission, "BODY_TIMEOUT", 0.2)
     async with before(ANSWER) as (gateway, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway.journal.entries import Entry, RequestEntry
+from gateway.journal.entries import BeginEntry, Entry, RequestEntry
 from gateway.journal.names import journal_files
 from gateway.policy.model import Journal
 
@@ -31,6 +31,13 @@ MATCH = Entry(
     offset=17,
     length=9,
     seen=SECRET,
+)
+BEGIN = BeginEntry(
+    time=1_767_268_800.125,
+    request_id="req_1",
+    key_name="app",
+    route="gpt-*",
+    policy="default",
 )
 REQUEST = RequestEntry(
     time=1_767_268_801.5,

@@ -18,7 +18,7 @@ from gateway.journal.lines import MatchLine, encode, encode_line, text_hmac
 from gateway.journal.names import closed_files, journal_files
 from gateway.journal.reader import MAX_LINE
 from gateway.journal.writer import JournalWriter
-from tests.journal.samples import KEY, MATCH, PATIENCE, REQUEST, SECRET, journal_at, matches
+from tests.journal.samples import BEGIN, KEY, MATCH, PATIENCE, REQUEST, SECRET, journal_at, matches
 
 
 def write(path: Path, entries: Sequence[JournalEntry], mode: str = "ab") -> None:
@@ -85,6 +85,13 @@ def test_lines_are_found_as_they_were_written(
 
 
 # -- keeping up --------------------------------------------------------------------------------------------------------
+
+
+def test_a_beginning_is_no_damage_and_nothing_to_find(journal: Path, database: Path) -> None:
+    journal.write_bytes(b"".join(encode(entry, KEY) for entry in (BEGIN, MATCH, REQUEST)))
+    assert index([journal], database).damaged == ()
+    assert found(database) == [MATCH.offset]
+    assert len(search(database, request_id=BEGIN.request_id)) == 2
 
 
 def test_only_what_is_new_is_read(journal: Path, database: Path) -> None:

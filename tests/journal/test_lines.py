@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.journal.entries import JournalEntry
-from gateway.journal.lines import HMAC_DIGITS, MatchLine, RequestLine, decode, encode, encode_line, text_hmac
+from gateway.journal.lines import HMAC_DIGITS, BeginLine, MatchLine, RequestLine, decode, encode, encode_line, text_hmac
 from tests.docs.pages import ROOT, table
-from tests.journal.samples import KEY, MATCH, REQUEST, SECRET
+from tests.journal.samples import BEGIN, KEY, MATCH, REQUEST, SECRET
 
 PAGE = ROOT / "docs" / "journal.md"
 
@@ -35,6 +35,11 @@ def test_a_match() -> None:
 
 def test_a_request() -> None:
     assert written(REQUEST) == {"v": 1, "type": "request", **asdict(REQUEST)}
+
+
+def test_a_beginning() -> None:
+    assert written(BEGIN) == {"v": 1, "type": "begin", **asdict(BEGIN)}
+    assert isinstance(decode(encode(BEGIN, KEY)), BeginLine)
 
 
 def test_a_prompt_has_no_choice() -> None:
@@ -97,6 +102,5 @@ def test_fields_of_later_versions_are_passed_over() -> None:
 
 def test_every_field_is_documented() -> None:
     documented = {(kind, name) for name, kinds, _ in table(PAGE, "fields") for kind in kinds.split(", ")}
-    assert documented == {("match", name) for name in ("type", *MatchLine.__struct_fields__)} | {
-        ("request", name) for name in ("type", *RequestLine.__struct_fields__)
-    }
+    kinds = {"match": MatchLine, "begin": BeginLine, "request": RequestLine}
+    assert documented == {(kind, name) for kind, line in kinds.items() for name in ("type", *line.__struct_fields__)}

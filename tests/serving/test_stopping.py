@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import logging
 import os
 import signal
+import socket
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.http.gateway import PATIENCE
-from tests.http.upstream import playing
-from tests.serving.served import Reading, Tokens, all_speak, configuration, serving, write
+from gateway.app import METRICS
+from gateway.observe.log import RequestLog
+from gateway.policy.load import load
+from gateway.serving import supervisor
+from gateway.serving.channel import CLIENT
+from gateway.serving.logs import cuts_unsaid, log_servers_to
+from tests.http.gateway import PATIENCE, question
+from tests.http.upstream import DONE, END, Call, chunk, completion, delta, event, plain, playing, stream_head
+from tests.serving.served import KEY, Reading, Tokens, all_speak, configuration, serving, write
 
 STREAMS = 20
 
@@ -59,6 +70,10 @@ async def test_patience_ends(tmp_path: Path, workers: int) -> None:
             await asyncio.wait_for(task, PATIENCE)
             assert not reading.done
             assert (await served.logged("stopped"))[-1]["drained"] is False
+            cut = (await served.logged("request"))[-1]
+            assert (cut["outcome"], cut["error"]) == ("cancelled", "server stops")
+            # Which is all there is to say about it: it was no exception of the application.
+            assert not [line for line in served.log if line.get("error") == "CancelledError" or "ASGI" in str(line)]
             while tokens.running:
                 await asyncio.sleep(0.01)
 
@@ -105,3 +120,129 @@ async def test_a_signal_to_the_whole_group_is_one_signal(tmp_path: Path) -> None
             await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
             assert all(reading.done for reading in readings)
             assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0
+
+
+@dataclass
+class Comers:
+    """Clients that come one after the other, each with a connection of its own, and look around before they ask."""
+
+    url: str
+    statuses: list[int] = field(default_factory=list)
+    cut_off: list[str] = field(default_factory=list)
+
+    async def come(self) -> None:
+        """Until the address is closed."""
+        host, port = self.url.removeprefix("http://").split(":")
+        body = json.dumps(question("hello")).encode()
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {KEY}\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        ).encode()
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(host, int(port))
+            except ConnectionError:
+                return
+            try:
+                await asyncio.sleep(0.05)
+                if isinstance(reader.exception(), ConnectionResetError):
+                    return  # the system's own: the address was closed before anybody accepted
+                writer.write(head)
+                writer.write(body)
+                answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+                self.statuses.append(int(answer.split(b" ")[1]))
+            except (ConnectionError, asyncio.IncompleteReadError) as error:
+                self.cut_off.append(repr(error))
+            finally:
+                writer.close()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_who_comes_while_it_ends_is_refused_and_not_cut_off(tmp_path: Path, workers: int) -> None:
+    """Workers end one after the other, as their last streams do."""
+    path = tmp_path / "portcullis.yaml"
+    ends = [asyncio.Event() for _ in range(workers)]
+    streams: list[Call] = []
+
+    async def play(call: Call) -> None:
+        if not call.body.get("stream"):
+            await call.send(plain(completion("hello")))
+            return
+        streams.append(call)
+        end = ends[len(streams) - 1]
+        await call.send(stream_head() + chunk(event(delta("hello"))))
+        await end.wait()
+        await call.send(chunk(event(delta(finish="stop")) + DONE) + END)
+
+    async with playing(play) as upstream:
+        write(path, configuration(upstream.base_url))
+        async with serving(path, "--workers", str(workers)) as served:
+            readings = [Reading() for _ in range(workers)]
+            tasks = [asyncio.create_task(served.read(reading)) for reading in readings]
+            await all_speak(readings)
+            comers = Comers(served.url)
+            coming = [asyncio.create_task(comers.come()) for _ in range(30)]
+            async with asyncio.timeout(PATIENCE):
+                while 200 not in comers.statuses:
+                    await asyncio.sleep(0.01)
+                served.process.send_signal(signal.SIGTERM)
+                while 503 not in comers.statuses:
+                    await asyncio.sleep(0.01)
+                for end in ends:
+                    end.set()
+                    seen = len(comers.statuses)
+                    while len(comers.statuses) < seen + 30 and not all(task.done() for task in coming):
+                        await asyncio.sleep(0.01)
+                await asyncio.gather(*tasks, *coming)
+            assert comers.cut_off == []
+            assert all(reading.done for reading in readings)
+            assert set(comers.statuses) == {200, 503}
+            assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0
+            assert (await served.logged("stopped"))[-1]["drained"] is True
+
+
+async def test_a_stop_does_not_wait_for_a_worker_that_is_to_be_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause before its restart is longer here than the test waits."""
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF", 3.0 * PATIENCE)
+    monkeypatch.setattr(supervisor, "LONGEST_BACKOFF", 3.0 * PATIENCE)
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "scratch" / METRICS))
+    (tmp_path / "scratch").mkdir()
+    path = tmp_path / "portcullis.yaml"
+    write(path, configuration("http://127.0.0.1:9/v1", listen={"port": 0, "drain_timeout": 100 * PATIENCE}))
+    log = io.StringIO()
+    listener = socket.create_server(("127.0.0.1", 0))
+    supervising = supervisor.Supervisor(
+        load(path), 2, RequestLog("json", log), "json", [(CLIENT, listener)], tmp_path / "scratch"
+    )
+    me = os.getpid()
+    children = Path(f"/proc/{me}/task/{me}/children")
+    others = set(children.read_text().split())
+    ready = asyncio.Event()
+    running = asyncio.create_task(supervising.run(None, ready.set))
+    await asyncio.wait_for(ready.wait(), PATIENCE)
+    os.kill(int(min(set(children.read_text().split()) - others)), signal.SIGKILL)
+    async with asyncio.timeout(PATIENCE):
+        while "worker_died" not in log.getvalue():
+            await asyncio.sleep(0.01)
+    os.kill(me, signal.SIGTERM)
+    assert await asyncio.wait_for(running, PATIENCE) == signal.SIGTERM
+    # What that worker had running was lost before; the stop has cut off nothing.
+    assert json.loads(log.getvalue().splitlines()[-1])["drained"] is True
+
+
+def test_only_cuts_are_unsaid_and_only_while_servers_end() -> None:
+    out = io.StringIO()
+    log_servers_to(RequestLog("json", out))
+    logger = logging.getLogger("uvicorn.error")
+
+    def said(error: BaseException) -> bool:
+        before = len(out.getvalue())
+        logger.error("Exception in ASGI application", exc_info=error)
+        return len(out.getvalue()) > before
+
+    with cuts_unsaid():
+        assert not said(asyncio.CancelledError("cut off"))
+        assert said(RuntimeError("a defect"))
+    assert said(asyncio.CancelledError("nobody cuts off now"))

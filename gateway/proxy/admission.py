@@ -1,0 +1,220 @@
+"""From an HTTP request to a relay: its body is read, routed, counted for its key, and the prompt in it censored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from time import perf_counter
+from typing import NoReturn
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.guard.prompt import BadRequest, ChatRequest, apply_request_table, read_chat_request
+from gateway.guard.texts import Finding
+from gateway.observe.facts import Limited, RequestFinished, TextScanned
+from gateway.observe.tracing import RequestSpan
+from gateway.policy.model import ClientKey, Route
+from gateway.proxy.allowance import Allowance
+from gateway.proxy.asgi import aside
+from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.proxy.forward import Forward
+from gateway.proxy.gateway import Gateway
+from gateway.proxy.generation import Generation
+from gateway.proxy.inbound import finished, key_of, path_of, request_id
+from gateway.proxy.journal import RequestJournal, not_journalled
+from gateway.proxy.relay import Relay
+from gateway.wire import json
+from gateway.wire.chat import Json
+
+BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
+LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
+
+
+def unknown_model() -> HTTPFailure:
+    return client_error(404, "No route for this model, or you do not have access to it.", "model_not_found", "model")
+
+
+async def admit_chat(request: Request, gateway: Gateway) -> Relay:
+    """The relay that will answer. Raises `HTTPFailure` for a request that is refused, after it was recorded."""
+    started = perf_counter()
+    try:
+        key = key_of(request, gateway)
+        # Counted from here on: a body that is being read costs memory too.
+        await _enter(request, gateway)
+        request.state.span = _span_of(request, gateway)
+        try:
+            return await _prepare(request, gateway, key, started)
+        except BaseException:
+            gateway.leave()
+            raise
+    except HTTPFailure as error:
+        if not getattr(request.state, "recorded", False):
+            _record_refusal(request, gateway, finished(request, error.status, started, error=error.kind))
+        raise
+
+
+async def _enter(request: Request, gateway: Gateway) -> None:
+    try:
+        gateway.enter()
+    except HTTPFailure:
+        if gateway.draining:
+            # The connection is closed after this answer. With bytes on it that nobody has read it would be reset, and
+            # the client might never see the answer.
+            with contextlib.suppress(TimeoutError, ClientDisconnect):
+                async with asyncio.timeout(LEFTOVER_TIMEOUT):
+                    async for _ in request.stream():
+                        pass
+        raise
+
+
+def _record_refusal(request: Request, gateway: Gateway, fact: RequestFinished) -> None:
+    gateway.record(fact)
+    span: RequestSpan | None = getattr(request.state, "span", None)
+    if span is not None:
+        span.finish(fact, None, ())
+
+
+async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: float) -> Relay:
+    generation = gateway.current
+    findings: list[Finding] = []
+    raw = await _read_body(request, generation.config.limits.max_body)
+    body = _json_object(raw)
+    try:
+        chat, route, policy = _routed(request, generation, key, body)
+        allowance = await _allowed(gateway, key, len(raw))
+        try:
+            on_finding = None if gateway.journal is None else findings.append
+            rule, scanned, pseudonyms = await aside(len(raw), gateway.guard_prompt, body, policy, on_finding)
+        except BaseException:
+            await allowance.give_back()
+            raise
+    except BadRequest as error:
+        raise client_error(400, str(error), error.code, error.param) from None
+    texts = (scanned,) if scanned is not None else ()
+    journal = gateway.request_journal(request_id(request), key.name, route.model, policy.policy.name)
+    if rule is not None:
+        await allowance.give_back()
+        await _refuse_prompt(request, gateway, rule, texts, journal, findings, started)
+    try:
+        encoded = _encoded({**body, "model": route.rename or chat.model})
+    except HTTPFailure:
+        await allowance.give_back()
+        raise
+    forward = Forward(
+        request_id=request_id(request),
+        path=path_of(request),
+        chat=chat,
+        body=encoded,
+        headers={**request.headers, "x-request-id": request_id(request)},
+        route=route,
+        policy=policy,
+        fleet=generation.fleet,
+        timeouts=generation.config.upstreams[route.upstream].timeouts,
+        key=key.name,
+        allowance=allowance,
+        started=started,
+        scanned=texts,
+        findings=tuple(findings),
+        pseudonyms=pseudonyms,
+    )
+    return Relay(forward, generation.config.limits, gateway.record, gateway.leave, request.state.span, journal)
+
+
+def _routed(
+    request: Request, generation: Generation, key: ClientKey, body: Json
+) -> tuple[ChatRequest, Route, CompiledPolicy]:
+    """What is asked, where it goes and under which policy; fields that the request table forbids leave the body.
+
+    Raises `BadRequest` and `HTTPFailure`.
+    """
+    chat = read_chat_request(body)
+    route = generation.router.match(chat.model, key)
+    if route is None:
+        raise unknown_model()
+    policy = generation.policies[route.policy]
+    request.state.policy, request.state.route = policy.policy.name, route.model
+    apply_request_table(body, policy)
+    return chat, route, policy
+
+
+async def _allowed(gateway: Gateway, key: ClientKey, body_bytes: int) -> Allowance:
+    """Raises `HTTPFailure` where the key is at one of its limits."""
+    allowance = await Allowance.ask(gateway.limiter, key, body_bytes)
+    if allowance.refusal is not None:
+        gateway.record(Limited(key.name, allowance.refusal.kind))
+        raise allowance.refusal
+    return allowance
+
+
+async def _refuse_prompt(
+    request: Request,
+    gateway: Gateway,
+    rule: CompiledRule,
+    texts: tuple[TextScanned, ...],
+    journal: RequestJournal | None,
+    findings: list[Finding],
+    started: float,
+) -> NoReturn:
+    """Raises the `HTTPFailure` of a prompt that a rule blocks, when everything is said about it."""
+    if journal is not None and not await journal.begin(findings):
+        raise not_journalled()
+    message = rule.message or f"The request is blocked by rule {rule.id!r}."
+    blocked = client_error(400, message, "content_filter", rule.id)
+    for text in texts:
+        gateway.record(text)
+    fact = finished(request, 400, started, scanned=texts, error=blocked.kind)
+    _record_refusal(request, gateway, fact)
+    if journal is not None:
+        journal.close(fact, ())
+    request.state.recorded = True
+    raise blocked
+
+
+def _span_of(request: Request, gateway: Gateway) -> RequestSpan | None:
+    if gateway.tracer is None:
+        return None
+    headers = request.headers
+    return gateway.tracer.begin(
+        path=path_of(request),
+        traceparent=headers.get("traceparent"),
+        tracestate=headers.get("tracestate"),
+        request_id=request_id(request),
+    )
+
+
+async def _read_body(request: Request, limit: int) -> bytes:
+    too_large = client_error(413, f"The body is larger than {limit} bytes.", "request_too_large")
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared) > limit:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT):
+            async for data in request.stream():
+                body += data
+                if len(body) > limit:
+                    raise too_large
+    except TimeoutError:
+        raise client_error(408, "The body did not arrive in time.", "request_timeout") from None
+    except ClientDisconnect:
+        raise client_error(400, "The client left before the body was complete.", "client_left") from None
+    return bytes(body)
+
+
+def _json_object(body: bytes) -> Json:
+    try:
+        received = json.decode(body)
+    except json.JSONError as error:
+        raise client_error(400, f"The body is {error}.", "invalid_json") from None
+    if not isinstance(received, dict):
+        raise client_error(400, "The body must be a JSON object.", "invalid_json")
+    return received
+
+
+def _encoded(body: Json) -> bytes:
+    try:
+        return json.encode(body)
+    except json.JSONError as error:
+        raise client_error(400, f"The body cannot be forwarded: {error}.", "invalid_json") from None

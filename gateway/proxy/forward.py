@@ -1,0 +1,39 @@
+"""A request between the endpoint that read it and the relay that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.censor.compile import CompiledPolicy
+from gateway.guard.prompt import ChatRequest
+from gateway.guard.pseudonyms import Pseudonyms
+from gateway.guard.texts import Finding
+from gateway.observe.facts import TextScanned
+from gateway.policy.model import Route, Timeouts
+from gateway.proxy.allowance import Allowance
+from gateway.proxy.fleet import Fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A request that was read, routed and censored, ready to go. `headers` are the client's, lower-case names.
+
+    `started` is a time of `perf_counter`; `scanned`, `findings` and `pseudonyms` are about the prompt.
+    """
+
+    request_id: str
+    path: str
+    chat: ChatRequest
+    body: bytes
+    headers: Mapping[str, str]
+    route: Route
+    policy: CompiledPolicy
+    fleet: Fleet
+    timeouts: Timeouts
+    key: str
+    allowance: Allowance
+    started: float
+    scanned: tuple[TextScanned, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    pseudonyms: Pseudonyms | None = None

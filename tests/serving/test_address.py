@@ -1,0 +1,116 @@
+"""The listening socket of a supervisor: nobody who was accepted is lost, while nobody can take them or at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.serving.address import AT_ONCE, Address
+from tests.http.gateway import PATIENCE
+
+CLIENTS = 3 * AT_ONCE
+
+
+class Taking:
+    """Takes connections over when it is `willing`, as a worker does: a descriptor of its own for each."""
+
+    def __init__(self) -> None:
+        self.willing = True
+        self.taken: list[socket.socket] = []
+        self.problems: list[str] = []
+
+    def take(self, connection: socket.socket) -> bool:
+        if self.willing:
+            self.taken.append(connection.dup())
+        return self.willing
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while len(self.taken) < count:
+                await asyncio.sleep(0.005)
+        assert len(self.taken) == count
+
+    def names(self) -> list[str]:
+        return [connection.getpeername() for connection in self.taken]
+
+
+@pytest.fixture
+async def clients() -> AsyncIterator[list[socket.socket]]:
+    made: list[socket.socket] = []
+    yield made
+    for client in made:
+        client.close()
+
+
+@pytest.fixture
+def listener() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0), backlog=CLIENTS)
+
+
+def come(listener: socket.socket, clients: list[socket.socket], count: int) -> list[str]:
+    """Clients connect; their names as the other side sees them."""
+    new = [socket.create_connection(listener.getsockname(), PATIENCE) for _ in range(count)]
+    clients += new
+    return [client.getsockname() for client in new]
+
+
+async def test_everybody_is_given_away_in_order(listener: socket.socket, clients: list[socket.socket]) -> None:
+    taking = Taking()
+    address = Address(listener, taking.take, taking.problems.append)
+    names = come(listener, clients, CLIENTS)
+    await taking.until(CLIENTS)
+    assert taking.names() == names
+    address.abort()
+    assert taking.problems == []
+
+
+async def test_who_cannot_be_given_away_waits(listener: socket.socket, clients: list[socket.socket]) -> None:
+    taking = Taking()
+    offered = asyncio.Event()
+
+    def refuse_at_first(connection: socket.socket) -> bool:
+        offered.set()
+        return taking.take(connection)
+
+    taking.willing = False
+    address = Address(listener, refuse_at_first, taking.problems.append)
+    names = come(listener, clients, 3)
+    await asyncio.wait_for(offered.wait(), PATIENCE)
+    taking.willing = True
+    await taking.until(3)
+    assert taking.names() == names
+    address.abort()
+
+
+async def test_closing_gives_away_what_has_come(listener: socket.socket, clients: list[socket.socket]) -> None:
+    taking = Taking()
+    taking.willing = False
+    place = listener.getsockname()
+    address = Address(listener, taking.take, taking.problems.append)
+    names = come(listener, clients, 1)
+    await asyncio.sleep(0)  # the first is accepted and waits, or all do in the system; both must be given away
+    names += come(listener, clients, CLIENTS - 1)
+    taking.willing = True
+    await address.close()
+    assert taking.names() == names
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(place, PATIENCE)
+
+
+async def test_closing_does_not_wait_for_ever(
+    listener: socket.socket, clients: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.serving.address.CLOSING", 0.1)
+    taking = Taking()
+    taking.willing = False
+    address = Address(listener, taking.take, taking.problems.append)
+    come(listener, clients, 2)
+    await asyncio.wait_for(address.close(), PATIENCE)
+    assert listener.fileno() < 0
+    for client in clients:
+        with pytest.raises((ConnectionResetError, EOFError)):
+            if not client.recv(1):
+                raise EOFError

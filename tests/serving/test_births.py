@@ -1,0 +1,89 @@
+"""Workers that start together are forks of one program, and this process's own children."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from gateway.serving.births import Births, Child
+
+PATIENCE = 60.0
+
+
+async def born(births: Births, count: int, ends: ExitStack) -> list[Child]:
+    wanted = []
+    with ExitStack() as theirs:
+        for _ in range(count):
+            control, their_control = socket.socketpair()
+            connections, their_connections = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            for end in (control, connections):
+                ends.enter_context(end)
+            for end in (their_control, their_connections):
+                theirs.enter_context(end)
+            wanted.append(births.worker(their_control, their_connections))
+        return await asyncio.wait_for(asyncio.gather(*wanted), PATIENCE)
+
+
+def addresses(child: Child) -> set[tuple[str, str]]:
+    """Where it has the code of its libraries."""
+    lines = Path(f"/proc/{child.pid}/maps").read_text().splitlines()
+    return {(line.split()[0], line.split()[-1]) for line in lines if " r-xp " in line and ".so" in line}
+
+
+def parent(child: Child) -> int:
+    return int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def test_those_asked_for_together_share_their_addresses() -> None:
+    births = Births()
+    with ExitStack() as ends:
+        first, second = await born(births, 2, ends)
+        (successor,) = await born(births, 1, ends)
+        assert len({first.pid, second.pid, successor.pid}) == 3
+        assert addresses(first) == addresses(second) != addresses(successor)
+        assert {parent(child) for child in (first, second, successor)} == {os.getpid()}
+    # Whose sockets are closed has no supervisor any more.
+    assert [await asyncio.wait_for(child.wait(), PATIENCE) for child in (first, second, successor)] == [1, 1, 1]
+
+
+async def test_a_child_that_is_killed_says_so_and_is_reaped() -> None:
+    births = Births()
+    with ExitStack() as ends:
+        first, second = await born(births, 2, ends)
+        first.kill()
+        assert await asyncio.wait_for(first.wait(), PATIENCE) == -signal.SIGKILL
+        assert not Path(f"/proc/{first.pid}").exists()
+        first.kill()  # nobody else is hit
+        assert second.returncode is None
+    assert await asyncio.wait_for(second.wait(), PATIENCE) == 1
+
+
+async def test_where_orphans_cannot_be_adopted_every_worker_is_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.serving.births._adopt_orphans", lambda: False)
+    births = Births()
+    with ExitStack() as ends:
+        first, second = await born(births, 2, ends)
+        assert {parent(first), parent(second)} == {os.getpid()}
+        first.kill()
+        assert await asyncio.wait_for(first.wait(), PATIENCE) == -signal.SIGKILL
+    assert await asyncio.wait_for(second.wait(), PATIENCE) == 1
+
+
+async def test_a_program_that_cannot_load_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    births = Births()
+    monkeypatch.setenv("PYTHONHOME", "/nonexistent")
+    with ExitStack() as ends, pytest.raises(OSError, match="ended early"):
+        await born(births, 2, ends)
+
+
+def test_the_program_has_no_threads_when_it_forks() -> None:
+    code = "import os, gateway.serving.mother; print(len(os.listdir('/proc/self/task')))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"1\n"
