@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadtest import censor_bench, judge, report
+from loadtest import censor_bench, judge, pattern_bench, report
 from loadtest.process import Cores, choose_cores
 from loadtest.run import RAMP, SETTLE, measure, pin_self
 from loadtest.scenario import SCENARIOS, Scenario, ScenarioError, load
@@ -39,10 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     timings = (
         [] if options.quick or options.targets else [censor_bench.time_case(case) for case in censor_bench.cases()]
     )
+    hostile = [pattern_bench.time_case(case) for case in pattern_bench.cases()] if timings else []
     rows = judge.rows(rounds)
-    verdicts = judge.verdicts(rounds, limits) + censor_bench.verdicts(timings, limits)
-    faults = [timing.fault for timing in timings if timing.fault]
-    page = report.text(facts, rows, censor_bench.table(timings), verdicts)
+    verdicts = judge.verdicts(rounds, limits)
+    verdicts += censor_bench.verdicts(timings, limits) + pattern_bench.verdicts(hostile, limits)
+    faults = [timing.fault for timing in (*timings, *hostile) if timing.fault]
+    alone = "\n\n".join([censor_bench.table(timings), pattern_bench.table(hostile)]) if timings else ""
+    page = report.text(facts, rows, alone, verdicts)
     print("\n".join([page, *(f"WRONG  {fault}" for fault in faults)]))
     report.write(options.out, facts, rows, verdicts, page)
     if faults or any(row.faults for row in rows):
@@ -106,6 +109,11 @@ def _adapt(scenario: Scenario, options: argparse.Namespace) -> Scenario:
             words=tuple(count for count in scenario.words if f"portcullis-{count}" in wanted),
             workers=tuple(
                 count for count in scenario.workers if count == 1 or any(f"-x{count}" in name for name in wanted)
+            ),
+            patterns=tuple(
+                with_them
+                for with_them in scenario.patterns
+                if not with_them or any(name.endswith("-patterns") for name in wanted)
             ),
         )
     return scenario

@@ -132,7 +132,7 @@ def _scenario_verdicts(rounds: Sequence[Round], scenario: str, limits: Limits) -
         return Figure.over(_cpu_ratios(rounds, scenario, target, base))
 
     guards = [row for row in rows(rounds) if row.scenario == scenario and row.target.startswith("portcullis")]
-    if not guards or not scenario.startswith(("together", "words", "workers", "paced")):
+    if not guards or not scenario.startswith(("together", "words", "workers", "patterns", "paced")):
         return []
     measured: tuple[tuple[str, float, Figure | None], ...] = (
         ("CPU a chunk, 1,000 words / nginx", limits.cpu_vs_nginx, ratio("portcullis-1000", "nginx")),
@@ -141,6 +141,9 @@ def _scenario_verdicts(rounds: Sequence[Round], scenario: str, limits: Limits) -
     if scenario.startswith("workers"):
         figure = ratio("portcullis-1000-x2", "portcullis-1000")
         measured = (("CPU a chunk, 2 workers / 1", limits.workers_2_vs_1, figure),)
+    if scenario.startswith("patterns"):
+        figure = ratio("portcullis-1000-patterns", "portcullis-1000")
+        measured = (("CPU a chunk, words with patterns and detectors / words", limits.patterns_vs_words, figure),)
     if scenario.startswith("words"):
         figure = ratio("portcullis-100000", "portcullis-10")
         measured = (("CPU a chunk, 100,000 / 10 words", limits.words_100000_vs_10, figure),)

@@ -20,7 +20,7 @@ from loadtest import run, targets
 from loadtest.answer import check, read
 from loadtest.client import drive
 from loadtest.process import Cores, choose_cores
-from loadtest.scenario import Scenario, guard_name, load
+from loadtest.scenario import Guard, Scenario, load
 
 WORDS = 100_000
 STREAMS = 100
@@ -34,7 +34,7 @@ def measure(scenario: Scenario, cores: Cores, workers: int) -> tuple[list[float]
     changed_at_us = 0.0
     with (
         run._upstream(scenario, cores) as (upstream_port, _),
-        targets.running(guard_name(WORDS, workers), scenario, upstream_port, cores.target) as running,
+        targets.running(Guard(WORDS, workers).name, scenario, upstream_port, cores.target) as running,
     ):
 
         def change() -> None:

@@ -87,7 +87,7 @@ class _Window:
 
 
 def measure(scenario: Scenario, names: Sequence[str], cores: Cores) -> dict[str, Measurement]:
-    """Run one scenario through targets, its streams shared out evenly over them, all in the same seconds.
+    """Run one scenario through targets, its streams shared out over them, all in the same seconds.
 
     The upstream and the targets are started for it alone.
     """
@@ -98,15 +98,15 @@ def measure(scenario: Scenario, names: Sequence[str], cores: Cores) -> dict[str,
             running: dict[str, targets.Running] = {}
             for name in names:
                 try:
-                    target = targets.running(name, scenario, upstream_port, cores.target)
-                    running[name] = started.enter_context(target)
+                    starting = targets.running(name, scenario, upstream_port, cores.target)
+                    running[name] = started.enter_context(starting)
                 except targets.NotInstalledError as absent:
                     found[name] = _empty(scenario, name, skipped=str(absent))
             if running:
-                share = scenario.streams // len(running)
-                window, pieces = _load(scenario, list(running.values()), share, cores.target, counters)
-                for place, (name, target_running) in enumerate(running.items()):
-                    found[name] = _evaluate(scenario, name, target_running.guarded, window, place, share, pieces[place])
+                spans = scenario.spans(list(running))
+                window, pieces = _load(scenario, list(running.values()), spans, cores.target, counters)
+                for place, (name, target) in enumerate(running.items()):
+                    found[name] = _evaluate(scenario, name, target.guarded, window, place, spans, pieces[place])
         except (targets.TargetError, OSError) as error:
             return {name: found.get(name) or _empty(scenario, name, faults=(str(error),)) for name in names}
     return {name: found[name] for name in names}
@@ -140,14 +140,14 @@ def _upstream(scenario: Scenario, cores: Cores) -> Iterator[tuple[int, MutableSe
 def _load(
     scenario: Scenario,
     running: Sequence[targets.Running],
-    share: int,
+    spans: Sequence[range],
     cores: frozenset[int],
     counters: MutableSequence[int],
 ) -> tuple[_Window, list[list[list[Piece]]]]:
     """The probes' findings, and for each target the pieces of each of its streams."""
     # The first requests pay for lazy imports and buffers; those belong to the process and not to a stream.
-    for target in running:
-        uvloop.run(drive(target.port, range(min(WARM_UP_STREAMS, share)), ramp=0.2, deadline=WARM_UP_SECONDS))
+    for target, span in zip(running, spans, strict=True):
+        uvloop.run(drive(target.port, range(min(WARM_UP_STREAMS, len(span))), ramp=0.2, deadline=WARM_UP_SECONDS))
     window = _Window([process.tree(target.pid) if target.pid else [] for target in running], cores, counters)
     window.resident_before = window.resident_now()
     begin, end = RAMP + SETTLE, max(scenario.seconds - 0.1, RAMP + SETTLE + 0.1)
@@ -159,7 +159,7 @@ def _load(
             *(
                 drive(
                     target.port,
-                    range(place * share, (place + 1) * share),
+                    spans[place],
                     ramp=RAMP,
                     deadline=deadline,
                     probes=() if place else probes,
@@ -183,20 +183,20 @@ def _evaluate(
     guarded: bool,
     window: _Window,
     place: int,
-    share: int,
+    spans: Sequence[range],
     pieces: list[list[Piece]],
 ) -> Measurement:
     """What one target did, the `place`-th of those that ran together."""
-    first_stream = place * share
+    span = spans[place]
     answers = [read(stream_pieces) for stream_pieces in pieces]
-    checks = [check(answer, scenario, first_stream + number, guarded=guarded) for number, answer in enumerate(answers)]
+    checks = [check(answer, scenario, number, guarded=guarded) for number, answer in zip(span, answers, strict=True)]
     faults = [found.fault for found in checks if found.fault]
     if len(window.moments_us) < 2:
         faults.append("the streams ended before the steady state did")
         return _empty(scenario, target, faults=_first(faults))
     begin, end = window.moments_us
     sent = max(1, window.sent[1] - window.sent[0])
-    chunks = max(1, sent // len(window.pids))  # equal streams at an equal rate
+    chunks = max(1, sent * len(span) // sum(map(len, spans)))  # all streams have the same rate
     cpu = window.cpu[1][place] - window.cpu[0][place]
     foreign = max(0.0, window.busy[1] - window.busy[0] - sum(window.cpu[1]) + sum(window.cpu[0]))
     arrivals = [arrival for answer in answers for arrival in answer.arrivals if begin <= arrival[0] < end]
@@ -206,7 +206,7 @@ def _evaluate(
     return Measurement(
         scenario=scenario.name,
         target=target,
-        streams=share,
+        streams=len(span),
         expected=scenario.redactions,
         guarded=guarded,
         chunks=chunks,
@@ -214,7 +214,7 @@ def _evaluate(
         foreign_share=foreign * 1e6 / (end - begin),
         cpu_us=cpu / chunks * 1e6 if is_process else None,
         delays_ms=(delays[len(delays) // 2], delays[len(delays) * 99 // 100], delays[-1]) if delays else None,
-        kb_per_stream=grown * 1.024 / share if is_process else None,
+        kb_per_stream=grown * 1.024 / len(span) if is_process else None,
         redactions=(min(found.redactions for found in checks), max(found.redactions for found in checks)),
         leaks=(min(found.leaks for found in checks), max(found.leaks for found in checks)),
         faults=_first(faults),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import accumulate, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ class ScenarioError(ValueError):
 class Scenario:
     """One load and the counts that must come out of each of its streams; `rate` is in tokens a second and stream.
 
-    `together`: the streams are shared out over all targets, which run in the same seconds.
+    `together`: the streams are shared out over all targets, which run in the same seconds; evenly over their workers
+    where `by_worker` is set, else evenly over the targets.
     """
 
     name: str
@@ -37,12 +39,22 @@ class Scenario:
     words: tuple[int, ...]
     quick: bool = False
     together: bool = False
+    by_worker: bool = False
     workers: tuple[int, ...] = (1,)
+    patterns: tuple[bool, ...] = (False,)
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of everything this scenario runs through, the unguarded ones first."""
-        return self.baselines + tuple(guard_name(count, workers) for count in self.words for workers in self.workers)
+        guards = product(self.words, self.workers, self.patterns)
+        return self.baselines + tuple(Guard(*guard).name for guard in guards)
+
+    def spans(self, names: Sequence[str]) -> list[range]:
+        """The numbers of the streams of each of these targets, which run at once."""
+        parts = [Guard.of(name).workers if self.by_worker and name not in BASELINES else 1 for name in names]
+        part = self.streams // sum(parts)
+        ends = list(accumulate((part * count for count in parts), initial=0))
+        return [range(begin, end) for begin, end in pairwise(ends)]
 
     @property
     def seconds(self) -> float:
@@ -50,15 +62,26 @@ class Scenario:
         return self.tokens / self.rate
 
 
-def guard_name(words: int, workers: int) -> str:
-    """Portcullis as a target: `portcullis-WORDS`, with `-xWORKERS` where there are several."""
-    return f"portcullis-{words}" + (f"-x{workers}" if workers > 1 else "")
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Portcullis as a target: how long its list of words is, its workers, and whether it has patterns too."""
 
+    words: int
+    workers: int = 1
+    patterns: bool = False
 
-def guard_of(name: str) -> tuple[int, int]:
-    """The words and workers of such a name."""
-    words, _, workers = name.removeprefix("portcullis-").partition("-x")
-    return int(words), int(workers or 1)
+    @property
+    def name(self) -> str:
+        """`portcullis-WORDS`, with `-xWORKERS` where there are several, and `-patterns`."""
+        several = f"-x{self.workers}" if self.workers > 1 else ""
+        return f"portcullis-{self.words}{several}{'-patterns' if self.patterns else ''}"
+
+    @staticmethod
+    def of(name: str) -> Guard:
+        """From such a name."""
+        rest = name.removeprefix("portcullis-")
+        words, _, workers = rest.removesuffix("-patterns").partition("-x")
+        return Guard(int(words), int(workers or 1), rest.endswith("-patterns"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +94,13 @@ class Limits:
     added_p99_ms: float
     words_100000_vs_10: float
     workers_2_vs_1: float
+    patterns_vs_words: float
     process_kb_per_stream: float
     censor_us_per_token: float
     censor_hostile_factor: float
     guard_kb_per_stream: float
+    pattern_growth: float
+    pattern_times_prose: float
 
 
 def load(path: Path = SCENARIOS) -> tuple[tuple[Scenario, ...], Limits]:
@@ -100,7 +126,7 @@ def _scenario(where: str, row: Mapping[str, Any]) -> Scenario:
     known = {field.name: field for field in fields(Scenario)}
     for key in row.keys() - known.keys():
         raise ScenarioError(f"{where}.{key}: unknown key; known are {', '.join(known)}")
-    for key in known.keys() - row.keys() - {"quick", "together", "workers"}:
+    for key in known.keys() - row.keys() - {"quick", "together", "by_worker", "workers", "patterns"}:
         raise ScenarioError(f"{where}.{key}: missing")
     for key in ("streams", "rate", "tokens"):
         if type(row[key]) is not int or row[key] < 1:
@@ -123,18 +149,14 @@ def _scenario(where: str, row: Mapping[str, Any]) -> Scenario:
         raise ScenarioError(f"{where}.words: must be whole numbers above 0, is {row['words']!r}")
     if any(type(count) is not int or not 1 <= count <= 64 for count in row.get("workers", (1,))):
         raise ScenarioError(f"{where}.workers: must be whole numbers from 1 to 64, is {row['workers']!r}")
-    if row.get("together") and row["streams"] < len(row["baselines"]) + len(row["words"]) * len(
-        row.get("workers", (1,))
-    ):
-        raise ScenarioError(f"{where}.streams: fewer than the targets that run together")
-    return Scenario(
-        **{
-            **row,
-            "baselines": tuple(row["baselines"]),
-            "words": tuple(row["words"]),
-            "workers": tuple(row.get("workers", (1,))),
-        }
-    )
+    if any(type(wanted) is not bool for wanted in row.get("patterns", (False,))):
+        raise ScenarioError(f"{where}.patterns: must be true or false for each, is {row['patterns']!r}")
+    tuples = {"baselines": tuple(row["baselines"]), "words": tuple(row["words"])}
+    workers, patterns = tuple(row.get("workers", (1,))), tuple(row.get("patterns", (False,)))
+    scenario = Scenario(**{**row, **tuples, "workers": workers, "patterns": patterns})
+    if scenario.together and not all(scenario.spans(scenario.targets)):
+        raise ScenarioError(f"{where}.streams: too few for the targets that run together, is {scenario.streams}")
+    return scenario
 
 
 def _limits(where: str, row: Mapping[str, Any]) -> Limits:

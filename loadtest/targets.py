@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtest import process
-from loadtest.scenario import Scenario, guard_of
+from loadtest import patterns, process
+from loadtest.scenario import Guard, Scenario
 from loadtest.script import FORBIDDEN, REPLACEMENT, listed_words
 
 _START_SECONDS = 60.0  # 100,000 words take a few seconds to compile on a slow machine
@@ -95,12 +95,12 @@ def _command(name: str, scenario: Scenario, port: int, upstream_port: int, direc
         template = Path(__file__).with_name("nginx.conf").read_text(encoding="utf-8")
         (directory / "nginx.conf").write_text(fill(template, places), encoding="utf-8")
         return [binary, "-p", str(directory), "-c", str(directory / "nginx.conf")]
-    count, workers = guard_of(name)
-    words = listed_words(scenario, count)
+    guard = Guard.of(name)
+    words = listed_words(scenario, guard.words)
     (directory / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     configuration = directory / "portcullis.yaml"
-    configuration.write_text(json.dumps(gateway_configuration(port, upstream_port), indent=2), encoding="utf-8")
-    serve = ("serve", "--config", str(configuration), "--port", str(port), "--workers", str(workers))
+    configuration.write_text(json.dumps(gateway_configuration(port, upstream_port, guard), indent=2), encoding="utf-8")
+    serve = ("serve", "--config", str(configuration), "--port", str(port), "--workers", str(guard.workers))
     return process.python("gateway.cli", *serve)
 
 
@@ -109,11 +109,12 @@ def fill(template: str, places: Mapping[str, str]) -> str:
     return re.sub(r"(?m)^#.*|@([A-Z_]+)@", lambda found: places[found[1]] if found[1] else found[0], template)
 
 
-def gateway_configuration(port: int, upstream_port: int) -> dict[str, object]:
+def gateway_configuration(port: int, upstream_port: int, guard: Guard) -> dict[str, object]:
     """A gateway with the forbidden word and a list beside it; JSON is YAML."""
-    rules = [
+    rules: list[dict[str, object]] = [
         {"id": "forbidden", "words": [FORBIDDEN], "action": "redact", "replacement": REPLACEMENT},
         {"id": "listed", "words_file": "words.txt"},
+        *(patterns.rules() if guard.patterns else ()),
     ]
     return {
         "listen": {"host": "127.0.0.1", "port": port},

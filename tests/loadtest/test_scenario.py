@@ -73,3 +73,10 @@ def test_limits_must_be_complete(tmp_path: Path) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"absent\.toml"):
         load(tmp_path / "absent.toml")
+
+
+def test_streams_are_shared_out_by_target_or_by_worker() -> None:
+    by_target, by_worker = (one for one in load()[0] if one.name.startswith("workers"))
+    assert by_target.spans(by_target.targets) == [range(200), range(200, 400)]
+    assert by_worker.spans(by_worker.targets) == [range(134), range(134, 402)]
+    assert by_worker.spans(["bytecopy", "portcullis-1000-x2"]) == [range(134), range(134, 402)]
