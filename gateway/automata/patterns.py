@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from gateway.automata.charset import WORD, CharSet
 from gateway.automata.literals import Folded
@@ -26,12 +27,12 @@ from gateway.automata.positions import Positions, Region
 from gateway.automata.regex import RegexError
 
 MAX_TRANSITIONS = 100_000
-MAX_TARGETS = 20_000
+MAX_TARGETS = 40_000  # of a kilobyte or so, with the states they lead to
+MAX_ENTRIES = 1_000_000  # of states, some 70 bytes each
 MAX_LETTERS = 8192
 MAX_STEPS = 200_000
 # Some 0.2 microseconds each where nothing else helps; this many make a character cost 130 times one of prose.
 MAX_WORK = 400
-_RANGES_TRIED = 16
 # Of the targets that are missing, one in so many is worked out once there are many.
 KEPT_ONE_IN = 16
 
@@ -160,6 +161,7 @@ class PatternMachine:
         self._transitions = 0
         self._max_transitions = max_transitions
         self._targets = 0
+        self._entries = 0
         self._countdown = KEPT_ONE_IN
 
     def start(self) -> State:
@@ -196,7 +198,7 @@ class PatternMachine:
         letter = self.letter(folded)
         target = state.targets.get(letter)
         if target is None:
-            if self._targets > MAX_TARGETS // 8:
+            if self._targets > MAX_TARGETS // 4 or self._entries > MAX_ENTRIES // 4:
                 self._countdown -= 1
                 if self._countdown:
                     return UNTOLD
@@ -220,6 +222,9 @@ class PatternMachine:
             state.targets = {}
             holding = [register for position, register in entries if register >= 0 and self.pattern(position).holds]
             state.live = min(holding, default=-1)
+            self._entries += 1 + len(entries)
+            if self._entries > MAX_ENTRIES:
+                self._empty_cache()
             self._states[key] = state
         return state
 
@@ -313,18 +318,26 @@ class PatternMachine:
             state.clear()
             state.targets = {}
         self._states.clear()
-        self._transitions = self._targets = 0
+        self._transitions = self._targets = self._entries = 0
 
 
 def work(positions: Positions) -> int:
-    """The most steps from one state to another that a single character can cause, whatever came before it."""
-    sets = set(positions.sets)
-    units = {chr(code) for charset in sets for ends in charset.ranges[:_RANGES_TRIED] for code in ends}
-    most = 0
-    for unit in units:
-        holding = {charset: unit in charset for charset in sets}
-        most = max(most, sum(holding[positions.sets[target]] for steps in positions.follow for target in steps))
-    return most
+    """The most steps, from the beginning of a way or from one state to another, that a single character can cause,
+    whatever came before it."""
+    steps_to = [0] * len(positions.sets)
+    for steps in (positions.first, *positions.follow):
+        for target in steps:
+            steps_to[target] += 1
+    by_set: dict[CharSet, int] = {}
+    for charset, count in zip(positions.sets, steps_to, strict=True):
+        by_set[charset] = by_set.get(charset, 0) + count
+    # How many more steps, or fewer, a character can cause than the one before it.
+    changes: dict[int, int] = {}
+    for charset, count in by_set.items():
+        for low, high in charset.ranges:
+            changes[low] = changes.get(low, 0) + count
+            changes[high + 1] = changes.get(high + 1, 0) - count
+    return max(accumulate(changes[code] for code in sorted(changes)), default=0)
 
 
 def refuse_costly(positions: Positions) -> Positions:

@@ -221,6 +221,21 @@ def test_edges(name: str, text: str, value: str) -> None:
     assert found(name, text) == [value]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("credit_card", "4111 1111 1111 1111 5555 5555 5555 4444", "[X] [X]"),
+        ("credit_card", "4111-1111-1111-1111 5555-5555-5555-4444 4012 8888 8888 1881.", "[X] [X] [X]."),
+        ("credit_card", "Order 1234 4111 1111 1111 1111", "Order 1234 [X]"),
+        ("credit_card", "1111 2222 4111 1111 1111 1111", "1111 2222 4111 1111 1111 1111"),
+        ("email", "see...bob@example.com", "see...[X]"),
+        ("email", "bob..smith@example.com", "bob..smith@example.com"),
+    ],
+)
+def test_what_may_stand_before_a_value(name: str, text: str, shown: str) -> None:
+    assert censored(name, list(text)) == censored(name, [text]) == shown
+
+
 def test_an_email_address_is_replaced_before_it_is_complete() -> None:
     censor = Censor(program("email"))
     assert [censor.feed(piece) for piece in ("to bob", "@example", ".co", "m. ", "Bye")] == ["to ", "", "[X]", ". ", ""]

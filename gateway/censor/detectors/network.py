@@ -23,6 +23,9 @@ _WORD = rf"A-Za-z0-9_{_FOREIGN}"
 _DOMAIN = rf"[{_WORD}][{_WORD}\-.]*\.(?:[A-Za-z{_FOREIGN}]{{2,}}|xn--[A-Za-z0-9\-]+)"
 _UNSPACED_DOMAIN = rf"[{_UNSPACED}A-Za-z0-9\-]+\.[{_UNSPACED}]{{2,}}"
 
+# An ellipsis may stand before an address; a single dot makes it part of something else.
+_LOCAL_BEFORE = rf"^|[^{_WORD}%+\-.@]|\.\.\."
+
 _LABEL = re.compile(r"[^\W_](?:[\w\u0300-\u036F\-]*[^\W_\-])?")
 
 
@@ -58,10 +61,10 @@ EMAIL = Detector(
     label="EMAIL",
     title="E-mail address",
     shapes=(
-        Shape(rf"[{_WORD}%+\-][{_WORD}%+\-'.]{{0,63}}@(?:{_DOMAIN}|{_UNSPACED_DOMAIN})", rf"^|[^{_WORD}%+\-.@]"),
+        Shape(rf"[{_WORD}%+\-][{_WORD}%+\-'.]{{0,63}}@(?:{_DOMAIN}|{_UNSPACED_DOMAIN})", _LOCAL_BEFORE),
         Shape(
             rf"[{_UNSPACED}]{{1,32}}@{_UNSPACED_DOMAIN}",
-            rf"^|[^{_UNSPACED}{_WORD}%+\-.@]",
+            rf"^|[^{_UNSPACED}{_WORD}%+\-.@]|\.\.\.",
         ),
     ),
     validate=is_email_address,

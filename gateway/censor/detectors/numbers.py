@@ -88,8 +88,13 @@ _GAP = f"[ {DASHES}]"
 # No further digit, and no decimal point between digits.
 _NUMBER_BEFORE = r"^|[^\d.]|(?:^|\D)\."
 _NUMBER_AFTER = r"$|[^\d.]|\.(?:$|\D)"
-# Nor another group of four: rows of them stand in tables, where each tenth has a right check digit.
-_GROUP_BEFORE = rf"^|[^\d. {DASHES}]|(?:^|\D)[. {DASHES}]|(?:^|\D)(?:\d{{1,3}}|\d{{5,}}){_GAP}"
+# Rows of groups of four stand in tables, where each tenth row of four has a right check digit. So a card may follow one
+# such group, or other cards, and not stand just anywhere in a row.
+_ROW_BEFORE = rf"^|[^\d. {DASHES}]|(?:^|\D)[. {DASHES}]"
+_GROUP_BEFORE = (
+    rf"{_ROW_BEFORE}|(?:^|\D)(?:\d{{1,3}}|\d{{5,}}){_GAP}"
+    rf"|(?:{_ROW_BEFORE})(?:\d{{4}}{_GAP}|(?:(?:\d{{4}}{_GAP}){{4}})+)"
+)
 
 CREDIT_CARD = Detector(
     name="credit_card",
