@@ -114,7 +114,7 @@ if not TYPE_CHECKING:  # a checker would believe in any name
         return globals()[name]
 
 
-@lru_cache(64)
+@lru_cache(1024)
 def property_set(name: str) -> CharSet:
     r"""The characters of the Unicode property that `\p{name}` names, by the `regex` package's tables.
 

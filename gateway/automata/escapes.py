@@ -3,6 +3,8 @@ r"""The small parts of a regular expression: what follows a backslash, and what 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from itertools import chain
 from typing import NoReturn
 
 from gateway.automata import charset
@@ -117,11 +119,17 @@ def _numbered(scanner: Scanner, count: int, begin: int) -> str:
 
 def _property(found: re.Match[str], begin: int, ignore_case: bool) -> CharSet:
     try:
-        chars = property_set(found[2] or found[1])
+        return _property_set(found[2] or found[1], ignore_case, found[0][0] == "P")
     except UnknownProperty:
         refuse(r"unknown Unicode property: \p{Lu}, \p{Greek} or \p{Alphabetic} would be known", begin)
+
+
+@lru_cache(1024)
+def _property_set(name: str, ignore_case: bool, negated: bool) -> CharSet:
+    """Raises UnknownProperty."""
+    chars = property_set(name)
     chars = chars.ignoring_case() if ignore_case else chars
-    return chars if found[0][0] == "p" else ~chars
+    return ~chars if negated else chars
 
 
 def read_class(scanner: Scanner, begin: int, ignore_case: bool) -> CharSet:
@@ -129,13 +137,13 @@ def read_class(scanner: Scanner, begin: int, ignore_case: bool) -> CharSet:
     negated = scanner.take("^")
     first = scanner.at
     ranges: list[tuple[int, int]] = []
-    sets = CharSet()
+    sets: dict[CharSet, None] = {}  # each once: to join them takes time for each of their ranges
     while scanner.at == first or not scanner.take("]"):
         low = _member(scanner, begin, ignore_case)
         at_dash = scanner.at
         if scanner.sees("-]") or not scanner.take("-"):
             if isinstance(low, CharSet):
-                sets |= low
+                sets[low] = None
             else:
                 ranges.append((ord(low), ord(low)))
             continue
@@ -144,7 +152,8 @@ def read_class(scanner: Scanner, begin: int, ignore_case: bool) -> CharSet:
             refuse(r"a bad range: it goes from a character to a greater one; write \- for the sign", at_dash)
         ranges.append((ord(low), ord(high)))
     chars = CharSet.within(ranges)
-    chars = (chars.ignoring_case() if ignore_case else chars) | sets
+    chars = chars.ignoring_case() if ignore_case else chars
+    chars = CharSet.within(chain(chars.ranges, *(each.ranges for each in sets)))
     return ~chars if negated else chars
 
 

@@ -16,10 +16,11 @@ caller is sent to the other form: it costs time, never correctness.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 from gateway.automata.charset import WORD, CharSet
 from gateway.automata.literals import Folded
@@ -31,8 +32,8 @@ MAX_TARGETS = 40_000  # of a kilobyte or so, with the states they lead to
 MAX_ENTRIES = 1_000_000  # of states, some 70 bytes each
 MAX_LETTERS = 8192
 MAX_STEPS = 200_000
-# Some 0.2 microseconds each where nothing else helps; this many make a character cost 130 times one of prose.
-MAX_WORK = 400
+# Some 0.3 microseconds each where nothing else helps; this many make a character cost 150 times one of prose.
+MAX_WORK = 250
 # Of the targets that are missing, one in so many is worked out once there are many.
 KEPT_ONE_IN = 16
 
@@ -59,20 +60,30 @@ class Pattern:
     accepts: Callable[[str], bool] | None = None
 
 
-class Letter:
-    """Characters that no pattern can tell apart: which states they lead to."""
+class Seen(NamedTuple):
+    """A text through a lens; `at`: where in it what has become of each character begins."""
 
-    __slots__ = ("_machine", "_members", "_steps", "kind")
+    text: str
+    at: Sequence[int]
+
+
+class Letter:
+    """Characters that no pattern can tell apart: which states they lead to.
+
+    `steps` are those that are known, by 3 x state + what stands before; `after` works out the others.
+    """
+
+    __slots__ = ("_machine", "_members", "kind", "steps")
 
     def __init__(self, machine: PatternMachine, members: frozenset[int], kind: int) -> None:
         self._machine = machine
         self._members = members
-        self._steps: dict[int, tuple[int, ...]] = {}
+        self.steps: dict[int, tuple[int, ...]] = {}
         self.kind = kind
 
     def after(self, position: int, left: int) -> tuple[int, ...]:
         """The states that follow `position` when this letter is next; `left` is what stands before it."""
-        steps = self._steps.get(3 * position + left)
+        steps = self.steps.get(3 * position + left)
         return self._work_out(position, left) if steps is None else steps
 
     def entering(self, left: int) -> tuple[int, ...]:
@@ -89,11 +100,11 @@ class Letter:
             for state, contexts in candidates.items()
             if contexts & context and state in self._members and machine.reaches[state] >> self.kind & 1
         )
-        self._steps[3 * position + left] = steps
+        self.steps[3 * position + left] = steps
         return steps
 
     def forget(self) -> None:
-        self._steps.clear()
+        self.steps.clear()
 
 
 class State(dict[str, "State"]):
@@ -142,6 +153,7 @@ class PatternMachine:
         self, patterns: Iterable[Pattern], fold: Callable[[str], Folded], max_transitions: int = MAX_TRANSITIONS
     ) -> None:
         self.fold = lru_cache(MAX_LETTERS)(fold)
+        self._keeps_ascii = all(self.fold(char).text == char for char in map(chr, range(128)))
         self.patterns: list[Pattern] = []
         self.owner: list[int] = []  # of each state, the index of its pattern
         self.region: list[Region] = []
@@ -171,6 +183,13 @@ class PatternMachine:
     def idle(self, contexts: tuple[int, ...], left: int) -> State:
         """The state in which no match has begun, with these states before any beginning."""
         return self.state(tuple((position, _BEFORE) for position in sorted(contexts)), left, None)
+
+    def seen(self, text: str) -> Seen:
+        """The text through the lens."""
+        if self._keeps_ascii and text.isascii():
+            return Seen(text, range(len(text)))
+        pieces = [self.fold(char).text for char in text]
+        return Seen("".join(pieces), list(accumulate(map(len, pieces), initial=0)))
 
     def pattern(self, position: int) -> Pattern:
         """Whose state it is."""
@@ -222,9 +241,9 @@ class PatternMachine:
             state.targets = {}
             holding = [register for position, register in entries if register >= 0 and self.pattern(position).holds]
             state.live = min(holding, default=-1)
-            self._entries += 1 + len(entries)
-            if self._entries > MAX_ENTRIES:
+            if self._entries + len(entries) >= MAX_ENTRIES:
                 self._empty_cache()
+            self._entries += 1 + len(entries)
             self._states[key] = state
         return state
 
@@ -322,10 +341,10 @@ class PatternMachine:
 
 
 def work(positions: Positions) -> int:
-    """The most steps, from the beginning of a way or from one state to another, that a single character can cause,
-    whatever came before it."""
+    """The most steps that a single character can cause, whatever came before it: from the beginning of a way, from one
+    state to another, and to the end of a match."""
     steps_to = [0] * len(positions.sets)
-    for steps in (positions.first, *positions.follow):
+    for steps in (positions.first, *positions.follow, positions.last):
         for target in steps:
             steps_to[target] += 1
     by_set: dict[CharSet, int] = {}

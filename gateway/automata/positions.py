@@ -57,7 +57,8 @@ def positions(
     be reached at different distances from the span's end.
     """
     parts = before or EMPTY, body, after or EMPTY
-    _check_size(_build(Concat(parts), _Counting(max_positions)), max_positions)
+    counted = _build(Concat(parts), _Counting(max_positions))
+    _check_steps(counted.steps, STEPS_PER_POSITION * max_positions)
     linking = _Linking()
     fragments: list[_Fragment] = []
     region: list[Region] = []
@@ -174,8 +175,10 @@ class _Count(NamedTuple):
 class _Counting:
     def __init__(self, max_positions: int) -> None:
         self._max_positions = max_positions
+        self._positions = 0
 
     def chars(self, chars: CharSet) -> _Count:
+        self._add(1)
         return _Count(1, 0, 1, 1, 0)
 
     def edge(self, contexts: int) -> _Count:
@@ -206,24 +209,26 @@ class _Counting:
 
     def copies(self, node: Node, count: int) -> list[_Count]:
         once = _build(node, self)
-        # Before the copies are made one by one: there could be too many for that, too.
-        _check_size(once._replace(positions=once.positions * count), self._max_positions)
+        self._add(once.positions * (count - 1))
         return [once] * (count if once.positions else 1)
+
+    def _add(self, positions: int) -> None:
+        """Checked before copies are made one by one: there could be too many for that, too."""
+        self._positions += positions
+        _check_positions(self._positions, self._max_positions)
 
 
 _SMALLER = "use fewer or smaller {m,n} and shorter alternatives, or divide it among several rules"
 
 
-def _check_size(count: _Count, max_positions: int) -> None:
-    if count.positions > max_positions:
-        raise RegexError(
-            f"the pattern needs at least {count.positions} states, and {max_positions} are allowed: {_SMALLER}"
-        )
-    most = STEPS_PER_POSITION * max_positions
-    if count.steps > most:
-        raise RegexError(
-            f"the pattern needs {count.steps} steps between its states, and {most} are allowed: {_SMALLER}"
-        )
+def _check_positions(needed: int, allowed: int) -> None:
+    if needed > allowed:
+        raise RegexError(f"the pattern needs at least {needed} states, and {allowed} are allowed: {_SMALLER}")
+
+
+def _check_steps(needed: int, allowed: int) -> None:
+    if needed > allowed:
+        raise RegexError(f"the pattern needs {needed} steps between its states, and {allowed} are allowed: {_SMALLER}")
 
 
 @dataclass(slots=True)

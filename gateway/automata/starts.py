@@ -110,10 +110,10 @@ class AllStarts:
 
     def alive(self, tag: int | None = None, holding: bool = False) -> int | None:
         """The earliest beginning that may still become a match; of all patterns, or those that hold, or a tag's."""
-        machine = self._machine
+        owner, patterns = self._machine.owner, self._machine.patterns
         starts = 0
         for position, of_this in self.active.items():
-            pattern = machine.pattern(position)
+            pattern = patterns[owner[position]]
             if (tag is None or pattern.tag == tag) and (pattern.holds or not holding):
                 starts |= of_this
         return self.offset_of(starts) if starts else None
@@ -137,13 +137,14 @@ class AllStarts:
         machine = self._machine
         letter, left = machine.letter(unit), self.left
         context = 3 * left + letter.kind
-        region, waits, after = machine.region, machine.waits, letter.after
+        region, waits, after, known = machine.region, machine.waits, letter.after, letter.steps
         reached: dict[int, int] = {}
         contexts: list[int] = []
         for position, starts in self.active.items():
             if waits[position] >> context & 1:
                 self._hit(position, starts, hits)
-            for target in after(position, left):
+            targets = known.get(3 * position + left)
+            for target in after(position, left) if targets is None else targets:
                 reached[target] = reached.get(target, 0) | starts
         for position in (-1, *self.contexts):
             for target in after(position, left):

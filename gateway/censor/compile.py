@@ -14,6 +14,8 @@ from gateway.censor.detectors import DETECTORS, Shape
 from gateway.censor.lens import Lens, is_cjk
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
 
+PIECE = 1024
+PIECE_WITH_PATTERNS = 64
 _NOT_IN_LABELS = re.compile("[^A-Z0-9]")
 
 
@@ -34,7 +36,9 @@ class CompiledRule:
 class Program:
     """Everything that one kind of text is scanned with. `rules[i]` belongs to the words and patterns tagged `i`.
 
-    `quick`: no word is so long that `max_hold` could matter while every character folds to exactly one.
+    `quick`: no word is so long that `max_hold` could matter while every character folds to exactly one. `piece`: a text
+    goes in pieces of so many characters. Holding and replacing copy what is held; and with patterns, a piece in which
+    something is found, or a beginning could grow too old, is taken character by character, all of it.
     """
 
     rules: tuple[CompiledRule, ...]
@@ -43,6 +47,7 @@ class Program:
     max_hold: int
     on_overflow: Overflow
     quick: bool
+    piece: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,7 @@ def _compile(policy: Policy, rules: list[Rule]) -> Program:
         on_overflow=policy.on_overflow,
         # A whole word needs one character more, to see its right edge.
         quick=all(machine.longest < policy.max_hold for machine in machines),
+        piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns else PIECE,
     )
 
 

@@ -18,7 +18,7 @@ from gateway.censor.track import Span
 # A run's text is kept for whoever wants to know what was found; a run can be as long as its text.
 MAX_SEEN = 16_384
 
-_Exempt = Callable[[int, int], bool]
+_PastExempt = Callable[[int, int], int]
 
 
 class Run(NamedTuple):
@@ -38,17 +38,18 @@ class Quick(NamedTuple):
 
 
 class PatternTrack:
-    """Follows a text of which nothing is known before offset 0. `exempt(start, end)`: is this match to be ignored?
+    """Follows a text of which nothing is known before offset 0. `past_exempt(start, end)`: where a match
+    begins when what is exempt at its beginning is left out, `end` if that is all of it.
 
     The matches of the last step join the runs when the caller takes what is over.
     """
 
-    __slots__ = ("_behind", "_exact", "_exempt", "_fresh", "_machine", "_paid", "_quick", "_runs", "_window")
+    __slots__ = ("_behind", "_exact", "_fresh", "_machine", "_paid", "_past_exempt", "_quick", "_runs", "_window")
 
-    def __init__(self, machine: PatternMachine, window: int, exempt: _Exempt) -> None:
+    def __init__(self, machine: PatternMachine, window: int, past_exempt: _PastExempt) -> None:
         self._machine = machine
         self._window = window
-        self._exempt = exempt
+        self._past_exempt = past_exempt
         self._quick = Quick(machine.start(), [])
         self._behind = ""  # the text from the earliest beginning on
         self._exact: AllStarts | None = None
@@ -129,7 +130,7 @@ class PatternTrack:
         spans = self._spans(exact.at_end(), scanned)
         for tag, guard in {(pattern.tag, pattern.guard) for pattern in map(self._machine.pattern, exact.active)}:
             begin = exact.alive(tag, holding=True) if guard else None
-            if begin is None or self._exempt(begin, exact.end):
+            if begin is None or self._past_exempt(begin, exact.end) == exact.end:
                 continue
             if self._visible(begin, exact.end, scanned) >= guard:
                 spans.append(Span(begin, exact.end, tag, True, None))
@@ -154,7 +155,7 @@ class PatternTrack:
             begin = None if ended else exact.alive(run.tag)
             (over if begin is None or begin >= run.end else going_on).append(run)
         self._runs = going_on
-        return [run._replace(text=self._folded(run.text)) for run in sorted(over)]
+        return [run._replace(text=self._machine.seen(run.text).text) for run in sorted(over)]
 
     def _begin_exactly(self, offset: int) -> AllStarts:
         """Take the text from the earliest beginning on again. Whatever is found in it is known already."""
@@ -181,23 +182,23 @@ class PatternTrack:
 
     def _first(self, exact: AllStarts, pattern: Pattern, starts: int, end: int, consumed: int) -> int | None:
         """The earliest of the beginnings that is one of a match."""
+        earliest = exact.offset_of(starts)
+        # Once for all beginnings: there can be many, and the text behind them can be long.
+        seen = None if pattern.accepts is None else self._machine.seen(self._slice(earliest, end, consumed))
         while starts:
             start = exact.offset_of(starts)
             starts &= starts - 1
-            if self._exempt(start, end):
+            kept = self._past_exempt(start, end)
+            if kept == end:
                 continue
-            if pattern.accepts is None or pattern.accepts(self._folded(self._slice(start, end, consumed))):
-                return start
+            if pattern.accepts is None or seen is None or pattern.accepts(seen.text[seen.at[start - earliest] :]):
+                return kept
         return None
 
     def _slice(self, start: int, end: int, consumed: int) -> str:
         """The original text [start, end), of which all that is alive is kept; `consumed` is where that ends."""
         base = consumed - len(self._behind)
         return self._behind[max(start - base, 0) : end - base]
-
-    def _folded(self, text: str) -> str:
-        fold = self._machine.fold
-        return "".join([fold(char).text for char in text])
 
     def _visible(self, start: int, end: int, consumed: int) -> int:
         """How many characters of [start, end) are not invisible to the lens."""

@@ -22,7 +22,6 @@ from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
 
 MAX_REPORTED = 10_000
 REPLACING = frozenset({Action.REDACT, Action.PSEUDONYMIZE})
-PIECE = 1024
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -105,8 +104,8 @@ class Censor:
         self._patterns: list[PatternTrack] = []
         if program is not None:
             self._tracks = [Track(machine) for machine in program.machines]
-            self._patterns = [PatternTrack(each, program.max_hold, self._is_exempt) for each in program.patterns]
-        self._exempt: list[tuple[int, int]] = []  # original offsets of what is no match, whatever it is
+            self._patterns = [PatternTrack(each, program.max_hold, self._past_exempt) for each in program.patterns]
+        self._exempt: list[tuple[int, int]] = []  # original offsets of what stays as it is
         self._held = ""
         self._base = 0  # original offset of the first held character
         self._queue: list[_Certain] = []  # certain, but a match that begins earlier is still possible
@@ -141,12 +140,13 @@ class Censor:
         """Take the next piece of the text; returns what is now safe, possibly nothing."""
         if self.ended:
             return ""
-        if len(text) > PIECE:
-            # Holding and replacing copy what is held, so a long text goes in pieces; it cannot be seen outside.
-            return "".join([self.feed(text[at : at + PIECE]) for at in range(0, len(text), PIECE)])
+        program = self._program
+        if program is not None and len(text) > program.piece:
+            # It cannot be seen outside how a text is cut; see `Program.piece`.
+            size = program.piece
+            return "".join([self.feed(text[at : at + size]) for at in range(0, len(text), size)])
         if self._high or not text.isascii():
             text = self._join_surrogates(text)
-        program = self._program
         if program is None:
             self.scanned += len(text)
             self._base = self.scanned
@@ -178,7 +178,8 @@ class Censor:
         return held[:cut]
 
     def feed_exempt(self, text: str) -> str:
-        """Take a piece of the text in which no match counts that lies within it as a whole."""
+        """Take a piece of the text that stays as it is: no match counts within it, and one that begins in it counts
+        from its end on. One that begins before it counts as a whole."""
         if self.ended:
             return ""
         out = ""
@@ -321,7 +322,11 @@ class Censor:
         Returns what comes out when one of them blocks, else None.
         """
         if self._exempt:
-            spans = [span for span in spans if not self._is_exempt(span.start, span.end)]
+            spans = [
+                span._replace(start=start)
+                for span in spans
+                if (start := self._past_exempt(span.start, span.end)) < span.end
+            ]
         blocks: list[tuple[int, int]] = []
         for start, end, tag, _, seen in spans:
             rule = program.rules[tag]
@@ -351,8 +356,9 @@ class Censor:
                 rule = self._program.rules[tag]
                 self._report(rule.id, start, end, rule.action, text)
 
-    def _is_exempt(self, start: int, end: int) -> bool:
-        return any(begin <= start and end <= over for begin, over in self._exempt)
+    def _past_exempt(self, start: int, end: int) -> int:
+        """Where a match begins when what is exempt at its beginning stays as it is; `end` if that is all of it."""
+        return min(next((over for begin, over in self._exempt if begin <= start < over), start), end)
 
     def _redact(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
         insort(self._queue, _Certain(start, certain, end, rule.order, rule), key=_PRECEDENCE)

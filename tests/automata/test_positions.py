@@ -109,6 +109,9 @@ def test_optional_copies_are_linked_one_to_the_next() -> None:
         ("a{60}b{60}", "at least 120 states", "100 "),
         ("(?:(?:a{99}){99}b|c){1000000}", "at least 9801 states", "100 "),
         (f"(?:{'|'.join('abcdefgh' * 6)})*x", "2352 steps", "2000 "),
+        # Counted no further than to the first that are too many.
+        ("a{99}" * 1000, "at least 198 states", "100 "),
+        ("|".join(["(?:b?){99}"] * 900), "at least 198 states", "100 "),
     ],
 )
 def test_a_budget_is_refused_with_its_numbers(pattern: str, needed: str, allowed: str) -> None:

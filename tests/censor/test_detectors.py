@@ -229,10 +229,13 @@ def test_edges(name: str, text: str, value: str) -> None:
         ("credit_card", "Order 1234 4111 1111 1111 1111", "Order 1234 [X]"),
         ("credit_card", "1111 2222 4111 1111 1111 1111", "1111 2222 4111 1111 1111 1111"),
         ("email", "see...bob@example.com", "see...[X]"),
+        ("api_key", "_AKIAIOSFODNN7EXAMPLE_", "_[X]_"),
+        ("api_key", "**AKIAIOSFODNN7EXAMPLE**, __AKIAIOSFODNN7EXAMPLE__", "**[X]**, __[X]__"),
+        ("api_key", "...AKIAIOSFODNN7EXAMPLE.", "...[X]."),
         ("email", "bob..smith@example.com", "bob..smith@example.com"),
     ],
 )
-def test_what_may_stand_before_a_value(name: str, text: str, shown: str) -> None:
+def test_what_may_stand_around_a_value(name: str, text: str, shown: str) -> None:
     assert censored(name, list(text)) == censored(name, [text]) == shown
 
 
@@ -246,7 +249,9 @@ def base64_of(length: int) -> str:
     return (string.ascii_letters + string.digits + "+/") * (length // 64) + "A" * (length % 64)
 
 
-@pytest.mark.parametrize("line_end", ["\n", "\r\n", "\\n", "\\r\\n", '\\n"\n    "', "\n    "])
+@pytest.mark.parametrize(
+    "line_end", ["\n", "\r\n", "\\n", "\\r\\n", '\\n"\n    "', "\n    ", "\n> ", "\n# ", "\n * ", "\n// ", "<br>\n"]
+)
 def test_a_long_private_key_leaves_nothing_behind(line_end: str) -> None:
     body = base64_of(3200)
     lines = [body[at : at + 64] for at in range(0, len(body), 64)]

@@ -121,13 +121,19 @@ def checksum(random: str) -> str:
     return written.rjust(6, "0")
 
 
+def _after(token: str) -> str:
+    """What stands behind a key: no further character of it, but up to two signs, as Markdown's emphasis has them."""
+    end = rf"$|[^{token}]"
+    return rf"{end}|[_\-](?:{end})|[_\-]{{2}}(?:{end})"
+
+
 API_KEY = Detector(
     name="api_key",
     label="API_KEY",
     title="API key",
     shapes=(
-        Shape(rf"(?:{_any_of(issuer.lead for issuer in WORDS)})[A-Za-z0-9_]+", KEY_BEFORE, r"$|[^A-Za-z0-9_]"),
-        Shape(rf"(?:{_any_of(issuer.lead for issuer in TOKENS)}){_TOKEN}+", KEY_BEFORE, r"$|[^A-Za-z0-9_\-]"),
+        Shape(rf"(?:{_any_of(issuer.lead for issuer in WORDS)})[A-Za-z0-9_]+", KEY_BEFORE, _after("A-Za-z0-9_")),
+        Shape(rf"(?:{_any_of(issuer.lead for issuer in TOKENS)}){_TOKEN}+", KEY_BEFORE, _after(r"A-Za-z0-9_\-")),
     ),
     validate=is_api_key,
     # In two halves, so that scanners of repositories do not take them for leaks.

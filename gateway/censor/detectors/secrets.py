@@ -12,7 +12,7 @@ from base64 import urlsafe_b64decode
 from gateway.censor.detectors.model import Detector, Shape
 
 # A token also begins behind a line feed that a program or JSON has escaped.
-KEY_BEFORE = r"(?:^|[^A-Za-z0-9.]|\\[nrt])"
+KEY_BEFORE = r"(?:^|[^A-Za-z0-9]|\\[nrt])"
 
 _B64 = r"[A-Za-z0-9_\-]"
 # The first part of a token is a JSON object, {" or { ", and names an algorithm: the three ways in which base64 writes
@@ -79,9 +79,12 @@ _LABEL = r"(?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?"
 _BEGINS = rf"-{{4,5}} ?BEGIN {_LABEL} ?"
 _BEGIN = rf"{_BEGINS}-{{4,5}}"
 _END = rf"-{{4,5}} ?END {_LABEL} ?-{{4,5}}"
-# Line ends as they are, and as a program or JSON writes them: \n, with quotes and indentation around.
-_DECORATION = "[ \t\"']*"
-_LINE = rf"{_DECORATION}(?:\r?\n|\\+(?:r\\+)?n{_DECORATION}(?:\r?\n)?){_DECORATION}"
+# Line ends as they are, and as a program, JSON or HTML writes them, with quotes and indentation around, and with what
+# marks a quotation, a comment or a cell of a table.
+_DECORATION = "[ \t\"'>#*/|]*"
+_LINE = (
+    rf"{_DECORATION}(?:\r?\n|[\u0085\u2028\u2029]|<br ?/?>(?:\r?\n)?|\\+(?:r\\+)?n{_DECORATION}(?:\r?\n)?){_DECORATION}"
+)
 # The end of the BEGIN line, and header lines such as Proc-Type, DEK-Info, Version or Comment.
 _HEAD = rf"{_LINE}(?:{_LINE})?(?:(?:[A-Z][A-Za-z\-]+: [^\r\n\\]+{_LINE})+(?:{_LINE})?)?"
 # A key on one line, its parts joined by spaces: of so many characters, since words are shorter.

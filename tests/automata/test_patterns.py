@@ -1,0 +1,72 @@
+"""What bounds the stream's pattern machine: the work that a pattern may cause, and how much of it is remembered."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gateway.automata import patterns
+from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly, work
+from gateway.automata.positions import positions
+from gateway.automata.regex import RegexError, parse
+from gateway.censor.follow import PatternTrack
+from gateway.censor.lens import Lens
+from gateway.policy.model import Fold
+
+
+def work_of(pattern: str) -> int:
+    return work(positions(parse(pattern)))
+
+
+@pytest.mark.parametrize(
+    "pattern, steps",
+    [
+        ("a", 2),  # to begin and to end
+        ("abc", 2),
+        ("[ab]{3}", 4),
+        ("[ab]{1,3}", 6),
+        ("x[ab]{3}", 4),
+        (".a|.b|.c", 5),  # each of the letters begins three ways, and goes on and ends another
+        ("[a-m][k-z]", 3),
+        (r"[^a]b|\wc", 4),
+    ],
+)
+def test_work_is_that_of_the_character_that_causes_most(pattern: str, steps: int) -> None:
+    assert work_of(pattern) == steps
+
+
+def test_many_ways_that_any_character_begins_are_refused() -> None:
+    many = "|".join(f".{chr(0x4E00 + number)}" for number in range(patterns.MAX_WORK))
+    with pytest.raises(RegexError, match=f"can need {patterns.MAX_WORK + 2} steps"):
+        refuse_costly(positions(parse(many)))
+
+
+def test_as_many_different_characters_as_a_pattern_may_have_are_little_work() -> None:
+    assert work_of("".join(chr(0x4E00 + number) for number in range(10_000))) == 2
+
+
+def test_what_is_remembered_is_bounded_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patterns, "MAX_ENTRIES", 500)
+    machine = PatternMachine([Pattern(positions(parse("a[ab]{40}c")), tag=0)], Lens(frozenset()).fold)
+    track = PatternTrack(machine, 1024, lambda start, end: False)
+    chosen, scanned = random.Random(4), 0
+    for _ in range(3000):
+        text = "".join(chosen.choices("ab", k=chosen.randint(1, 60))) + " "
+        reached = track.try_quickly(text, scanned)
+        if reached is not None:
+            track.go(reached, text, scanned)
+        else:
+            for at, char in enumerate(text, start=scanned + 1):
+                track.step(char, at)
+            track.relax(scanned + len(text))
+        scanned += len(text)
+        assert sum(1 + len(state.entries) for state in machine._states.values()) <= 500
+
+
+def test_a_text_through_the_lens_keeps_its_places() -> None:
+    machine = PatternMachine([], Lens(frozenset({Fold.WIDTH, Fold.INVISIBLE})).fold)
+    assert machine.seen("a b").text == "a b"
+    text, at = machine.seen("x\u200b\ufb01\uff11!")
+    assert text == "xfi1!"
+    assert [text[at[place] :] for place in range(5)] == ["xfi1!", "fi1!", "fi1!", "1!", "!"]
