@@ -56,7 +56,7 @@ def needs_edge(char: str) -> bool:
 
 # What may stand behind a place, as far as `\b` and `$` can see: nothing, a word character, another one.
 RIGHTS = ("", "w", " ")
-LONGEST_CONTINUATION = 3  # what the patterns of the tests need to be completed
+LONGEST_CONTINUATION = 4  # what the patterns of the tests need to be completed
 
 
 @lru_cache(100_000)
@@ -69,6 +69,12 @@ def in_language(pattern: str, text: str, begin: int, end: int) -> bool:
 @lru_cache(1000)
 def continuations(alphabet: str) -> list[str]:
     return ["".join(it) for length in range(LONGEST_CONTINUATION + 1) for it in product(alphabet, repeat=length)]
+
+
+def letters_of(pattern: str) -> str:
+    """Those that a pattern names, and one of each kind besides that it can tell apart."""
+    named = {char for char in re.sub(r"\\[A-Za-z]", "", pattern) if char.isalnum() or not char.isascii()}
+    return "".join(sorted(named | set("a. ") | set("0" if r"\d" in pattern else "")))
 
 
 def as_python(rule: Rule) -> str:
@@ -150,7 +156,7 @@ class Oracle:
         action, pattern = self.action(rule), as_python(rule)
         units = units_of(text, Lens(rule.fold - {Fold.CASE}))
         folded = "".join(unit.text for unit in units)
-        alphabet = "".join(sorted({*folded, *"a0_. ", *filter(str.isalpha, rule.pattern or "")}))
+        alphabet = letters_of(pattern)
         for begin, first in enumerate(units):
             if first.inside:
                 continue
