@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 PORT ?= 8080
 
-.PHONY: run test lint cover clients services bench clean help
+.PHONY: run test lint cover clients services vllm-test bench decode-bench clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -15,7 +15,7 @@ run: $(READY)    ## start the gateway (embedded demo upstream, or UPSTREAM_BASE_
 	@$(BIN)/portcullis serve --port $(PORT)
 
 test: $(TEST_READY) lint    ## every check that needs nothing but Python
-	$(BIN)/pytest -m "not clients and not services"
+	$(BIN)/pytest -m "not clients and not services and not vllm"
 
 lint: $(TEST_READY)    ## ruff, mypy, the import table
 	$(BIN)/ruff check .
@@ -24,7 +24,7 @@ lint: $(TEST_READY)    ## ruff, mypy, the import table
 	$(BIN)/lint-imports
 
 cover: $(TEST_READY)    ## the tests, with coverage of the pure core
-	$(BIN)/pytest -m "not clients and not services" --cov=gateway --cov-report=term-missing:skip-covered
+	$(BIN)/pytest -m "not clients and not services and not vllm" --cov=gateway --cov-report=term-missing:skip-covered
 
 clients: $(TEST_READY)    ## the official SDKs, Python and (where node is present) Node, against a real gateway
 	$(BIN)/pytest -m clients tests/clients
@@ -33,8 +33,15 @@ services: $(TEST_READY)    ## what needs Debian's redis-server and prometheus, a
 	tests/install-services
 	$(BIN)/pytest -m services
 
+vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny model that is trained here (2.5 GB of packages)
+	tests/vllm/install
+	$(BIN)/pytest -m vllm tests/vllm
+
 bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, Portcullis with 10, 1,000, 100,000 words
 	$(BIN)/python -m loadtest
+
+decode-bench: $(TEST_READY)    ## masks of 10 and 1,000 words over vocabularies of 2,000 to 128,000 tokens
+	$(BIN)/python -m loadtest.mask_bench
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

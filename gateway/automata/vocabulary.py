@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int32]
 
 # A text in UTF-8 never holds the other thirteen.
-UTF8_BYTES = frozenset([*range(0x00, 0xC0), *range(0xC2, 0xF5)])
+UTF8_BYTES = frozenset([*range(0xC0), *range(0xC2, 0xF5)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

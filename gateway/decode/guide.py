@@ -1,0 +1,211 @@
+"""A language × a vocabulary: which tokens may come next, so that the whole answer belongs to the language.
+
+A token is allowed if the text after it can still be completed *by tokens of this vocabulary*: where not every byte is a
+token, what remains may be something that no token spells. The end of the text is allowed exactly where the text may
+end.
+
+What is worked out for a state is kept, in caches with bounds; a full one is emptied, which costs time, never
+correctness. For languages with few states `precompile` makes tables of all of them, to be saved and loaded.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from gateway.automata.bytes import ByteAutomaton, State
+from gateway.automata.charset import CharSet
+from gateway.automata.positions import Positions, positions
+from gateway.automata.regex import Chars, Concat, parse
+from gateway.automata.vocabulary import Ints, Vocabulary
+from gateway.decode.walk import Rows, Search
+
+MAX_CACHED_TOKENS = 16_000_000  # four bytes each
+
+S = TypeVar("S", bound=Hashable)
+
+
+class NotAllowed(ValueError):
+    """A token that may not come here."""
+
+
+class DeadLanguage(ValueError):
+    """No sequence of tokens spells any text of the language, or none was found within bounds."""
+
+
+class Constraint(Protocol[S]):
+    """What decides token by token. States are values: they can be kept, compared, and gone back to."""
+
+    vocabulary: Vocabulary
+
+    def start(self) -> S:
+        """The state before the first token."""
+
+    def allowed(self, state: S) -> Ints:
+        """The ids of the tokens that may come next, sorted, int32[n], not to be written to; ends of text among them
+        exactly if the text may end here. Empty only after an end of text."""
+
+    def advance(self, state: S, token: int) -> S:
+        """The state after a token. Raises NotAllowed for one that may not come next."""
+
+    def accepting(self, state: S) -> bool:
+        """May the text end here?"""
+
+
+def regex(*patterns: str) -> ByteAutomaton:
+    """The language of texts that one of the patterns describes as a whole (docs/patterns.md says what is accepted).
+    Raises RegexError, also for a pattern that matches the empty string."""
+    return union(patterns, ())
+
+
+def choice(*options: str) -> ByteAutomaton:
+    """The language of some texts. Raises ValueError if one of them is empty, or cannot be written as UTF-8."""
+    return union((), options)
+
+
+def union(patterns: Iterable[str], options: Iterable[str]) -> ByteAutomaton:
+    """The language of all texts that a pattern describes or that are among the options. Raises as `regex` and `choice`
+    do, and ValueError if there is neither."""
+    automata = [positions(parse(pattern)) for pattern in patterns]
+    automata += [_spelled(number, option) for number, option in enumerate(options)]
+    if not automata:
+        raise ValueError("a language needs at least one pattern or option")
+    return ByteAutomaton(automata)
+
+
+def _spelled(number: int, option: str) -> Positions:
+    if not option:
+        raise ValueError(f"option {number} is empty: an answer needs at least one character")
+    option.encode()  # raises for a lone surrogate, which is in no text
+    return positions(Concat(tuple(Chars(CharSet.of(char)) for char in option)))
+
+
+class GuideState:
+    """Where a text stands. Equal states allow the same texts to follow.
+
+    `first`: nothing is written yet, and the first space does not count. `automaton` is None after the end of a text.
+    """
+
+    __slots__ = ("automaton", "first")
+
+    def __init__(self, automaton: State | None, first: bool) -> None:
+        self.automaton = automaton
+        self.first = first
+
+    @property
+    def _key(self) -> tuple[object, bool]:
+        # A state of the automaton is what it stands for; its cache may make a new one of the same.
+        return None if self.automaton is None else self.automaton.entries, self.first
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GuideState) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+ENDED = GuideState(None, False)
+_NONE: Ints = np.empty(0, np.int32)
+
+
+class Guide:
+    """The lazy constraint.
+
+    `at_text_start`: the answer begins a text, and with a vocabulary that strips a text's first space a first token
+    ` hot` writes `hot`. An answer that goes on after a prompt does not begin a text.
+    Raises ValueError if the vocabulary has no end of text, DeadLanguage if no tokens spell any text of the language;
+    `allowed` and `advance` raise it too, where a vocabulary cannot spell everything and too many states had to be
+    searched.
+    """
+
+    def __init__(self, language: ByteAutomaton, vocabulary: Vocabulary, *, at_text_start: bool = False) -> None:
+        if not vocabulary.end:
+            raise ValueError("the vocabulary has no token that ends a text: an answer could not end")
+        self.vocabulary = vocabulary
+        self._language = language
+        self._strips = at_text_start and vocabulary.strips_first_space
+        self._ends: Ints = np.array(vocabulary.end, np.int32)
+        self._rows = Rows(language)
+        self._bytes = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
+        self._by_bytes = Search(self._after_bytes, language.accepting)
+        self._by_tokens = Search(self._after_tokens, self._is_completed_by_bytes)
+        self._cache: OrderedDict[GuideState, Ints] = OrderedDict()
+        self._cached = 0
+        if not len(self.allowed(self.start())):
+            raise DeadLanguage("no sequence of this vocabulary's tokens spells any text of the constraint")
+
+    def start(self) -> GuideState:
+        return GuideState(self._language.start(), self._strips)
+
+    def accepting(self, state: GuideState) -> bool:
+        return state.automaton is not None and self._language.accepting(state.automaton)
+
+    def allowed(self, state: GuideState) -> Ints:
+        kept = self._cache.get(state)
+        if kept is not None:
+            self._cache.move_to_end(state)
+            return kept
+        ends = self._ends if self.accepting(state) else _NONE
+        tokens = np.sort(np.concatenate((self._written(state), ends)))
+        tokens.setflags(write=False)
+        self._cache[state] = tokens
+        self._cached += len(tokens) + 1
+        while self._cached > MAX_CACHED_TOKENS:
+            self._cached -= len(self._cache.popitem(last=False)[1]) + 1
+        return tokens
+
+    def advance(self, state: GuideState, token: int) -> GuideState:
+        allowed = self.allowed(state)
+        at = int(np.searchsorted(allowed, token))
+        if at == len(allowed) or allowed[at] != token:
+            raise NotAllowed(f"token {token} may not come here, where {len(allowed)} others may")
+        written = self.vocabulary.tokens[token]
+        if written is None:
+            return ENDED
+        assert state.automaton is not None
+        if state.first:
+            written = written.removeprefix(b" ")
+        return GuideState(self._language.walk(state.automaton, written), False)
+
+    def _written(self, state: GuideState) -> Ints:
+        if state.automaton is not None and self.vocabulary.spells_all:
+            return self._rows.walk(self.vocabulary, state.automaton, state.first)[0]
+        return self.steps(state)[0]
+
+    def steps(self, state: GuideState) -> tuple[Ints, Ints, list[GuideState]]:
+        """The allowed tokens that write something, in no order; for each the place in the list of the state after it;
+        and that list, without repetitions."""
+        if state.automaton is None:
+            return _NONE, _NONE, []
+        tokens, rows = self._rows.walk(self.vocabulary, state.automaton, state.first)
+        numbers, places = np.unique(rows, return_inverse=True)
+        targets = [self._rows.states[row] for row in numbers.tolist()]
+        if not self.vocabulary.spells_all:
+            useful = np.array([self._can_be_completed(target) for target in targets], bool)
+            targets = [target for target, keep in zip(targets, useful, strict=True) if keep]
+            tokens, places = tokens[useful[places]], (np.cumsum(useful) - 1)[places[useful[places]]]
+        return tokens, places.astype(np.int32), [GuideState(target, False) for target in targets]
+
+    def _can_be_completed(self, state: State) -> bool:
+        answer = self._by_tokens.leads_to_an_end(state)
+        if answer is None:
+            raise DeadLanguage(
+                "among the states after a token none was found that tokens complete, and there are too many to look at "
+                "all: use a smaller constraint, or a vocabulary in which every byte is a token"
+            )
+        return answer
+
+    def _is_completed_by_bytes(self, state: State) -> bool:
+        """Much quicker to tell, and most times enough."""
+        return self._by_bytes.leads_to_an_end(state) or False
+
+    def _after_bytes(self, state: State) -> Iterator[State]:
+        targets = (self._language.step(state, byte) for byte in self._bytes)
+        return filter(self._language.live, targets)
+
+    def _after_tokens(self, state: State) -> list[State]:
+        _, rows = self._rows.walk(self.vocabulary, state, False)
+        return [self._rows.states[row] for row in np.unique(rows).tolist()]

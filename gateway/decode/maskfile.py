@@ -1,0 +1,167 @@
+"""The banned words of a gateway's policies as a file, for the server that masks them; and what a request says of them.
+
+The file is written by the gateway's host and named when the model server starts. Each policy in it has a *digest*, the
+SHA-256 of its words and lenses. A request names policy and digest, so a server that has other words than the gateway
+refuses it. The file holds the words in clear and is readable by its owner only; a digest of few short words can be
+guessed, so it belongs in no log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.decode.masks import BannedWords
+from gateway.policy.model import Fold
+
+FORMAT = 1
+MAX_FILE = 64 * 1024 * 1024  # bytes
+
+# Names of a request's arguments (`vllm_xargs` on vLLM).
+POLICY, DIGEST, KEPT, NOT_FIRST = "portcullis.policy", "portcullis.digest", "portcullis.kept", "portcullis.not_first"
+MAX_NOT_FIRST = 1024
+
+
+class MaskFileError(ValueError):
+    """A file that is none of banned words; says which file and what is wrong, and no word."""
+
+
+class MaskRequestError(ValueError):
+    """Arguments of a request that cannot be followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BannedPolicy:
+    """A policy's banned words and their digest."""
+
+    digest: str
+    banned: tuple[BannedWords, ...]
+
+    @staticmethod
+    def of(banned: Sequence[BannedWords]) -> BannedPolicy:
+        return BannedPolicy(hashlib.sha256(_canonical(_described(banned))).hexdigest(), tuple(banned))
+
+
+def write_masks(path: Path, policies: Mapping[str, BannedPolicy]) -> None:
+    """Write the file anew, all or nothing. Raises OSError."""
+    content = {
+        "portcullis_masks": FORMAT,
+        "policies": {
+            name: {"digest": policy.digest, "rules": _described(policy.banned)} for name, policy in policies.items()
+        },
+    }
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(_canonical(content) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def read_masks(path: Path) -> dict[str, BannedPolicy]:
+    """The policies of a file, at least one. Raises MaskFileError, also for words that do not have the digest that they
+    claim; OSError if the file cannot be read."""
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise MaskFileError(f"{path}: larger than {MAX_FILE} bytes")
+    try:
+        content: Any = json.loads(data)
+    except ValueError:
+        raise MaskFileError(f"{path}: not JSON, so no file of masks") from None
+    if not isinstance(content, dict) or content.get("portcullis_masks") != FORMAT:
+        raise MaskFileError(f"{path}: not a file of masks of format {FORMAT}; write it anew with this version")
+    if not isinstance(content.get("policies"), dict) or not content["policies"]:
+        raise MaskFileError(f"{path}: no policy in it; name one with `decode: mask` when it is written")
+    policies: dict[str, BannedPolicy] = {}
+    for name, described in content["policies"].items():
+        try:
+            policy = BannedPolicy.of([_banned(rule) for rule in described["rules"]])
+            claimed = described["digest"]
+        except (KeyError, TypeError, ValueError):
+            raise MaskFileError(f"{path}: policy {name!r} is not described as in this version: write it anew") from None
+        if policy.digest != claimed:
+            raise MaskFileError(f"{path}: policy {name!r} was changed after it was written: its digest is another")
+        policies[name] = policy
+    return policies
+
+
+def _described(banned: Sequence[BannedWords]) -> list[dict[str, Any]]:
+    return [
+        {"words": list(each.words), "fold": sorted(each.fold), "whole_word": each.whole_word} for each in banned
+    ]  # fmt: skip
+
+
+def _banned(rule: dict[str, Any]) -> BannedWords:
+    words, whole_word = rule["words"], rule["whole_word"]
+    if not isinstance(whole_word, bool) or not isinstance(words, list) or not all(type(word) is str for word in words):
+        raise TypeError
+    return BannedWords(words=tuple(words), fold=frozenset(map(Fold, rule["fold"])), whole_word=whole_word)
+
+
+def _canonical(content: Any) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskRequest:
+    """What a request wants: the words of `policy`, which must have `digest`.
+
+    `kept`: so many tokens at the end of its prompt are the beginning of the answer, which is resumed. `not_first`: ids
+    of tokens that must not come first.
+    """
+
+    policy: str
+    digest: str
+    kept: int = 0
+    not_first: tuple[int, ...] = ()
+
+    def arguments(self) -> dict[str, str | int | list[int]]:
+        """As a request's arguments."""
+        arguments: dict[str, str | int | list[int]] = {POLICY: self.policy, DIGEST: self.digest}
+        if self.kept:
+            arguments[KEPT] = self.kept
+        if self.not_first:
+            arguments[NOT_FIRST] = list(self.not_first)
+        return arguments
+
+    @staticmethod
+    def of(arguments: Mapping[str, Any] | None) -> MaskRequest | None:
+        """From a request's arguments; None if they want no mask. Raises MaskRequestError."""
+        given = {name: value for name, value in (arguments or {}).items() if name.startswith("portcullis.")}
+        if not given:
+            return None
+        if unknown := sorted(given.keys() - {POLICY, DIGEST, KEPT, NOT_FIRST}):
+            raise MaskRequestError(f"{unknown[0]} is no argument of the masks of this version")
+        for name in (POLICY, DIGEST):
+            if not isinstance(given.get(name), str):
+                raise MaskRequestError(f"{name} must be a string; {POLICY} and {DIGEST} go together")
+        kept, not_first = given.get(KEPT, 0), given.get(NOT_FIRST, [])
+        if type(kept) is not int or kept < 0:
+            raise MaskRequestError(f"{KEPT} must be a number of tokens, 0 or more")
+        if not isinstance(not_first, list) or not all(type(token) is int and token >= 0 for token in not_first):
+            raise MaskRequestError(f"{NOT_FIRST} must be a list of token ids")
+        if len(not_first) > MAX_NOT_FIRST:
+            raise MaskRequestError(f"{NOT_FIRST} has {len(not_first)} token ids; {MAX_NOT_FIRST} are allowed")
+        return MaskRequest(policy=given[POLICY], digest=given[DIGEST], kept=kept, not_first=tuple(not_first))
+
+
+def select(policies: Mapping[str, BannedPolicy], request: MaskRequest) -> BannedPolicy:
+    """The policy that a request names. Raises MaskRequestError if it is unknown or another."""
+    policy = policies.get(request.policy)
+    if policy is None:
+        raise MaskRequestError(f"{POLICY}: no policy {request.policy!r} in the file of masks of this server")
+    if policy.digest != request.digest:
+        raise MaskRequestError(
+            f"{DIGEST}: policy {request.policy!r} has other words on this server; write the file of masks anew and "
+            "restart the server"
+        )
+    return policy

@@ -1,0 +1,127 @@
+"""An automaton's way through a whole vocabulary, and whether a way leads to an end.
+
+The tokens that can be read from a state are found by walking the trie of the vocabulary a depth at a time, with the
+states of a whole depth in one array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.automata.bytes import ByteAutomaton, State, Tail
+from gateway.automata.vocabulary import Ints, Vocabulary
+
+MAX_ROWS = 16_384  # a kilobyte each
+MAX_SEARCHED = 20_000  # states, for one answer
+
+Entries = frozenset[tuple[int, Tail]]
+
+_SPACE = ord(" ")
+_UNKNOWN = -1
+
+
+class Rows:
+    """The automaton's transitions as a table, a row for each state that was met; row 0 is where no text is completed.
+
+    Row numbers hold until the next walk. A walk may add a row for each node of the trie, at worst, beyond `MAX_ROWS`.
+    """
+
+    def __init__(self, language: ByteAutomaton) -> None:
+        self._language = language
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.states: list[State] = [State()]
+        self._numbers: dict[Entries, int] = {frozenset(): 0}
+        self._table: Ints = np.full((64, 256), _UNKNOWN, np.int32)
+        self._table[0] = 0
+
+    def walk(self, vocabulary: Vocabulary, begin: State, skips_space: bool) -> tuple[Ints, Ints]:
+        """The tokens that the automaton can read from `begin`, and the row after each. `skips_space`: a token's first
+        byte, if it is a space, is not read."""
+        if len(self.states) > MAX_ROWS:
+            self._begin_anew()
+        trie = vocabulary.trie
+        nodes: Ints = np.zeros(1, np.int32)
+        rows: Ints = np.full(1, self._number(begin), np.int32)
+        met_nodes, met_rows = [nodes[:0]], [rows[:0]]
+        while len(nodes):
+            counts = trie.first[nodes + 1] - trie.first[nodes]
+            rows = np.repeat(rows, counts)
+            nodes = _spread(trie.first[nodes], counts)
+            after = self._after(rows, trie.byte[nodes])
+            if skips_space:
+                after = np.where(trie.byte[nodes] == _SPACE, rows, after)
+                skips_space = False
+            nodes, rows = nodes[after != 0], after[after != 0]
+            met_nodes.append(nodes)
+            met_rows.append(rows)
+        nodes, rows = np.concatenate(met_nodes), np.concatenate(met_rows)
+        counts = trie.exact[nodes] - trie.begin[nodes]
+        return vocabulary.order[_spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
+
+    def _after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
+        after = self._table[rows, read]
+        unknown = np.flatnonzero(after == _UNKNOWN)
+        if len(unknown):
+            rows, read = rows[unknown], read[unknown]
+            for step in np.unique(rows.astype(np.int64) * 256 + read).tolist():
+                row, byte = divmod(step, 256)
+                target = self._number(self._language.step(self.states[row], byte))
+                self._table[row, byte] = target
+            after[unknown] = self._table[rows, read]
+        return after
+
+    def _number(self, state: State) -> int:
+        number = self._numbers.setdefault(state.entries, len(self.states))
+        if number == len(self.states):
+            self.states.append(state)
+            if number == len(self._table):
+                self._table = np.concatenate((self._table, np.full_like(self._table, _UNKNOWN)))
+        return number
+
+
+def _spread(begins: Ints, counts: Ints) -> Ints:
+    """For each begin b and count c the numbers b, b + 1, … b + c - 1, one after the other."""
+    last = np.cumsum(counts)
+    return np.arange(len(begins) and last[-1], dtype=np.int32) + np.repeat(begins - last + counts, counts)
+
+
+class Search:
+    """Can an end be reached by some steps? `reached`: is this state an end? Answers are kept, as many as a search may
+    visit states."""
+
+    def __init__(self, steps: Callable[[State], Iterable[State]], reached: Callable[[State], bool]) -> None:
+        self._steps = steps
+        self._reached = reached
+        self._known: dict[Entries, bool] = {}
+
+    def leads_to_an_end(self, begin: State) -> bool | None:
+        """Depth first, until a state is found of which the answer is known. What led there has the same answer; and if
+        nothing is found, nothing that was searched leads to an end. None: `MAX_SEARCHED` states were not enough."""
+        known = self._known
+        if len(known) > MAX_SEARCHED:
+            known.clear()
+        came_from: dict[Entries, Entries | None] = {begin.entries: None}
+        waiting = [begin]
+        while waiting:
+            state = waiting.pop()
+            answer = known.get(state.entries)
+            if answer or (answer is None and self._reached(state)):
+                place: Entries | None = state.entries
+                while place is not None:
+                    known[place] = True
+                    place = came_from[place]
+                return True
+            if answer is None:
+                if len(came_from) > MAX_SEARCHED:
+                    return None
+                for target in self._steps(state):
+                    if target.entries not in came_from:
+                        came_from[target.entries] = state.entries
+                        waiting.append(target)
+        known.update(dict.fromkeys(came_from, False))
+        return False
