@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from gateway.automata.charset import CharSet
 from gateway.automata.regex import RegexError
 from gateway.automata.shape import longest, reopens
 from gateway.censor.compile import compile_policy, fold_word, pattern_positions
 from gateway.censor.detectors import DETECTORS
+from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
 from gateway.policy.checks import BadPattern, Checks, Finds, PatternFacts
 from gateway.policy.model import Action, Channel, Direction, Fold, Policy, Rule
@@ -22,7 +24,15 @@ def read_pattern(pattern: str, folds: frozenset[Fold]) -> PatternFacts:
         found = pattern_positions(pattern, folds)
     except RegexError as error:
         raise BadPattern(error.reason, error.position) from None
-    return PatternFacts(longest(found), reopens(found))
+    lens = Lens(folds - {Fold.CASE})  # case is in the pattern itself, as its (?i)
+    unseen = any(_is_unseen(charset, lens) for charset in set(found.sets))
+    return PatternFacts(longest(found), reopens(found), unseen)
+
+
+def _is_unseen(charset: CharSet, lens: Lens) -> bool:
+    """Does the lens leave none of these characters in a text? It leaves those that it does not change."""
+    chars = (chr(code) for low, high in charset.ranges for code in range(low, high + 1))
+    return bool(charset) and all(lens.fold(char).text != char for char in chars)
 
 
 def finder(rule: Rule) -> Finds:

@@ -59,7 +59,7 @@ class Choice:
         spoke = swallowed = False
         reached: set[Any] = set()
         field: str | int | None = None  # that the last text came from
-        for slot in list(chat.slots(message)):
+        for slot in _slots(message):
             if self.rule is not None:
                 self._drop(slot, shown_field=field, whole=whole)
                 continue
@@ -205,7 +205,7 @@ class Choice:
 
     def close_names(self, delta: Json) -> list[Json]:
         """A delta that does not first of all go on with an open name ends it: the deltas that show the others."""
-        names = (slot.path[:-1] for slot in chat.slots(delta) if slot.path[0] in ("tool_calls", "function_call"))
+        names = (slot.path[:-1] for slot in _slots(delta) if slot.path[0] in ("tool_calls", "function_call"))
         going_on = next(names, None)
         closing = [call for path, call in self.calls.items() if path != going_on]
         return self._close(closing)
@@ -283,3 +283,11 @@ def _is_head(entry: Json) -> bool:
     return entry.keys() <= _HEAD_FIELDS and all(
         part is None or (isinstance(part, dict) and not any(part.values())) for part in parts
     )
+
+
+def _slots(message: Json) -> list[Slot]:
+    """Raises `Refused`."""
+    try:
+        return list(chat.slots(message))
+    except chat.TooDeep as error:
+        raise Refused(f"the answer's shape cannot be read: {error}") from None

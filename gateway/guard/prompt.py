@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.guard import fields
 from gateway.guard.arguments import JsonArguments
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.guard.texts import ChannelText, Ledger, OnFinding
@@ -67,6 +69,8 @@ def read_chat_request(body: object) -> ChatRequest:
     for position, message in enumerate(messages):
         if not isinstance(message, dict):
             raise BadRequest(f"`messages[{position}]` must be an object.", f"messages[{position}]")
+    if body.get("prediction") is not None and not isinstance(body["prediction"], dict):
+        raise BadRequest("`prediction` must be an object.", "prediction")
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise BadRequest("`stream` must be true or false.", "stream")
@@ -78,43 +82,51 @@ def read_chat_request(body: object) -> ChatRequest:
 
 def apply_request_table(body: Json, compiled: CompiledPolicy) -> None:
     """Take out or refuse the fields that would lead past the censor, in place. Raises `BadRequest`."""
-    if compiled.policy.mode is not Mode.ENFORCE or not compiled.scans(Direction.OUTPUT):
+    if compiled.policy.mode is not Mode.ENFORCE or not compiled.programs:
         return
-    for field in chat.DROPPED_IN_REQUESTS:
-        body.pop(field, None)
     for field, reason in chat.REFUSED_IN_REQUESTS.items():
         if body.get(field) is not None:
             raise BadRequest(f"`{field}` is not accepted here: {reason}.", field)
+    for field in chat.DROPPED_IN_REQUESTS:
+        body.pop(field, None)
     modalities = body.get("modalities")
-    if isinstance(modalities, list) and "audio" in modalities:
+    if compiled.scans(Direction.OUTPUT) and isinstance(modalities, list) and "audio" in modalities:
         raise BadRequest("Audio output is not accepted here: its sound cannot be scanned.", "modalities")
 
 
 class GuardedPrompt(NamedTuple):
     """`rule` is the one that blocks the request, if one does; `scanned` what was counted, if anything was scanned;
-    `pseudonyms` is what the placeholders in it stand for, None if there is none."""
+    `pseudonyms` is what the placeholders in it stand for, None if there is none. With `refusal` the request cannot be
+    forwarded, and only a part of it was scanned."""
 
     rule: CompiledRule | None = None
     scanned: TextScanned | None = None
     pseudonyms: Pseudonyms | None = None
+    refusal: BadRequest | None = None
 
 
 def guard_prompt(body: Json, compiled: CompiledPolicy, on_finding: OnFinding | None = None) -> GuardedPrompt:
-    """Censor every text of every message in place. Raises `BadRequest` for more values than can be replaced."""
+    """Censor every text of a request in place: of its messages and `prediction`, then of the fields beside them."""
     if not compiled.scans(Direction.INPUT):
         return GuardedPrompt()
     labels = labels_of(compiled)
     concealer = Concealer(labels, lambda text: _occurs(text, body)) if labels else None
     ledger = Ledger(compiled, Direction.INPUT, on_finding, concealer=concealer)
-    prediction = body.get("prediction")
-    parts = [*body["messages"], prediction] if isinstance(prediction, dict) else body["messages"]
+    part = "messages"
     try:
-        for message in parts:
-            rule = _guard_message(message, ledger)
-            if rule is not None:
-                return GuardedPrompt(rule, ledger.fact())
-    except TooManyValues as error:
-        raise BadRequest(str(error), "messages") from None
+        rule = _guard_messages(body["messages"], ledger)
+        if rule is None and isinstance(body.get("prediction"), dict):
+            part = "prediction"
+            rule = _guard_messages([body["prediction"]], ledger)
+        if rule is None:
+            part = ""
+            rule = _guard_slots(fields.slots(body), ledger)
+    except (TooManyValues, chat.TooDeep) as error:
+        return GuardedPrompt(None, ledger.fact(), refusal=BadRequest(str(error), part or None))
+    except BadRequest as error:
+        return GuardedPrompt(None, ledger.fact(), refusal=error)
+    if rule is not None:
+        return GuardedPrompt(rule, ledger.fact())
     return GuardedPrompt(None, ledger.fact(), concealer.pseudonyms() if concealer is not None else None)
 
 
@@ -125,30 +137,52 @@ def _occurs(text: str, body: Json) -> bool:
         raise BadRequest(f"The body cannot be forwarded: {error}.") from None
 
 
-def _guard_message(message: Json, ledger: Ledger) -> CompiledRule | None:
-    hidden = _hide_media(message)
-    try:
-        for slot in list(chat.slots(message)):
-            given: Any = slot.key if slot.kind is Kind.KEY else slot.holder[slot.key]
-            given = given if isinstance(given, str) else repr(given)
-            if slot.kind is Kind.LABEL and given in chat.CONSTANT_LABELS:
-                continue
-            text = _open(slot, ledger)
-            shown = text.feed(given)
-            if text.rule is None:
-                shown += text.finish()
-            if text.rule is not None:
-                return text.rule
-            if shown == given or ledger.compiled.policy.mode is not Mode.ENFORCE:
-                continue
-            if slot.kind is Kind.KEY:
-                slot.holder[shown] = slot.holder.pop(slot.key)
-            else:
-                slot.holder[slot.key] = shown
-        return None
-    finally:
-        for part, name, value in hidden:
-            part[name] = value
+def _guard_messages(messages: list[Json], ledger: Ledger) -> CompiledRule | None:
+    for message in messages:
+        hidden = _hide_media(message)
+        try:
+            rule = _guard_slots(chat.slots(message), ledger)
+        finally:
+            for part, name, value in hidden:
+                part[name] = value
+        if rule is not None:
+            return rule
+    return None
+
+
+def _guard_slots(slots: Iterable[Slot], ledger: Ledger) -> CompiledRule | None:
+    """Censor the texts in place; the rule that blocks one of them. Raises `BadRequest` and `TooManyValues`."""
+    renamed: dict[int, tuple[Json, dict[str, str]]] = {}  # by the identity of the object that has the names
+    for slot in slots:
+        given: Any = slot.key if slot.kind is Kind.KEY else slot.holder[slot.key]
+        given = given if isinstance(given, str) else repr(given)
+        if slot.kind is Kind.LABEL and given in chat.CONSTANT_LABELS:
+            continue
+        text = _open(slot, ledger)
+        shown = text.feed(given)
+        if text.rule is None:
+            shown += text.finish()
+        if text.rule is not None:
+            return text.rule
+        if shown == given or ledger.compiled.policy.mode is not Mode.ENFORCE:
+            continue
+        if slot.kind is Kind.KEY:
+            renamed.setdefault(id(slot.holder), (slot.holder, {}))[1][slot.key] = shown
+        else:
+            slot.holder[slot.key] = shown
+    for holder, names in renamed.values():
+        _rename(holder, names)
+    return None
+
+
+def _rename(holder: Json, names: dict[str, str]) -> None:
+    """Give fields other names, each in its place. Raises `BadRequest` where one would become a field of the protocol,
+    which nobody has read as such."""
+    if any(name.lower() in fields.FIXED_NAMES for name in names.values()):
+        raise BadRequest("The name of a field holds text that the policy takes out; what is left is another field's.")
+    members = [(names.get(name, name), value) for name, value in holder.items()]
+    holder.clear()
+    holder.update(members)
 
 
 def _open(slot: Slot, ledger: Ledger) -> ChannelText:

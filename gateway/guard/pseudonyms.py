@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import NamedTuple
 
 from gateway.censor.compile import CompiledPolicy, label
@@ -44,15 +45,19 @@ class TooManyValues(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Pseudonyms:
-    """The table of one request, complete: `values` by placeholder. `longest` is a placeholder's length at most."""
+    """The table of one request, complete: `values` by placeholder. `longest` is a placeholder's length at most, and a
+    text with the values in it is at most `stretch` times as long as with the placeholders."""
 
     values: Mapping[str, str] = field(repr=False)
     placeholders: tuple[str, ...] = field(init=False, repr=False)
     longest: int = field(init=False)
+    stretch: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "placeholders", tuple(sorted(self.values)))
         object.__setattr__(self, "longest", max(map(len, self.values), default=0))
+        stretches = (ceil(len(value) / len(placeholder)) for placeholder, value in self.values.items())
+        object.__setattr__(self, "stretch", max(stretches, default=1) or 1)
 
     def begin_with(self, text: str) -> bool:
         """Is `text` the beginning of a placeholder?"""

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from gateway.policy.checks import UNCHECKED, Checks, Finds, PatternFacts
 from gateway.policy.exposure import is_loopback
-from gateway.policy.model import DEFAULT_MAX_HOLD, DEFAULT_REPLACEMENT, Action, Balance, Config, Policy, Rule
+from gateway.policy.model import DEFAULT_MAX_HOLD, DEFAULT_REPLACEMENT, Action, Balance, Config, Fold, Policy, Rule
 
 
 def warnings(config: Config, checks: Checks = UNCHECKED) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator
             )
         if rule.pattern is not None:
             facts = checks.read_pattern(rule.pattern, rule.fold)
-            yield from _pattern_warnings(f"{at}.rules[{i}].pattern", facts, policy)
+            yield from _pattern_warnings(f"{at}.rules[{i}].pattern", facts, rule, policy)
         yield from _without_effect(f"{at}.rules[{i}]", rule)
     longest = max((len(word) for words in folded for word in words), default=0)
     if any(not rule.words for rule in policy.rules):
@@ -87,7 +87,13 @@ def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator
     yield from _inserted_warnings(at, policy, longest, finders)
 
 
-def _pattern_warnings(at: str, facts: PatternFacts, policy: Policy) -> Iterator[str]:
+def _pattern_warnings(at: str, facts: PatternFacts, rule: Rule, policy: Policy) -> Iterator[str]:
+    if facts.unseen:
+        folds = ", ".join(fold for fold in Fold if fold in rule.fold)
+        yield (
+            f"{at}: a class in it can never match, because fold ({folds}) changes or removes each of its characters "
+            "before they are compared; write what is left of them, or narrow fold"
+        )
     if facts.longest is None:
         yield (
             f"{at}: its matches can be of any length; where one would be longer than max_hold ({policy.max_hold}), "

@@ -28,10 +28,12 @@ class BadPattern(ValueError):
 @dataclass(frozen=True, slots=True)
 class PatternFacts:
     """`longest`: the most characters of a match and of what makes it certain; 0 if there can be none, None if there is
-    no bound. `reopens`: what ends one match can begin the next, so that the text between two matches is one, too."""
+    no bound. `reopens`: what ends one match can begin the next, so that the text between two matches is one, too.
+    `unseen`: a class in it has no character that folding leaves in a text."""
 
     longest: int | None = 1
     reopens: bool = False
+    unseen: bool = False
 
 
 def _as_written(word: str, fold: frozenset[Fold]) -> str:

@@ -28,6 +28,7 @@ def read_auth(value: Value, policies: Collection[str]) -> Auth:
         case Scalar():
             raise value.hidden().wrong("none, or a mapping with keys", "to let everybody in, write auth: none")
         case _:
+            _refuse_foreign_keys(value, AUTH_KEYS)
             listed = value.section(AUTH_KEYS)["keys"]
     # A list shows nothing of itself, and the names in it are no secret; anything else may be the key itself.
     entries = (listed if isinstance(listed.node, list) else listed.hidden()).items()
@@ -55,7 +56,7 @@ def _client_keys(entries: list[Value], policies: Collection[str]) -> tuple[Clien
 def _client_key(value: Value, position: int, policies: Collection[str]) -> ClientKey:
     if not isinstance(value.node, dict):
         return ClientKey.of(read_key(value), f"key-{position}")
-    _refuse_foreign_keys(value)
+    _refuse_foreign_keys(value, CLIENT_KEYS)
     section = value.section(CLIENT_KEYS)
     return ClientKey(
         name=_name(section["name"]),
@@ -68,14 +69,13 @@ def _client_key(value: Value, position: int, policies: Collection[str]) -> Clien
     )
 
 
-def _refuse_foreign_keys(value: Value) -> None:
+def _refuse_foreign_keys(value: Value, known: Collection[str]) -> None:
     """Out of `{KEY}` and `KEY: laptop` YAML makes a mapping whose key is the secret, so only a slip of the pen is left
     to the usual error, which names it."""
-    assert isinstance(value.node, dict)
-    for key in value.node:
-        if not difflib.get_close_matches(key, CLIENT_KEYS):
-            known = ", ".join(CLIENT_KEYS)
-            raise value.fail(f"has an unknown key (not shown, it may be a client's key); known: {known}")
+    for key in value.node if isinstance(value.node, dict) else ():
+        if not difflib.get_close_matches(key, known):
+            names = ", ".join(known)
+            raise value.fail(f"has an unknown key (not shown, it may be a client's key); known: {names}")
 
 
 def _name(value: Value) -> str:

@@ -10,14 +10,14 @@ from typing import NoReturn
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from gateway.censor.compile import CompiledPolicy, CompiledRule
-from gateway.guard.prompt import BadRequest, ChatRequest, apply_request_table, read_chat_request
+from gateway.censor.compile import CompiledPolicy
+from gateway.guard.prompt import BadRequest, ChatRequest, GuardedPrompt, apply_request_table, read_chat_request
 from gateway.guard.texts import Finding
 from gateway.observe.facts import Limited, RequestFinished, TextScanned
 from gateway.observe.tracing import RequestSpan
-from gateway.policy.model import ClientKey, Route
+from gateway.policy.model import ClientKey, Direction, Route
 from gateway.proxy.allowance import Allowance
-from gateway.proxy.asgi import aside
+from gateway.proxy.asgi import aside, weight
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.forward import Forward
 from gateway.proxy.gateway import Gateway
@@ -86,22 +86,22 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
         allowance = await _allowed(gateway, key, len(raw))
         try:
             on_finding = None if gateway.journal is None else findings.append
-            rule, scanned, pseudonyms = await aside(len(raw), gateway.guard_prompt, body, policy, on_finding)
+            size = len(raw) * weight(policy, Direction.INPUT)
+            prompt = await aside(size, gateway.guard_prompt, body, policy, on_finding)
         except BaseException:
             await allowance.give_back()
             raise
     except BadRequest as error:
-        raise client_error(400, str(error), error.code, error.param) from None
-    texts = (scanned,) if scanned is not None else ()
+        raise _bad_request(error) from None
+    texts = (prompt.scanned,) if prompt.scanned is not None else ()
     journal = gateway.request_journal(request_id(request), key.name, route.model, policy.policy.name)
-    if rule is not None:
-        await allowance.give_back()
-        await _refuse_prompt(request, gateway, rule, texts, journal, findings, started)
     try:
+        if (refusal := _refusal(prompt)) is not None:
+            raise refusal
         encoded = _encoded({**body, "model": route.rename or chat.model})
-    except HTTPFailure:
+    except HTTPFailure as failure:
         await allowance.give_back()
-        raise
+        await _refuse_prompt(request, gateway, failure, texts, journal, findings, started)
     forward = Forward(
         request_id=request_id(request),
         path=path_of(request),
@@ -117,7 +117,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
         started=started,
         scanned=texts,
         findings=tuple(findings),
-        pseudonyms=pseudonyms,
+        pseudonyms=prompt.pseudonyms,
     )
     return Relay(forward, generation.config.limits, gateway.record, gateway.leave, request.state.span, journal)
 
@@ -148,28 +148,40 @@ async def _allowed(gateway: Gateway, key: ClientKey, body_bytes: int) -> Allowan
     return allowance
 
 
+def _bad_request(error: BadRequest) -> HTTPFailure:
+    return client_error(400, str(error), error.code, error.param)
+
+
+def _refusal(prompt: GuardedPrompt) -> HTTPFailure | None:
+    """Why a prompt is not forwarded, if it is not."""
+    if prompt.refusal is not None:
+        return _bad_request(prompt.refusal)
+    if prompt.rule is None:
+        return None
+    message = prompt.rule.message or f"The request is blocked by rule {prompt.rule.id!r}."
+    return client_error(400, message, "content_filter", prompt.rule.id)
+
+
 async def _refuse_prompt(
     request: Request,
     gateway: Gateway,
-    rule: CompiledRule,
+    refusal: HTTPFailure,
     texts: tuple[TextScanned, ...],
     journal: RequestJournal | None,
     findings: list[Finding],
     started: float,
 ) -> NoReturn:
-    """Raises the `HTTPFailure` of a prompt that a rule blocks, when everything is said about it."""
+    """Raises the `refusal` of a prompt that was scanned, when everything is said about it."""
     if journal is not None and not await journal.begin(findings):
         raise not_journalled()
-    message = rule.message or f"The request is blocked by rule {rule.id!r}."
-    blocked = client_error(400, message, "content_filter", rule.id)
     for text in texts:
         gateway.record(text)
-    fact = finished(request, 400, started, scanned=texts, error=blocked.kind)
+    fact = finished(request, refusal.status, started, scanned=texts, error=refusal.kind)
     _record_refusal(request, gateway, fact)
     if journal is not None:
         journal.close(fact, ())
     request.state.recorded = True
-    raise blocked
+    raise refusal
 
 
 def _span_of(request: Request, gateway: Gateway) -> RequestSpan | None:

@@ -12,8 +12,12 @@ from typing import Any, TypeVar
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from gateway.censor.compile import CompiledPolicy
+from gateway.policy.model import Direction
+
 SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
-ASIDE = 32 * 1024  # bytes; scanning them takes some 2 ms
+ASIDE = 32 * 1024  # bytes; scanning them for words takes some 2 ms
+PATTERN_WEIGHT = 16  # how much longer it may take for patterns and detectors, where text is full of what they want
 
 Result = TypeVar("Result")
 
@@ -80,8 +84,14 @@ def abort(send: Send) -> None:
     transport.abort()
 
 
+def weight(policy: CompiledPolicy, direction: Direction) -> int:
+    """How many bytes each byte of such text counts for when it is asked whether to scan it aside."""
+    programs = (program for (way, _), program in policy.programs.items() if way is direction)
+    return PATTERN_WEIGHT if any(program.patterns for program in programs) else 1
+
+
 async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
-    """Do pure work on `size` bytes; in a thread where it would keep every other stream waiting.
+    """Do pure work on `size` bytes, weighed (`weight`); in a thread where it would keep every other stream waiting.
 
     Cancelled, it still waits for the thread to end: nobody else may touch the guard before.
     """

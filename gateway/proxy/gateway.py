@@ -10,7 +10,7 @@ from gateway.censor.compile import CompiledPolicy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import GUARD_FAILED, guard_failed
 from gateway.guard.chat import ChatGuard
-from gateway.guard.prompt import BadRequest, GuardedPrompt, guard_prompt
+from gateway.guard.prompt import GuardedPrompt, guard_prompt
 from gateway.guard.texts import OnFinding
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter
@@ -69,11 +69,9 @@ class Gateway:
             raise self._fail_closed(compiled, error) from None
 
     def guard_prompt(self, body: Json, policy: CompiledPolicy, on_finding: OnFinding | None) -> GuardedPrompt:
-        """`guard.prompt.guard_prompt`, failing closed. Raises `BadRequest` and `HTTPFailure`."""
+        """`guard.prompt.guard_prompt`, failing closed. Raises `HTTPFailure`."""
         try:
             return guard_prompt(body, policy, on_finding)
-        except BadRequest:
-            raise
         except Exception as error:
             raise self._fail_closed(policy, error) from None
 

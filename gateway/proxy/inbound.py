@@ -79,7 +79,7 @@ def finished(
         policy=_policy_of(request),
         upstream="none",
         status=status,
-        outcome="failed" if error and not scanned else outcome_of(scanned),
+        outcome="failed" if error and not any(text.blocked_by for text in scanned) else outcome_of(scanned),
         stream=False,
         duration=perf_counter() - started,
         scanned=scanned,

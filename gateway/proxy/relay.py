@@ -28,10 +28,11 @@ from gateway.guard.answer import (
 from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import Command, Record
 from gateway.guard.commands import Send as SendBytes
+from gateway.guard.texts import Refused
 from gateway.observe.facts import Fact
 from gateway.observe.tracing import RequestSpan
-from gateway.policy.model import Limits
-from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure
+from gateway.policy.model import Direction, Limits
+from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure, weight
 from gateway.proxy.books import CLIENT_IDLE, CLIENT_LEFT, NOT_JOURNALLED, SERVER_STOPS, Books
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
 from gateway.proxy.forward import Forward
@@ -49,6 +50,8 @@ STREAM_HEADERS = [
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
 TOO_LONG = failure("The answer took longer than the upstream's total timeout.", "upstream_timeout")
+# bytes; an ordinary event fits. Where not even so much may be scanned at once, the hot path is not taken.
+HOT_READ = 512
 MAX_ERROR_TEXT = 4096  # characters of an error's plain text that are passed on
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 
@@ -77,6 +80,9 @@ class Relay(Response):
         self._span = span
         self._books = Books(forward, record, span, journal)
         self._timed_out = False
+        # A short read can hold placeholders of long values.
+        stretch = 1 if forward.pseudonyms is None else forward.pseudonyms.stretch
+        self._weight = stretch * weight(forward.policy, Direction.OUTPUT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._reply = Reply(self._forward, scope.get(SERVER_SEND, send))
@@ -193,12 +199,15 @@ class Relay(Response):
         answer = StreamAnswer(guard, max_event=self._limits.max_event, max_whole=self._limits.max_body)
         await self._reply.start(200, [*STREAM_HEADERS, *self._passed_headers(response, guard)])
         source: Any = response.stream if is_plain(response) else inflated(response)
-        shortcut = Shortcut.of(source, answer, self._reply.send, self._perform, self._books.overhead)
+        at_once = ASIDE // self._weight
+        shortcut = None
+        if at_once >= HOT_READ:
+            shortcut = Shortcut.of(source, answer, self._reply.send, self._perform, self._books.overhead, at_once)
         last = b""
         try:
             last = await self._pass_on(source, answer, shortcut)
             # An answer that came as JSON is only now scanned, all of it.
-            ending = await aside(answer.unread, answer.close, perf_counter())
+            ending = await aside(answer.unread * self._weight, answer.close, perf_counter())
         except httpx.HTTPError as error:
             ending = self._failed(answer, from_transport(error))
         except asyncio.CancelledError:
@@ -223,13 +232,14 @@ class Relay(Response):
 
     async def _pass_on(self, source: Any, answer: StreamAnswer, shortcut: Shortcut | None) -> bytes:
         """Guard what comes and write it on, until the upstream or the answer ends; what is left to write at the end."""
-        books, reply = self._books, self._reply
+        books, reply, at_once = self._books, self._reply, ASIDE // self._weight
         async for data in source:
             arrived = perf_counter()
-            if len(data) <= ASIDE and answer.unread <= ASIDE:
+            if len(data) <= at_once and answer.unread <= at_once:
                 commands = answer.feed(data, arrived)
             else:
-                commands = await aside(len(data) + answer.unread, answer.feed, data, arrived)
+                size = (len(data) + answer.unread) * self._weight
+                commands = await aside(size, answer.feed, data, arrived)
             body = self._perform(commands)
             books.overhead.observe(perf_counter() - arrived)
             if body and books.ttft is None:
@@ -258,13 +268,13 @@ class Relay(Response):
             async for data in inflated(response):
                 size += len(data)
                 arrived = perf_counter()
-                answer.feed(data, arrived)
+                await aside(len(data) * self._weight, answer.feed, data, arrived)
                 books.overhead.observe(perf_counter() - arrived)
                 if answer.done:
                     break
             await response.aclose()
             arrived = perf_counter()
-            body = await aside(size, answer.close, arrived)
+            body = await aside(size * self._weight, answer.close, arrived)
             books.overhead.observe(perf_counter() - arrived)
         except BrokenAnswer as error:
             raise HTTPFailure(502, error.failure, "protocol") from None
@@ -288,8 +298,11 @@ class Relay(Response):
         except json.JSONError:
             plain = response.headers.get("content-type", "").lower().startswith("text/plain")
             received = {"message": body.decode("utf-8", "replace")[:MAX_ERROR_TEXT]} if plain and body else None
-        shown = await aside(len(body), guard.error, error_object(received))
-        headers = self._passed_headers(response, guard)
+        try:
+            shown = await aside(len(body) * self._weight, guard.error, error_object(received))
+            headers = self._passed_headers(response, guard)
+        except Refused as error:
+            raise HTTPFailure(502, failure(f"{error}.", "upstream_protocol_error"), "protocol") from None
         self._books.note(guard.ledger.fact())
         self._books.note_failure("status", f"upstream status {response.status_code}")
         await self._send_journalled(status, headers, json.encode(shown))

@@ -10,7 +10,7 @@ from starlette.types import Send
 from gateway.guard.answer import StreamAnswer
 from gateway.guard.commands import Command
 from gateway.guard.texts import Tally
-from gateway.proxy.asgi import ASIDE, BodyWriter
+from gateway.proxy.asgi import BodyWriter
 from gateway.proxy.exchange import ResponseStream
 
 
@@ -28,12 +28,14 @@ class Shortcut:
         writer: BodyWriter,
         perform: Callable[[list[Command]], bytes],
         overhead: Tally,
+        at_once: int,
     ) -> None:
         self._source = source
         self._answer = answer
         self._writer = writer
         self._perform = perform
         self._observe = overhead.observe
+        self._at_once = at_once
         self.last = b""  # what ends the answer; the relay writes it, when everything else is done
         self._failure: Exception | None = None
 
@@ -45,12 +47,14 @@ class Shortcut:
         send: Send,
         perform: Callable[[list[Command]], bytes],
         overhead: Tally,
+        at_once: int,
     ) -> Shortcut | None:
-        """None where there is none: a compressed answer, another transport or server."""
+        """`at_once`: the most bytes that are scanned here. None where there is no such path: a compressed answer,
+        another transport or server."""
         writer = BodyWriter.of(send)
         if writer is None or not isinstance(source, ResponseStream):
             return None
-        return cls(source, answer, writer, perform, overhead)
+        return cls(source, answer, writer, perform, overhead, at_once)
 
     @property
     def blocked(self) -> bool:
@@ -66,7 +70,7 @@ class Shortcut:
 
     def _take(self, data: bytes) -> bool:
         answer = self._answer
-        if len(data) > ASIDE or answer.unread > ASIDE:
+        if len(data) > self._at_once or answer.unread > self._at_once:
             return False
         try:
             arrived = perf_counter()

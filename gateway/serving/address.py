@@ -9,6 +9,7 @@ from time import monotonic
 
 AT_ONCE = 16  # connections accepted before anything else has its turn
 RETRY = 0.05  # seconds until a connection that nobody took is offered again, or after an accept that failed
+NOTE_EVERY = 10.0  # seconds at least between two reports that no connection could be accepted
 CLOSING = 2.0  # seconds for giving away what has come when the address is closed
 
 
@@ -25,6 +26,7 @@ class Address:
         self._listener = listener
         self._give = give
         self._on_problem = on_problem
+        self._noted_at = -NOTE_EVERY
         self._loop = asyncio.get_running_loop()
         self._waiting: socket.socket | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -78,9 +80,15 @@ class Address:
             return  # nothing else has come
         except OSError as error:
             # Out of descriptors, or the client has left already.
-            self._on_problem(f"accept: {error.strerror}")
+            self._note(f"accept: {error.strerror}")
         self._pause()
         self._retry = self._loop.call_later(RETRY, self._try_again)
+
+    def _note(self, problem: str) -> None:
+        """It is tried again many times a second, and the log must not fill up with it."""
+        if monotonic() - self._noted_at >= NOTE_EVERY:
+            self._noted_at = monotonic()
+            self._on_problem(problem)
 
     def _give_next(self) -> bool:
         """Was the connection that waits, or else the next that has come, taken? Raises OSError where there is none."""

@@ -16,6 +16,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import site
 import socket
 import sys
 from collections.abc import Sequence
@@ -120,18 +121,32 @@ def _adopt_orphans() -> bool:
 
 
 def _spawn(ends: Sequence[tuple[socket.socket, socket.socket]]) -> list[int]:
-    """Workers that are programs of their own. Raises OSError."""
-    no_input = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    """Workers that are programs of their own. Raises OSError where one cannot be had, and then there is none."""
     pids: list[int] = []
-    for pair in ends:
-        for end in pair:
-            end.set_inheritable(True)
-        descriptors = (str(end.fileno()) for end in pair)
-        arguments = [*_PYTHON, "gateway.serving.worker", *descriptors]
-        pids.append(os.posix_spawn(sys.executable, arguments, _environment(), file_actions=[no_input]))
-        for end in pair:
-            end.set_inheritable(False)
+    try:
+        for pair in ends:
+            pids.append(_spawn_one(pair))
+    except OSError:
+        # Nobody would ever hear of those that are there already.
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        raise
     return pids
+
+
+def _spawn_one(pair: tuple[socket.socket, socket.socket]) -> int:
+    no_input = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    descriptors = [end.fileno() for end in pair]
+    arguments = [*_PYTHON, "gateway.serving.worker", *map(str, descriptors)]
+    try:
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, True)
+        return os.posix_spawn(sys.executable, arguments, _environment(), file_actions=[no_input])
+    finally:
+        for end in pair:
+            if end.fileno() >= 0:
+                end.set_inheritable(False)
 
 
 async def _fork(ends: Sequence[tuple[socket.socket, socket.socket]]) -> list[int]:
@@ -171,4 +186,7 @@ async def _fork(ends: Sequence[tuple[socket.socket, socket.socket]]) -> list[int
 def _environment() -> dict[str, str]:
     """So that a worker finds the package that this is, installed or not."""
     here = str(Path(gateway.__file__).parent.parent)
+    if here in (*site.getsitepackages(), site.getusersitepackages()):
+        # Found anyway; and in front, packages that are installed there would take the place of Python's own modules.
+        return dict(os.environ)
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}

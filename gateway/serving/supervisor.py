@@ -13,7 +13,6 @@ import contextlib
 import os
 import signal
 import socket
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -43,6 +42,7 @@ from gateway.serving.channel import (
 )
 from gateway.serving.logs import log_servers_to
 from gateway.serving.reload import Reloader, Source
+from gateway.serving.scratch import scratch_folder
 from gateway.serving.servers import NotStarted, Stop
 from gateway.serving.slot import Slot
 from gateway.serving.watch import watch
@@ -322,13 +322,13 @@ def run(
 ) -> signal.Signals:
     """Supervise in an event loop of its own; what the workers share is removed at the end."""
     log_servers_to(log)
-    with tempfile.TemporaryDirectory(prefix="portcullis-") as scratch:
+    with scratch_folder() as scratch:
         listeners = [(CLIENT, listener)]
         if admin_listener is not None:
             listeners.append((ADMIN, admin_listener))
 
         async def supervise() -> signal.Signals:
-            return await Supervisor(config, workers, log, log_style, listeners, Path(scratch)).run(source, on_ready)
+            return await Supervisor(config, workers, log, log_style, listeners, scratch).run(source, on_ready)
 
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(Path(scratch) / METRICS)
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(scratch / METRICS)
         return asyncio.run(supervise())

@@ -17,6 +17,9 @@ Json = dict[str, Any]
 Path = tuple[str | int, ...]
 
 
+MAX_DEPTH = 64  # of what stands within each other in a field
+
+
 class Kind(Enum):
     """How a slot's text is to be read."""
 
@@ -179,31 +182,40 @@ def _audio_slots(audio: Json) -> Iterator[Slot]:
             yield from leaves(audio, field, ("audio", field), "other")
 
 
+class TooDeep(ValueError):
+    """A message with more in each other than anybody needs; to name the places in it would take too much memory."""
+
+
 def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[Slot]:
     """The texts below one field of unknown shape.
 
     Strings stream on from chunk to chunk. Names of fields are texts too; they come last, because a changed name would
-    lose the way to what is below it.
+    lose the way to what is below it. Raises `TooDeep`.
     """
-    pending: list[tuple[Any, Any, Path]] = [(holder, key, path)]
-    names: list[Slot] = []
+    # The way to a thing is put together when its turn comes: those that wait share the way to what holds them.
+    pending: list[tuple[Any, Any, Path, Any]] = [(holder, key, path[:-1], path[-1])]
+    names: list[tuple[Any, Any, Path, Any]] = []
     complete = path[0] in COMPLETE_FIELDS
     while pending:
-        holder, key, path = pending.pop()
+        holder, key, way, step = pending.pop()
+        path = (*way, step)
         value = holder[key]
         if isinstance(key, str) and key not in KNOWN_NAMES:
-            names.append(Slot(holder, key, path, "other", Kind.KEY))
+            names.append((holder, key, way, step))
         if isinstance(value, str):
             # The `type` of a content part is a label; as a stream its end could be held back.
             yield Slot(holder, key, path, channel, Kind.LABEL if complete or key in LABEL_FIELDS else Kind.TEXT)
         elif isinstance(value, dict):
-            pending += [(value, name, (*path, name)) for name in reversed(value)]
+            pending += [(value, name, path, name) for name in reversed(value)]
         elif isinstance(value, list):
-            numbered = [(value, position, (*path, position_of(item, position))) for position, item in enumerate(value)]
+            numbered = [(value, position, path, position_of(item, position)) for position, item in enumerate(value)]
             pending += reversed(numbered)
         elif isinstance(value, int | float) and not isinstance(value, bool) and key != "index":
             yield Slot(holder, key, path, channel, Kind.LABEL)
-    yield from reversed(names)
+        if isinstance(value, dict | list) and len(path) > MAX_DEPTH:
+            raise TooDeep(f"objects and lists more than {MAX_DEPTH} deep within each other are not taken")
+    for holder, key, way, step in reversed(names):
+        yield Slot(holder, key, (*way, step), "other", Kind.KEY)
 
 
 def head_of(chunk: Json) -> Json:

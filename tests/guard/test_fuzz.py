@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hypothesis import given, settings
@@ -68,30 +68,30 @@ whole = st.fixed_dictionaries(
 )
 
 
-def arguments_in(message: Any) -> Iterator[str]:
-    """The arguments of all functions, decoded where they are JSON."""
-    if isinstance(message, list):
-        for item in message:
-            yield from arguments_in(item)
-    elif isinstance(message, dict):
-        for name, item in message.items():
-            if name in ("function", "function_call") and isinstance(item, dict):
+def arguments_in(messages: Iterable[Any]) -> Iterator[str]:
+    """The arguments of all calls, decoded where they are JSON. Strings elsewhere are no JSON to anybody."""
+    for message in messages:
+        if not isinstance(message, dict):
+            continue
+        called = message.get("tool_calls")
+        entries = [entry for entry in called if isinstance(entry, dict)] if isinstance(called, list) else []
+        for function in (message.get("function_call"), *(entry.get("function") for entry in entries)):
+            if isinstance(function, dict) and "arguments" in function:
                 with contextlib.suppress(TypeError, ValueError):
-                    yield json.dumps(json.loads(item["arguments"]) if "arguments" in item else None)
-            yield from arguments_in(item)
+                    yield json.dumps(json.loads(function["arguments"]))
 
 
 def check(policy: Policy, data: bytes) -> None:
     word = policy.rules[0].words[0]
     client = play(policy, data)
     assert not any(isinstance(fact, GuardFailed) for fact in client.facts)
-    assert word not in client.text + "".join(arguments_in(list(client.messages.values())))
+    assert word not in client.text + "".join(arguments_in(client.messages.values()))
     try:
         body, _ = plain(policy, data)
     except BrokenAnswer as error:
         assert word not in str(error.failure)
     else:
-        assert word not in json.dumps(body) + "".join(arguments_in(body))
+        assert word not in json.dumps(body) + "".join(arguments_in(choice["message"] for choice in body["choices"]))
     observed = play(OBSERVE, data)
     assert not any(isinstance(fact, GuardFailed) for fact in observed.facts)
 

@@ -14,11 +14,14 @@ from tests.guard.playbook import WORD, balanced, policy, rule
 
 SEEN = "[REDACTED]"
 BOTH = frozenset({Direction.INPUT, Direction.OUTPUT})
+INPUT = frozenset({Direction.INPUT})
+ONLY_INPUT = policy(rule(apply_to=INPUT))
 
 
 def guarded(policy: Policy, *messages: dict[str, Any], **more: Any) -> tuple[dict[str, Any], str | None]:
     body = {"messages": list(messages), **more}
-    blocked, fact, _ = guard_prompt(body, compile_policy(policy))
+    blocked, fact, _, refusal = guard_prompt(body, compile_policy(policy))
+    assert refusal is None
     assert fact is not None and balanced(fact) and fact.direction == "input"
     assert fact.blocked_by == (blocked.id if blocked else None)
     return body, fact.blocked_by
@@ -80,7 +83,9 @@ def test_roles_are_no_text() -> None:
 
 
 def test_prompts_that_no_rule_looks_at_are_not_read() -> None:
-    assert guard_prompt({"messages": [{"content": WORD}]}, compile_policy(policy())) == (None, None, None)
+    body = {"messages": [{"content": WORD}], "user": WORD}
+    assert guard_prompt(body, compile_policy(policy())) == (None, None, None, None)
+    assert body == {"messages": [{"content": WORD}], "user": WORD}
 
 
 GOOD = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
@@ -99,6 +104,8 @@ GOOD = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
         ({"n": 129}, "n"),
         ({"n": True}, "n"),
         ({"n": 1.5}, "n"),
+        ({"prediction": "a"}, "prediction"),
+        ({"prediction": [{"content": "a"}]}, "prediction"),
     ],
 )
 def test_bad_fields_are_named(change: dict[str, Any], param: str) -> None:
@@ -121,6 +128,10 @@ def test_fields_that_lead_past_the_censor_are_refused(field: str) -> None:
     assert caught.value.param == field
     apply_request_table({field: None}, compile_policy(policy()))
     apply_request_table({field: "x"}, compile_policy(policy(mode=Mode.OBSERVE)))
+    apply_request_table({field: "x"}, compile_policy(Policy(name="p")))
+    with pytest.raises(BadRequest) as caught:
+        apply_request_table({field: "x"}, compile_policy(ONLY_INPUT))
+    assert caught.value.param == field
 
 
 def test_fields_that_lead_past_the_censor_are_taken_out() -> None:
@@ -133,9 +144,23 @@ def test_fields_that_lead_past_the_censor_are_taken_out() -> None:
     body = {**GOOD, **fields, "modalities": ["text"]}
     apply_request_table(body, compile_policy(policy()))
     assert body == {**GOOD, "modalities": ["text"]}
+    asked = {**GOOD, **fields, "modalities": ["text", "audio"]}
+    apply_request_table(asked, compile_policy(ONLY_INPUT))
+    assert asked == {**GOOD, "modalities": ["text", "audio"]}
     unread = {**GOOD, **fields}
     apply_request_table(unread, compile_policy(Policy(name="p")))
     assert unread == {**GOOD, **fields}
     with pytest.raises(BadRequest) as caught:
         apply_request_table({"modalities": ["text", "audio"]}, compile_policy(policy()))
     assert caught.value.param == "modalities"
+
+
+def test_what_is_too_deep_is_refused_and_costs_little() -> None:
+    deep: Any = "12MONKEYS"
+    for _ in range(100):
+        deep = {"a": [deep]}
+    body = {"model": "m", "messages": [{"role": "user", "content": "x", "custom": deep}]}
+    refusal = guard_prompt(body, compile_policy(ONLY_INPUT)).refusal
+    assert refusal is not None
+    assert refusal.param == "messages"
+    assert "64 deep" in str(refusal)

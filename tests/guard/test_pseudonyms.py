@@ -17,7 +17,7 @@ from gateway.censor.compile import compile_policy
 from gateway.censor.detectors import DETECTORS
 from gateway.guard import pseudonyms as module
 from gateway.guard import texts
-from gateway.guard.prompt import BadRequest, GuardedPrompt, guard_prompt
+from gateway.guard.prompt import GuardedPrompt, guard_prompt
 from gateway.guard.pseudonyms import Concealer, Piece, Pseudonyms, Restorer
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Policy, Rule
 from tests.guard.playbook import call, calls, chunk, completion, plain, policy, rule, stream
@@ -98,6 +98,11 @@ def test_a_table_without_placeholders_leaves_everything_alone() -> None:
     restorer = Restorer(Pseudonyms({}))
     assert restorer.feed("a <A_1_n> <") == [Piece("a <A_1_n> <", False)]
     assert restorer.finish() == ""
+
+
+def test_how_much_longer_values_can_make_a_text() -> None:
+    assert TABLE.stretch == Pseudonyms({}).stretch == Pseudonyms({"<A_1_n>": ""}).stretch == 1
+    assert Pseudonyms({"<A_1_n>": "x" * 14, "<AB_1_n>": "x" * 17}).stretch == 3
 
 
 def test_no_repr_shows_a_value() -> None:
@@ -214,9 +219,10 @@ def test_too_many_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PLACEHOLDERS", 3)
     number = policy(Rule(id="n", pattern="[0-9]", action=Action.PSEUDONYMIZE))
     assert len(forwarded(number, "1 2 3 1 2 3")[1].values) == 3
-    with pytest.raises(BadRequest) as refused:
-        ask(number, "1 2 3 4")
-    assert refused.value.param == "messages" and "more than 3 different values" in str(refused.value)
+    _, guarded = ask(number, "1 2 3 4")
+    assert guarded.refusal is not None and guarded.pseudonyms is None
+    assert guarded.refusal.param == "messages" and "more than 3 different values" in str(guarded.refusal)
+    assert guarded.scanned is not None and [match.count for match in guarded.scanned.matches] == [4]
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -248,7 +254,7 @@ def test_a_match_that_is_more_than_a_value_counts() -> None:
     client = stream(
         longer, chunk({"content": f"{ANN} Smith, M{ANN[:4]}"}), chunk({"content": ANN[4:]}), pseudonyms=KNOWN
     )
-    assert client.content == "[X], [X]"
+    assert client.content == "Ann[X], [X]"
 
 
 def test_every_choice_and_list_of_parts() -> None:

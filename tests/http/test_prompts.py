@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Mode, Rule
 from tests.http.gateway import INPUT, before, error_of, question
 from tests.http.upstream import completion, plain, sending
@@ -149,3 +151,66 @@ async def test_observe_forwards_what_it_would_refuse() -> None:
         assert (await gateway.ask("Voldemort's detonator")).status_code == 200
         assert upstream.asked.body["messages"][0]["content"] == "Voldemort's detonator"
         assert (await gateway.metrics()).value("portcullis_matches_total", action="flag") == 2
+
+
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "f", "description": "finds Voldemort", "parameters": {}},
+}
+
+
+async def test_fields_beside_the_messages_are_scanned_too() -> None:
+    async with before(ANSWER) as (gateway, upstream):
+        asked = question("hi", tools=[TOOL], documents=[{"text": "Voldemort"}], user="Voldemort", Voldemort=1)
+        assert (await gateway.post(asked)).status_code == 200
+        seen = question("hi", tools=[TOOL], documents=[{"text": "[NAME]"}], user="[NAME]") | {"[NAME]": 1}
+        seen["tools"] = [{**TOOL, "function": {**TOOL["function"], "description": "finds [NAME]"}}]
+        assert upstream.asked.body == seen
+        metrics = await gateway.metrics()
+        metrics.assert_covered()
+        assert metrics.value("portcullis_matches_total", rule="prompt-name", channel="other") == 4
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [{"type": "function", "function": {"name": "f", "description": "a detonator"}}]},
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"properties": {"detonator": {}}}}}},
+        {"chat_template_kwargs": {"system": "detonator"}},
+        {"unknown": [[["detonator"]]]},
+        {"tool_choice": {"type": "function", "function": {"name": "detonator"}}},
+    ],
+)
+async def test_a_field_can_block_a_request(fields: dict[str, Any]) -> None:
+    async with before(ANSWER) as (gateway, upstream):
+        error = error_of(await gateway.ask(**fields), 400)
+        assert (error["code"], error["param"]) == ("content_filter", "prompt-stop")
+        assert upstream.calls == []
+
+
+@pytest.mark.parametrize("field", ["chat_template", "vllm_xargs"])
+async def test_rules_for_input_alone_refuse_what_leads_past_them(field: str) -> None:
+    rule = Rule(id="r", words=("detonator",), apply_to=INPUT)
+    async with before(ANSWER, rules=(rule,)) as (gateway, upstream):
+        assert error_of(await gateway.ask(**{field: "{{ 'deto' + 'nator' }}"}), 400)["param"] == field
+        assert upstream.calls == []
+
+
+async def test_a_long_prompt_is_scanned_beside_the_loop_and_sooner_for_patterns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on_the_loop: list[bool] = []
+    feed = Censor.feed
+
+    def noting(self: Censor, text: str) -> str:
+        if "4711" in text:
+            on_the_loop.append(asyncio._get_running_loop() is not None)
+        return feed(self, text)
+
+    monkeypatch.setattr(Censor, "feed", noting)
+    prompt = "4711" + "a" * 4096
+    for rule in (Rule(id="r", words=("4711",), apply_to=INPUT), Rule(id="r", pattern="[0-9]+", apply_to=INPUT)):
+        async with before(ANSWER, rules=(rule,)) as (gateway, _):
+            on_the_loop.clear()
+            assert (await gateway.ask(prompt)).status_code == 200
+            assert set(on_the_loop) == {rule.pattern is None}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from gateway.guard import pseudonyms
+from gateway.guard import pseudonyms, texts
 from gateway.policy.model import Action, Journal, Mode, Rule
 from gateway.proxy.shortcut import Shortcut
 from tests.http.gateway import INPUT, PATIENCE, RunningGateway, before, error_of, question
@@ -186,6 +186,74 @@ async def test_the_hot_path_restores_too(monkeypatch: pytest.MonkeyPatch) -> Non
         assert True in taken  # reads may fall together on a busy machine
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_short_reads_that_become_long_texts_leave_the_loop_to_others(
+    monkeypatch: pytest.MonkeyPatch, streamed: bool
+) -> None:
+    key = f"-----BEGIN PRIVATE KEY-----\n{'A' * 30_000}\n-----END PRIVATE KEY-----"
+    keys = (Rule(id="key", detector="private_key", action=Action.PSEUDONYMIZE), *RULES)
+    on_the_loop: list[bool] = []
+    feed = pseudonyms.Restorer.feed
+
+    def noting(self: pseudonyms.Restorer, text: str) -> list[pseudonyms.Piece]:
+        on_the_loop.append(asyncio._get_running_loop() is not None)
+        return feed(self, text)
+
+    monkeypatch.setattr(pseudonyms.Restorer, "feed", noting)
+    play = echoing(lambda said: [delta(said), delta(finish="stop")], lambda said: {"content": said})
+    async with asked(play, rules=keys) as (gateway, _):
+        if streamed:
+            content = (await gateway.stream(key)).content()
+        else:
+            content = (await gateway.ask(key)).json()["choices"][0]["message"]["content"]
+        assert content == key
+        assert on_the_loop and not any(on_the_loop)
+
+
+async def test_an_upstreams_error_that_repeats_too_much_is_the_upstreams_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "MAX_RESTORED", 10)
+
+    async def refusing(call: Call) -> None:
+        await call.send(plain({"error": {"message": said_in(call.body)}}, 400))
+
+    async with asked(refusing) as (gateway, _):
+        error = error_of(await gateway.ask(MINE), 502)
+        assert error["code"] == "upstream_protocol_error" and MINE not in error["message"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_tools_name_comes_back(streamed: bool) -> None:
+    """What a request calls its tool is what its client must be able to call."""
+    tool = {"type": "function", "function": {"name": "ask_Ann Lee", "description": f"mails {MINE}", "parameters": {}}}
+
+    async def calling(call: Call) -> None:
+        asked = call.body["tools"][0]["function"]
+        assert asked["name"].startswith("ask_<NAMES_1_") and asked["description"].startswith("mails <EMAIL_1_")
+        function = {"name": asked["name"], "arguments": json.dumps({"to": asked["description"]})}
+        entry = {"index": 0, "id": "c1", "type": "function", "function": function}
+        if call.body.get("stream"):
+            await call.send(stream_head())
+            pieces = [{"name": function["name"], "arguments": function["arguments"][:20]}]
+            pieces.append({"arguments": function["arguments"][20:]})
+            for piece in pieces:
+                await call.send(chunk(event(delta(tool_calls=[{**entry, "function": piece}]))))
+            await call.send(chunk(event(delta(finish="tool_calls")) + DONE) + END)
+        else:
+            await call.send(plain(completion(content=None, tool_calls=[entry])))
+
+    names = Rule(id="names", words=("Ann Lee",), action=Action.PSEUDONYMIZE)
+    async with asked(calling, rules=(RULES[0], names)) as (gateway, upstream):
+        if streamed:
+            answer = await gateway.stream("hi", tools=[tool])
+            calls = [entry["function"] for each in answer.deltas() for entry in each.get("tool_calls", ())]
+        else:
+            message = (await gateway.ask("hi", tools=[tool])).json()["choices"][0]["message"]
+            calls = [entry["function"] for entry in message["tool_calls"]]
+        assert "".join(call.get("name", "") for call in calls) == "ask_Ann Lee"
+        assert json.loads("".join(call.get("arguments", "") for call in calls)) == {"to": f"mails {MINE}"}
+        assert MINE not in upstream.asked.raw.decode()
+
+
 async def test_requests_at_the_same_time_have_tables_of_their_own() -> None:
     async with asked() as (gateway, upstream):
         names = [f"user{number}@example.net" for number in range(8)]
@@ -233,6 +301,11 @@ async def test_more_values_than_there_may_be_are_refused(monkeypatch: pytest.Mon
         assert error["param"] == "messages" and "more than 5 different values" in error["message"]
         assert "example.net" not in error["message"]
         assert upstream.calls == []
+        (line,) = await gateway.logged(1)
+        assert (line["outcome"], line["status"], line["matches"]) == ("failed", 400, {"mail": 6})
+        metrics = await gateway.metrics()
+        metrics.assert_covered()
+        assert metrics.value("portcullis_matches_total", rule="mail", action="pseudonymize") == 6
         assert (await gateway.ask(" ".join(f"u{number % 5}@example.net" for number in range(6)))).status_code == 200
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from gateway.censor.stream import Censor
+from gateway.policy.model import Rule
 from gateway.proxy.relay import Relay
 from gateway.proxy.shortcut import Shortcut
 from tests.http.gateway import PATIENCE, before
@@ -68,6 +70,15 @@ async def test_a_large_event_leaves_it_and_comes_back(taken: list[bool]) -> None
         assert answer.content() == "".join(WORDS) + large.replace("12MONKEYS", "[CENSORED]") + "".join(WORDS)
         assert False in taken
         assert taken[-1]
+
+
+async def test_patterns_leave_it_sooner(taken: list[bool]) -> None:
+    number = Rule(id="n", pattern="[0-9]+", replacement="#")
+    large = "a1 " * 1500  # fewer bytes than words may have here
+    async with before(one_by_one([*WORDS, large, *WORDS]), rules=(number,)) as (gateway, _):
+        text = "".join(WORDS) + large + "".join(WORDS)
+        assert (await gateway.stream()).content() == re.sub("[0-9]+", "#", text)
+        assert False in taken and True in taken
 
 
 async def test_a_block_ends_it(taken: list[bool]) -> None:

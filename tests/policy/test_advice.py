@@ -137,6 +137,10 @@ REOPENS = (
     "policies.p.rules[0].pattern: what ends one match can begin the next, and every substring counts: "
     "the text between two matches is a match, too"
 )
+UNSEEN = (
+    "policies.p.rules[0].pattern: a class in it can never match, because fold (width, invisible) changes or removes "
+    "each of its characters before they are compared; write what is left of them, or narrow fold"
+)
 CASES |= {
     "bounded pattern": ({"rules": r"{id: r, pattern: '\bPROJ-\d{1,6}\b'}"}, []),
     "unbounded pattern": ({"rules": "{id: r, pattern: '<[^>]+>'}"}, [UNBOUNDED]),
@@ -156,6 +160,15 @@ CASES |= {
             "the longest match there can be"
         ],
     ),
+    "class of what folding removes": ({"rules": r"{id: r, pattern: 'x[\u200b\u00ad]?y'}"}, [UNSEEN]),
+    "class of what folding changes": ({"rules": "{id: r, pattern: '([Ａ-Ｚ]|x)y'}"}, [UNSEEN]),
+    "class of accents": (
+        {"rules": "{id: r, pattern: '(?i)caf[é]', fold: [accents]}"},
+        [UNSEEN.replace("width, invisible", "accents")],
+    ),
+    "class of accents that count": ({"rules": "{id: r, pattern: 'caf[é]'}"}, []),
+    "literals that folding changes": ({"rules": "{id: r, pattern: 'ＡＢ\\uFF23é'}"}, []),
+    "class with more than what folding changes": ({"rules": r"{id: r, pattern: '[Ａa]\w\S[^b]'}"}, []),
     "replacement holds a match": (
         {"rules": r"{id: r, words: [x]}, {id: s, pattern: '\[[A-Z]{8}\]', replacement: y}"},
         ["policies.p.rules[0].replacement: contains a match of rule s"],

@@ -97,6 +97,15 @@ def test_refused_keys(key: str, at: str, reason: str) -> None:
     assert DIGEST not in str(error)
 
 
+@pytest.mark.parametrize("auth", [f"{{{SECRET}}}", f"{{{SECRET}: laptop}}", f"{{keys: [a], {SECRET}: b}}"])
+def test_a_key_in_the_place_of_a_name_is_not_shown(auth: str) -> None:
+    refused(text_of(auth=auth), "auth", "has an unknown key (not shown, it may be a client's key); known: keys")
+
+
+def test_a_slip_of_the_pen_is_shown() -> None:
+    refused(text_of(auth="{key: [a]}"), "auth.key", "unknown key; did you mean 'keys'?")
+
+
 NOT_UNIQUE = {
     "in clear twice": (f"{SECRET}, b, {SECRET}", "is the same key as auth.keys[0]; remove one of them"),
     "in clear and hashed": (

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import resource
 import socket
 from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.serving import address as module
 from gateway.serving.address import AT_ONCE, Address
 from tests.http.gateway import PATIENCE
 
@@ -83,6 +87,38 @@ async def test_who_cannot_be_given_away_waits(listener: socket.socket, clients: 
     await taking.until(3)
     assert taking.names() == names
     address.abort()
+
+
+async def test_a_shortage_of_descriptors_is_said_once_and_survived(
+    listener: socket.socket, clients: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+    try_again = Address._try_again
+
+    def counting(self: Address) -> None:
+        nonlocal tries
+        tries += 1
+        try_again(self)
+
+    monkeypatch.setattr(Address, "_try_again", counting)
+    monkeypatch.setattr(module, "NOTE_EVERY", 2 * PATIENCE)
+    taking = Taking()
+    names = come(listener, clients, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    address = Address(listener, taking.take, taking.problems.append)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while tries < 4:
+                await asyncio.sleep(0.005)
+        assert taking.problems == [f"accept: {os.strerror(errno.EMFILE)}"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    await taking.until(1)
+    assert taking.names() == names
+    await address.close()
 
 
 async def test_closing_gives_away_what_has_come(listener: socket.socket, clients: list[socket.socket]) -> None:

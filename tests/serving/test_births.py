@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import site
 import socket
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.serving.births import Births, Child
+import gateway
+from gateway.serving.births import Births, Child, _environment, _spawn
 
 PATIENCE = 60.0
 
@@ -77,11 +79,32 @@ async def test_where_orphans_cannot_be_adopted_every_worker_is_a_program(monkeyp
     assert await asyncio.wait_for(second.wait(), PATIENCE) == 1
 
 
+async def test_where_one_program_cannot_be_started_the_others_do_not_stay() -> None:
+    pairs = [socket.socketpair() for _ in range(3)]
+    with ExitStack() as ends:
+        for end in (end for pair in pairs for end in pair):
+            ends.enter_context(end)
+        pairs[2][1].close()
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            _spawn(pairs)
+        with pytest.raises(ChildProcessError):  # no child is left, not even an unreaped one
+            os.waitpid(-1, os.WNOHANG)
+        assert not any(end.get_inheritable() for end in (*pairs[0], *pairs[1], pairs[2][0]))
+
+
 async def test_a_program_that_cannot_load_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     births = Births()
     monkeypatch.setenv("PYTHONHOME", "/nonexistent")
     with ExitStack() as ends, pytest.raises(OSError, match="ended early"):
         await born(births, 2, ends)
+
+
+def test_an_installed_package_does_not_put_others_before_pythons_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    checkout = str(Path(gateway.__file__).parent.parent)
+    assert _environment()["PYTHONPATH"] == f"{checkout}{os.pathsep}/elsewhere"
+    monkeypatch.setattr(gateway, "__file__", f"{site.getsitepackages()[0]}/gateway/__init__.py")
+    assert _environment()["PYTHONPATH"] == "/elsewhere"
 
 
 def test_the_program_has_no_threads_when_it_forks() -> None:

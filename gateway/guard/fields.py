@@ -1,0 +1,118 @@
+"""The texts of a request beside its messages: descriptions of tools, schemas, documents, labels, fields nobody knows.
+
+What the protocol itself defines is no text of anybody's, and a model is told nothing by it: the names of its fields,
+the keywords of JSON schemas, and the few words that stand where only these words may. A rule for the word `object` must
+not make a schema invalid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from gateway.wire import chat
+from gateway.wire.chat import Json, Kind, Slot
+
+# Looked at elsewhere: the name that the route goes by, and what is read as messages are.
+READ_APART = frozenset({"model", "messages", "prediction"})
+
+_JSON_SCHEMA = frozenset(
+    {
+        *("$schema", "$id", "$ref", "$defs", "$anchor", "$dynamicRef", "$dynamicAnchor", "$vocabulary", "$comment"),
+        *("definitions", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"),
+        *("dependentRequired", "dependencies", "prefixItems", "items", "contains", "additionalItems"),
+        *("additionalProperties", "unevaluatedItems", "unevaluatedProperties", "properties", "patternProperties"),
+        *("propertyNames", "type", "enum", "const", "multipleOf", "maximum", "minimum", "exclusiveMaximum"),
+        *("exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems"),
+        *("maxContains", "minContains", "maxProperties", "minProperties", "required", "title", "description"),
+        *("default", "deprecated", "readOnly", "writeOnly", "examples", "format", "contentEncoding"),
+        *("contentMediaType", "contentSchema", "nullable", "discriminator"),
+    }
+)
+_OF_OPENAI = frozenset(
+    {
+        *("model", "messages", "prediction", "stream", "n", "audio", "frequency_penalty", "function_call", "functions"),
+        *("logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "metadata", "modalities"),
+        *("parallel_tool_calls", "presence_penalty", "prompt_cache_key", "prompt_cache_retention", "reasoning_effort"),
+        *("response_format", "safety_identifier", "seed", "service_tier", "stop", "store", "stream_options"),
+        *("temperature", "tool_choice", "tools", "top_logprobs", "top_p", "user", "verbosity", "web_search_options"),
+        *("function", "name", "parameters", "strict", "json_schema", "schema", "custom", "grammar", "definition"),
+        *("syntax", "allowed_tools", "mode", "include_usage", "include_obfuscation", "voice"),
+        *("search_context_size", "user_location", "approximate", "city", "country", "region", "timezone"),
+    }
+)
+_OF_SERVERS = frozenset(
+    {
+        *chat.DROPPED_IN_REQUESTS,
+        *chat.REFUSED_IN_REQUESTS,
+        *("best_of", "top_k", "min_p", "repetition_penalty", "length_penalty", "stop_token_ids", "ignore_eos"),
+        *("include_stop_str_in_output", "min_tokens", "skip_special_tokens", "spaces_between_special_tokens"),
+        *("truncate_prompt_tokens", "allowed_token_ids", "bad_words", "echo", "add_generation_prompt"),
+        *("continue_final_message", "add_special_tokens", "documents", "chat_template_kwargs", "mm_processor_kwargs"),
+        *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "structural_tag"),
+        *("priority", "request_id", "logits_processors", "cache_salt", "thinking", "enable_thinking", "reasoning"),
+        *("include_reasoning", "system"),
+    }
+)
+FIXED_NAMES = _JSON_SCHEMA | _OF_OPENAI | _OF_SERVERS | chat.KNOWN_NAMES
+
+_CONSTANT_FIELDS = frozenset(
+    {
+        *("type", "role", "tool_choice", "function_call", "mode", "reasoning_effort", "effort", "service_tier"),
+        *("verbosity", "modalities", "search_context_size", "syntax", "prompt_cache_retention", "format"),
+    }
+)
+_CONSTANTS = frozenset(
+    {
+        *("string", "number", "integer", "boolean", "array", "object", "null"),
+        *("function", "custom", "text", "json_object", "json_schema", "grammar", "structural_tag", "allowed_tools"),
+        *("approximate", "lark", "regex", "auto", "none", "required", "minimal", "low", "medium", "high", "xhigh"),
+        *("default", "flex", "scale", "priority", "in-memory", "in_memory", "24h", "audio"),
+        *("wav", "mp3", "flac", "opus", "aac", "pcm16"),
+        *("date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"),
+        *chat.ROLES,
+    }
+)
+_NAMES_TOOLS = frozenset({"tools", "functions", "tool_choice", "function_call"})
+_TOKEN_ID = re.compile("[0-9]{1,7}")
+
+
+class _Place(NamedTuple):
+    """`field` is the name nearest above the value; `names_tools`: a `name` here is that of a tool."""
+
+    holder: Any
+    key: Any
+    field: str
+    names_tools: bool
+
+
+def slots(body: Json) -> Iterator[Slot]:
+    """Every text of a request but those of `READ_APART`: strings at any depth, and after them the names of fields.
+
+    Numbers are none. All are texts of the channel `other`, but names of tools are of their own. The request may be
+    changed while this runs, but only at the slot just yielded, and not by renaming. It is walked without recursion;
+    how deep it is, the JSON decoder has bounded.
+    """
+    names: list[Slot] = []
+    waiting = [_Place(body, field, field, field in _NAMES_TOOLS) for field in reversed(body) if field not in READ_APART]
+    while waiting:
+        holder, key, field, names_tools = waiting.pop()
+        value = holder[key]
+        if isinstance(key, str) and key not in FIXED_NAMES:
+            names.append(Slot(holder, key, (), "other", Kind.KEY))
+        if isinstance(value, str):
+            if not (field in _CONSTANT_FIELDS and value in _CONSTANTS):
+                channel = "tool_names" if names_tools and key == "name" else "other"
+                yield Slot(holder, key, (), channel, Kind.TEXT)
+        elif isinstance(value, list):
+            waiting += [_Place(value, at, field, names_tools) for at in reversed(range(len(value)))]
+        elif isinstance(value, dict) and not (field == "logit_bias" and _are_token_ids(value)):
+            within = names_tools and key != "parameters"
+            waiting += [_Place(value, name, name, within) for name in reversed(value)]
+    yield from names
+
+
+def _are_token_ids(value: Json) -> bool:
+    """Are these the biases of tokens? A digit of an id is no digit of anybody's number."""
+    return all(_TOKEN_ID.fullmatch(name) and isinstance(bias, int | float) for name, bias in value.items())
