@@ -144,7 +144,8 @@ class PatternMachine:
     """The automaton of a set of patterns seen through one lens.
 
     Per state of Glushkov's automaton, numbered through all patterns: `reaches[p]` has bit k when a match is possible
-    from p after a character of kind k, `goes_on[p]` likewise when that needs a further character or the end,
+    from p after a character of kind k, `goes_on[p]` likewise when that needs a further character or the end, and
+    `continues[p]` when a longer match is possible,
     `arrives[p]` when a match is certain on arrival, and `waits[p]` has the contexts (bit 3 x left + right) that make a
     waiting match certain.
     """
@@ -268,8 +269,12 @@ class PatternMachine:
                     earliest[target] = start
         for target in letter.entering(left):
             earliest.setdefault(target, self._start(target, _BEFORE))
-        if any(self.arrives[target] >> letter.kind & 1 for target in earliest):
-            return UNTOLD
+        rights: dict[int, int] = {}
+        for target in earliest:
+            owner = self.owner[target]
+            rights[owner] = rights.get(owner, 0) | self.rights(target, letter.kind)
+        if ALL_RIGHTS in rights.values():
+            return UNTOLD  # certain, be it that several states together do not mind what comes next
         kept = {target: start for target, start in earliest.items() if self.goes_on[target] >> letter.kind & 1}
         starts = sorted({start for start in kept.values() if start >= 0})
         register_of = {start: register for register, start in enumerate(starts)} | {_BEFORE: _BEFORE}
@@ -277,6 +282,10 @@ class PatternMachine:
         moves = tuple(-1 if start == _NEW else start for start in starts)
         registers = 1 + max((register for _, register in state.entries), default=-1)
         return self.state(entries, letter.kind, None if moves == tuple(range(registers)) else moves)
+
+    def rights(self, position: int, kind: int) -> int:
+        """What may stand behind a character of this kind for a match to end with it: a bit for each."""
+        return ALL_RIGHTS if self.arrives[position] >> kind & 1 else self.waits[position] >> 3 * kind & ALL_RIGHTS
 
     def _start(self, target: int, register: int) -> int:
         """Where the way into `target` began, coming from a state with `register`."""
@@ -304,7 +313,7 @@ class PatternMachine:
             kind = bool(charset & WORD) << WORD_CHAR | bool(charset - WORD) << OTHER
             for position in positions:
                 kinds[position] = kind
-        self.arrives, self.waits, self.goes_on, self.reaches = ([0] * count for _ in range(4))
+        self.arrives, self.waits, self.goes_on, self.reaches, self.continues = ([0] * count for _ in range(5))
         sources: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         for position in range(count):
             for target, contexts in self.follow[position].items():
@@ -325,7 +334,8 @@ class PatternMachine:
             target, right = waiting.pop()
             for position, contexts in sources[target]:
                 for kind in (OTHER, WORD_CHAR):
-                    if kinds[position] >> kind & contexts >> 3 * kind + right & ~self.goes_on[position] >> kind & 1:
+                    if kinds[position] >> kind & contexts >> 3 * kind + right & ~self.continues[position] >> kind & 1:
+                        self.continues[position] |= 1 << kind
                         self.goes_on[position] |= 1 << kind
                         if not self.reaches[position] >> kind & 1:
                             self.reaches[position] |= 1 << kind

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.automata.patterns import EDGE, Pattern, PatternMachine, State
+from gateway.automata.patterns import ALL_RIGHTS, EDGE, Pattern, PatternMachine, State
 from gateway.automata.positions import Region
 
 # How far back is remembered what was known before a beginning.
@@ -159,15 +159,46 @@ class AllStarts:
     def _arrive(self, hits: dict[tuple[int, int], int]) -> None:
         """Report what is certain now, and keep only what may go on."""
         arrives, goes_on, kind = self._machine.arrives, self._machine.goes_on, self.left
-        ended = False
+        ended = waiting = False
         for position, starts in self.active.items():
             if arrives[position] >> kind & 1:
                 self._hit(position, starts, hits)
+            elif self._machine.waits[position] >> 3 * kind & ALL_RIGHTS:
+                waiting = True
             ended = ended or not goes_on[position] >> kind & 1
         if ended:
             self.active = {
                 position: starts for position, starts in self.active.items() if goes_on[position] >> kind & 1
             }
+
+        if waiting:
+            self._stop_waiting(hits)
+
+    def _stop_waiting(self, hits: dict[tuple[int, int], int]) -> None:
+        """Nothing waits for what comes next where it does not matter: one state has no need of it, or several together
+        want everything that can come."""
+        machine, kind = self._machine, self.left
+        wanted: dict[tuple[int, int], list[int]] = {}
+        waiting: list[tuple[int, tuple[int, int]]] = []
+        for position, starts in self.active.items():
+            rights = machine.waits[position] >> 3 * kind & ALL_RIGHTS
+            key = machine.owner[position], self._ends[-1 - machine.past[position]]
+            if not rights or key[1] < 0:
+                continue
+            waiting.append((position, key))
+            by_right = wanted.setdefault(key, [hits.get(key, 0)] * 3)
+            for right in range(3):
+                if rights >> right & 1:
+                    by_right[right] |= starts
+        certain = {key: one & two & three for key, (one, two, three) in wanted.items()}
+        for key, starts in certain.items():
+            if starts:
+                hits[key] = hits.get(key, 0) | starts
+        for position, key in waiting:
+            if certain[key] and not machine.continues[position] >> kind & 1:
+                self.active[position] &= ~certain[key]
+                if not self.active[position]:
+                    del self.active[position]
 
     def _hit(self, position: int, starts: int, hits: dict[tuple[int, int], int]) -> None:
         """A match that ends where `position`'s span ends, which is some folded characters ago for a context behind."""

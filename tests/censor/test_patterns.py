@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -112,3 +113,18 @@ def test_every_two_way_split_gives_the_same(case: tuple[Policy, str]) -> None:
     for cut in range(len(text) + 1):
         out, _ = run(policy, [text[:cut], text[cut:]])
         assert out == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "released"),
+    [
+        (r"a\b|a\B", "xa y", ["x", "<r>", " ", "y"]),
+        ("b|b$", "abc", ["a", "<r>", "c"]),
+        (r"a|\S\B", "a b", ["<r>", " ", ""]),
+        (r"(?:a|.{2})\b.?", "a ", ["", "<r>"]),
+    ],
+)
+def test_nothing_waits_for_a_character_that_cannot_matter(pattern: str, text: str, released: list[str]) -> None:
+    """Two alternatives may be certain together where neither is alone."""
+    censor = censor_for(Policy(name="p", rules=(Rule(id="r", pattern=pattern, replacement="<r>"),)))
+    assert [censor.feed(char) for char in text] == released
