@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gateway.censor.checks import CHECKS
 from gateway.censor.compile import compile_policy
+from gateway.policy.files import Files
 from gateway.policy.load import ConfigError, check_exposure, load, warnings
 from gateway.policy.model import Auth, Balance, Channel, ClientKey, Config, Direction, Listen, Upstream
 from gateway.policy.upstreams import read_key, read_upstreams
@@ -152,7 +153,7 @@ def _config_from(environ: Mapping[str, str]) -> Config:
 def _upstream_from(environ: Mapping[str, str]) -> Upstream:
     node: Node = {"upstream": {"base_url": _scalar(environ["UPSTREAM_BASE_URL"])}}
     try:
-        upstream = read_upstreams(Value(ENVIRONMENT, "", node))["upstream"]
+        upstream = read_upstreams(Value(ENVIRONMENT, "", node), Files(Path()))["upstream"]
     except ConfigError as error:
         raise ConfigError(ENVIRONMENT, "UPSTREAM_BASE_URL", error.reason) from None
     return replace(upstream, api_key=_key_from(environ, "UPSTREAM_API_KEY") or _key_from(environ, "OPENAI_API_KEY"))

@@ -52,10 +52,12 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class CompiledPolicy:
-    """A policy, ready to run. A direction and channel without rules has no program: nothing there is looked at."""
+    """A policy, ready to run. A direction and channel without rules has no program: nothing there is looked at.
+    `stops` is `compile_stops`."""
 
     policy: Policy
     programs: dict[tuple[Direction, Channel], Program]
+    stops: Program | None = None
 
     def program(self, direction: Direction, channel: Channel) -> Program | None:
         return self.programs.get((direction, channel))
@@ -86,16 +88,32 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
             if chosen not in by_rules:
                 by_rules[chosen] = _compile(policy, [policy.rules[order] for order in chosen])
             programs[direction, channel] = by_rules[chosen]
-    return CompiledPolicy(policy, programs)
+    return CompiledPolicy(policy, programs, compile_stops(policy))
 
 
-def _compile(policy: Policy, rules: list[Rule]) -> Program:
+def compile_stops(policy: Policy) -> Program | None:
+    """What ends or rolls back the `content` of an answer: the blocking rules, and those that roll back, as such. None
+    if there is nothing to roll back. Raises as `compile_policy` does."""
+    stopping = [
+        rule
+        for rule in policy.rules
+        if rule.action in (Action.BLOCK, Action.ROLLBACK)
+        and Direction.OUTPUT in rule.apply_to
+        and Channel.CONTENT in rule.channels
+    ]
+    if policy.mode is not Mode.ENFORCE or all(rule.action is Action.BLOCK for rule in stopping):
+        return None
+    return _compile(policy, stopping, stops=True)
+
+
+def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Program:
+    """`stops`: rules that roll back do, and do not what `exhausted` says."""
     compiled: list[CompiledRule] = []
     literals: dict[frozenset[Fold], list[Literal]] = {}
     patterns: dict[frozenset[Fold], list[Pattern]] = {}
     for order, rule in enumerate(rules):
         lens = Lens(rule.fold)
-        action = Action.FLAG if policy.mode is Mode.OBSERVE else rule.action
+        action = Action.FLAG if policy.mode is Mode.OBSERVE else rule.action if stops else rule.acts_as
         replacement = f"<{label(rule)}>" if action is Action.PSEUDONYMIZE else rule.replacement
         compiled.append(CompiledRule(rule.id, order, action, replacement, rule.mask, rule.message, lens.drops_marks))
         holds = action is not Action.FLAG
@@ -109,7 +127,7 @@ def _compile(policy: Policy, rules: list[Rule]) -> Program:
         machines=machines,
         patterns=tuple(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
         max_hold=policy.max_hold,
-        on_overflow=policy.on_overflow,
+        on_overflow=Overflow.RELEASE if stops else policy.on_overflow,
         # A whole word needs one character more, to see its right edge.
         quick=all(machine.longest < policy.max_hold for machine in machines),
         piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns else PIECE,

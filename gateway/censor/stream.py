@@ -22,6 +22,8 @@ from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
 
 MAX_REPORTED = 10_000
 REPLACING = frozenset({Action.REDACT, Action.PSEUDONYMIZE})
+# Where something is rolled back (`compile_stops`), that ends a text too: what takes its place is another text.
+STOPPING = frozenset({Action.BLOCK, Action.ROLLBACK})
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -327,14 +329,14 @@ class Censor:
                 for span in spans
                 if (start := self._past_exempt(span.start, span.end)) < span.end
             ]
-        blocks: list[tuple[int, int]] = []
+        stops: list[tuple[bool, int, int]] = []
         for start, end, tag, _, seen in spans:
             rule = program.rules[tag]
             if seen is not None:
                 self._report(rule.id, start, end, rule.action, seen)
-            if rule.action is Action.BLOCK:
-                blocks.append((start, rule.order))
-        first_block, order = min(blocks, default=(None, 0))
+            if rule.action in STOPPING:
+                stops.append((rule.action is Action.ROLLBACK, start, rule.order))
+        _, first_block, order = min(stops, default=(False, None, 0))
         for start, end, tag, _, _ in spans:
             rule = program.rules[tag]
             if rule.action in REPLACING and (first_block is None or start < first_block):

@@ -20,7 +20,7 @@ from gateway.censor.compile import Program, compile_policy
 from gateway.censor.stream import Censor
 from gateway.decode.guide import Constraint
 from gateway.decode.rollback import Caps, Ledger, token_of
-from gateway.policy.model import Action, Channel, Direction, Policy, Rule
+from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
 
 Row = NDArray[np.float64]  # float[vocabulary]
 Choose = Callable[[Row], int]
@@ -44,14 +44,6 @@ class Mask(Protocol):
 
     def advance(self, state: Any, token: int) -> Any:
         """The state after a token."""
-
-
-class Exhausted(StrEnum):
-    """What happens to a match for which no rollback is left: it is replaced, and all later ones too, or the answer ends
-    before it."""
-
-    REDACT = "redact"
-    BLOCK = "block"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,19 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from gateway.policy.checks import UNCHECKED, Checks, Finds, PatternFacts
+from gateway.policy.decoding import decoding_warnings
 from gateway.policy.exposure import is_loopback
-from gateway.policy.model import DEFAULT_MAX_HOLD, DEFAULT_REPLACEMENT, Action, Balance, Config, Fold, Policy, Rule
+from gateway.policy.model import (
+    DEFAULT_MAX_HOLD,
+    DEFAULT_REPLACEMENT,
+    Action,
+    Balance,
+    Config,
+    Exhausted,
+    Fold,
+    Policy,
+    Rule,
+)
 
 
 def warnings(config: Config, checks: Checks = UNCHECKED) -> tuple[str, ...]:
@@ -20,6 +31,7 @@ def warnings(config: Config, checks: Checks = UNCHECKED) -> tuple[str, ...]:
     for policy in config.policies.values():
         found += _policy_warnings(config, policy, checks)
     found += _state_warnings(config)
+    found += decoding_warnings(config)
     return tuple(found)
 
 
@@ -140,19 +152,24 @@ def _inserted_warnings(at: str, policy: Policy, longest: int, finders: list[Find
 
 def _without_effect(at: str, rule: Rule) -> Iterator[str]:
     """Keys that the rule's action never looks at."""
-    if rule.action is not Action.REDACT:
+    acts, said = rule.acts_as, f"action: {rule.action}"
+    if rule.action is Action.ROLLBACK:
+        said += f" and exhausted: {rule.exhausted}"
+    elif rule.exhausted is not Exhausted.REDACT:
+        yield f"{at}.exhausted: has no effect with action: {rule.action}; it is for action: rollback"
+    if acts is not Action.REDACT:
         if rule.replacement != DEFAULT_REPLACEMENT:
-            yield f"{at}.replacement: has no effect with action: {rule.action}"
+            yield f"{at}.replacement: has no effect with {said}"
         if rule.mask is not None:
-            yield f"{at}.mask: has no effect with action: {rule.action}"
-    if rule.action is not Action.BLOCK and rule.message is not None:
-        yield f"{at}.message: has no effect with action: {rule.action}; only action: block shows a message"
+            yield f"{at}.mask: has no effect with {said}"
+    if acts is not Action.BLOCK and rule.message is not None:
+        yield f"{at}.message: has no effect with {said}; only action: block shows a message"
 
 
 def _inserted(rule: Rule, longest: int) -> tuple[str, str]:
     """The key and the text of what the rule adds to an answer; a mask comes as often as a match is long."""
-    if rule.action is Action.BLOCK:
+    if rule.acts_as is Action.BLOCK:
         return "message", rule.message or ""
-    if rule.action is not Action.REDACT:
+    if rule.acts_as is not Action.REDACT:
         return "action", ""
     return ("replacement", rule.replacement) if rule.mask is None else ("mask", rule.mask * longest)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.policy.model import Fold, Rule
+from gateway.policy.model import Constrain, Fold, Rule
 
 FoldWord: TypeAlias = Callable[[str, frozenset[Fold]], str]
 Finds: TypeAlias = Callable[[str], bool]
@@ -44,6 +44,10 @@ def _unread(pattern: str, fold: frozenset[Fold]) -> PatternFacts:
     return PatternFacts()
 
 
+def _unread_constraint(constrain: Constrain) -> None:
+    pass
+
+
 def _never(rule: Rule) -> Finds:
     return lambda text: False
 
@@ -54,13 +58,15 @@ class Checks:
 
     `fold_word` says what is left of a word under a set of folds, `read_pattern` what a pattern is under it, raising
     `BadPattern`. `detectors` are the names there are, None for any. `finder` makes of a rule with a pattern or a
-    detector what says whether a text holds a match of it.
+    detector what says whether a text holds a match of it. `read_constraint` raises `BadPattern` for a constraint that
+    no model can be held to.
     """
 
     fold_word: FoldWord = _as_written
     read_pattern: Callable[[str, frozenset[Fold]], PatternFacts] = _unread
     detectors: Collection[str] | None = None
     finder: Callable[[Rule], Finds] = _never
+    read_constraint: Callable[[Constrain], None] = _unread_constraint
 
 
 UNCHECKED = Checks()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gateway.policy.advice import warnings
 from gateway.policy.checks import UNCHECKED, Checks
+from gateway.policy.decoding import check_decoding
 from gateway.policy.exposure import check_exposure, is_loopback
 from gateway.policy.files import Files
 from gateway.policy.keys import read_auth
@@ -68,7 +69,7 @@ def _read(text: str, source: str, files: Files, environ: Mapping[str, str], chec
     section = read_nodes(text, source, environ).section(ROOT_KEYS, LATER_ROOT_KEYS)
     listen = section.get("listen", read_listen, Listen())
     limits = section.get("limits", _limits, Limits())
-    upstreams = read_upstreams(section["upstreams"])
+    upstreams = read_upstreams(section["upstreams"], files)
     policies = read_policies(section["policies"], files, checks)
     config = Config(
         upstreams=upstreams,
@@ -83,6 +84,7 @@ def _read(text: str, source: str, files: Files, environ: Mapping[str, str], chec
         source=source,
         files=files.opened,
     )
+    check_decoding(config)
     check_exposure(config, listen.host, shown=section.get("listen", host_is_shown, True))
     return config
 

@@ -18,7 +18,22 @@ class Action(StrEnum):
     REDACT = "redact"
     BLOCK = "block"
     FLAG = "flag"
+    ROLLBACK = "rollback"
     PSEUDONYMIZE = "pseudonymize"
+
+
+class Exhausted(StrEnum):
+    """What happens to a match that no rollback is left for, or that cannot be rolled back: it is replaced, or the
+    answer ends before it."""
+
+    REDACT = "redact"
+    BLOCK = "block"
+
+
+class Decode(StrEnum):
+    """What a model of one's own is told of a rule: never to say its words."""
+
+    MASK = "mask"
 
 
 class Fold(StrEnum):
@@ -89,7 +104,8 @@ class Rule:
 
     `fold`: `DEFAULT_FOLD` for words, else `DEFAULT_PATTERN_FOLD`. `apply_to`: output, and for `pseudonymize` input.
     `guard_tail`: a beginning of a match that is held when the text ends counts as a match from this many characters on;
-    0 turns that off, None leaves it to `secret`, which asks for 60 % of each word.
+    0 turns that off, None leaves it to `secret`, which asks for 60 % of each word. `exhausted` is for `rollback`;
+    `decode` is for upstreams that take masks.
 
     Raises ValueError unless exactly one of `words`, `pattern` and `detector` is given.
     """
@@ -108,6 +124,8 @@ class Rule:
     secret: bool = False
     apply_to: frozenset[Direction] = _DEPENDS
     channels: frozenset[Channel] = frozenset(Channel)
+    exhausted: Exhausted = Exhausted.REDACT
+    decode: Decode | None = None
 
     def __post_init__(self) -> None:
         if (bool(self.words), self.pattern is not None, self.detector is not None).count(True) != 1:
@@ -117,6 +135,50 @@ class Rule:
         if self.apply_to is _DEPENDS:
             only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
             object.__setattr__(self, "apply_to", frozenset({only}))
+
+    @property
+    def acts_as(self) -> Action:
+        """What the rule does where nothing can be rolled back."""
+        return Action(self.exhausted) if self.action is Action.ROLLBACK else self.action
+
+
+class Language(StrEnum):
+    """How a constraint says which answers there may be."""
+
+    REGEX = "regex"
+    CHOICE = "choice"
+    JSON_SCHEMA = "json_schema"
+    GRAMMAR = "grammar"
+
+
+class Conflict(StrEnum):
+    """What happens when a request asks for a format of its own under a constraint: the policy's holds, or the request
+    is refused."""
+
+    POLICY = "policy"
+    REJECT = "reject"
+
+
+class Violation(StrEnum):
+    """What happens to an answer that leaves the language of its constraint."""
+
+    BLOCK = "block"
+    FLAG = "flag"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constrain:
+    """What every answer under a policy must be, as a whole: a text of a language.
+
+    `texts`: the pattern, the options, the JSON text of the schema, or the grammar (one text, but for `choice`).
+    `require`: only upstreams that hold the model to it may serve the policy.
+    """
+
+    language: Language
+    texts: tuple[str, ...]
+    on_conflict: Conflict = Conflict.POLICY
+    on_violation: Violation = Violation.BLOCK
+    require: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +191,17 @@ class Policy:
     max_hold: int = DEFAULT_MAX_HOLD
     on_overflow: Overflow = Overflow.RELEASE
     unknown: Unknown = Unknown.SCAN
+    constrain: Constrain | None = None
+
+    @property
+    def rolls_back(self) -> bool:
+        """Is there a rule whose matches are to be rolled back?"""
+        return self.mode is Mode.ENFORCE and any(rule.action is Action.ROLLBACK for rule in self.rules)
+
+    @property
+    def masked(self) -> tuple[Rule, ...]:
+        """The rules whose words a model is not to say at all."""
+        return tuple(rule for rule in self.rules if rule.decode is Decode.MASK and self.mode is Mode.ENFORCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +234,8 @@ class Retries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A server to forward to. `type` is `openai` (any OpenAI-compatible server) or `demo` (embedded)."""
+    """A server to forward to. `type` is `openai` (any OpenAI-compatible server), `vllm` (a model of one's own, which
+    can be steered) or `demo` (embedded). `tokenizer` is the path of a model's folder or `tokenizer.json`."""
 
     name: str
     type: str = "openai"
@@ -170,6 +244,7 @@ class Upstream:
     timeouts: Timeouts = Timeouts()
     health: Health = Health()
     retries: Retries = Retries()
+    tokenizer: str | None = None
 
 
 class Balance(StrEnum):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from gateway.policy.checks import BadPattern, Checks
+from gateway.policy.constraints import read_constrain
 from gateway.policy.files import Files
 from gateway.policy.model import (
     DEFAULT_FOLD,
@@ -15,7 +16,9 @@ from gateway.policy.model import (
     DEFAULT_REPLACEMENT,
     Action,
     Channel,
+    Decode,
     Direction,
+    Exhausted,
     Fold,
     Mode,
     Overflow,
@@ -29,16 +32,14 @@ from gateway.policy.value import NOT_AVAILABLE, ConfigError, Section, Value
 MAX_HOLD_LIMIT = 1_000_000
 ASCII_SPACE = " \t\n\r\f\v"
 
-POLICY_KEYS = ("mode", "max_hold", "on_overflow", "unknown", "rules")
-LATER_POLICY_KEYS = {"constrain": ""}
+POLICY_KEYS = ("mode", "max_hold", "on_overflow", "unknown", "constrain", "rules")
 RULE_KEYS = (
     *("id", "words", "words_file", "pattern", "detector", "action", "replacement", "mask", "message", "whole_word"),
-    *("fold", "variants", "edits", "secret", "guard_tail", "apply_to", "channels"),
+    *("fold", "variants", "edits", "secret", "guard_tail", "apply_to", "channels", "exhausted", "decode"),
 )
 WORD_SOURCES = ("words", "words_file")
 SOURCES = (*WORD_SOURCES, "pattern", "detector")
-LATER_RULE_KEYS = {"protect": "use words, pattern or detector", "decode": "", "exhausted": ""}
-LATER_ACTIONS = ("rollback",)
+LATER_RULE_KEYS = {"protect": "use words, pattern or detector"}
 LATER_FOLDS = ("confusables", "leet", "spacing")
 
 
@@ -48,13 +49,18 @@ def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Polic
 
 
 def _policy(name: str, value: Value, files: Files, checks: Checks) -> Policy:
-    section = value.section(POLICY_KEYS, LATER_POLICY_KEYS)
+    section = value.section(POLICY_KEYS)
     rules: dict[str, Rule] = {}
     for rule_value in section["rules"].items() if "rules" in section else []:
         rule = _rule(rule_value, files, checks)
         if rule.id in rules:
             raise rule_value.section(RULE_KEYS)["id"].wrong("an id that no earlier rule of the policy has")
         rules[rule.id] = rule
+    constrain = section.get("constrain", lambda constrain: read_constrain(constrain, checks), None)
+    if constrain is not None and any(rule.action is Action.ROLLBACK for rule in rules.values()):
+        raise section["constrain"].fail(
+            "cannot be combined with rules of action: rollback: a constraint cannot be taken up in the middle"
+        )
     return Policy(
         name=name,
         rules=tuple(rules.values()),
@@ -62,6 +68,7 @@ def _policy(name: str, value: Value, files: Files, checks: Checks) -> Policy:
         max_hold=section.get("max_hold", lambda hold: hold.integer(1, MAX_HOLD_LIMIT), DEFAULT_MAX_HOLD),
         on_overflow=section.get("on_overflow", lambda overflow: overflow.choice(Overflow), Overflow.RELEASE),
         unknown=section.get("unknown", lambda unknown: unknown.choice(Unknown), Unknown.SCAN),
+        constrain=constrain,
     )
 
 
@@ -69,7 +76,7 @@ def _rule(value: Value, files: Files, checks: Checks) -> Rule:
     section = value.section(RULE_KEYS, LATER_RULE_KEYS)
     rule_id = section["id"].label()
     _refuse_approximate(section)
-    action = section.get("action", lambda name: name.choice(Action, LATER_ACTIONS), Action.REDACT)
+    action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
     if "mask" in section and "replacement" in section:
         raise section["mask"].fail("give either mask or replacement, not both")
     source = _source(section)
@@ -89,6 +96,8 @@ def _rule(value: Value, files: Files, checks: Checks) -> Rule:
         secret=section.get("secret", Value.boolean, False),
         apply_to=_apply_to(section, action),
         channels=section.get("channels", _channels, frozenset(Channel)),
+        exhausted=section.get("exhausted", lambda name: name.choice(Exhausted), Exhausted.REDACT),
+        decode=_decode(section, source, action),
     )
 
 
@@ -120,15 +129,32 @@ def _folds(value: Value) -> frozenset[Fold]:
     return frozenset(name.choice(Fold, LATER_FOLDS) for name in value.items())
 
 
+_ONLY = {
+    Action.PSEUDONYMIZE: (Direction.INPUT, "which puts back in answers what it took out of a prompt"),
+    Action.ROLLBACK: (Direction.OUTPUT, "since only what a model says can go another way"),
+}
+
+
 def _apply_to(section: Section, action: Action) -> frozenset[Direction]:
-    pseudonymize = action is Action.PSEUDONYMIZE
-    only = frozenset({Direction.INPUT if pseudonymize else Direction.OUTPUT})
-    directions = section.get("apply_to", _directions, only)
-    if pseudonymize and directions != only:
-        raise section["apply_to"].fail(
-            "must be [input] with action: pseudonymize, which puts back in answers what it took out of a prompt"
-        )
+    only, why = _ONLY.get(action, (Direction.OUTPUT, ""))
+    directions = section.get("apply_to", _directions, frozenset({only}))
+    if why and directions != {only}:
+        raise section["apply_to"].fail(f"must be [{only}] with action: {action}, {why}")
     return directions
+
+
+def _decode(section: Section, source: str, action: Action) -> Decode | None:
+    """A mask knows neither prompts nor channels, only words and whatever the model says next."""
+    decode = section.get("decode", lambda name: name.choice(Decode), None)
+    if decode is None:
+        return None
+    if source not in WORD_SOURCES:
+        raise section["decode"].fail(f"is for words only; a {source} has no mask")
+    if Direction.OUTPUT not in _apply_to(section, action):
+        raise section["decode"].fail("is for what a model says; this rule applies to input only")
+    if "channels" in section and _channels(section["channels"]) != frozenset(Channel):
+        raise section["channels"].fail("a mask cannot tell channels apart: leave channels out with decode: mask")
+    return decode
 
 
 def _directions(value: Value) -> frozenset[Direction]:

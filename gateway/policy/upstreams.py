@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from enum import StrEnum
 
+from gateway.policy.files import Files
 from gateway.policy.model import Balance, Health, Retries, Route, Timeouts, Upstream
 from gateway.policy.urls import read_http_url
-from gateway.policy.value import NOT_AVAILABLE, Section, Value
+from gateway.policy.value import Section, Value
 
-VLLM_HINT = "leave `type` and `tokenizer` out: any OpenAI-compatible server, vLLM included, works without them"
-
-UPSTREAM_KEYS = ("type", "base_url", "api_key", "timeouts", "health", "retries")
-LATER_UPSTREAM_KEYS = {"tokenizer": VLLM_HINT}
+UPSTREAM_KEYS = ("type", "base_url", "api_key", "tokenizer", "timeouts", "health", "retries")
 TIMEOUT_KEYS = ("connect", "first_byte", "idle", "total")
 HEALTH_KEYS = ("eject_after", "eject_for")
 RETRY_KEYS = ("attempts", "budget")
@@ -23,12 +21,13 @@ MAX_ATTEMPTS = 10
 
 class UpstreamType(StrEnum):
     OPENAI = "openai"
+    VLLM = "vllm"
     DEMO = "demo"
 
 
-def read_upstreams(value: Value) -> dict[str, Upstream]:
+def read_upstreams(value: Value, files: Files) -> dict[str, Upstream]:
     """Every upstream by its name. Raises `ConfigError`."""
-    return {name: _upstream(name, upstream) for name, upstream in value.named().items()}
+    return {name: _upstream(name, upstream, files) for name, upstream in value.named().items()}
 
 
 def read_routes(value: Value, upstreams: Collection[str], policies: Collection[str]) -> tuple[Route, ...]:
@@ -55,9 +54,11 @@ def read_reference(value: Value, what: str, names: Collection[str]) -> str:
     return name
 
 
-def _upstream(name: str, value: Value) -> Upstream:
-    section = value.section(UPSTREAM_KEYS, LATER_UPSTREAM_KEYS)
-    kind = section.get("type", _upstream_type, UpstreamType.OPENAI)
+def _upstream(name: str, value: Value, files: Files) -> Upstream:
+    section = value.section(UPSTREAM_KEYS)
+    kind = section.get("type", lambda name: name.choice(UpstreamType), UpstreamType.OPENAI)
+    if "tokenizer" in section and kind is not UpstreamType.VLLM:
+        raise section["tokenizer"].fail(f"means nothing with type: {kind}; it is for type: vllm")
     timeouts = section.get("timeouts", _timeouts, Timeouts())
     health = section.get("health", _health, Health())
     retries = section.get("retries", _retries, Retries())
@@ -69,18 +70,21 @@ def _upstream(name: str, value: Value) -> Upstream:
     return Upstream(
         name=name,
         type=kind.value,
-        base_url=_base_url(section["base_url"]),
+        # The address of a model server that the gateway starts itself is known when it runs.
+        base_url=_base_url(section["base_url"]) if "base_url" in section or kind is not UpstreamType.VLLM else "",
         api_key=section.get("api_key", read_key, None),
         timeouts=timeouts,
         health=health,
         retries=retries,
+        tokenizer=section.get("tokenizer", lambda path: _tokenizer(path, files), None),
     )
 
 
-def _upstream_type(value: Value) -> UpstreamType:
-    if value.text() == "vllm":
-        raise value.fail(f"{repr('vllm') if value.shown else 'this value'} is {NOT_AVAILABLE}; {VLLM_HINT}")
-    return value.choice(UpstreamType)
+def _tokenizer(value: Value, files: Files) -> str:
+    path = files.path(value.nonempty())
+    if not path.exists():
+        raise value.wrong("the path of a model's folder or tokenizer.json that exists")
+    return str(path)
 
 
 def _base_url(value: Value) -> str:

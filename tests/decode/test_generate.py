@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.decode.generate import Answer, Exhausted, Finish, Rollback, generate
+from gateway.decode.generate import Answer, Finish, Rollback, generate
 from gateway.decode.guide import Guide, choice, regex
 from gateway.decode.masks import BannedWords, MaskCompiler
 from gateway.decode.rollback import Caps
 from gateway.decode.vocabulary import Vocabulary
-from gateway.policy.model import Fold, Rule
+from gateway.policy.model import Exhausted, Fold, Rule
 from tests.decode import routes
 
 Model = Callable[[Sequence[Sequence[int]]], np.ndarray]

@@ -1,0 +1,82 @@
+"""The `constrain` part of a policy → `Constrain`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gateway.policy.checks import BadPattern, Checks
+from gateway.policy.model import Conflict, Constrain, Language, Violation
+from gateway.policy.value import Kind, Section, Value
+
+KEYS = ("regex", "choice", "json_schema", "grammar", "on_conflict", "on_violation", "require")
+LANGUAGES = tuple(str(language) for language in Language)
+
+
+def read_constrain(value: Value, checks: Checks) -> Constrain:
+    """Raises `ConfigError`, also for a language that no model can be held to."""
+    section = value.section(KEYS)
+    language = _language(section)
+    given = section[language]
+    constrain = Constrain(
+        language=language,
+        texts=_texts(given, language),
+        on_conflict=section.get("on_conflict", lambda name: name.choice(Conflict), Conflict.POLICY),
+        on_violation=section.get("on_violation", lambda name: name.choice(Violation), Violation.BLOCK),
+        require=section.get("require", Value.boolean, True),
+    )
+    try:
+        checks.read_constraint(constrain)
+    except BadPattern as error:
+        where = "" if error.position is None else f" (at position {error.position})"
+        raise given.fail(error.reason + where) from None
+    return constrain
+
+
+def _language(section: Section) -> Language:
+    given = [key for key in LANGUAGES if key in section]
+    if len(given) != 1:
+        found = " and ".join(given) or "none of them"
+        raise section.value.fail(f"needs exactly one of {', '.join(LANGUAGES)}; it has {found}")
+    return Language(given[0])
+
+
+def _texts(value: Value, language: Language) -> tuple[str, ...]:
+    if language is Language.JSON_SCHEMA:
+        if not isinstance(value.node, dict):
+            raise value.wrong("a JSON schema, which is a mapping")
+        return (json.dumps(_plain(value), ensure_ascii=False),)
+    if language is not Language.CHOICE:
+        return (value.nonempty(),)
+    options: dict[str, None] = {}
+    for item in value.nonempty_items():
+        option = item.text()
+        if not option:
+            raise item.fail("is empty; an answer needs at least one character")
+        if option in options:
+            raise item.wrong("an option that is not listed already")
+        options[option] = None
+    return tuple(options)
+
+
+def _plain(value: Value) -> Any:
+    """What a JSON schema has here: YAML's scalars as JSON's."""
+    node = value.node
+    if isinstance(node, dict):
+        return {name: _plain(value.child(name, child)) for name, child in node.items()}
+    if isinstance(node, list):
+        return [_plain(item) for item in value.items()]
+    match node.kind:
+        case Kind.TEXT:
+            return node.text
+        case Kind.BOOLEAN:
+            return value.boolean()
+        case Kind.NULL:
+            return None
+        case Kind.INTEGER | Kind.FLOAT:
+            try:
+                return json.loads(node.text)
+            except ValueError:
+                raise value.wrong("a number as JSON writes it") from None
+        case _:
+            raise value.fail(f"unquoted, YAML reads this as {node.kind}: quote it")
