@@ -18,6 +18,7 @@ from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import ClientKey, Direction, Route
 from gateway.proxy.allowance import Allowance
 from gateway.proxy.asgi import aside, weight
+from gateway.proxy.decoding.inject import asking
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.forward import Forward
 from gateway.proxy.gateway import Gateway
@@ -98,7 +99,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
     try:
         if (refusal := _refusal(prompt)) is not None:
             raise refusal
-        encoded = _encoded({**body, "model": route.rename or chat.model})
+        ask = asking("/chat/completions", {**body, "model": route.rename or chat.model}, chat, policy)
     except HTTPFailure as failure:
         await allowance.give_back()
         await _refuse_prompt(request, gateway, failure, texts, journal, findings, started)
@@ -106,7 +107,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
         request_id=request_id(request),
         path=path_of(request),
         chat=chat,
-        body=encoded,
+        ask=ask,
         headers={**request.headers, "x-request-id": request_id(request)},
         route=route,
         policy=policy,
@@ -223,10 +224,3 @@ def _json_object(body: bytes) -> Json:
     if not isinstance(received, dict):
         raise client_error(400, "The body must be a JSON object.", "invalid_json")
     return received
-
-
-def _encoded(body: Json) -> bytes:
-    try:
-        return json.encode(body)
-    except json.JSONError as error:
-        raise client_error(400, f"The body cannot be forwarded: {error}.", "invalid_json") from None

@@ -18,6 +18,7 @@ import httpx
 from gateway.policy.model import Balance, Route, Upstream
 from gateway.proxy.upstream import (
     FAILURES,
+    Asking,
     Breaker,
     Fault,
     State,
@@ -143,10 +144,8 @@ class _Call:
 
     first: _Member
     upstreams: int
-    path: str
-    body: bytes
+    ask: Asking
     headers: Mapping[str, str]
-    stream: bool
     deadline: float
 
 
@@ -217,15 +216,13 @@ class Fleet:
     async def open(
         self,
         route: Route,
-        path: str,
-        body: bytes,
+        ask: Asking,
         client_headers: Mapping[str, str],
         *,
-        stream: bool,
         on_retry: Callable[[str, str], None],
         on_try: Callable[[str], None] = _unnoticed,
     ) -> Opened:
-        """The answer of one of the route's upstreams; the caller closes it.
+        """The answer of one of the route's upstreams; the caller closes it. `ask` says what each is asked.
 
         `on_try` hears whom each attempt asks, `on_retry` of each failure (upstream, kind) that another attempt follows.
         The first upstream's `retries` and `timeouts.total` bound them all together. An error status that no further
@@ -234,7 +231,7 @@ class Fleet:
         first = self._members[route.upstream]
         first.budget.deposit()
         deadline = self._clock() + first.client.upstream.timeouts.total
-        call = _Call(first, len(route.upstreams), path, body, client_headers, stream, deadline)
+        call = _Call(first, len(route.upstreams), ask, client_headers, deadline)
         left = list(route.upstreams)
         failed: list[tuple[str, str]] = []
         name = self._next(left, route.balance)
@@ -345,7 +342,7 @@ class Fleet:
         patience = max(call.deadline - self._clock(), 0.0)
         try:
             async with asyncio.timeout(patience):
-                response = await client.open(call.path, call.body, call.headers, stream=call.stream)
+                response = await client.open(call.ask(client.upstream), call.headers)
                 try:
                     if until_begun and response.is_success:
                         await begun(response)

@@ -13,6 +13,7 @@ from gateway.observe.facts import TextScanned
 from gateway.policy.model import Route, Timeouts
 from gateway.proxy.allowance import Allowance
 from gateway.proxy.fleet import Fleet
+from gateway.proxy.upstream import Asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Forward:
     request_id: str
     path: str
     chat: ChatRequest
-    body: bytes
+    ask: Asking
     headers: Mapping[str, str]
     route: Route
     policy: CompiledPolicy

@@ -174,10 +174,8 @@ class Relay(Response):
         forward = self._forward
         opened = await forward.fleet.open(
             forward.route,
-            "/chat/completions",
-            forward.body,
+            forward.ask,
             self._headers_up(),
-            stream=forward.chat.stream,
             on_retry=self._books.note_retry,
             on_try=self._books.note_try,
         )

@@ -7,7 +7,7 @@ import contextlib
 import time
 import urllib.request
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -38,6 +38,19 @@ _ASK_AGAIN = frozenset({429, 503})  # the server says that it did nothing
 FAILURES = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError)
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is posted to an upstream: to which path below its base URL, and whether a stream is asked for."""
+
+    path: str
+    body: bytes
+    stream: bool
+
+
+# One request may be put differently to different upstreams.
+Asking = Callable[[Upstream], Asked]
+
+
 class UnknownEncoding(httpx.DecodingError):
     """The upstream compressed its answer, unasked, in a way that is not understood here."""
 
@@ -54,15 +67,15 @@ class UpstreamClient:
         self._probed_at = float("-inf")
         self._up = False
 
-    async def open(self, path: str, body: bytes, client_headers: Mapping[str, str], *, stream: bool) -> httpx.Response:
+    async def open(self, asked: Asked, client_headers: Mapping[str, str]) -> httpx.Response:
         """Send a request; the response's head has arrived, its body has not. Raises httpx's transport errors."""
         headers = self._headers()
         for name, value in client_headers.items():
             if (name in FORWARDED_UP or name.startswith(FORWARDED_UP_PREFIXES)) and _travels(value):
                 headers[name] = value
-        headers["accept"] = "text/event-stream" if stream else "application/json"
+        headers["accept"] = "text/event-stream" if asked.stream else "application/json"
         headers["content-type"] = "application/json"
-        return await self._send("POST", path, headers, body, self.upstream.timeouts.first_byte)
+        return await self._send("POST", asked.path, headers, asked.body, self.upstream.timeouts.first_byte)
 
     async def get_json(self, path: str, patience: float) -> tuple[int, bytes]:
         """A small plain call of our own: status and body, all within `patience` seconds. Raises httpx's errors."""

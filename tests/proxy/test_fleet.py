@@ -14,13 +14,17 @@ import pytest
 
 from gateway.policy.model import Balance, Health, Retries, Route, Timeouts, Upstream
 from gateway.proxy.fleet import MAX_BALANCE, Fleet, Opened, RetryBudget, backoff, order
-from gateway.proxy.upstream import Breaker, State, UpstreamClient, retry_after_of
+from gateway.proxy.upstream import Asked, Breaker, State, UpstreamClient, retry_after_of
 from tests.proxy.scripted_server import Conversation, Script, on_both_loops, serving
 
 PATIENCE = 20  # seconds; only ends a hang
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 FIRST = b"5\r\nfirst\r\n"
+
+
+def asking(upstream: Upstream) -> Asked:
+    return Asked("/x", b"{}", stream=True)
 
 
 def status(code: int, *lines: bytes) -> bytes:
@@ -90,10 +94,8 @@ class Bench:
         route = Route(model="*", upstream=names[0], policy="p", others=names[1:], balance=balance)
         return await self.fleet.open(
             route,
-            "/x",
-            b"{}",
+            asking,
             {},
-            stream=True,
             on_retry=lambda *why: self.retried.append(why),
             on_try=self.tried.append,
         )
@@ -644,6 +646,6 @@ async def test_retirement_ends(how: str) -> None:
 async def open_on(fleet: Fleet, name: str) -> Opened:
     """An answer, all of it read."""
     route = Route(model="*", upstream=name, policy="p")
-    opened = await fleet.open(route, "/x", b"{}", {}, stream=False, on_retry=lambda *_: None)
+    opened = await fleet.open(route, asking, {}, on_retry=lambda *_: None)
     await read(opened)
     return opened

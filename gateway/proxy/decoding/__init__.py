@@ -1,0 +1,1 @@
+"""What the gateway does with upstreams of type `vllm` beyond forwarding: constraints, masks, rollback."""
