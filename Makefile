@@ -40,8 +40,11 @@ vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny 
 bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, Portcullis with 10, 1,000, 100,000 words
 	$(BIN)/python -m loadtest
 
-decode-bench: $(TEST_READY)    ## masks of 10 and 1,000 words over vocabularies of 2,000 to 128,000 tokens
+decode-bench: $(TEST_READY)    ## masks over vocabularies of 2,000 to 128,000 tokens; how true rollback stays, what it costs
 	$(BIN)/python -m loadtest.mask_bench
+	$(BIN)/python -m loadtest.law_bench
+	@if [ -e .vllm/model/generation_config.json ]; then $(BIN)/python -m loadtest.rollback_bench; \
+	else echo 'decode-bench: no rollback_bench, for it needs what make vllm-test installs'; fi
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -25,6 +25,9 @@ from gateway.observe.tracing import make_tracer
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import in_background
+from gateway.proxy.decoding.canary import Masks
+from gateway.proxy.decoding.entries import Wanted, wanted_masks
+from gateway.proxy.decoding.vocabularies import MISSING, read_vocabularies
 from gateway.proxy.demo import PASSWORD, TOKEN_PAUSE, build_demo
 from gateway.proxy.fleet import Fleet
 from gateway.proxy.gateway import Gateway
@@ -118,13 +121,20 @@ class Portcullis:
             config, differ = keep_fixed(self._config, config)
             warn_of_fixed(self._log, differ)
             policies = await gently(compile_policies, config, self._policies)
+            vocabularies = await gently(read_vocabularies, config)
+            wanted = await gently(_wanted_masks, config)
             fleet = await self._fleet(config, self.gateway.current.fleet)
         except (ConfigError, ValueError) as error:
             raise NotAdopted(str(error)) from None
         old = self.gateway.current
-        self.gateway.current = Generation.of(config, policies, fleet)
+        masks = Masks.build(wanted, fleet.clients, old.masks, self.gateway.judged)
+        # A server that has other words now would refuse the requests that ask for them.
+        await masks.look()
+        self.gateway.current = Generation.of(config, policies, fleet, vocabularies, masks)
         self._config, self._policies = config, policies
         self.gateway.metrics.know_upstreams(config.upstreams)
+        self.gateway.metrics.know_masks(masks.pairs)
+        in_background(old.masks.close(besides=masks))
         in_background(old.fleet.retire())
         # The new rules live as long as the old ones did; the collector need not go through them again and again.
         gc.freeze()
@@ -142,13 +152,18 @@ class Portcullis:
         gateway = self.gateway
         async with contextlib.AsyncExitStack() as self._stack:
             fleet = await self._fleet(self._config, None)
-            gateway.current = Generation.of(self._config, self._policies, fleet)
+            vocabularies = read_vocabularies(self._config)
+            masks = Masks.build(_wanted_masks(self._config), fleet.clients, on_verdict=gateway.judged)
+            gateway.current = Generation.of(self._config, self._policies, fleet, vocabularies, masks)
             gateway.metrics.know_upstreams(self._config.upstreams)
+            gateway.metrics.know_masks(masks.pairs)
+            masks.begin()
             probing = asyncio.create_task(_keep_probing(gateway))
             if gateway.journal is not None:
                 gateway.journal.start()
             yield
             probing.cancel()
+            await gateway.current.masks.close()
             await gateway.current.fleet.close()
             await gateway.limiter.close()
             if gateway.journal is not None:
@@ -192,13 +207,29 @@ def _application(lifespan: Any = None) -> FastAPI:
 
 
 def check_parts(config: Config) -> None:
-    """Raises `ConfigError` for what the configuration wants of optional packages that are absent or do not take it."""
+    """Raises `ConfigError` for what the configuration wants of optional packages that are absent or do not take it, and
+    for tokenizers that cannot be read."""
+    read_vocabularies(config)
+    _check_masks(config)
     try:
         _limiter(config, None, 0)
     except (ImportError, ValueError) as error:
         raise ConfigError(config.source, "state", str(error)) from None
     if config.telemetry is not None and not all(map(find_spec, TELEMETRY_PACKAGES)):
         raise ConfigError(config.source, "telemetry", "needs a part that is not here: pip install 'portcullis[otel]'")
+
+
+def _wanted_masks(config: Config) -> tuple[Wanted, ...]:
+    """Raises `ConfigError` as `check_parts` does."""
+    _check_masks(config)
+    return wanted_masks(config)
+
+
+def _check_masks(config: Config) -> None:
+    for name, policy in config.policies.items() if find_spec("numpy") is None else ():
+        for rule in policy.masked:
+            at = f"policies.{name}.rules[{policy.rules.index(rule)}].decode"
+            raise ConfigError(config.source, at, MISSING)
 
 
 def _limiter(config: Config, scratch: Path | None, slot: int) -> Limiter:

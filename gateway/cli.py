@@ -1,8 +1,9 @@
-"""The command line: serve, demo, check, scan, detectors, version."""
+"""The command line: serve, demo, check, scan, masks, detectors, version."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import socket
@@ -11,15 +12,32 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from gateway.censor.checks import CHECKS
 from gateway.censor.compile import compile_policy
+from gateway.decode.checks import CHECKS
 from gateway.policy.files import Files
 from gateway.policy.load import ConfigError, check_exposure, load, warnings
 from gateway.policy.model import Auth, Balance, Channel, ClientKey, Config, Direction, Listen, Upstream
 from gateway.policy.upstreams import read_key, read_upstreams
 from gateway.policy.value import Kind, Node, Scalar, Value
+from gateway.serving.options import add_vllm_options, attach_values, wanted_by
+from gateway.serving.vllm import (
+    COMMAND_LINE,
+    Launch,
+    NotPrepared,
+    Wanted,
+    attach_none,
+    exempt_from_proxies,
+    managed_upstreams,
+    prepared,
+    upstream_of,
+)
 from gateway.version import __version__
+
+if TYPE_CHECKING:
+    from gateway.observe.log import RequestLog
+    from gateway.serving.managed import ModelServer
 
 EXIT_USAGE = 2
 EXIT_INTERNAL = 70
@@ -38,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
         from gateway.journal.command import run as journal
 
         return journal(arguments[1:])
-    options = _parser().parse_args(arguments)
+    options = _parser().parse_args(attach_values(arguments))
     try:
         status: int = options.run(options)
     except ConfigError as error:
@@ -73,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     serving.add_argument(
         "--no-watch", dest="watch", action="store_false", help="reload on SIGHUP only, not when files change"
     )
+    add_vllm_options(serving)
     serving.set_defaults(run=_serve)
 
     demo = commands.add_parser("demo", help="serve with the embedded demo upstream and its policy")
@@ -90,6 +109,13 @@ def _parser() -> argparse.ArgumentParser:
     scan.add_argument("--channel", type=Channel, choices=list(Channel), default=Channel.CONTENT)
     scan.add_argument("--chunks", action="store_true", help="JSON strings in, one a line; JSON lines out")
     scan.set_defaults(run=_scan)
+
+    masks = commands.add_parser("masks", help="write the words that vLLM is to mask into a file")
+    masks.add_argument("--config", type=Path, required=True, metavar="F")
+    masks.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="holds the words in clear, readable by you alone"
+    )
+    masks.set_defaults(run=_masks)
 
     detectors = commands.add_parser("detectors", help="list what a rule's `detector` can be, with examples")
     detectors.add_argument("--json", action="store_true", help="a JSON object a line")
@@ -122,11 +148,12 @@ def _workers(text: str) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     _bear_signals()
+    wanted = wanted_by(options)
     if options.config is None:
-        return _run(_config_from(os.environ), options)
+        return _run(_config_from(os.environ, wanted), options, wanted=wanted)
     # A path that stays right if the working directory does not.
     path = options.config.absolute()
-    return _run(load(options.config, checks=CHECKS), options, lambda: load(path, checks=CHECKS))
+    return _run(load(options.config, checks=CHECKS), options, lambda: load(path, checks=CHECKS), wanted)
 
 
 def _bear_signals() -> None:
@@ -142,12 +169,26 @@ def _demo(options: argparse.Namespace) -> int:
     return _run(demo_config(None, Listen(), _auth_from(os.environ)), options)
 
 
-def _config_from(environ: Mapping[str, str]) -> Config:
-    """What `serve` runs without a file: the demo policy in front of the server that the environment names."""
+def _config_from(environ: Mapping[str, str], wanted: Wanted | None) -> Config:
+    """What `serve` runs without a file: the demo policy in front of its own vLLM or the server that the environment
+    names."""
     from gateway.app import demo_config
 
+    if wanted is not None:
+        return _config_for(wanted, environ)
     upstream = _upstream_from(environ) if environ.get("UPSTREAM_BASE_URL") else None
     return demo_config(upstream, Listen(), _auth_from(environ))
+
+
+def _config_for(wanted: Wanted, environ: Mapping[str, str]) -> Config:
+    """Whatever model a client asks for, it gets the one that runs."""
+    from gateway.app import demo_config
+
+    if environ.get("UPSTREAM_BASE_URL"):
+        raise ConfigError(ENVIRONMENT, "UPSTREAM_BASE_URL", "names another server than --vllm; unset one of them")
+    config = demo_config(upstream_of(wanted.model), Listen(), _auth_from(environ))
+    name = (*wanted.names, wanted.model)[0]
+    return replace(config, routes=tuple(replace(route, rename=name) for route in config.routes))
 
 
 def _upstream_from(environ: Mapping[str, str]) -> Upstream:
@@ -174,7 +215,12 @@ def _scalar(text: str) -> Scalar:
     return Scalar(text, Kind.TEXT, substituted=True)
 
 
-def _run(config: Config, options: argparse.Namespace, read: Callable[[], Config] | None = None) -> int:
+def _run(
+    config: Config,
+    options: argparse.Namespace,
+    read: Callable[[], Config] | None = None,
+    wanted: Wanted | None = None,
+) -> int:
     # FastAPI takes longest to import; `check` and `scan` need not wait for it.
     from gateway.app import check_parts
     from gateway.observe.log import RequestLog
@@ -183,47 +229,81 @@ def _run(config: Config, options: argparse.Namespace, read: Callable[[], Config]
     from gateway.serving.servers import NotStarted
     from gateway.serving.watch import fingerprint
 
-    config = _listening_as_told(config, options)
-    check_parts(config)
-    _allow_many_sockets()
-    for warning in warnings(config, CHECKS):
-        print(f"{config.source}: warning: {warning}", file=sys.stderr)
     style = options.log or ("console" if sys.stderr.isatty() else "json")
     log = RequestLog(style)
-    source = None
-    if read is not None:
-        source = Source(
-            lambda: _listening_as_told(read(), options), config.files, fingerprint(config.files), options.watch
-        )
-    try:
-        listener, address = _listen(config.listen.host, config.listen.port)
-        admin = config.listen.admin
-        admin_listener, admin_address = (None, None) if admin is None else _listen(admin.host, admin.port)
+    with contextlib.ExitStack() as stack:
+        attach, model_server = attach_none, None
+        config = _listening_as_told(config, options)
+        check_parts(config)
+        try:
+            if wanted is not None:
+                exempt_from_proxies(os.environ)
+                launch = stack.enter_context(prepared(wanted, config))
+                attach, model_server = launch.attach, _model_server(launch, options, log)
+                stack.callback(model_server.stop)
+            config = attach(config)
+            _allow_many_sockets()
+            for warning in warnings(config, CHECKS):
+                print(f"{config.source}: warning: {warning}", file=sys.stderr)
+            source = None
+            if read is not None:
+                source = Source(
+                    lambda: attach(_listening_as_told(read(), options)),
+                    config.files,
+                    fingerprint(config.files),
+                    options.watch,
+                )
+            listener, address = _listen(config.listen.host, config.listen.port)
+            admin = config.listen.admin
+            admin_listener, admin_address = (None, None) if admin is None else _listen(admin.host, admin.port)
 
-        def on_ready() -> None:
-            log.event("listening", url=address, admin=admin_address, workers=options.workers)
-            _announce(address, config)
+            def on_ready() -> None:
+                log.event("listening", url=address, admin=admin_address, workers=options.workers)
+                if model_server is None:
+                    _announce(address, config)
+                else:
+                    model_server.start(lambda: _announce_if_read(address, config))
 
-        if options.workers == 1:
-            stopped_by = single.run(config, source, log, listener, admin_listener, on_ready)
-        else:
-            stopped_by = supervisor.run(
-                config,
-                source,
-                options.workers,
-                log,
-                style,
-                listener,
-                admin_listener,
-                on_ready,
-            )
-    except _CannotListen as error:
-        print(f"portcullis: {error}", file=sys.stderr)
-        return EXIT_INTERNAL + 1
-    except NotStarted as error:
-        print(f"portcullis: {error}", file=sys.stderr)
-        return EXIT_INTERNAL + 2
+            if options.workers == 1:
+                stopped_by = single.run(config, source, log, listener, admin_listener, on_ready)
+            else:
+                stopped_by = supervisor.run(
+                    config,
+                    source,
+                    options.workers,
+                    log,
+                    style,
+                    listener,
+                    admin_listener,
+                    on_ready,
+                )
+        except _CannotListen as error:
+            print(f"portcullis: {error}", file=sys.stderr)
+            return EXIT_INTERNAL + 1
+        except NotStarted as error:
+            print(f"portcullis: {error}", file=sys.stderr)
+            return EXIT_INTERNAL + 2
+        except NotPrepared as error:
+            print(f"portcullis: {error}", file=sys.stderr)
+            return EXIT_INTERNAL + 3
+    if model_server is not None and model_server.failure is not None:
+        print(f"portcullis: {model_server.failure}", file=sys.stderr)
+        return EXIT_INTERNAL + 3
     return 130 if stopped_by is signal.SIGINT else 0
+
+
+def _model_server(launch: Launch, options: argparse.Namespace, log: RequestLog) -> ModelServer:
+    """Raises `ConfigError` for a log that cannot be written."""
+    from gateway.serving.managed import ModelServer, Pace
+    from gateway.serving.output import LogFile
+
+    try:
+        file = LogFile(options.vllm_log) if options.vllm_log is not None else None
+    except OSError as error:
+        raise ConfigError(COMMAND_LINE, "--vllm-log", f"cannot be written: {error.strerror}") from None
+    pace = Pace() if options.vllm_timeout is None else Pace(start=options.vllm_timeout)
+    # A gateway without its model is stopped in order, like any other.
+    return ModelServer(launch, log, lambda: os.kill(os.getpid(), signal.SIGTERM), file=file, pace=pace)
 
 
 def _allow_many_sockets() -> None:
@@ -257,6 +337,11 @@ def _listen(host: str, port: int) -> tuple[socket.socket, str]:
     return listener, f"http://{shown}:{listener.getsockname()[1]}"
 
 
+def _announce_if_read(address: str, config: Config) -> None:
+    with contextlib.suppress(BrokenPipeError):  # in the model server's thread, where it would end the watch
+        _announce(address, config)
+
+
 def _announce(address: str, config: Config) -> None:
     behind = ", ".join(f"{u.name} ({u.base_url or 'embedded demo'})" for u in config.upstreams.values())
     model = next((route.model for route in config.routes if not set(route.model) & set("*?[")), "gandalf")
@@ -276,12 +361,22 @@ def _check(options: argparse.Namespace) -> int:
         print(f"policy {name}: mode {policy.mode}, max_hold {policy.max_hold}, on_overflow {policy.on_overflow}")
         for line in explain(policy):
             print(f"  {line}")
+        if policy.constrain is not None:
+            from gateway.decode.constraints import describe
+
+            print(f"  {describe(policy.constrain)}")
+        if policy.masked:
+            masked = ", ".join(rule.id for rule in policy.masked)
+            print(f"  masked while the model decodes: {masked}; vLLM needs the file that `portcullis masks` writes")
         # Whatever the loader let pass must compile, and its parts must be installed.
         compile_policy(policy)
-    if config.state is not None or config.telemetry is not None:
+    masks = any(policy.masked for policy in config.policies.values())
+    if masks or config.state is not None or config.telemetry is not None:
         from gateway.app import check_parts
 
         check_parts(config)
+    for name in managed_upstreams(config):
+        print(f"upstream {name}: managed, since it has no base_url; start it with serve --vllm MODEL")
     for route in config.routes:
         renamed = f", renamed {route.rename}" if route.rename else ""
         behind = ", then ".join(route.upstreams) if route.balance is Balance.FIRST else " or ".join(route.upstreams)
@@ -303,6 +398,39 @@ def _scan(options: argparse.Namespace) -> int:
         raise ConfigError(str(options.config), f"policies.{name}", f"no such policy; there are: {known}")
     program = compile_policy(config.policies[name]).program(options.direction, options.channel)
     return scan(program, sys.stdin.buffer, sys.stdout.buffer, chunks=options.chunks)
+
+
+def _masks(options: argparse.Namespace) -> int:
+    import shlex
+
+    from gateway.decode.policies import banned_of
+    from gateway.proxy.decoding.vocabularies import MISSING
+
+    config = load(options.config, checks=CHECKS)
+    try:
+        policies = banned_of(config.policies)
+    except ImportError:
+        raise ConfigError(config.source, "policies", MISSING) from None
+    if not policies:
+        raise ConfigError(config.source, "policies", "no rule has words with decode: mask or action: rollback")
+    from gateway.decode.maskfile import MaskFileError, write_masks
+
+    try:
+        if options.out == Path("-") or (options.out.exists() and not options.out.is_file()):
+            raise MaskFileError(f"{options.out}: is no file; the words are written in clear, so they go nowhere else")
+        path = options.out.resolve()
+        write_masks(path, policies)
+    except (MaskFileError, OSError) as error:
+        reason = f"{options.out}: {error.strerror}" if isinstance(error, OSError) else error
+        print(f"portcullis: {reason}", file=sys.stderr)
+        return EXIT_USAGE
+    for name, policy in policies.items():
+        words = sum(len(banned.words) for banned in policy.banned)
+        print(f"policy {name}: {words} words of {len(policy.banned)} rules")
+    print("The file holds them in clear, for its owner only. vLLM reads it once, when it starts:\n")
+    print(f"  PORTCULLIS_MASKS={shlex.quote(str(path))} python -m vllm.entrypoints.openai.api_server --model MODEL \\")
+    print("    --logits-processors gateway.decode.vllm_plugin:BannedWords")
+    return 0
 
 
 def _detectors(options: argparse.Namespace) -> int:

@@ -12,4 +12,7 @@ generator in turn, checks every character that comes out, and prints one table. 
     process.py                    CPU time, memory and pinning, from /proc
     run.py  judge.py  report.py   one measurement; the limits; the table
     censor_bench.py               the censor alone, without sockets
+
+`make decode-bench` is about models of one's own: mask_bench.py (what masks cost), law_bench.py with laws.py (how true
+rollback stays), rollback_bench.py (tokens spent).
 """

@@ -11,8 +11,9 @@ never correctness.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gateway.automata import charset
 from gateway.automata.charset import CharSet
@@ -35,6 +36,7 @@ _CONTINUATION = 0x80
 _TEXT_EDGE, _NONWORD, _WORD = range(3)  # what stands beside a place: a context is bit 3 x left + right
 
 Ranges = tuple[tuple[int, int], ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,8 +146,9 @@ class ByteAutomaton:
 
     def start(self) -> State:
         """The state before any text."""
-        # With nothing to follow, not even the empty beginning is one of a match.
-        return self._state(frozenset({(_START, DONE)} if self._follow[_START] else ()))
+        # With nothing to follow, not even the empty beginning is one of a match, unless it is one itself.
+        begins = self._follow[_START] or _START in self._last
+        return self._state(frozenset({(_START, DONE)} if begins else ()))
 
     def step(self, state: State, byte: int) -> State:
         """The state after one byte, 0 to 255."""
@@ -165,6 +168,18 @@ class ByteAutomaton:
             if not state.entries:
                 break
         return state
+
+    def arcs(self, state: State) -> list[tuple[int, int, State]]:
+        """All steps to live states: ranges of bytes, inclusive and in order, with the state after any of their bytes."""
+        pieces: dict[tuple[int, int], set[tuple[int, Tail]]] = {}
+        for place, rest in state.entries:
+            begun = (
+                [(target, self._tails[target]) for target in self._follow[place]] if rest is DONE else [(place, rest)]
+            )
+            for target, tail in begun:
+                for low, high, left in tail.arcs:
+                    pieces.setdefault((low, high), set()).add((target, left))
+        return [(low, high, self._state(frozenset().union(*found))) for low, high, found in disjoint(pieces)]
 
     def accepting(self, state: State) -> bool:
         """Is what has been read a whole string of the patterns?"""
@@ -203,6 +218,8 @@ class ByteAutomaton:
                 places[-1].append((len(self._tails), kind))
                 self._tails.append(utf8.encoded(some))
         self._follow[_START] += _open(positions.first, _TEXT_EDGE, places)
+        if positions.null >> (3 * _TEXT_EDGE + _TEXT_EDGE) & 1:
+            self._last.add(_START)
         for position, steps in enumerate(positions.follow):
             last = positions.last.get(position, 0)
             for place, kind in places[position]:
@@ -233,6 +250,23 @@ class ByteAutomaton:
             state.clear()
         self._states.clear()
         self._kept = 0
+
+
+def disjoint(pieces: Mapping[tuple[int, int], T]) -> Iterator[tuple[int, int, list[T]]]:
+    """Ranges that may overlap, inclusive → ranges that do not, in order, each with what covers it."""
+    if len(pieces) == 1:
+        for (low, high), piece in pieces.items():
+            yield low, high, [piece]
+        return
+    cuts = sorted({cut for low, high in pieces for cut in (low, high + 1)})
+    places = {cut: place for place, cut in enumerate(cuts)}
+    covering: list[list[T]] = [[] for _ in cuts]
+    for (low, high), piece in pieces.items():
+        for place in range(places[low], places[high + 1]):
+            covering[place].append(piece)
+    for place, found in enumerate(covering):
+        if found:
+            yield cuts[place], cuts[place + 1] - 1, found
 
 
 def _depending(positions: Positions) -> set[int]:

@@ -33,7 +33,7 @@ class Positions:
     """The automaton. Positions are numbered from 0, and map to the contexts in which a step may be taken.
 
     `sets[p]`: the characters of position p. `first`: where a text may begin. `follow[p]`: what may come next. `last`:
-    where it may end. `null`: the contexts in which the empty string matches; there are none.
+    where it may end. `null`: the contexts in which the empty string matches; there are none, unless that was asked for.
     `past[p]`: for a position after the span, how many characters beyond the span's end have been read there, this one
     included; 0 for others.
     """
@@ -48,13 +48,18 @@ class Positions:
 
 
 def positions(
-    body: Node, before: Node | None = None, after: Node | None = None, max_positions: int = MAX_POSITIONS
+    body: Node,
+    before: Node | None = None,
+    after: Node | None = None,
+    max_positions: int = MAX_POSITIONS,
+    *,
+    may_be_empty: bool = False,
 ) -> Positions:
     """The automaton of `before`, `body`, `after`, one behind the other; a match is what `body` reads.
 
-    Raises RegexError if the body matches the empty string, in whatever context, or if the automaton would have more
-    than `max_positions` positions or `STEPS_PER_POSITION` times as many steps; ValueError if a position of `after` can
-    be reached at different distances from the span's end.
+    Raises RegexError if the body matches the empty string, in whatever context and unless it may, or if the automaton
+    would have more than `max_positions` positions or `STEPS_PER_POSITION` times as many steps; ValueError if a position
+    of `after` can be reached at different distances from the span's end.
     """
     parts = before or EMPTY, body, after or EMPTY
     counted = _build(Concat(parts), _Counting(max_positions))
@@ -65,7 +70,7 @@ def positions(
     for part, each in zip(parts, Region, strict=True):
         fragments.append(_build(part, linking))
         region += [each] * (len(linking.sets) - len(region))
-    if fragments[Region.SPAN].null:
+    if fragments[Region.SPAN].null and not may_be_empty:
         raise RegexError("the pattern matches the empty string: let it need a character, as with + instead of *")
     past = _distances(fragments[Region.AFTER], linking.follow)
     whole = linking.edge(ALL)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,15 @@ MAX_FILE = 64 * 1024 * 1024  # bytes
 # Names of a request's arguments (`vllm_xargs` on vLLM).
 POLICY, DIGEST, KEPT, NOT_FIRST = "portcullis.policy", "portcullis.digest", "portcullis.kept", "portcullis.not_first"
 MAX_NOT_FIRST = 1024
+
+# How a server says why it refuses a request, and what the gateway makes of it, which repeats nothing that comes from
+# outside.
+NO_MASKS, NO_POLICY, OTHER_WORDS = "this server has no masks", "in the file of masks of this server", "has other words"
+_REFUSALS = {
+    NO_MASKS: "the server was started without a file of masks; start it with PORTCULLIS_MASKS=FILE",
+    NO_POLICY: "the server's file has no such policy; write it anew with `portcullis masks` and restart the server",
+    OTHER_WORDS: "the server has other words; write the file anew with `portcullis masks` and restart the server",
+}
 
 
 class MaskFileError(ValueError):
@@ -39,7 +48,7 @@ class MaskRequestError(ValueError):
 class BannedPolicy:
     """A policy's banned words and their digest."""
 
-    digest: str
+    digest: str = field(repr=False)
     banned: tuple[BannedWords, ...]
 
     @staticmethod
@@ -48,17 +57,22 @@ class BannedPolicy:
 
 
 def write_masks(path: Path, policies: Mapping[str, BannedPolicy]) -> None:
-    """Write the file anew, all or nothing. Raises OSError."""
+    """Write the file anew, all or nothing. Raises OSError; MaskFileError if it would be too large to be read."""
     content = {
         "portcullis_masks": FORMAT,
         "policies": {
             name: {"digest": policy.digest, "rules": _described(policy.banned)} for name, policy in policies.items()
         },
     }
+    data = _canonical(content) + b"\n"
+    if len(data) > MAX_FILE:
+        raise MaskFileError(f"{path}: would be larger than {MAX_FILE} bytes")
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
     try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(_canonical(content) + b"\n")
+        # Made here and now, so that nobody else in the folder can have opened it before.
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
@@ -120,7 +134,7 @@ class MaskRequest:
     """
 
     policy: str
-    digest: str
+    digest: str = field(repr=False)
     kept: int = 0
     not_first: tuple[int, ...] = ()
 
@@ -158,10 +172,18 @@ def select(policies: Mapping[str, BannedPolicy], request: MaskRequest) -> Banned
     """The policy that a request names. Raises MaskRequestError if it is unknown or another."""
     policy = policies.get(request.policy)
     if policy is None:
-        raise MaskRequestError(f"{POLICY}: no policy {request.policy!r} in the file of masks of this server")
+        raise MaskRequestError(f"{POLICY}: no policy {request.policy!r} {NO_POLICY}")
     if policy.digest != request.digest:
         raise MaskRequestError(
-            f"{DIGEST}: policy {request.policy!r} has other words on this server; write the file of masks anew and "
+            f"{DIGEST}: policy {request.policy!r} {OTHER_WORDS} on this server; write the file of masks anew and "
             "restart the server"
         )
     return policy
+
+
+def refusal(answer: str) -> str:
+    """Why a server refused a request, by the text of its answer, in words of ours."""
+    for said, meaning in _REFUSALS.items():
+        if said in answer:
+            return meaning
+    return "the server refuses a request with a mask"

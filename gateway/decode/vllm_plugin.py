@@ -26,7 +26,7 @@ from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1Processor
 
 from gateway.decode.answer import MaskedAnswer
-from gateway.decode.maskfile import BannedPolicy, MaskRequest, MaskRequestError, read_masks, select
+from gateway.decode.maskfile import NO_MASKS, BannedPolicy, MaskRequest, MaskRequestError, read_masks, select
 from gateway.decode.masks import BanMask, MaskCompiler
 from gateway.decode.vocabulary import read_vocabulary
 
@@ -238,7 +238,7 @@ class BannedWords(V1Processor, V2Processor):  # type: ignore[misc]
             return
         policies = _policies()
         if policies is None:
-            raise MaskRequestError(f"this server has no masks: start it with {RULES}=FILE")
+            raise MaskRequestError(f"{NO_MASKS}: start it with {RULES}=FILE")
         select(policies, request)
 
     def is_argmax_invariant(self) -> bool:

@@ -51,7 +51,7 @@ class Rows:
         while len(nodes):
             counts = trie.first[nodes + 1] - trie.first[nodes]
             rows = np.repeat(rows, counts)
-            nodes = _spread(trie.first[nodes], counts)
+            nodes = spread(trie.first[nodes], counts)
             after = self._after(rows, trie.byte[nodes])
             if skips_space:
                 after = np.where(trie.byte[nodes] == _SPACE, rows, after)
@@ -61,7 +61,7 @@ class Rows:
             met_rows.append(rows)
         nodes, rows = np.concatenate(met_nodes), np.concatenate(met_rows)
         counts = trie.exact[nodes] - trie.begin[nodes]
-        return vocabulary.order[_spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
+        return vocabulary.order[spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
 
     def _after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
         after = self._table[rows, read]
@@ -84,7 +84,7 @@ class Rows:
         return number
 
 
-def _spread(begins: Ints, counts: Ints) -> Ints:
+def spread(begins: Ints, counts: Ints) -> Ints:
     """For each begin b and count c the numbers b, b + 1, … b + c - 1, one after the other."""
     last = np.cumsum(counts)
     return np.arange(len(begins) and last[-1], dtype=np.int32) + np.repeat(begins - last + counts, counts)

@@ -2,7 +2,8 @@
 
 What the upstream sends is recognised by its first byte, not by what it says it is: JSON where a stream was asked for
 becomes a stream, a stream where JSON was asked for becomes JSON, anything else becomes an error. Every event is parsed,
-censored and written anew; no byte of an upstream reaches a client.
+censored and written anew; no byte of an upstream reaches a client. What is said in another dialect is put into chat's
+words between parsing and guarding, and back between guarding and writing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gateway.guard.commands import Command, Record, Send, Stop
 from gateway.guard.texts import Refused
 from gateway.observe.facts import GuardFailed
 from gateway.wire import chat, json, sse
+from gateway.wire.dialect import CHAT, Dialect
 
 # The shape of OpenAI's errors. None of these texts comes from an upstream.
 Failure = dict[str, Any]
@@ -77,10 +79,11 @@ class StreamAnswer:
     `now` is the caller's clock in seconds, used only to say how long text was held.
     """
 
-    def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int) -> None:
+    def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
         self.done = False
         self.fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
         self._guard = guard
+        self._dialect = dialect
         self._source = _Source(max_event, max_whole)
         self._comments = 0
         self._heard = False
@@ -220,7 +223,10 @@ class StreamAnswer:
             out.append(sse.encode(json.encode(self._guard.error(received))))
             self.done, self.fault = True, "error_event"
             return
-        self._send_chunks(self._guard.chunk(received), out)
+        self._chunk(self._dialect.as_chunk(received), out)
+
+    def _chunk(self, chunk: chat.Json, out: list[bytes]) -> None:
+        self._send_chunks(self._guard.chunk(chunk), out)
         self._end_if_finished(out)
 
     def _end_if_finished(self, out: list[bytes]) -> None:
@@ -239,9 +245,9 @@ class StreamAnswer:
         self._heard = True
         if received.get("error") is not None:
             return self._object(received, out)
-        for chunk in chat.as_chunks(received):
+        for chunk in chat.as_chunks(self._dialect.as_completion(received)):
             if not self.done:
-                self._object(chunk, out)
+                self._chunk(chunk, out)
         if not self.done:
             self._send_chunks(self._guard.end(), out)
             out.append(sse.DONE)
@@ -250,14 +256,15 @@ class StreamAnswer:
 
     def _send_chunks(self, chunks: list[chat.Json], out: list[bytes]) -> None:
         for chunk in chunks:
-            out.append(sse.encode(json.encode(chunk)))
+            out.append(sse.encode(json.encode(self._dialect.spelled(chunk))))
 
 
 class PlainAnswer:
     """An answer to a client that asked for it whole. Bounded by `max_whole` bytes, as JSON or as a stream."""
 
-    def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int) -> None:
+    def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
         self._guard = guard
+        self._dialect = dialect
         self._source = _Source(max_event, max_whole)
         self._assembler: chat.Assembler | None = None
         self._done = False
@@ -290,13 +297,13 @@ class PlainAnswer:
                     raise Refused("the upstream sent an answer that is no JSON object")
                 if received.get("error") is not None:
                     raise self._broken_by(received)
-                return json.encode(self._guard.completion(received))
+                return self._written(self._guard.completion(self._dialect.as_completion(received)))
             if not self._done:
                 self._events(self._source.decoder.close())
             if self._assembler is None:
                 raise Refused("the upstream's answer is neither a stream of events nor JSON")
             self._add(self._guard.end())
-            return json.encode(self._assembler.whole())
+            return self._written(self._assembler.whole())
         except json.JSONError:
             raise self._broken("the upstream sent an answer that is not JSON.") from None
         except (Refused, sse.EventTooLarge) as error:
@@ -318,13 +325,16 @@ class PlainAnswer:
                 continue
             if received.get("error") is not None:
                 raise self._broken_by(received)
-            self._add(self._guard.chunk(received))
+            self._add(self._guard.chunk(self._dialect.as_chunk(received)))
             self._done = self._done or self._guard.finished
 
     def _add(self, chunks: list[chat.Json]) -> None:
         self._assembler = self._assembler or chat.Assembler()
         for chunk in chunks:
             self._assembler.add(chunk)
+
+    def _written(self, whole: chat.Json) -> bytes:
+        return json.encode(self._dialect.spelled(whole))
 
     def _broken(self, message: str) -> BrokenAnswer:
         self._guard.abandon()

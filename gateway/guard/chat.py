@@ -146,6 +146,8 @@ class ChatGuard:
         if choice.calls and choice.rule is None:
             before = self._chunks(choice, choice.close_names(delta))
         spoke = choice.take(delta) if choice.rule is None else False
+        if reason:
+            choice.conclude(reason)
         self._content_only = delta.keys() == {"content"}
         if choice.rule is not None:
             message["choices"][0]["finish_reason"] = None
@@ -233,7 +235,8 @@ class ChatGuard:
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
             self.labels.scrub_envelope(item, ("choices", position))
             choice.rule, self.labels.blocked = self.labels.blocked, everywhere
-            choice.take(message, whole=True)
+            choice.take(message, whole=True, reason=item.get("finish_reason"))
+            choice.conclude(item.get("finish_reason"))
             if choice.rule is not None:
                 item["finish_reason"] = BLOCKED
                 if choice.rule.message:

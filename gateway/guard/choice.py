@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.censor.compile import CompiledRule
 from gateway.guard.arguments import JsonArguments
+from gateway.guard.constrained import Constrained, ConstrainedText
 from gateway.guard.labels import Labels
 from gateway.guard.texts import ChannelText, Refused, Text
 from gateway.policy.model import Channel
@@ -19,6 +20,7 @@ MAX_TEXTS = 512  # of one choice, its tool calls included
 MAX_NAME = 4096  # characters of a tool's name
 
 _HEAD_FIELDS = chat.LABEL_FIELDS | {"function", "custom"}
+_CALLS = frozenset({"tool_calls", "function_call"})
 
 
 class _Call:
@@ -39,7 +41,7 @@ class _Call:
 class Choice:
     """`rule` is the one that blocked, `texts` are the texts so far by place, `calls` the tool calls with open names."""
 
-    __slots__ = ("_closed_names", "_labels", "_ledger", "calls", "ended", "index", "rule", "texts")
+    __slots__ = ("_closed_names", "_constrained", "_labels", "_ledger", "calls", "ended", "index", "rule", "texts")
 
     def __init__(self, index: int, labels: Labels) -> None:
         self.index = index
@@ -50,16 +52,23 @@ class Choice:
         self._closed_names: set[Path] = set()
         self._labels = labels
         self._ledger = labels.ledger
+        self._constrained = Constrained.of(labels.ledger, index)
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 
-    def take(self, message: Json, whole: bool = False) -> bool:
-        """Censor every text of a delta, or of a `whole` message, up to a block; is there anything left to show?"""
+    def take(self, message: Json, whole: bool = False, reason: Any = None) -> bool:
+        """Censor every text of a delta, or of a `whole` message that ended for a reason, up to a block; is there
+        anything left to show?"""
         self._apply_table(message)
+        slots = _slots(message)
+        if whole and self._constrained is not None:
+            self._constrained.foresee(*_content_of(slots), reason)
         spoke = swallowed = False
         reached: set[Any] = set()
         field: str | int | None = None  # that the last text came from
-        for slot in _slots(message):
+        for slot in slots:
+            if self._constrained is not None and self.rule is None and slot.path[0] in _CALLS:
+                self.rule = self._constrained.leave()  # to call a tool is no text of any language
             if self.rule is not None:
                 self._drop(slot, shown_field=field, whole=whole)
                 continue
@@ -133,6 +142,8 @@ class Choice:
                 text = JsonArguments(self._ledger, self.index)
             else:
                 text = self._ledger.open(channel, self.index)
+            if self._constrained is not None and channel is Channel.CONTENT:
+                text = ConstrainedText(text, self._constrained)
             self.texts[slot.path] = text
         return text
 
@@ -233,8 +244,15 @@ class Choice:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
+    def conclude(self, reason: Any = None) -> None:
+        """The upstream has ended the choice for a reason, or for none; a constraint may block it now."""
+        if self._constrained is not None:
+            rule = self._constrained.conclude(reason if self.rule is None else None)
+            self.rule = self.rule or rule
+
     def tails(self) -> list[Json]:
         """End the texts; the deltas that show what they held. A block may happen here too."""
+        self.conclude()
         deltas = self._close(list(self.calls.values()))
         rests: list[Json] = []
         for path, text in self.texts.items():
@@ -249,6 +267,7 @@ class Choice:
     def block(self) -> list[Json]:
         """End the choice because `rule` has blocked: the deltas that close what must stay well-formed, and say why."""
         deltas: list[Json] = []
+        self.conclude()
         rule, self.ended = self.rule, True
         for path, text in self.texts.items():
             needed = text.abandon()
@@ -262,6 +281,7 @@ class Choice:
 
     def abandon(self) -> None:
         """The choice ends here and nothing held comes out."""
+        self.conclude()
         self.ended = True
         for text in [*self.texts.values(), *(call.text for call in self.calls.values())]:
             text.abandon()
@@ -283,6 +303,13 @@ def _is_head(entry: Json) -> bool:
     return entry.keys() <= _HEAD_FIELDS and all(
         part is None or (isinstance(part, dict) and not any(part.values())) for part in parts
     )
+
+
+def _content_of(slots: list[Slot]) -> tuple[list[str], bool]:
+    """The content of a message, and whether it calls tools."""
+    given = [slot.holder[slot.key] for slot in slots if slot.channel == "content" and slot.kind is Kind.TEXT]
+    texts = [text if isinstance(text, str) else repr(text) for text in given]
+    return texts, any(slot.path[0] in _CALLS for slot in slots)
 
 
 def _slots(message: Json) -> list[Slot]:

@@ -1,4 +1,5 @@
-"""The texts of a request beside its messages: descriptions of tools, schemas, documents, labels, fields nobody knows.
+"""The texts of a request beside its messages or prompts: descriptions of tools, schemas, documents, labels, and
+fields nobody knows.
 
 What the protocol itself defines is no text of anybody's, and a model is told nothing by it: the names of its fields,
 the keywords of JSON schemas, and the few words that stand where only these words may. A rule for the word `object` must
@@ -8,14 +9,11 @@ not make a schema invalid.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
-from gateway.wire import chat
+from gateway.wire import chat, completions
 from gateway.wire.chat import Json, Kind, Slot
-
-# Looked at elsewhere: the name that the route goes by, and what is read as messages are.
-READ_APART = frozenset({"model", "messages", "prediction"})
 
 _JSON_SCHEMA = frozenset(
     {
@@ -40,19 +38,21 @@ _OF_OPENAI = frozenset(
         *("function", "name", "parameters", "strict", "json_schema", "schema", "custom", "grammar", "definition"),
         *("syntax", "allowed_tools", "mode", "include_usage", "include_obfuscation", "voice"),
         *("search_context_size", "user_location", "approximate", "city", "country", "region", "timezone"),
+        *("prompt", "suffix"),
     }
 )
 _OF_SERVERS = frozenset(
     {
         *chat.DROPPED_IN_REQUESTS,
         *chat.REFUSED_IN_REQUESTS,
+        *completions.REFUSED_IN_REQUESTS,
         *("best_of", "top_k", "min_p", "repetition_penalty", "length_penalty", "stop_token_ids", "ignore_eos"),
         *("include_stop_str_in_output", "min_tokens", "skip_special_tokens", "spaces_between_special_tokens"),
         *("truncate_prompt_tokens", "allowed_token_ids", "bad_words", "echo", "add_generation_prompt"),
         *("continue_final_message", "add_special_tokens", "documents", "chat_template_kwargs", "mm_processor_kwargs"),
         *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs", "structural_tag"),
         *("priority", "request_id", "logits_processors", "cache_salt", "thinking", "enable_thinking", "reasoning"),
-        *("include_reasoning", "system"),
+        *("include_reasoning", "system", "use_beam_search"),
     }
 )
 FIXED_NAMES = _JSON_SCHEMA | _OF_OPENAI | _OF_SERVERS | chat.KNOWN_NAMES
@@ -87,15 +87,15 @@ class _Place(NamedTuple):
     names_tools: bool
 
 
-def slots(body: Json) -> Iterator[Slot]:
-    """Every text of a request but those of `READ_APART`: strings at any depth, and after them the names of fields.
+def slots(body: Json, apart: Container[str]) -> Iterator[Slot]:
+    """Every text of a request but those in fields `apart`: strings at any depth, and after them the names of fields.
 
     Numbers are none. All are texts of the channel `other`, but names of tools are of their own. The request may be
     changed while this runs, but only at the slot just yielded, and not by renaming. It is walked without recursion;
     how deep it is, the JSON decoder has bounded.
     """
     names: list[Slot] = []
-    waiting = [_Place(body, field, field, field in _NAMES_TOOLS) for field in reversed(body) if field not in READ_APART]
+    waiting = [_Place(body, field, field, field in _NAMES_TOOLS) for field in reversed(body) if field not in apart]
     while waiting:
         holder, key, field, names_tools = waiting.pop()
         value = holder[key]

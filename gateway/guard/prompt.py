@@ -9,29 +9,21 @@ from typing import Any, NamedTuple
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard import fields
 from gateway.guard.arguments import JsonArguments
+from gateway.guard.chat import MAX_CHOICES
+from gateway.guard.constrained import settle_formats
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.guard.texts import ChannelText, Ledger, OnFinding
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Channel, Direction, Mode
-from gateway.wire import chat, json
+from gateway.wire import chat, completions, json
 from gateway.wire.chat import Json, Kind, Slot
+from gateway.wire.dialect import CHAT, COMPLETIONS, Dialect
 
 # Parts of a message that are no text: pictures and sound, by reference or in base64.
 _NO_TEXT = frozenset({"image_url", "input_audio", "file"})
 
-
-_OWN_FIELDS = frozenset(
-    {
-        *chat.DROPPED_IN_REQUESTS,
-        *chat.REFUSED_IN_REQUESTS,
-        "model",
-        "messages",
-        "stream",
-        "n",
-        "prediction",
-        "modalities",
-    }
-)
+# Looked at by name in every request; each dialect adds those that it keeps apart.
+_OWN_FIELDS = frozenset({*chat.DROPPED_IN_REQUESTS, "stream", "n", "modalities"})
 
 
 class BadRequest(ValueError):
@@ -45,24 +37,19 @@ class BadRequest(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What the gateway needs to know of a chat request before it looks at the prompt."""
+    """What the gateway needs to know of a request before it looks at the prompt. `choices` is how many answers it
+    asks for, `dialect` that of its endpoint."""
 
     model: str
     stream: bool
     choices: int
+    dialect: Dialect = CHAT
 
 
 def read_chat_request(body: object) -> ChatRequest:
     """Raises `BadRequest` for what no upstream could take."""
-    if not isinstance(body, dict):
-        raise BadRequest("The body must be a JSON object.")
-    for field in body:
-        # Some servers take field names in any case; they would read a field that was not looked at here.
-        if field not in _OWN_FIELDS and field.lower() in _OWN_FIELDS:
-            raise BadRequest(f"A field's name must be spelled `{field.lower()}`.", field.lower())
-    model = body.get("model")
-    if not isinstance(model, str) or not model:
-        raise BadRequest("`model` must be a non-empty string.", "model")
+    body = _with_own_fields(body, CHAT)
+    model = _model(body)
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadRequest("`messages` must be a non-empty list.", "messages")
@@ -71,22 +58,67 @@ def read_chat_request(body: object) -> ChatRequest:
             raise BadRequest(f"`messages[{position}]` must be an object.", f"messages[{position}]")
     if body.get("prediction") is not None and not isinstance(body["prediction"], dict):
         raise BadRequest("`prediction` must be an object.", "prediction")
+    return ChatRequest(model, _stream(body), _choices(body))
+
+
+def read_completions_request(body: object) -> ChatRequest:
+    """Raises `BadRequest` for what no upstream could take, and for more answers than one request may have."""
+    body = _with_own_fields(body, COMPLETIONS)
+    model = _model(body)
+    prompts = completions.prompts_in(body.get("prompt"))
+    if prompts is None:
+        raise BadRequest("`prompt` must be a string, a non-empty list of strings, or token ids.", "prompt")
+    choices = prompts * _choices(body)
+    if choices > MAX_CHOICES:
+        raise BadRequest(f"`prompt` and `n` ask for {choices} answers; {MAX_CHOICES} is the most.", "prompt")
+    return ChatRequest(model, _stream(body), choices, COMPLETIONS)
+
+
+def _with_own_fields(body: object, dialect: Dialect) -> Json:
+    if not isinstance(body, dict):
+        raise BadRequest("The body must be a JSON object.")
+    own = _OWN_FIELDS | dialect.apart | dialect.refused.keys()
+    for field in body:
+        # Some servers take field names in any case; they would read a field that was not looked at here.
+        if field not in own and field.lower() in own:
+            raise BadRequest(f"A field's name must be spelled `{field.lower()}`.", field.lower())
+    return body
+
+
+def _model(body: Json) -> str:
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise BadRequest("`model` must be a non-empty string.", "model")
+    return model
+
+
+def _stream(body: Json) -> bool:
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise BadRequest("`stream` must be true or false.", "stream")
+    return bool(stream)
+
+
+def _choices(body: Json) -> int:
     choices = body.get("n")
-    if choices is not None and (not isinstance(choices, int) or isinstance(choices, bool) or not 1 <= choices <= 128):
-        raise BadRequest("`n` must be a whole number from 1 to 128.", "n")
-    return ChatRequest(model, bool(stream), choices or 1)
+    if choices is None:
+        return 1
+    if not isinstance(choices, int) or isinstance(choices, bool) or not 1 <= choices <= MAX_CHOICES:
+        raise BadRequest(f"`n` must be a whole number from 1 to {MAX_CHOICES}.", "n")
+    return choices
 
 
-def apply_request_table(body: Json, compiled: CompiledPolicy) -> None:
+def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect = CHAT) -> None:
     """Take out or refuse the fields that would lead past the censor, in place. Raises `BadRequest`."""
-    if compiled.policy.mode is not Mode.ENFORCE or not compiled.programs:
+    if (refused := settle_formats(body, compiled.policy)) is not None:
+        raise BadRequest(*refused)
+    if compiled.policy.mode is not Mode.ENFORCE or not (compiled.programs or compiled.policy.constrain):
         return
-    for field, reason in chat.REFUSED_IN_REQUESTS.items():
+    for field, reason in dialect.refused.items():
         if body.get(field) is not None:
             raise BadRequest(f"`{field}` is not accepted here: {reason}.", field)
+    if dialect is COMPLETIONS and completions.has_token_ids(body.get("prompt")):
+        raise BadRequest("`prompt` must be text here: token ids cannot be scanned.", "prompt")
     for field in chat.DROPPED_IN_REQUESTS:
         body.pop(field, None)
     modalities = body.get("modalities")
@@ -105,22 +137,28 @@ class GuardedPrompt(NamedTuple):
     refusal: BadRequest | None = None
 
 
-def guard_prompt(body: Json, compiled: CompiledPolicy, on_finding: OnFinding | None = None) -> GuardedPrompt:
-    """Censor every text of a request in place: of its messages and `prediction`, then of the fields beside them."""
+def guard_prompt(
+    body: Json, compiled: CompiledPolicy, on_finding: OnFinding | None = None, dialect: Dialect = CHAT
+) -> GuardedPrompt:
+    """Censor every text of a request in place: of its messages and `prediction`, or of its prompts, then of the fields
+    beside them."""
     if not compiled.scans(Direction.INPUT):
         return GuardedPrompt()
     labels = labels_of(compiled)
     concealer = Concealer(labels, lambda text: _occurs(text, body)) if labels else None
     ledger = Ledger(compiled, Direction.INPUT, on_finding, concealer=concealer)
-    part = "messages"
+    part = "prompt" if dialect is COMPLETIONS else "messages"
     try:
-        rule = _guard_messages(body["messages"], ledger)
-        if rule is None and isinstance(body.get("prediction"), dict):
-            part = "prediction"
-            rule = _guard_messages([body["prediction"]], ledger)
+        if dialect is COMPLETIONS:
+            rule = _guard_slots(completions.prompt_slots(body), ledger)
+        else:
+            rule = _guard_messages(body["messages"], ledger)
+            if rule is None and isinstance(body.get("prediction"), dict):
+                part = "prediction"
+                rule = _guard_messages([body["prediction"]], ledger)
         if rule is None:
             part = ""
-            rule = _guard_slots(fields.slots(body), ledger)
+            rule = _guard_slots(fields.slots(body, dialect.apart), ledger)
     except (TooManyValues, chat.TooDeep) as error:
         return GuardedPrompt(None, ledger.fact(), refusal=BadRequest(str(error), part or None))
     except BadRequest as error:

@@ -10,7 +10,14 @@ from typing import NamedTuple, Protocol
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.censor.stream import Censor
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, Restorer
-from gateway.observe.facts import ChannelCount, Distribution, MatchCount, RestoredCount, TextScanned
+from gateway.observe.facts import (
+    ChannelCount,
+    ConstraintCount,
+    Distribution,
+    MatchCount,
+    RestoredCount,
+    TextScanned,
+)
 from gateway.policy.model import Action, Channel, Direction
 from gateway.wire.json import join_surrogates
 
@@ -101,6 +108,7 @@ class Ledger:
         self._matches: Counter[tuple[str, Action, Channel]] = Counter()
         self._restored: Counter[Channel] = Counter()
         self._restored_chars = 0
+        self._constraints: Counter[str] = Counter()
 
     def looks_at(self, channel: Channel) -> bool:
         """Could anything in a text of this channel be changed or reported?"""
@@ -121,6 +129,12 @@ class Ledger:
         if self._restored_chars > MAX_RESTORED:
             raise Refused(f"the answer repeats more than {MAX_RESTORED} characters of the request's own values")
         self._restored[channel] += len(values)
+
+    def note_constraint(self, outcome: str, finding: Finding | None = None) -> None:
+        """How a choice ended under the policy's constraint, and where it left its language, if it did."""
+        self._constraints[outcome] += 1
+        if finding is not None and self._on_finding is not None:
+            self._on_finding(finding)
 
     def settle(self, channel: Channel, choice: int | None, censor: Censor, written: int) -> None:
         """Enter a text that has ended. `written` was counted where its characters went out, replacements included."""
@@ -153,6 +167,7 @@ class Ledger:
                 MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()
             ),
             restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items()),
+            constraints=tuple(ConstraintCount(outcome, count) for outcome, count in self._constraints.items()),
             overflows=self.overflows,
             unknown_events=self.unknown_events,
             blocked_by=self.blocked_by,

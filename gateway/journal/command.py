@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.censor.checks import CHECKS
 from gateway.censor.compile import fold_word, pattern_folds
+from gateway.decode.checks import CHECKS
 from gateway.journal.index import Indexed, search, update
 from gateway.journal.lines import Line, encode_line, text_hmac
 from gateway.journal.names import index_path

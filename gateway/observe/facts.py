@@ -39,6 +39,19 @@ class RestoredCount:
     count: int
 
 
+# What becomes of an answer under a constraint: it is a text of the language, it is none, or it was cut short while it
+# could still become one.
+HELD, LEFT, UNFINISHED = "held", "left", "unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintCount:
+    """How many choices of an answer ended so under the policy's constraint; `outcome` is one of the three above."""
+
+    outcome: str
+    count: int
+
+
 @dataclass(frozen=True, slots=True)
 class Distribution:
     """A histogram's observations: `counts[i]` of them at most `bounds[i]`, the last one above all bounds."""
@@ -57,6 +70,7 @@ class TextScanned:
     channels: tuple[ChannelCount, ...] = ()
     matches: tuple[MatchCount, ...] = ()
     restored: tuple[RestoredCount, ...] = ()
+    constraints: tuple[ConstraintCount, ...] = ()
     overflows: int = 0
     unknown_events: int = 0
     blocked_by: str | None = None
@@ -104,6 +118,7 @@ class RequestFinished:
     scanned: tuple[TextScanned, ...] = ()
     error: str | None = None
     key: str | None = None  # the name of the client's key
+    rollbacks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +152,41 @@ class JournalDropped:
     count: int
 
 
-Fact = TextScanned | GuardFailed | UpstreamFailed | RequestFinished | Retried | Limited | Reloaded | JournalDropped
+@dataclass(frozen=True, slots=True)
+class MaskJudged:
+    """What a canary has newly found out of a mask at an upstream. `policy` is the mask's name in the file of masks,
+    `state` is "in force", "missing" or "unknown", and `reason` says why, without a word and without a digest."""
+
+    upstream: str
+    policy: str
+    state: str
+    reason: str
+
+
+# Outcomes of `RolledBack` in which the match is gone; what stays, the guard reports as it sees it.
+TAKEN_BACK = frozenset({"resampled", "banned", "masked"})
+
+
+@dataclass(frozen=True, slots=True)
+class RolledBack:
+    """A match was to be taken back. `outcome`: the model drew again (`resampled`), drew without the token that had led
+    there (`banned`), goes on under a mask (`masked`); or the rule acts as its exhausted says, since a cap is reached
+    (`exhausted`) or the upstream does not tell its tokens (`unreadable`, once an answer, where `rule` may be None)."""
+
+    policy: str
+    rule: str | None
+    outcome: str
+
+
+Fact = (
+    MaskJudged
+    | RolledBack
+    | TextScanned
+    | GuardFailed
+    | UpstreamFailed
+    | RequestFinished
+    | Retried
+    | Limited
+    | Reloaded
+    | JournalDropped
+)

@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from gateway.observe.facts import Fact, GuardFailed, Reloaded, RequestFinished, TextScanned
+from gateway.observe.facts import LEFT, Fact, GuardFailed, MaskJudged, Reloaded, RequestFinished, TextScanned
 
 
 class RequestLog:
@@ -26,6 +26,8 @@ class RequestLog:
                 self._write("guard_failed", {"policy": policy, "where": where})
             case Reloaded(outcome, reason):
                 self._write("reload", {"outcome": outcome, "reason": reason})
+            case MaskJudged(upstream, policy, state, reason):
+                self._write("mask", {"upstream": upstream, "policy": policy, "state": state, "reason": reason})
 
     def event(self, name: str, **fields: Any) -> None:
         """Something that is not about one request: start, stop, a probe that changed its mind."""
@@ -82,6 +84,11 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
         **sums,
         "error": fact.error,
     }
+    constraints = {each.outcome: each.count for text in fact.scanned for each in text.constraints}
+    if constraints:
+        fields["constraints"] = constraints
+    if fact.rollbacks:
+        fields["rollbacks"] = fact.rollbacks
     if uncovered:
         fields["coverage_errors"] = uncovered
     return fields
@@ -92,4 +99,5 @@ def outcome_of(scanned: tuple[TextScanned, ...]) -> str:
     actions = {match.action for text in scanned for match in text.matches}
     if any(text.blocked_by for text in scanned):
         return "blocked"
-    return "redacted" if actions & {"redact", "pseudonymize"} else "flagged" if actions else "ok"
+    left = any(each.outcome == LEFT for text in scanned for each in text.constraints)
+    return "redacted" if actions & {"redact", "pseudonymize"} else "flagged" if actions or left else "ok"

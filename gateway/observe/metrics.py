@@ -15,21 +15,24 @@ from prometheus_client.registry import Collector
 from prometheus_client.values import MultiProcessValue
 
 from gateway.observe.facts import (
+    TAKEN_BACK,
     Distribution,
     Fact,
     GuardFailed,
     JournalDropped,
     Limited,
+    MaskJudged,
     Reloaded,
     RequestFinished,
     Retried,
+    RolledBack,
     TextScanned,
     UpstreamFailed,
 )
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-UPSTREAM_UP = "portcullis_upstream_up"
+UPSTREAM_UP, MASK_IN_FORCE = "portcullis_upstream_up", "portcullis_mask_in_force"
 TTFT_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OVERHEAD_BOUNDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05)
 
@@ -69,17 +72,23 @@ class SharedFiles:
 
 
 class _Everybody(Collector):
-    """The sums over all workers; without upstreams that are no more, whose numbers cannot be taken out of the files."""
+    """The sums over all workers; without upstreams and masks that are no more, whose numbers cannot be taken out of the
+    files."""
 
-    def __init__(self, directory: Path, upstreams: set[str]) -> None:
+    def __init__(self, directory: Path, upstreams: set[str], masks: set[tuple[str, str]]) -> None:
         # Without a registry: it would be shown beside this one.
         self._files = MultiProcessCollector(None, str(directory))  # type: ignore[no-untyped-call]
         self._upstreams = upstreams
+        self._masks = masks
 
     def collect(self) -> Iterable[Metric]:
         for family in self._files.collect():  # type: ignore[no-untyped-call]
             if family.name == UPSTREAM_UP:
                 family.samples = [s for s in family.samples if s.labels.get("upstream") in self._upstreams]
+            elif family.name == MASK_IN_FORCE:
+                family.samples = [
+                    s for s in family.samples if (s.labels.get("upstream"), s.labels.get("policy")) in self._masks
+                ]
             yield family
 
 
@@ -96,6 +105,7 @@ class Metrics:
             shared.use()
         self._shared = shared
         self._upstreams: set[str] = set()
+        self._masks: set[tuple[str, str]] = set()
         self.registry = CollectorRegistry()
         one = self.registry
 
@@ -108,6 +118,9 @@ class Metrics:
         self._requests = counter("requests", "Requests answered.", "path", "route", "policy", "status")
         self._matches = counter("matches", "Matches reported.", "policy", "rule", "action", "channel")
         self._restored = counter("restored", "Placeholders of a prompt's values restored.", "policy", "channel")
+        self._constraints = counter(
+            "constraints", "Choices of answers under a constraint, by how they ended.", "policy", "outcome"
+        )
         self._scanned = counter("scanned_chars", "Characters scanned.", "channel")
         self._forwarded = counter("forwarded_chars", "Characters forwarded as they were.", "channel")
         self._replaced = counter("replaced_chars", "Characters that a replacement stands for.", "channel")
@@ -132,6 +145,7 @@ class Metrics:
         )
         self._limited = counter("limited", "Requests refused by a key's limit.", "key", "reason")
         self._journal_dropped = counter("journal_dropped", "Journal entries that could not be written.")
+        self._rollbacks = counter("rollbacks", "Matches to be taken back, by what it came to.", "policy", "outcome")
         self.streams_active = Gauge(
             "portcullis_streams_active", "Requests in flight.", registry=one, multiprocess_mode="livesum"
         )
@@ -142,6 +156,13 @@ class Metrics:
             registry=one,
             multiprocess_mode="livemin",
         )
+        self.mask_in_force = Gauge(
+            MASK_IN_FORCE,
+            "Has a canary found the policy's mask in force at the upstream?",
+            ["upstream", "policy"],
+            registry=one,
+            multiprocess_mode="livemin",
+        )
 
     def know_upstreams(self, names: Iterable[str]) -> None:
         """Which upstreams there are; a reload may remove some."""
@@ -149,6 +170,13 @@ class Metrics:
         for name in gone if self._shared is None else ():
             with contextlib.suppress(KeyError):
                 self.upstream_up.remove(name)
+
+    def know_masks(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Which masks there are, by upstream and policy; a reload may remove some."""
+        gone, self._masks = self._masks - set(pairs), set(pairs)
+        for pair in gone if self._shared is None else ():
+            with contextlib.suppress(KeyError):
+                self.mask_in_force.remove(*pair)
 
     def record(self, fact: Fact) -> None:
         match fact:
@@ -166,6 +194,12 @@ class Metrics:
                 self._retries.labels(upstream).inc()
             case Limited(key, reason):
                 self._limited.labels(key, reason).inc()
+            case RolledBack(policy, rule, outcome):
+                self._rollbacks.labels(policy, outcome).inc()
+                if rule is not None and outcome in TAKEN_BACK:
+                    self._matches.labels(policy, rule, "rollback", "content").inc()
+            case MaskJudged(upstream, policy, state):
+                self.mask_in_force.labels(upstream, policy).set(state == "in force")
             case JournalDropped(count):
                 self._journal_dropped.inc(count)
 
@@ -195,6 +229,8 @@ class Metrics:
             self._matches.labels(fact.policy, match.rule, match.action, match.channel).inc(match.count)
         for restored in fact.restored:
             self._restored.labels(fact.policy, restored.channel).inc(restored.count)
+        for constraint in fact.constraints:
+            self._constraints.labels(fact.policy, constraint.outcome).inc(constraint.count)
         if fact.overflows:
             self._overflows.labels(fact.policy).inc(fact.overflows)
         if fact.held is not None:
@@ -207,5 +243,5 @@ class Metrics:
         if self._shared is None:
             return generate_latest(self.registry)
         everybody = CollectorRegistry()
-        everybody.register(_Everybody(self._shared.directory, self._upstreams))
+        everybody.register(_Everybody(self._shared.directory, self._upstreams, self._masks))
         return generate_latest(everybody)

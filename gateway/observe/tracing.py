@@ -41,6 +41,8 @@ MAX_TEXT = 512  # characters of any other value
 MAX_RULES = 64  # rules whose matches are counted on a span; those with most matches go first
 MAX_TOKENS = 2**63  # counts from here on are no count, and one would make the whole batch unsendable
 
+# What the conventions call the endpoints' operations, where it is not `chat`.
+OPERATIONS = {"/v1/completions": "text_completion"}
 # A finish reason is the upstream's text; what is none of these might be more than a reason.
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls", "function_call", "abort"})
 # The texts in the SDK's messages that can be shown; any other might quote a header with credentials.
@@ -117,7 +119,7 @@ class Tracer:
             }
             parent = _parent(traceparent, tracestate)
             span = self._tracer.start_span(f"POST {path}", parent, SpanKind.SERVER, attributes)
-        return RequestSpan(self, span)
+        return RequestSpan(self, span, OPERATIONS.get(path, "chat"))
 
     def begin_call(self, server: Span, name: str, attributes: Attributes) -> Span:
         """The CLIENT span of a request's call to an upstream."""
@@ -148,12 +150,13 @@ class RequestSpan:
     """The spans of one request: SERVER for what the client asked, CLIENT below it for the call to the upstream,
     failovers included. Methods never raise; `finish` comes last."""
 
-    def __init__(self, tracer: Tracer, server: Span) -> None:
+    def __init__(self, tracer: Tracer, server: Span, operation: str) -> None:
         self._tracer = tracer
         self._server = server
+        self._operation = operation
         self._call: Span | None = None
-        self._call_name = "chat"
-        self._call_attributes: Attributes = {"gen_ai.operation.name": "chat"}
+        self._call_name = operation
+        self._call_attributes: Attributes = {"gen_ai.operation.name": operation}
         self._first_byte: float | None = None
 
     def headers(self) -> dict[str, str]:
@@ -174,9 +177,9 @@ class RequestSpan:
         upstream that is asked in its place."""
         with self._tracer.contained():
             shown = _shown(model, MAX_MODEL)
-            self._call_name = f"chat {shown}"
+            self._call_name = f"{self._operation} {shown}"
             self._call_attributes = {
-                "gen_ai.operation.name": "chat",
+                "gen_ai.operation.name": self._operation,
                 "gen_ai.provider.name": upstream.type,
                 "gen_ai.request.model": shown,
                 "portcullis.route": _shown(route, MAX_TEXT),

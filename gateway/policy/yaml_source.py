@@ -53,12 +53,14 @@ def read_text(path: Path, fail: Callable[[str], ConfigError]) -> str:
     return text
 
 
-def read_nodes(text: str, source: str, environ: Mapping[str, str]) -> Value:
-    """The whole text as one value with an empty key path. Raises `ConfigError`."""
+def read_nodes(
+    text: str, source: str, environ: Mapping[str, str], needs: str = "at least upstreams, routes and policies"
+) -> Value:
+    """The whole text as one value with an empty key path. Raises `ConfigError`; `needs` is what an empty file lacks."""
     try:
         root = _compose(text.removeprefix("\ufeff"), source)
         if root is None:
-            raise ConfigError(source, "", "the file is empty; it needs at least upstreams, routes and policies")
+            raise ConfigError(source, "", f"the file is empty; it needs {needs}")
         return Value(source, "", _Conversion(source, environ).node(root, ""))
     except RecursionError:
         raise ConfigError(source, "", "lists and mappings are nested too deeply") from None

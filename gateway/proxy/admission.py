@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from time import perf_counter
 from typing import NoReturn
 
@@ -11,14 +12,14 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from gateway.censor.compile import CompiledPolicy
-from gateway.guard.prompt import BadRequest, ChatRequest, GuardedPrompt, apply_request_table, read_chat_request
+from gateway.guard.prompt import BadRequest, ChatRequest, GuardedPrompt, apply_request_table
 from gateway.guard.texts import Finding
 from gateway.observe.facts import Limited, RequestFinished, TextScanned
 from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import ClientKey, Direction, Route
 from gateway.proxy.allowance import Allowance
 from gateway.proxy.asgi import aside, weight
-from gateway.proxy.decoding.inject import asking
+from gateway.proxy.decoding.inject import Steering
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.forward import Forward
 from gateway.proxy.gateway import Gateway
@@ -32,12 +33,15 @@ from gateway.wire.chat import Json
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
 
+# What reads the body of an endpoint's requests; it raises `BadRequest`.
+Reader = Callable[[object], ChatRequest]
+
 
 def unknown_model() -> HTTPFailure:
     return client_error(404, "No route for this model, or you do not have access to it.", "model_not_found", "model")
 
 
-async def admit_chat(request: Request, gateway: Gateway) -> Relay:
+async def admit(request: Request, gateway: Gateway, read: Reader) -> Relay:
     """The relay that will answer. Raises `HTTPFailure` for a request that is refused, after it was recorded."""
     started = perf_counter()
     try:
@@ -46,7 +50,7 @@ async def admit_chat(request: Request, gateway: Gateway) -> Relay:
         await _enter(request, gateway)
         request.state.span = _span_of(request, gateway)
         try:
-            return await _prepare(request, gateway, key, started)
+            return await _prepare(request, gateway, key, read, started)
         except BaseException:
             gateway.leave()
             raise
@@ -77,18 +81,19 @@ def _record_refusal(request: Request, gateway: Gateway, fact: RequestFinished) -
         span.finish(fact, None, ())
 
 
-async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: float) -> Relay:
+async def _prepare(request: Request, gateway: Gateway, key: ClientKey, read: Reader, started: float) -> Relay:
     generation = gateway.current
     findings: list[Finding] = []
     raw = await _read_body(request, generation.config.limits.max_body)
     body = _json_object(raw)
     try:
-        chat, route, policy = _routed(request, generation, key, body)
+        chat = read(body)
+        route, policy = _routed(request, generation, key, chat, body)
         allowance = await _allowed(gateway, key, len(raw))
         try:
             on_finding = None if gateway.journal is None else findings.append
             size = len(raw) * weight(policy, Direction.INPUT)
-            prompt = await aside(size, gateway.guard_prompt, body, policy, on_finding)
+            prompt = await aside(size, gateway.guard_prompt, body, policy, on_finding, chat.dialect)
         except BaseException:
             await allowance.give_back()
             raise
@@ -99,7 +104,15 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
     try:
         if (refusal := _refusal(prompt)) is not None:
             raise refusal
-        ask = asking("/chat/completions", {**body, "model": route.rename or chat.model}, chat, policy)
+        steering = Steering(
+            chat.dialect.path,
+            {**body, "model": route.rename or chat.model},
+            chat.stream,
+            policy,
+            [generation.config.upstreams[name] for name in route.upstreams],
+            generation.masks,
+            generation.vocabularies,
+        )
     except HTTPFailure as failure:
         await allowance.give_back()
         await _refuse_prompt(request, gateway, failure, texts, journal, findings, started)
@@ -107,7 +120,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
         request_id=request_id(request),
         path=path_of(request),
         chat=chat,
-        ask=ask,
+        steering=steering,
         headers={**request.headers, "x-request-id": request_id(request)},
         route=route,
         policy=policy,
@@ -124,20 +137,19 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, started: 
 
 
 def _routed(
-    request: Request, generation: Generation, key: ClientKey, body: Json
-) -> tuple[ChatRequest, Route, CompiledPolicy]:
-    """What is asked, where it goes and under which policy; fields that the request table forbids leave the body.
+    request: Request, generation: Generation, key: ClientKey, chat: ChatRequest, body: Json
+) -> tuple[Route, CompiledPolicy]:
+    """Where a request goes and under which policy; fields that the request table forbids leave the body.
 
     Raises `BadRequest` and `HTTPFailure`.
     """
-    chat = read_chat_request(body)
     route = generation.router.match(chat.model, key)
     if route is None:
         raise unknown_model()
     policy = generation.policies[route.policy]
     request.state.policy, request.state.route = policy.policy.name, route.model
-    apply_request_table(body, policy)
-    return chat, route, policy
+    apply_request_table(body, policy, chat.dialect)
+    return route, policy
 
 
 async def _allowed(gateway: Gateway, key: ClientKey, body_bytes: int) -> Allowance:

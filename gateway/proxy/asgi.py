@@ -17,7 +17,8 @@ from gateway.policy.model import Direction
 
 SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
 ASIDE = 32 * 1024  # bytes; scanning them for words takes some 2 ms
-PATTERN_WEIGHT = 16  # how much longer it may take for patterns and detectors, where text is full of what they want
+# How much longer it may take for patterns and detectors, where text is full of what they want, and for constraints.
+PATTERN_WEIGHT = 16
 
 Result = TypeVar("Result")
 
@@ -87,7 +88,8 @@ def abort(send: Send) -> None:
 def weight(policy: CompiledPolicy, direction: Direction) -> int:
     """How many bytes each byte of such text counts for when it is asked whether to scan it aside."""
     programs = (program for (way, _), program in policy.programs.items() if way is direction)
-    return PATTERN_WEIGHT if any(program.patterns for program in programs) else 1
+    constrained = direction is Direction.OUTPUT and policy.policy.constrain is not None
+    return PATTERN_WEIGHT if constrained or any(program.patterns for program in programs) else 1
 
 
 async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:

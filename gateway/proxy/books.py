@@ -8,7 +8,16 @@ from time import perf_counter
 
 from gateway.guard.chat import ChatGuard
 from gateway.guard.texts import Finding, Tally
-from gateway.observe.facts import Fact, GuardFailed, RequestFinished, Retried, TextScanned, UpstreamFailed
+from gateway.observe.facts import (
+    TAKEN_BACK,
+    Fact,
+    GuardFailed,
+    RequestFinished,
+    Retried,
+    RolledBack,
+    TextScanned,
+    UpstreamFailed,
+)
 from gateway.observe.log import outcome_of
 from gateway.observe.metrics import OVERHEAD_BOUNDS
 from gateway.observe.tracing import RequestSpan
@@ -43,6 +52,7 @@ class Books:
         self._journal = journal
         self._scanned = list(forward.scanned)
         self._findings = list(forward.findings)
+        self._rollbacks = 0
         self.guard: ChatGuard | None = None
         self.upstream = forward.route.upstream
         self.overhead = Tally(OVERHEAD_BOUNDS)
@@ -62,6 +72,8 @@ class Books:
         self._record(fact)
         if isinstance(fact, GuardFailed):
             self.error = GUARD_DEFECT
+        if isinstance(fact, RolledBack) and fact.outcome in TAKEN_BACK:
+            self._rollbacks += 1
 
     def note_try(self, upstream: str) -> None:
         self.upstream = upstream
@@ -153,4 +165,5 @@ class Books:
             scanned=scanned,
             error=self.error,
             key=forward.key,
+            rollbacks=self._rollbacks,
         )

@@ -63,7 +63,16 @@ def script_for(messages: Any) -> Script:
     last = messages[-1] if isinstance(messages, list) and messages else {}
     content = last.get("content") if isinstance(last, dict) else ""
     said = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    said = said.lower()
+    return _script_for_words(said.lower())
+
+
+def texts_for(prompt: Any) -> list[tuple[str, ...]]:
+    """What goes on after each prompt, token by token. Where there is no dialogue, there are no thoughts or calls."""
+    prompts = prompt if isinstance(prompt, list) else [prompt]
+    return [_script_for_words(str(each).lower()).content or _GREETING for each in prompts]
+
+
+def _script_for_words(said: str) -> Script:
     return next((script for word, script in _SCRIPTS if word in said), Script(_GREETING))
 
 
@@ -84,8 +93,8 @@ def _finish_reason(script: Script) -> str:
     return "tool_calls" if script.arguments else "stop"
 
 
-def _usage(script: Script) -> dict[str, int]:
-    tokens = len(script.content) + len(script.reasoning) + len(script.arguments)
+def _usage(*said: tuple[str, ...]) -> dict[str, int]:
+    tokens = sum(map(len, said))
     return {"prompt_tokens": 12, "completion_tokens": tokens, "total_tokens": 12 + tokens}
 
 
@@ -100,21 +109,47 @@ def build_demo(pause: float = TOKEN_PAUSE) -> FastAPI:
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
-        try:
-            body = await request.json()
-        except ValueError:
-            return _error("The body is not JSON.")
-        if not isinstance(body, dict):
-            return _error("The body must be a JSON object.")
-        script = script_for(body.get("messages"))
-        head = {"id": f"chatcmpl-{uuid.uuid4().hex[:24]}", "created": int(time.time()), "model": MODEL}
+        body = await _body(request)
+        if isinstance(body, Response):
+            return body
+        script, head = script_for(body.get("messages")), _head("chatcmpl")
         if not body.get("stream"):
             return JSONResponse(_whole(head, script))
-        options = body.get("stream_options")
-        wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
-        return EventSourceResponse(_events(head, script, pause, wants_usage), ping=15, send_timeout=30, sep="\n")
+        return _stream(_events(head, script, pause, _wants_usage(body)))
+
+    @app.post("/v1/completions")
+    async def completions(request: Request) -> Response:
+        body = await _body(request)
+        if isinstance(body, Response):
+            return body
+        texts, head = texts_for(body.get("prompt")), _head("cmpl")
+        if not body.get("stream"):
+            return JSONResponse(_whole_texts(head, texts))
+        return _stream(_text_events(head, texts, pause, _wants_usage(body)))
 
     return app
+
+
+async def _body(request: Request) -> dict[str, Any] | Response:
+    """What is asked, or the answer to a request that asks nothing."""
+    try:
+        body = await request.json()
+    except ValueError:
+        return _error("The body is not JSON.")
+    return body if isinstance(body, dict) else _error("The body must be a JSON object.")
+
+
+def _head(kind: str) -> dict[str, Any]:
+    return {"id": f"{kind}-{uuid.uuid4().hex[:24]}", "created": int(time.time()), "model": MODEL}
+
+
+def _wants_usage(body: dict[str, Any]) -> bool:
+    options = body.get("stream_options")
+    return isinstance(options, dict) and bool(options.get("include_usage"))
+
+
+def _stream(events: AsyncIterator[str]) -> Response:
+    return EventSourceResponse(events, ping=15, send_timeout=30, sep="\n")
 
 
 def _error(message: str) -> JSONResponse:
@@ -130,7 +165,16 @@ def _whole(head: dict[str, Any], script: Script) -> dict[str, Any]:
         function = {"name": "remember", "arguments": "".join(script.arguments)}
         message["tool_calls"] = [{"id": "call_gandalf", "type": "function", "function": function}]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(script)}
-    return {**head, "object": "chat.completion", "choices": [choice], "usage": _usage(script)}
+    return {**head, "object": "chat.completion", "choices": [choice], "usage": _usage(*script)}
+
+
+def _whole_texts(head: dict[str, Any], texts: list[tuple[str, ...]]) -> dict[str, Any]:
+    choices = [_text(index, "".join(tokens), "stop") for index, tokens in enumerate(texts)]
+    return {**head, "object": "text_completion", "choices": choices, "usage": _usage(*texts)}
+
+
+def _text(index: int, text: str, finish_reason: str | None = None) -> dict[str, Any]:
+    return {"text": text, "index": index, "logprobs": None, "finish_reason": finish_reason}
 
 
 async def _events(head: dict[str, Any], script: Script, pause: float, wants_usage: bool) -> AsyncIterator[str]:
@@ -143,5 +187,21 @@ async def _events(head: dict[str, Any], script: Script, pause: float, wants_usag
         await asyncio.sleep(pause)
     yield event([{"index": 0, "delta": {}, "finish_reason": _finish_reason(script)}])
     if wants_usage:
-        yield event([], usage=_usage(script))
+        yield event([], usage=_usage(*script))
+    yield "[DONE]"
+
+
+async def _text_events(
+    head: dict[str, Any], texts: list[tuple[str, ...]], pause: float, wants_usage: bool
+) -> AsyncIterator[str]:
+    def event(choices: list[dict[str, Any]], **more: Any) -> str:
+        return json.dumps({**head, "object": "text_completion", "choices": choices, **more}, ensure_ascii=False)
+
+    for index, tokens in enumerate(texts):
+        for token in tokens:
+            yield event([_text(index, token)])
+            await asyncio.sleep(pause)
+        yield event([_text(index, "", "stop")])
+    if wants_usage:
+        yield event([], usage=_usage(*texts))
     yield "[DONE]"

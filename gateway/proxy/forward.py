@@ -12,8 +12,8 @@ from gateway.guard.texts import Finding
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Route, Timeouts
 from gateway.proxy.allowance import Allowance
+from gateway.proxy.decoding.inject import Steering
 from gateway.proxy.fleet import Fleet
-from gateway.proxy.upstream import Asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Forward:
     request_id: str
     path: str
     chat: ChatRequest
-    ask: Asking
+    steering: Steering
     headers: Mapping[str, str]
     route: Route
     policy: CompiledPolicy

@@ -14,15 +14,17 @@ from gateway.guard.prompt import GuardedPrompt, guard_prompt
 from gateway.guard.texts import OnFinding
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter
-from gateway.observe.facts import Fact, JournalDropped
+from gateway.observe.facts import Fact, JournalDropped, MaskJudged
 from gateway.observe.metrics import Metrics
 from gateway.observe.tracing import Tracer
 from gateway.policy.model import Channel, ClientKey, Direction
+from gateway.proxy.decoding.canary import Canary
 from gateway.proxy.errors import HTTPFailure, overloaded
 from gateway.proxy.generation import Generation
 from gateway.proxy.journal import RequestJournal
 from gateway.proxy.models import list_models
 from gateway.wire.chat import Json
+from gateway.wire.dialect import Dialect
 
 
 @dataclass
@@ -46,12 +48,18 @@ class Gateway:
     current: Generation = field(init=False)  # set before the first request
 
     async def probe(self) -> dict[str, bool]:
-        """Which upstreams answer, by probes that are cached; the gauge follows."""
-        states = await self.current.fleet.states()
+        """Which upstreams answer, by probes that are cached; the gauge follows. Masks are looked after as well."""
+        generation = self.current
+        states, _ = await asyncio.gather(generation.fleet.states(), generation.masks.look())
         for name in states.keys() & self.current.config.upstreams.keys():  # a reload may have come between
             up = states[name]
             self.metrics.upstream_up.labels(name).set(up)
         return dict(states)
+
+    def judged(self, canary: Canary) -> None:
+        """A canary has something new to say."""
+        wanted, verdict = canary.wanted, canary.verdict
+        self.record(MaskJudged(wanted.upstream, wanted.entry, verdict.state, verdict.reason))
 
     async def models(self, key: ClientKey) -> list[dict[str, object]]:
         generation = self.current
@@ -68,10 +76,12 @@ class Gateway:
         except Exception as error:
             raise self._fail_closed(compiled, error) from None
 
-    def guard_prompt(self, body: Json, policy: CompiledPolicy, on_finding: OnFinding | None) -> GuardedPrompt:
+    def guard_prompt(
+        self, body: Json, policy: CompiledPolicy, on_finding: OnFinding | None, dialect: Dialect
+    ) -> GuardedPrompt:
         """`guard.prompt.guard_prompt`, failing closed. Raises `HTTPFailure`."""
         try:
-            return guard_prompt(body, policy, on_finding)
+            return guard_prompt(body, policy, on_finding, dialect)
         except Exception as error:
             raise self._fail_closed(policy, error) from None
 

@@ -13,7 +13,7 @@ import hmac
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.datastructures import Headers
 
@@ -21,7 +21,11 @@ from gateway.censor.compile import CompiledPolicy, compile_policy
 from gateway.policy.exposure import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config
 from gateway.policy.select import Router
+from gateway.proxy.decoding.canary import Masks
 from gateway.proxy.fleet import Fleet
+
+if TYPE_CHECKING:
+    from gateway.automata.vocabulary import Vocabulary
 
 # Sockets, files and exporters are opened once, when the process starts.
 FIXED = ("listen", "journal", "telemetry", "state")
@@ -54,10 +58,18 @@ class Generation:
     router: Router
     keys: Keys
     fleet: Fleet
+    vocabularies: Mapping[str, Vocabulary]  # of the upstreams whose answers are rolled back
+    masks: Masks
 
     @staticmethod
-    def of(config: Config, policies: Mapping[str, CompiledPolicy], fleet: Fleet) -> Generation:
-        return Generation(config, policies, Router(config.routes), Keys(config.auth), fleet)
+    def of(
+        config: Config,
+        policies: Mapping[str, CompiledPolicy],
+        fleet: Fleet,
+        vocabularies: Mapping[str, Vocabulary],
+        masks: Masks,
+    ) -> Generation:
+        return Generation(config, policies, Router(config.routes), Keys(config.auth), fleet, vocabularies, masks)
 
 
 def compile_policies(config: Config, known: Mapping[str, CompiledPolicy]) -> dict[str, CompiledPolicy]:

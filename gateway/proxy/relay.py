@@ -34,7 +34,9 @@ from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import Direction, Limits
 from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure, weight
 from gateway.proxy.books import CLIENT_IDLE, CLIENT_LEFT, NOT_JOURNALLED, SERVER_STOPS, Books
+from gateway.proxy.decoding.rollback import Asker, rolled_back
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
+from gateway.proxy.fleet import Opened
 from gateway.proxy.forward import Forward
 from gateway.proxy.journal import JOURNAL_FAILED, RequestJournal, not_journalled
 from gateway.proxy.reply import JSON_HEADERS, Headers, Reply
@@ -174,7 +176,7 @@ class Relay(Response):
         forward = self._forward
         opened = await forward.fleet.open(
             forward.route,
-            forward.ask,
+            forward.steering.ask,
             self._headers_up(),
             on_retry=self._books.note_retry,
             on_try=self._books.note_try,
@@ -183,6 +185,8 @@ class Relay(Response):
         try:
             if response.status_code in (401, 403):
                 raise HTTPFailure(502, UPSTREAM_REFUSED_US, "auth")
+            if 200 <= response.status_code < 300:
+                response = opened.response = self._told_again(opened)
             if not 200 <= response.status_code < 300:
                 await self._pass_error(response, guard)
             elif forward.chat.stream:
@@ -193,8 +197,22 @@ class Relay(Response):
             with contextlib.suppress(httpx.HTTPError):
                 await opened.close()
 
+    def _told_again(self, opened: Opened) -> httpx.Response:
+        """The answer as it is when it is rolled back where it must be."""
+        upstream = opened.client.upstream
+        retelling = self._forward.steering.retelling(upstream, self._books.on_finding)
+        if retelling is None:
+            return opened.response
+        asker = Asker(opened.client, self._forward.steering, self._headers_up())
+        return rolled_back(opened.response, retelling, asker, self._books.note, self._limits.max_event, self._weight)
+
     async def _stream(self, response: httpx.Response, guard: ChatGuard) -> None:
-        answer = StreamAnswer(guard, max_event=self._limits.max_event, max_whole=self._limits.max_body)
+        answer = StreamAnswer(
+            guard,
+            max_event=self._limits.max_event,
+            max_whole=self._limits.max_body,
+            dialect=self._forward.chat.dialect,
+        )
         await self._reply.start(200, [*STREAM_HEADERS, *self._passed_headers(response, guard)])
         source: Any = response.stream if is_plain(response) else inflated(response)
         at_once = ASIDE // self._weight
@@ -259,7 +277,12 @@ class Relay(Response):
         return answer.fail(error.body, perf_counter())
 
     async def _plain(self, response: httpx.Response, guard: ChatGuard) -> None:
-        answer = PlainAnswer(guard, max_event=self._limits.max_event, max_whole=self._limits.max_body)
+        answer = PlainAnswer(
+            guard,
+            max_event=self._limits.max_event,
+            max_whole=self._limits.max_body * self._forward.steering.stretch,
+            dialect=self._forward.chat.dialect,
+        )
         books = self._books
         try:
             size = 0

@@ -8,11 +8,15 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
+from gateway.guard.prompt import read_chat_request, read_completions_request
 from gateway.observe.metrics import CONTENT_TYPE
-from gateway.proxy.admission import admit_chat, unknown_model
+from gateway.proxy.admission import admit, unknown_model
+from gateway.proxy.decoding.canary import Masks
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.gateway import Gateway
 from gateway.proxy.inbound import failure_response, finished, json_response, key_of, own_headers
+
+READY = {"status": "ready"}
 
 
 def add_routes(app: FastAPI, gateway: Gateway) -> None:
@@ -20,7 +24,11 @@ def add_routes(app: FastAPI, gateway: Gateway) -> None:
 
     @app.post("/v1/chat/completions")
     async def chat_completions(request: Request) -> Response:
-        return await admit_chat(request, gateway)
+        return await admit(request, gateway, read_chat_request)
+
+    @app.post("/v1/completions")
+    async def completions(request: Request) -> Response:
+        return await admit(request, gateway, read_completions_request)
 
     @app.get("/v1/models")
     async def models(request: Request) -> Response:
@@ -42,18 +50,32 @@ def add_admin_routes(app: FastAPI, gateway: Gateway) -> None:
     @app.api_route("/readyz", methods=["GET", "HEAD"])
     async def readyz(request: Request) -> Response:
         states = await gateway.probe()
-        status = "ready" if any(states.values()) else "all upstreams are down"
-        if gateway.draining:
-            status = "stopping"
-        elif gateway.journal_fails:
-            status = "the journal cannot be written"
-        shown = {name: "up" if up else "down" for name, up in states.items()}
-        return json_response(request, {"status": status, "upstreams": shown}, 200 if status == "ready" else 503)
+        masks = gateway.current.masks
+        status = _status(gateway, masks, any(states.values()))
+        body: dict[str, object] = {**status, "upstreams": {name: "up" if up else "down" for name, up in states.items()}}
+        if masks.states:
+            body["masks"] = masks.states
+        return json_response(request, body, 200 if status == READY else 503)
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
         await gateway.probe()
         return Response(gateway.metrics.exposition(), headers=own_headers(request), media_type=CONTENT_TYPE)
+
+
+def _status(gateway: Gateway, masks: Masks, any_up: bool) -> dict[str, str]:
+    """Why no request should come here; `READY` if there is no reason."""
+    if gateway.draining:
+        return {"status": "stopping"}
+    if gateway.journal_fails:
+        return {"status": "the journal cannot be written"}
+    if not any_up:
+        return {"status": "all upstreams are down"}
+    if (missing := masks.missing) is not None:
+        wanted = missing.wanted
+        status = f"the mask of policy {wanted.entry} is not in force at upstream {wanted.upstream}"
+        return {"status": status, "reason": missing.verdict.reason}
+    return READY
 
 
 def add_error_handlers(app: FastAPI, gateway: Gateway) -> None:

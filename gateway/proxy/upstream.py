@@ -18,11 +18,13 @@ from gateway.policy.model import Health, Upstream
 from gateway.proxy.errors import from_transport
 from gateway.proxy.exchange import ResponseStream
 from gateway.proxy.transport import FastTransport
+from gateway.wire import json
 
 PROBE_TTL = 10.0  # seconds that a probe's answer holds
 PROBE_TIMEOUT = 3.0
+MAX_ROOMS = 1024  # models of one server
 MAX_INFLATED = 16 * 1024  # bytes that one step of decompression may yield
-MAX_LISTED = 1024 * 1024  # bytes of a list of models
+MAX_LISTED = 1024 * 1024  # bytes of a list of models, or of what else a small call is answered
 
 # Request headers that travel on, by name or beginning. Cookies, authorization and forwarding headers never do.
 FORWARDED_UP = frozenset({"traceparent", "tracestate", "x-request-id"})
@@ -66,6 +68,7 @@ class UpstreamClient:
         self._probe: asyncio.Task[None] | None = None
         self._probed_at = float("-inf")
         self._up = False
+        self._rooms: dict[str, int] = {}
 
     async def open(self, asked: Asked, client_headers: Mapping[str, str]) -> httpx.Response:
         """Send a request; the response's head has arrived, its body has not. Raises httpx's transport errors."""
@@ -79,22 +82,42 @@ class UpstreamClient:
 
     async def get_json(self, path: str, patience: float) -> tuple[int, bytes]:
         """A small plain call of our own: status and body, all within `patience` seconds. Raises httpx's errors."""
+        return await self._call("GET", path, b"", patience)
+
+    async def post_json(self, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
+        """The same with a body."""
+        return await self._call("POST", path, body, patience)
+
+    async def _call(self, method: str, path: str, body: bytes, patience: float) -> tuple[int, bytes]:
         headers = self._headers()
         headers["accept"] = "application/json"
+        if body:
+            headers["content-type"] = "application/json"
         try:
             async with asyncio.timeout(patience):
-                response = await self._send("GET", path, headers, b"", patience)
-                body = bytearray()
+                response = await self._send(method, path, headers, body, patience)
+                received = bytearray()
                 try:
                     async for data in inflated(response):
-                        body += data
-                        if len(body) > MAX_LISTED:
+                        received += data
+                        if len(received) > MAX_LISTED:
                             raise httpx.RemoteProtocolError("answer too large")
                 finally:
                     await response.aclose()
         except TimeoutError:
             raise httpx.ReadTimeout("the answer did not end in time") from None
-        return response.status_code, bytes(body)
+        return response.status_code, bytes(received)
+
+    async def room(self, model: str) -> int | None:
+        """How many tokens prompt and answer of a model may have together, if the server says so; asked once."""
+        if model not in self._rooms and len(self._rooms) < MAX_ROOMS:
+            with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+                _, body = await self.get_json("/models", PROBE_TIMEOUT)
+                listed: Any = json.decode(body)
+                for each in listed["data"]:
+                    if each["id"] == model and type(each.get("max_model_len")) is int:
+                        self._rooms[model] = each["max_model_len"]
+        return self._rooms.get(model)
 
     async def up(self) -> bool:
         """Does the server answer at all? Cached for `PROBE_TTL` seconds; an error status below 500 is an answer.

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.http.completions import PATH, completed, part, streamed
+from tests.http.completions import choice as text_choice
 from tests.http.gateway import RULES, config_for
 from tests.http.upstream import (
     DONE,
@@ -145,8 +147,67 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
+def text(said: str, finish: str | None = "stop") -> Outcome:
+    """A choice of a text completion."""
+    return {"text": said, "finish": finish}
+
+
+# The same for text completions; the prompt is the name, or the first of several prompts is.
+TEXTS: dict[str, Scenario] = {
+    "redacted": Scenario(
+        streamed("It is 12", "MON", "KEYS."),
+        plain(completed("It is 12MONKEYS.")),
+        outcome(text("It is [CENSORED].")),
+    ),
+    "blocked": Scenario(
+        streamed("so FORB", "IDDEN things"),
+        plain(completed("so FORBIDDEN things")),
+        outcome(text("so  (stopped)", "content_filter")),
+    ),
+    "failed": Scenario(
+        sse(event(part("Hello 12")) + event({"error": {"message": "no 12MONKEYS", "code": "boom"}})),
+        plain({"error": {"message": "no 12MONKEYS", "type": "server_error", "code": "boom"}}, 500),
+        outcome(text("Hello 12", None), error=raised(None, "boom")),
+        outcome(error=raised(500, "boom")),
+    ),
+    "cut": Scenario(
+        stream_head() + chunk(event(part("Hello 12"))),
+        plain(completed("Hello"))[:-10],
+        outcome(text("Hello 12", None), error=raised(None, "upstream_protocol_error")),
+        outcome(error=raised(502, "upstream_protocol_error")),
+        dies=True,
+    ),
+    "detonator": Scenario(b"", b"", outcome(error=raised(400, "content_filter"))),
+    "token ids": Scenario(b"", b"", outcome(error=raised(400, None)), fields={"prompt": [1, 2, 3]}),
+    "prompts": Scenario(
+        sse(
+            event({**part("one 12"), "choices": [text_choice("one 12"), text_choice("two FOR", 1)]})
+            + event(part("BIDDEN", 1))
+            + event(part("MONKEYS", finish="length"))
+            + event(part(index=1, finish="stop"))
+            + DONE
+        ),
+        plain(completed("one 12MONKEYS", "two FORBIDDEN", finish="length")),
+        outcome(text("one [CENSORED]", "length"), text("two  (stopped)", "content_filter")),
+        fields={"prompt": ["prompts", "b"], "echo": True},
+    ),
+    "json to a stream": Scenario(
+        plain(completed("It is 12MONKEYS.")),
+        streamed("It is 12", "MONKEYS."),
+        outcome(text("It is [CENSORED].")),
+    ),
+}
+
+
+def scenario_of(call: Call) -> Scenario:
+    if call.request.target != PATH:
+        return SCENARIOS[call.body["messages"][-1]["content"]]
+    prompt: Any = call.body["prompt"]
+    return TEXTS[prompt if isinstance(prompt, str) else prompt[0]]
+
+
 async def play(call: Call) -> None:
-    scenario = SCENARIOS[call.body["messages"][-1]["content"]]
+    scenario = scenario_of(call)
     await call.send(scenario.streamed if call.body.get("stream") else scenario.whole)
     if scenario.dies:
         call.close()
@@ -158,11 +219,21 @@ def configuration(base_url: str) -> Any:
 
 def expected() -> dict[str, Outcome]:
     """The outcome of every scenario, streamed and whole, and of the calls beside them."""
-    found: dict[str, Outcome] = {}
-    for name, scenario in SCENARIOS.items():
-        found[f"{name}, streamed"] = scenario.outcome
-        found[f"{name}, whole"] = scenario.outcome_whole or scenario.outcome
+    found = _outcomes(SCENARIOS)
     found["wrong key"] = outcome(error=raised(401, "invalid_api_key"))
     found["unknown path"] = outcome(error=raised(404, "unknown_url"))
     found["models"] = {"models": [MODEL]}
+    return found
+
+
+def expected_texts() -> dict[str, Outcome]:
+    """The same of every scenario of text completions."""
+    return _outcomes(TEXTS)
+
+
+def _outcomes(scenarios: dict[str, Scenario]) -> dict[str, Outcome]:
+    found: dict[str, Outcome] = {}
+    for name, scenario in scenarios.items():
+        found[f"{name}, streamed"] = scenario.outcome
+        found[f"{name}, whole"] = scenario.outcome_whole or scenario.outcome
     return found

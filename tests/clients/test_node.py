@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.scenarios import KEY, SCENARIOS, configuration, expected, play
+from tests.clients.scenarios import KEY, SCENARIOS, TEXTS, configuration, expected, expected_texts, play
 from tests.http.gateway import running
 from tests.http.upstream import MODEL, playing
 
@@ -60,10 +60,15 @@ def _version_of(package: str) -> str | None:
 @pytest.mark.usefixtures("installed")
 async def test_the_node_client() -> None:
     async with playing(play) as upstream, running(configuration(upstream.base_url)) as gateway:
-        fields = json.dumps({name: scenario.fields for name, scenario in SCENARIOS.items()})
-        settings = {"BASE_URL": f"{gateway.url}/v1", "API_KEY": KEY, "MODEL": MODEL, "SCENARIOS": fields}
+        fields, text_fields = (
+            json.dumps({name: scenario.fields for name, scenario in scenarios.items()})
+            for scenarios in (SCENARIOS, TEXTS)
+        )
+        settings = {"BASE_URL": f"{gateway.url}/v1", "API_KEY": KEY, "MODEL": MODEL}
+        settings |= {"SCENARIOS": fields, "TEXTS": text_fields}
         printed = await npm("run", "--silent", "scenarios", patience=RUN_PATIENCE, **settings)
     result: dict[str, Any] = json.loads(printed)
     assert int(result["node"].removeprefix("v").split(".")[0]) >= OLDEST_NODE
     assert result["found"] == expected()
+    assert result["texts"] == expected_texts()
     assert result["helper"] == {name: SCENARIOS[name].outcome for name in ("redacted", "blocked", "tools")}

@@ -11,7 +11,19 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from tests.clients.scenarios import KEY, SCENARIOS, Outcome, choice, configuration, expected, outcome, play
+from tests.clients.scenarios import (
+    KEY,
+    SCENARIOS,
+    TEXTS,
+    Outcome,
+    choice,
+    configuration,
+    expected,
+    expected_texts,
+    outcome,
+    play,
+    text,
+)
 from tests.http.gateway import PATIENCE, running
 from tests.http.upstream import MODEL, playing
 
@@ -61,6 +73,22 @@ def error_of(error: openai.APIError) -> Outcome:
 
 def arguments(name: str) -> dict[str, Any]:
     return {"model": MODEL, "messages": [{"role": "user", "content": name}], **SCENARIOS[name].fields}
+
+
+def text_arguments(name: str) -> dict[str, Any]:
+    return {"model": MODEL, "prompt": name, **TEXTS[name].fields}
+
+
+def collected_texts(parts: Iterable[Any]) -> list[Outcome]:
+    """The choices that the events of a text completion add up to."""
+    found: dict[int, Outcome] = {}
+    for part in parts:
+        assert part.object == "text_completion"
+        for each in part.choices:
+            whole = found.setdefault(each.index, text("", None))
+            whole["text"] += each.text
+            whole["finish"] = each.finish_reason or whole["finish"]
+    return [found[index] for index in sorted(found)]
 
 
 def run_sync(base_url: str) -> dict[str, Outcome]:
@@ -120,6 +148,50 @@ async def test_the_async_client() -> None:
         wanted = expected()
         del wanted["wrong key"], wanted["unknown path"]
         assert await run_async(f"{gateway.url}/v1") == wanted
+
+
+def run_texts(base_url: str) -> dict[str, Outcome]:
+    client = OpenAI(base_url=base_url, api_key=KEY, max_retries=0, timeout=PATIENCE)
+    found: dict[str, Outcome] = {}
+    for name in TEXTS:
+        parts: list[Any] = []
+        error = None
+        try:
+            for part in client.completions.create(**text_arguments(name), stream=True):
+                parts.append(part)
+        except openai.APIError as raised:
+            error = error_of(raised)
+        found[f"{name}, streamed"] = outcome(*collected_texts(parts), error=error)
+        found[f"{name}, whole"] = attempted(
+            lambda name=name: collected_texts([client.completions.create(**text_arguments(name))])  # type: ignore[misc]
+        )
+    return found
+
+
+async def run_texts_async(base_url: str) -> dict[str, Outcome]:
+    found: dict[str, Outcome] = {}
+    async with AsyncOpenAI(base_url=base_url, api_key=KEY, max_retries=0, timeout=PATIENCE) as client:
+        for name in TEXTS:
+            parts: list[Any] = []
+            error = None
+            try:
+                async for part in await client.completions.create(**text_arguments(name), stream=True):
+                    parts.append(part)
+            except openai.APIError as raised:
+                error = error_of(raised)
+            found[f"{name}, streamed"] = outcome(*collected_texts(parts), error=error)
+            try:
+                whole = await client.completions.create(**text_arguments(name))
+                found[f"{name}, whole"] = outcome(*collected_texts([whole]))
+            except openai.APIError as raised:
+                found[f"{name}, whole"] = outcome(error=error_of(raised))
+    return found
+
+
+async def test_text_completions() -> None:
+    async with playing(play) as upstream, running(configuration(upstream.base_url)) as gateway:
+        assert await asyncio.to_thread(run_texts, f"{gateway.url}/v1") == expected_texts()
+        assert await run_texts_async(f"{gateway.url}/v1") == expected_texts()
 
 
 async def test_the_stream_helper() -> None:

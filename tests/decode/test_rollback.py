@@ -13,7 +13,7 @@ from gateway.decode.generate import Finish, Rollback, generate
 from gateway.decode.rollback import Caps, Ledger, token_of
 from gateway.decode.vocabulary import Vocabulary
 from gateway.policy.model import Rule
-from tests.decode import laws
+from loadtest import laws
 
 UNLIMITED = Caps(per_position=10**6, per_answer=10**6)
 
@@ -102,10 +102,11 @@ def test_rollback_is_four_times_nearer_to_the_true_law_than_a_mask_of_the_last_t
 ) -> None:
     """`published`: docs/decode.md, mean over the models: clean, masked, banned at once, drawn again."""
     rows = []
+    mask = laws.ban_mask(5)
     for seed in range(5):
-        model = laws.random_model(seed, size=5, drawn_to=drawn_to)
+        model = laws.random_model(seed, size=5, drawn_to=(1, drawn_to, drawn_to))
         share, true = laws.free_of_the_word(model, 6)
-        masked = laws.distance(laws.last_token_masked(model, 6), true)
+        masked = laws.distance(laws.masked(model, 6, mask), true)
         banned = laws.distance(laws.rolled_back(model, 6, Ledger(UNLIMITED, at_once=True)), true)
         drawn_again = laws.distance(laws.rolled_back(model, 6, Ledger(UNLIMITED)), true)
         assert masked > 4 * drawn_again
@@ -138,7 +139,7 @@ class Branches:
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_the_loop_has_the_law_that_the_decisions_come_to(temperature: float) -> None:
     vocabulary = Vocabulary([b"a", b"b", b"c", None], end=[3])
-    model = laws.random_model(1, size=3, drawn_to=4.0)
+    model = laws.random_model(1, size=3, drawn_to=(1, 4, 4))
 
     def log_probabilities(prefixes: list[tuple[int, ...]]) -> np.ndarray:
         with np.errstate(divide="ignore"):
@@ -146,7 +147,7 @@ def test_the_loop_has_the_law_that_the_decisions_come_to(temperature: float) -> 
 
     rule = Rule(id="word", words=("abc",), fold=frozenset())
     branches = Branches()
-    said: laws.Law = {}
+    said = np.zeros((3,) * 4)
     while branches.ways:
         branches.next()
         answer = generate(
@@ -159,8 +160,8 @@ def test_the_loop_has_the_law_that_the_decisions_come_to(temperature: float) -> 
             choose=branches,
         )
         assert answer.finish is Finish.LENGTH and "abc" not in answer.text
-        said[answer.tokens] = said.get(answer.tokens, 0) + branches.share
+        said[answer.tokens] += branches.share
     powers = {place: law ** (1 / temperature) for place, law in model.items()}
     expected = laws.rolled_back({place: law / law.sum() for place, law in powers.items()}, 4, Ledger(UNLIMITED))
-    assert sum(said.values()) == pytest.approx(1)
+    assert said.sum() == pytest.approx(1)
     assert laws.distance(said, expected) < 1e-9

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gateway.censor.checks import CHECKS
+from gateway.decode.checks import CHECKS
 from gateway.policy.load import load
 from gateway.policy.model import Config
 

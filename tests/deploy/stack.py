@@ -45,21 +45,28 @@ QUESTIONS: tuple[tuple[str, str, str], ...] = (
 def gateway_configuration(port: int, admin: int, dead: int) -> Json:
     """`dead` is a port where nobody listens."""
     password: Json = {"id": "password", "words": ["12MONKEYS"]}
+    nobody = f"http://127.0.0.1:{dead}/v1"
     return {
         "listen": {"port": port, "admin": {"host": "127.0.0.1", "port": admin}, "drain_timeout": 1},
         "auth": {"keys": [{"name": "app", "key": KEY}, {"name": "limited", "key": LIMITED_KEY, "rpm": 1}]},
-        "upstreams": {"demo": {"type": "demo"}, "dead": {"base_url": f"http://127.0.0.1:{dead}/v1"}},
+        "upstreams": {
+            "demo": {"type": "demo"},
+            "dead": {"base_url": nobody},
+            "steered": {"type": "vllm", "base_url": nobody},
+        },
         "routes": [
             {"model": "gandalf", "upstream": "demo", "policy": "default"},
             {"model": "gandalf-block", "upstream": "demo", "policy": "block", "rename": "gandalf"},
             {"model": "gandalf-tight", "upstream": "demo", "policy": "tight", "rename": "gandalf"},
             {"model": "dead-first", "upstreams": ["dead", "demo"], "policy": "default", "rename": "gandalf"},
+            {"model": "masked", "upstream": "steered", "policy": "masked"},
             {"model": "*", "upstream": "dead", "policy": "default"},
         ],
         "policies": {
             "default": {"rules": [password]},
             "block": {"rules": [{**password, "action": "block"}]},
             "tight": {"max_hold": 2, "rules": [password]},
+            "masked": {"rules": [{**password, "decode": "mask"}]},
         },
     }
 

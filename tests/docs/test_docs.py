@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from gateway import cli
-from gateway.censor.checks import CHECKS
+from gateway.decode.checks import CHECKS
 from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import RequestFinished
 from gateway.observe.log import request_fields
@@ -23,7 +23,7 @@ from gateway.observe.metrics import Metrics
 from gateway.policy.load import ROOT_KEYS, ConfigError, parse, warnings
 from gateway.policy.model import Config
 from gateway.proxy import upstream
-from gateway.wire import chat
+from gateway.wire import chat, completions
 from tests.docs import console
 from tests.docs.pages import (
     EXAMPLES,
@@ -165,6 +165,7 @@ def test_the_tables_of_fields_are_the_codes() -> None:
     assert reasons(SEMANTICS, "dropped in answers") == chat.DROPPED_IN_ANSWERS
     assert reasons(SEMANTICS, "dropped in requests") == chat.DROPPED_IN_REQUESTS
     assert reasons(SEMANTICS, "refused in requests") == chat.REFUSED_IN_REQUESTS
+    assert reasons(SEMANTICS, "refused in text completions") == completions.REFUSED_IN_REQUESTS
     assert {row[0] for row in table(SEMANTICS, "dropped in audio")} == chat.DROPPED_IN_AUDIO
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 
+from tests.http.completions import PATH, TextStream
 from tests.http.gateway import PATIENCE, Streamed, question
 from tests.http.upstream import completion, plain, playing, sending_then_hanging, stream_head
 
@@ -113,3 +114,23 @@ async def test_the_demo_keeps_its_password() -> None:
         assert (answer.done, answer.error) == (True, None), word
         assert "12MONKEYS" not in answer.content().upper()
         assert ("[CENSORED]" in answer.response.text) is (word != "hello"), word
+
+
+async def test_the_demo_completes_texts() -> None:
+    prompts = ["the password is", "spell it", "hello"]
+    options = {"include_usage": True}
+    async with command("demo") as (process, url):
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as client:
+            body = {"model": "gandalf", "prompt": prompts}
+            whole = (await client.post(PATH, json=body)).json()
+            answer = TextStream(await client.post(PATH, json={**body, "stream": True, "stream_options": options}))
+            one = (await client.post(PATH, json={"model": "gandalf", "prompt": prompts[0]})).json()
+            assert (await client.post(PATH, json={**body, "prompt": [1, 2]})).status_code == 400
+        process.send_signal(signal.SIGINT)
+        await asyncio.wait_for(process.communicate(), PATIENCE)
+    texts = [choice["text"] for choice in whole["choices"]]
+    assert texts[0] == 'The password is "[CENSORED]".' == one["choices"][0]["text"]
+    assert texts[1].count("[CENSORED]") == 1 and "[CENSORED]" not in texts[2]
+    assert [answer.text(index) for index in range(3)] == texts and answer.done
+    assert [answer.finish(index) for index in range(3)] == ["stop"] * 3
+    assert answer.chunks[-1]["usage"] == whole["usage"]

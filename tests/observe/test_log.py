@@ -13,6 +13,7 @@ import pytest
 from gateway.observe.facts import (
     ChannelCount,
     GuardFailed,
+    MaskJudged,
     MatchCount,
     RequestFinished,
     TextScanned,
@@ -97,6 +98,19 @@ def test_a_guard_that_failed_is_a_line_and_other_facts_are_not() -> None:
     log.record(GuardFailed("default", "KeyError at chat.py line 7"))
     (line,) = json_lines(out)
     assert (line["event"], line["policy"], line["where"]) == ("guard_failed", "default", "KeyError at chat.py line 7")
+
+
+def test_what_a_canary_finds_out_is_a_line() -> None:
+    out = io.StringIO()
+    RequestLog("json", out).record(MaskJudged("local", "strict", "missing", "the server has other words"))
+    (line,) = json_lines(out)
+    assert {key: line[key] for key in line.keys() - {"time"}} == {
+        "event": "mask",
+        "upstream": "local",
+        "policy": "strict",
+        "state": "missing",
+        "reason": "the server has other words",
+    }
 
 
 def test_events_have_a_name_and_fields() -> None:

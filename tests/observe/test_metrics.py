@@ -10,6 +10,7 @@ from gateway.observe.facts import (
     Distribution,
     Fact,
     GuardFailed,
+    MaskJudged,
     MatchCount,
     RequestFinished,
     TextScanned,
@@ -150,6 +151,26 @@ def test_gauges_are_set_by_whoever_knows() -> None:
     metrics.upstream_up.labels("openai").set(0)
     assert value(metrics, "streams_active") == 1
     assert value(metrics, "upstream_up", upstream="openai") == 0
+
+
+def test_a_mask_is_in_force_only_if_a_canary_says_so() -> None:
+    metrics = metrics_of(MaskJudged("local", "strict", "unknown", "the server is down"))
+    assert value(metrics, "mask_in_force", upstream="local", policy="strict") == 0
+    metrics.record(MaskJudged("local", "strict", "in force", ""))
+    assert value(metrics, "mask_in_force", upstream="local", policy="strict") == 1
+    metrics.record(MaskJudged("local", "strict", "missing", "the server has other words"))
+    assert value(metrics, "mask_in_force", upstream="local", policy="strict") == 0
+    assert b"other words" not in metrics.exposition()
+
+
+def test_a_mask_that_is_no_more_has_no_gauge() -> None:
+    metrics = Metrics(HELD, HOLD)
+    metrics.know_masks([("a", "strict"), ("b", "strict"), ("c", "strict")])
+    for upstream in ("a", "b"):
+        metrics.record(MaskJudged(upstream, "strict", "in force", ""))
+    metrics.know_masks([("a", "strict")])
+    assert value(metrics, "mask_in_force", upstream="a", policy="strict") == 1
+    assert value(metrics, "mask_in_force", upstream="b", policy="strict") is None
 
 
 def test_registries_are_apart() -> None:

@@ -23,6 +23,10 @@ from gateway.observe import tracing
 from gateway.observe.facts import MatchCount, RequestFinished, TextScanned
 from gateway.observe.tracing import Problems, RequestSpan, TelemetryUnavailable, Tracer, make_tracer, traces_url
 from gateway.policy.model import Telemetry, Upstream
+from tests.http.completions import PATH as TEXT_PATH
+from tests.http.completions import ask as ask_text
+from tests.http.completions import completed
+from tests.http.completions import streamed as text_stream
 from tests.http.gateway import PASSWORD, UPSTREAM_KEY, config_for, question, running
 from tests.http.upstream import MODEL, completion, plain, playing, sending, stream
 
@@ -258,6 +262,20 @@ async def test_a_request_through_the_gateway(collector: Collector, streamed: boo
     exported = b"".join(collector.raw)
     for secret in ("planted", PASSWORD, CLIENT_KEY, UPSTREAM_KEY):
         assert secret.encode() not in exported
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_text_completion_is_an_operation_of_its_own(collector: Collector, streamed: bool) -> None:
+    async with playing(sending(text_stream("a") if streamed else plain(completed("a")))) as upstream:
+        config = replace(config_for(upstream.base_url), telemetry=Telemetry(endpoint=collector.endpoint))
+        async with running(config) as gateway:
+            assert (await ask_text(gateway, "a planted prompt", stream=streamed)).status_code == 200
+    server, client = collector.server, collector.client
+    assert (server.name, client.name) == (f"POST {TEXT_PATH}", f"text_completion {MODEL}")
+    shown = attributes(client)
+    assert shown["gen_ai.operation.name"] == "text_completion" and attributes(server)["http.route"] == TEXT_PATH
+    assert shown["gen_ai.response.finish_reasons"] == ["stop"]
+    assert b"planted" not in b"".join(collector.raw)
 
 
 def test_another_upstream_may_answer_in_place_of_the_first(collector: Collector) -> None:

@@ -1,9 +1,11 @@
 // Runs every scenario through the official Node SDK and prints their outcomes as one JSON object.
-// Reads BASE_URL, API_KEY and SCENARIOS, a JSON object: name → the request's further fields.
+// Reads BASE_URL, API_KEY, SCENARIOS, a JSON object: name → the request's further fields, and TEXTS, the same for text
+// completions.
 import OpenAI from "openai";
 
 const { BASE_URL, API_KEY, MODEL } = process.env;
 const scenarios = JSON.parse(process.env.SCENARIOS);
+const textScenarios = JSON.parse(process.env.TEXTS);
 const client = new OpenAI({ baseURL: BASE_URL, apiKey: API_KEY, maxRetries: 0, timeout: 30_000 });
 
 const ask = (name, more = {}) => ({
@@ -73,6 +75,41 @@ found["wrong key"] = await attempted(() => stranger.chat.completions.create(ask(
 found["unknown path"] = await attempted(() => client.files.list());
 found["models"] = { models: (await client.models.list()).data.map((model) => model.id) };
 
+// Text completions.
+const askText = (name) => ({ model: MODEL, prompt: name, ...textScenarios[name] });
+
+async function streamedTexts(name) {
+  const choices = [];
+  let error = null;
+  try {
+    for await (const part of await client.completions.create({ ...askText(name), stream: true })) {
+      for (const { index, text, finish_reason: finish } of part.choices) {
+        const whole = (choices[index] ??= { text: "", finish: null });
+        whole.text += text;
+        whole.finish = finish ?? whole.finish;
+      }
+    }
+  } catch (raised) {
+    error = shown(raised);
+  }
+  return { choices, error };
+}
+
+async function wholeTexts(name) {
+  try {
+    const { choices } = await client.completions.create(askText(name));
+    return { choices: choices.map(({ text, finish_reason: finish }) => ({ text, finish })), error: null };
+  } catch (raised) {
+    return { choices: [], error: shown(raised) };
+  }
+}
+
+const texts = {};
+for (const name of Object.keys(textScenarios)) {
+  texts[`${name}, streamed`] = await streamedTexts(name);
+  texts[`${name}, whole`] = await wholeTexts(name);
+}
+
 // The stream helper, which adds the deltas up by itself.
 const helper = {};
 for (const name of ["redacted", "blocked", "tools"]) {
@@ -80,4 +117,4 @@ for (const name of ["redacted", "blocked", "tools"]) {
   helper[name] = { choices: choicesOf(final), error: null };
 }
 
-console.log(JSON.stringify({ node: process.version, found, helper }));
+console.log(JSON.stringify({ node: process.version, found, texts, helper }));

@@ -1,0 +1,268 @@
+"""Languages that a text can be read in, character by character: of an expression, of some options, of a schema, of a
+grammar. A language is compiled once and shared by all texts; a reader is for one of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from bisect import bisect_left, bisect_right
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from gateway.automata.bytes import ByteAutomaton, State
+from gateway.automata.positions import Positions
+from gateway.decode.jsonspelling import JsonSpelling
+from gateway.policy.checks import BadPattern
+
+if TYPE_CHECKING:
+    import llguidance
+
+MAX_PARSED = 1 << 18  # bytes of a text under a schema or grammar; the parser keeps a hundred for each
+MAX_REASON = 300  # characters of what llguidance says
+MAX_WAYS = 250  # in which a text can be read at once
+TRIED_LENGTH, TRIED_CHARACTERS = 200, 32
+
+_NEEDS_EXTRA = "needs a part that is not here: pip install 'portcullis[decode]'"
+_AMBIGUOUS = (
+    "some texts can be read in more than {} ways at once: leave out counts of what is itself counted, as in "
+    "(?:a{{1,9}}){{1,9}}"
+)
+_NO_TEXT = "no text of at least one character belongs to the language: an answer could not be given"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Reader(Protocol):
+    """Reads one text in the language, character by character."""
+
+    def read(self, text: str) -> int:
+        """Read on; how many characters of `text` came before the one with which no text of the language can begin.
+        Nothing may be read after that one."""
+
+    def whole(self) -> bool:
+        """Is what was read a text of the language?"""
+
+
+class Compiled(Protocol):
+    """A language, to be shared by all texts, in several threads."""
+
+    def reader(self) -> Reader: ...
+
+
+# -- regular expressions and choices -----------------------------------------------------------------------------------
+
+
+class Automaton:
+    """The automaton works states out when they are first needed, which one thread at a time may do."""
+
+    def __init__(self, expression: Positions) -> None:
+        self._automaton = ByteAutomaton([expression])
+        self._lock = threading.Lock()
+        if not self._automaton.live(self.start()):
+            raise BadPattern(_NO_TEXT, None)
+        _refuse_ambiguous(self._automaton, expression)
+
+    def start(self) -> State:
+        with self._lock:
+            return self._automaton.start()
+
+    def step(self, state: State, byte: int) -> State:
+        """A step that is not kept yet."""
+        with self._lock:
+            return self._automaton.step(state, byte)
+
+    def reader(self) -> Reader:
+        return _ByteReader(self)
+
+
+def _refuse_ambiguous(automaton: ByteAutomaton, expression: Positions) -> None:
+    """Raises `BadPattern` if a text is found that can be read in too many ways at once, each of which takes time. It is
+    looked for greedily, with the first characters of some ranges."""
+    lows = {low: None for chars in dict.fromkeys(expression.sets) for low, _ in chars.ranges}
+    chars = [chr(low).encode("utf-8", "replace") for low in islice(lows, TRIED_CHARACTERS)]
+    state = automaton.start()
+    for _ in range(TRIED_LENGTH):
+        state = max((automaton.walk(state, char) for char in chars), key=lambda after: len(after.entries))
+        if len(state.entries) > MAX_WAYS:
+            raise BadPattern(_AMBIGUOUS.format(MAX_WAYS), None)
+
+
+class _ByteReader:
+    __slots__ = ("_automaton", "_state")
+
+    def __init__(self, automaton: Automaton) -> None:
+        self._automaton = automaton
+        self._state = automaton.start()
+
+    def read(self, text: str) -> int:
+        state = self._state
+        data = text.encode()
+        for at, byte in enumerate(data):
+            target = state.get(byte)
+            state = self._automaton.step(state, byte) if target is None else target
+            if not state.entries:
+                return _characters_before(data, at)
+        self._state = state
+        return len(text)
+
+    def whole(self) -> bool:
+        return self._state.accepting
+
+
+def _characters_before(data: bytes, at: int) -> int:
+    """How many characters end before the byte at `at`."""
+    return len(data[:at].decode(errors="ignore"))
+
+
+class Options:
+    """Some texts, in order: those that begin with what was read are neighbours."""
+
+    def __init__(self, texts: tuple[str, ...]) -> None:
+        if any(_SURROGATE.search(text) for text in texts):
+            raise BadPattern("half a surrogate pair is in no text: write the whole character", None)
+        if not all(texts):
+            raise BadPattern("an option is empty; an answer needs at least one character", None)
+        self.texts = sorted(texts)
+
+    def reader(self) -> Reader:
+        return OptionsReader(self.texts)
+
+
+class OptionsReader:
+    __slots__ = ("_at", "_begin", "_end", "_texts")
+
+    def __init__(self, texts: list[str]) -> None:
+        self._texts = texts
+        self._begin, self._end = 0, len(texts)
+        self._at = 0
+
+    def read(self, text: str) -> int:
+        for at, char in enumerate(text):
+            self._begin = bisect_left(self._texts, char, self._begin, self._end, key=self._next)
+            self._end = bisect_right(self._texts, char, self._begin, self._end, key=self._next)
+            if self._begin == self._end:
+                return at
+            self._at += 1
+        return len(text)
+
+    def _next(self, option: str) -> str:
+        return option[self._at : self._at + 1]
+
+    def whole(self) -> bool:
+        return len(self._texts[self._begin]) == self._at  # the shortest stands first
+
+
+# -- schemas and grammars ----------------------------------------------------------------------------------------------
+
+
+_END = 256
+
+
+class _Bytes:
+    """A vocabulary of every byte and an end, with the names that llguidance looks for."""
+
+    eos_token_id = _END
+    bos_token_id = None
+    tokens = (*(bytes([byte]) for byte in range(256)), b"")
+    special_token_ids = (_END,)
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)
+
+
+@lru_cache(1)
+def _bytes_as_tokens() -> llguidance.LLTokenizer:
+    import llguidance
+
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()), eos_token=[_END])
+
+
+class Parsed:
+    """What llguidance parses, `grammar` in its dialect of Lark; `source` is what the operator wrote."""
+
+    def __init__(self, grammar: str, source: str, *, is_json: bool = False) -> None:
+        try:
+            import llguidance
+        except ImportError:
+            raise BadPattern(_NEEDS_EXTRA, None) from None
+        self._is_json = is_json
+        self._root = llguidance.LLMatcher(_bytes_as_tokens(), grammar, log_level=0)
+        if self._root.is_error():
+            raise BadPattern(_refusal(self._root.get_error(), source, of_lines=not is_json), None)
+        if not any(self._root.deep_copy().compute_bitmask()[: _END // 8]):
+            raise BadPattern(_NO_TEXT, None)
+
+    def reader(self) -> Reader:
+        parsing = _Parsing(self._root.deep_copy())
+        return _JsonReader(parsing) if self._is_json else parsing
+
+
+def json_language(schema: str) -> Parsed:
+    whole = json.loads(schema)
+    given = whole.get("x-guidance")
+    options = {"whitespace_flexible": True, "coerce_one_of": True}
+    whole["x-guidance"] = {**(given if isinstance(given, dict) else {}), **options}
+    return Parsed(f"start: %json {json.dumps(whole)}", schema, is_json=True)
+
+
+class _Parsing:
+    """A text that is too long, or too much for the parser, counts as one that has left the language."""
+
+    __slots__ = ("_matcher", "_room")
+
+    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+        self._matcher = matcher
+        self._room = MAX_PARSED
+
+    def read(self, text: str) -> int:
+        data = text.encode()
+        taken = self._matcher.try_consume_tokens(list(data[: self._room]))
+        self._room -= taken
+        return len(text) if taken == len(data) else _characters_before(data, taken)
+
+    def whole(self) -> bool:
+        return self._matcher.is_accepting()
+
+
+class _JsonReader:
+    """JSON has several spellings of a string, of which the parser knows one."""
+
+    __slots__ = ("_parsing", "_spelling")
+
+    def __init__(self, parsing: _Parsing) -> None:
+        self._parsing = parsing
+        self._spelling = JsonSpelling()
+
+    def read(self, text: str) -> int:
+        if self._spelling.passes(text):
+            return self._parsing.read(text)
+        for at, char in enumerate(text):
+            spelled = self._spelling.feed(char)
+            if self._parsing.read(spelled) != len(spelled):
+                return at
+        return len(text)
+
+    def whole(self) -> bool:
+        return self._parsing.whole()
+
+
+_KEYWORDS = frozenset(
+    {
+        *("if", "then", "else", "not", "type", "enum", "const", "contains", "minContains", "maxContains", "format"),
+        *("uniqueItems", "propertyNames", "dependentRequired", "dependentSchemas", "unevaluatedProperties", "minimum"),
+        *("unevaluatedItems", "additionalItems", "maximum", "pattern", "patternProperties", "multipleOf", "start"),
+    }
+)
+
+
+def _refusal(error: str, source: str, *, of_lines: bool) -> str:
+    """What llguidance says, without the words of the source: they may have come out of the environment."""
+    first, _, _ = error.partition("\n")
+    place = re.match(r"(?:at )?([0-9]+)\([0-9]+\): ", first)
+    if place is not None:
+        first = first[place.end() :]
+    secret = set(re.findall(r"\w+", source)) - _KEYWORDS
+    told = re.sub(r"\w+", lambda word: "…" if word[0] in secret else word[0], first)[:MAX_REASON]
+    line = f" (line {place[1]})" if place is not None and of_lines else ""
+    return f"llguidance refuses it: {told}{line}"

@@ -1,0 +1,176 @@
+"""Constraints at the guard: what a client may not ask for beside one, and each answer held against it.
+
+What is checked is the `content` of each choice, as the upstream wrote it: before the censor changes it, and before
+pseudonyms become values again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gateway.censor.compile import CompiledRule
+from gateway.decode.constraints import Reading, compiled
+from gateway.guard.texts import ChannelText, Finding, Ledger
+from gateway.observe.facts import HELD, LEFT, UNFINISHED
+from gateway.policy.model import Action, Channel, Conflict, Mode, Policy, Violation
+from gateway.wire.chat import Json
+
+RULE = "constrain"  # what a violation is filed under, where a rule's match has the rule's id
+VIOLATION = CompiledRule(RULE, -1, Action.BLOCK, replacement="", mask=None, message=None, drops_marks=False)
+
+# Finish reasons that mean that somebody cut the answer short. With any other the model had said what it had to say.
+CUT_SHORT = frozenset({"length", "content_filter", "abort", "error"})
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+# A client's own formats. docs/semantics.md prints this table.
+FORMATS = {
+    "response_format": "a format of the client's own, unless its type is `text`",
+    "structured_outputs": "the same, as vLLM spells it",
+    "guided_json": "the same, as older versions of vLLM spell it",
+    "guided_regex": "the same",
+    "guided_choice": "the same",
+    "guided_grammar": "the same",
+    "guided_decoding_backend": "which engine holds the model to it",
+    "guided_whitespace_pattern": "what that engine takes for white space",
+    "structural_tag": "formats within the text",
+    "tool_choice": "unless it is `none` or `auto`: it forces a call of a tool, which is no text",
+    "function_call": "the same, as older clients spell it",
+}
+_GUIDED = "guided_"
+# What means nothing, or is refused, without the choice that is taken out.
+_WITH_CHOICE = {
+    "tool_choice": ("tools", "parallel_tool_calls"),
+    "function_call": ("functions",),
+}
+
+
+def settle_formats(body: Json, policy: Policy) -> tuple[str, str] | None:
+    """Under a constraint, take the client's own formats out of a request, in place; where the policy rejects such a
+    request, why, and the field that it is about."""
+    constrain = policy.constrain
+    if constrain is None or policy.mode is not Mode.ENFORCE:
+        return None
+    for field in [field for field in body if _is_format(field.lower(), body[field])]:
+        if constrain.on_conflict is Conflict.REJECT:
+            return f"`{field}` is not accepted here: the policy says what form an answer has.", field
+        for taken in (field, *_WITH_CHOICE.get(field.lower(), ())):
+            body.pop(taken, None)
+    return None
+
+
+def _is_format(field: str, value: Any) -> bool:
+    if value is None or not (field in FORMATS or field.startswith(_GUIDED)):
+        return False
+    if field in _WITH_CHOICE:
+        return value not in ("none", "auto")
+    return not (field == "response_format" and value == {"type": "text"})
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+class Constrained:
+    """The content of one choice, read in the language of its policy's constraint.
+
+    A text ends `held` (it is whole), `left` (it is none of the language) or `unfinished` (it was cut short while it
+    could still become one).
+    """
+
+    __slots__ = ("_blocks", "_choice", "_language", "_ledger", "_outcome", "_reading", "ends_badly")
+
+    def __init__(self, ledger: Ledger, choice: int) -> None:
+        policy = ledger.compiled.policy
+        assert policy.constrain is not None
+        self._ledger = ledger
+        self._choice = choice
+        self._blocks = policy.mode is Mode.ENFORCE and policy.constrain.on_violation is Violation.BLOCK
+        self._language = compiled(policy.constrain)
+        self._reading = Reading(self._language)
+        self._outcome: str | None = None
+        self.ends_badly = False  # of a whole answer: it will be blocked, although no character of it is wrong
+
+    @staticmethod
+    def of(ledger: Ledger, choice: int) -> Constrained | None:
+        """None for a policy without a constraint."""
+        return None if ledger.compiled.policy.constrain is None else Constrained(ledger, choice)
+
+    def foresee(self, texts: Iterable[str], calls_tools: bool, reason: Any) -> None:
+        """Before a whole answer is read: how will it end?"""
+        if not self._blocks:
+            return
+        reading = Reading(self._language)
+        if all(reading.feed(text) is None for text in texts):
+            self.ends_badly = calls_tools or (_is_complete(reason) and not reading.whole())
+
+    def read(self, text: str) -> int | None:
+        """Read a piece; how much of it comes out if the choice ends in it, None if it goes on."""
+        if self._outcome is not None:
+            return None
+        stands = self._reading.feed(text)
+        if stands is None or self._blocks:
+            return stands
+        self.leave()
+        return None
+
+    def leave(self) -> CompiledRule | None:
+        """The answer leaves the language here; what blocks it, if something does."""
+        if self._outcome is None:
+            self._outcome = LEFT
+            action = Action.BLOCK if self._blocks else Action.FLAG
+            at = self._reading.characters
+            found = Finding(RULE, action, self._ledger.direction, Channel.CONTENT, self._choice, at, 0, "")
+            self._ledger.note_constraint(LEFT, found)
+            if self._blocks and self._ledger.blocked_by is None:
+                self._ledger.blocked_by = RULE
+        return VIOLATION if self._blocks else None
+
+    def conclude(self, reason: Any = None) -> CompiledRule | None:
+        """The answer ends, for this reason, or breaks off for none; what blocks it, if something does."""
+        if self._outcome is not None:
+            return None
+        if self._reading.whole():
+            self._outcome = HELD
+        elif _is_complete(reason):
+            return self.leave()
+        else:
+            self._outcome = UNFINISHED
+        self._ledger.note_constraint(self._outcome)
+        return None
+
+
+def _is_complete(reason: Any) -> bool:
+    return bool(reason) and not (isinstance(reason, str) and reason in CUT_SHORT)
+
+
+class ConstrainedText:
+    """A text of the content under both: the constraint sees it first, then the censor."""
+
+    __slots__ = ("_constrained", "_left", "_text")
+
+    def __init__(self, text: ChannelText, constrained: Constrained) -> None:
+        self._text = text
+        self._constrained = constrained
+        self._left: CompiledRule | None = None
+
+    def feed(self, text: str) -> str:
+        stands = self._constrained.read(text)
+        if stands is None:
+            return self._text.feed(text)
+        shown = self._text.feed(text[:stands])
+        if self._text.rule is None:  # else a rule has ended the text before it left the language
+            self._left = self._constrained.leave()
+            self._text.abandon()
+        return shown
+
+    def finish(self) -> str:
+        return self._text.abandon() if self._constrained.ends_badly else self._text.finish()
+
+    def abandon(self) -> str:
+        return self._text.abandon()
+
+    @property
+    def rule(self) -> CompiledRule | None:
+        return self._text.rule or self._left

@@ -1,0 +1,47 @@
+"""The vocabularies of the models behind, read from their tokenizers when a configuration comes into force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.policy.model import Config
+from gateway.policy.value import ConfigError
+
+if TYPE_CHECKING:
+    from gateway.automata.vocabulary import Vocabulary
+
+MISSING = "needs a part that is not here: pip install 'portcullis[decode]'"
+
+
+def read_vocabularies(config: Config) -> Mapping[str, Vocabulary]:
+    """By upstream, for those whose answers are rolled back. Raises ConfigError."""
+    used = {name for route in config.routes if config.policies[route.policy].rolls_back for name in route.upstreams}
+    found: dict[str, Vocabulary] = {}
+    for name in sorted(used):
+        path = config.upstreams[name].tokenizer
+        if path is None:
+            continue
+        try:
+            found[name] = _read(path, _changed(Path(path)))
+        except ImportError:
+            raise ConfigError(config.source, f"upstreams.{name}.tokenizer", MISSING) from None
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise ConfigError(config.source, f"upstreams.{name}.tokenizer", f"cannot be read: {reason}") from None
+    return found
+
+
+# A reload reads again only what has changed: a large vocabulary takes half a second.
+@lru_cache(maxsize=8)
+def _read(path: str, changed: int) -> Vocabulary:
+    from gateway.decode.vocabulary import read_vocabulary  # needs numpy, which is optional
+
+    return read_vocabulary(path)
+
+
+def _changed(path: Path) -> int:
+    file = path / "tokenizer.json" if path.is_dir() else path
+    return file.stat().st_mtime_ns

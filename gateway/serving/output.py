@@ -1,0 +1,92 @@
+"""What a program writes: the last lines of it in memory, and all of it in a file where one is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import deque
+from pathlib import Path
+from typing import IO
+
+LINES = 200  # kept in memory
+MAX_LINE = 2000  # bytes of a line that are kept
+MAX_FILE = 50 * 1024 * 1024  # bytes; then the file becomes FILE.1, in place of an older one
+READ = 65_536
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# What vLLM puts before its messages: the process, and level, time and place in the code.
+_PREFIX = re.compile(r"^(?:\([\w -]+ pid=\d+\) *)?(?:[A-Z]+ \d\d-\d\d \d\d:\d\d:\d\d \[[^]]*\] *|[A-Z]+: +)?")
+
+
+class LogFile:
+    """A file of bounded size that output is added to. What cannot be written is dropped: nobody waits for a disk that
+    is full. Readable by its owner only."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError if it cannot be written."""
+        self._path = path
+        self._open()
+
+    def write(self, data: bytes) -> None:
+        try:
+            if self._file.tell() + len(data) > MAX_FILE:
+                self._file.close()
+                self._path.replace(f"{self._path}.1")
+                self._open()
+            self._file.write(data)
+        except (OSError, ValueError):
+            return
+
+    def _open(self) -> None:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = os.fdopen(descriptor, "ab", buffering=0)
+
+
+class Output:
+    """Read by one thread, looked at by others. Takes everything as it comes, so that who writes never waits."""
+
+    def __init__(self, file: LogFile | None = None) -> None:
+        self._file = file
+        self._lines: deque[bytes] = deque(maxlen=LINES)
+        self._begun = b""  # the beginning of a line
+        self._lock = threading.Lock()
+
+    def drain(self, pipe: IO[bytes]) -> None:
+        """Read to the end."""
+        while data := os.read(pipe.fileno(), READ):
+            if self._file is not None:
+                self._file.write(data)
+            self._take(data)
+
+    def last(self, count: int) -> list[str]:
+        """The last lines that say anything, without control characters, the oldest first."""
+        with self._lock:
+            lines = (*self._lines, self._begun)
+        return [text for line in lines if (text := _visible(line))][-count:]
+
+    def latest(self, length: int) -> str:
+        """What the last line with a letter says, in at most so many characters."""
+        said = (line for line in reversed(self.last(LINES)) if any(map(str.isalnum, line)))
+        text = _PREFIX.sub("", next(said, ""))
+        return text if len(text) <= length else text[: max(length - 1, 0)] + "…"
+
+    def _take(self, data: bytes) -> None:
+        *lines, rest = (self._begun + data).split(b"\n")
+        with self._lock:
+            self._lines.extend(_cut(line) for line in lines)
+            self._begun = _cut(rest)
+
+
+def _cut(line: bytes) -> bytes:
+    """The end of a line that is drawn again and again, as progress bars are; the beginning of another."""
+    if len(line) <= MAX_LINE:
+        return line
+    return line[-MAX_LINE:] if b"\r" in line[-MAX_LINE:] else line[:MAX_LINE]
+
+
+def _visible(line: bytes) -> str:
+    """What a terminal would show in the end."""
+    text = _ESCAPE.sub("", line.decode(errors="replace"))
+    drawn = next((part for part in reversed(text.split("\r")) if part.strip()), "")
+    return "".join(char if char.isprintable() else " " for char in drawn).strip()

@@ -1,0 +1,555 @@
+"""Canaries in front of servers that mask, that do not, that have other words, and that are in a bad way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from gateway.decode.maskfile import BannedPolicy
+from gateway.decode.masks import BannedWords
+from gateway.decode.policies import banned_of
+from gateway.policy.model import Action, Config, Decode, Mode, Policy, Route, Rule, Upstream
+from gateway.proxy.decoding.canary import (
+    DOWN,
+    IN_FORCE,
+    NOT_ASKED,
+    NOT_FOLLOWED,
+    SLOW,
+    UNASKABLE,
+    UNREADABLE,
+    Answer,
+    Canary,
+    Masks,
+    State,
+    Verdict,
+    judge,
+    pair_of,
+    read_answer,
+    read_model,
+    revised,
+)
+from gateway.proxy.decoding.entries import PROMPTS, prompt_for, wanted_masks
+from gateway.proxy.upstream import PROBE_TTL, UpstreamClient
+from tests.http.upstream import Upstream as Played
+from tests.http.upstream import plain, playing
+from tests.proxy.masking_server import (
+    PAIR,
+    Masking,
+    Reply,
+    asked,
+    garbage,
+    ignoring,
+    only_with_masks,
+    refusing,
+)
+from tests.proxy.scripted_server import on_both_loops
+
+MASKED = Rule(id="masked", words=("swordfish",), decode=Decode.MASK)
+BACK = Rule(id="back", words=("listen",), action=Action.ROLLBACK)
+OTHER = Rule(id="other", words=("other",), decode=Decode.MASK)
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything here is on this machine; a proxy in the environment is not meant for it."""
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+def config_of(*rules: Rule, base_url: str = "http://127.0.0.1:9/v1", **route: Any) -> Config:
+    policy = Policy(name="strict", rules=rules)
+    return Config(
+        upstreams={"local": Upstream(name="local", type="vllm", base_url=base_url)},
+        routes=(Route(**{"model": "*", "upstream": "local", "policy": "strict", **route}),),
+        policies={"strict": policy},
+    )
+
+
+@dataclass
+class Bench:
+    """A server, the masks of a policy that is to be masked there, and a clock of their own."""
+
+    server: Masking
+    upstream: Played
+    client: UpstreamClient
+    masks: Masks
+    heard: list[tuple[str, Verdict]] = field(default_factory=list)
+    now: float = 0.0
+
+    async def look(self) -> Verdict:
+        """The verdict of a canary that is sent now."""
+        self.now += PROBE_TTL + 1
+        await self.masks.look()
+        (canary,) = self.canaries
+        if canary.task is not None:
+            await asyncio.wait((canary.task,))
+        return canary.verdict
+
+    @property
+    def canaries(self) -> list[Canary]:
+        return list(self.masks._canaries.values())
+
+
+@asynccontextmanager
+async def bench(*rules: Rule, reply: Reply | None = None, patience: float = 30.0, **route: Any) -> AsyncIterator[Bench]:
+    server = Masking(banned_of(config_of(*(rules or (MASKED,))).policies), reply)
+    async with playing(server.play) as upstream:
+        config = config_of(*(rules or (MASKED,)), base_url=upstream.base_url, **route)
+        client = UpstreamClient(config.upstreams["local"], upstream.base_url, 10)
+        made = Bench(server, upstream, client, Masks())
+
+        def hear(canary: Canary) -> None:
+            made.heard.append((canary.wanted.entry, canary.verdict))
+
+        made.masks = Masks.build(
+            wanted_masks(config), {"local": client}, None, hear, clock=lambda: made.now, patience=patience
+        )
+        try:
+            yield made
+        finally:
+            await made.masks.close()
+            await client.close()
+
+
+# -- decisions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "pair"),
+    [((1, 2, 3), (2, 3)), ((1, 3, 3, 3), (1, 3)), ((3, 3), None), ((3,), None), ((), None)],
+)
+def test_two_tokens_that_differ(prompt: tuple[int, ...], pair: tuple[int, int] | None) -> None:
+    assert pair_of(prompt) == pair
+
+
+def said(*tokens: int) -> Answer:
+    return Answer(200, (1, 2), tokens)
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict"),
+    [
+        ([said(12), said(11)], IN_FORCE),
+        ([said(11), said(11)], NOT_FOLLOWED),
+        ([said(12), said(12)], NOT_FOLLOWED),
+        ([said(11), said(12)], NOT_FOLLOWED),
+        ([said(12), said(99)], NOT_FOLLOWED),
+        ([said(12), said()], UNREADABLE),
+        ([said(12, 11), said(11)], UNREADABLE),
+        ([Answer(429)], SLOW),
+        ([said(12), Answer(503)], SLOW),
+        ([Answer(500)], Verdict(State.UNKNOWN, "the server answers with status 500")),
+        ([Answer(404)], Verdict(State.UNKNOWN, "the server answers with status 404")),
+        ([said(12), Answer(400)], Verdict(State.MISSING, "the server refuses a request with a mask")),
+    ],
+)
+def test_verdicts(answers: list[Answer], verdict: Verdict) -> None:
+    assert judge(PAIR, answers) == verdict
+
+
+def test_slowness_changes_nothing_that_is_known() -> None:
+    assert revised(IN_FORCE, SLOW) == IN_FORCE
+    assert revised(NOT_FOLLOWED, SLOW) == NOT_FOLLOWED
+    assert revised(NOT_ASKED, SLOW) == revised(DOWN, SLOW) == SLOW
+    assert revised(IN_FORCE, DOWN) == DOWN
+    assert revised(SLOW, IN_FORCE) == IN_FORCE
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b'{"choices": {}}',
+        b'{"choices": []}',
+        b'{"choices": [7]}',
+        b'{"choices": [{"token_ids": 7, "prompt_token_ids": ["a"]}]}',
+        b'{"choices": [{"token_ids": [true], "prompt_token_ids": [1.0]}]}',
+        b"\xff",
+    ],
+)
+def test_answers_that_tell_nothing(body: bytes) -> None:
+    assert read_answer(200, body) == Answer(200)
+    assert read_model(200, body) is None
+
+
+def test_the_first_model_of_a_list() -> None:
+    assert read_model(200, b'{"data": [{"id": "a"}, {"id": "b"}]}') == "a"
+    assert read_model(200, b'{"data": [{"id": 7}]}') is None
+    assert read_model(500, b'{"data": [{"id": "a"}]}') is None
+
+
+def banning(*words: str, whole_word: bool = False) -> BannedPolicy:
+    rule = Rule(id="r", words=words, whole_word=whole_word)
+    return BannedPolicy.of([BannedWords.of(rule)])
+
+
+def test_a_prompt_without_a_banned_word() -> None:
+    first, second, third, fourth = PROMPTS
+    assert prompt_for(banning("swordfish")) == first
+    assert prompt_for(banning("UPON A")) == second
+    # A token may be a part of a word, and the last one of an answer ends it.
+    assert prompt_for(banning("tim", whole_word=True)) == second
+    assert prompt_for(banning(" Once")) == second
+    assert prompt_for(banning("o")) == third
+    assert prompt_for(banning("o", "3")) == fourth
+    assert prompt_for(banning("o", "3", "+")) is None
+    both = BannedPolicy.of([*banning("o").banned, *banning("3").banned])
+    assert prompt_for(both) == fourth
+
+
+# -- what is wanted ----------------------------------------------------------------------------------------------------
+
+
+def entries(config: Config) -> list[tuple[str, str, str | None]]:
+    return [(each.upstream, each.entry, each.model) for each in wanted_masks(config)]
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ((), []),
+        ((replace(MASKED, decode=None),), []),
+        ((MASKED,), ["strict"]),
+        ((BACK,), ["strict/exhausted"]),
+        ((MASKED, BACK), ["strict", "strict/exhausted"]),
+    ],
+)
+def test_which_masks_are_wanted(rules: tuple[Rule, ...], expected: list[str]) -> None:
+    assert [entry for _, entry, _ in entries(config_of(*rules))] == expected
+
+
+def test_what_only_observes_wants_none() -> None:
+    config = config_of(MASKED)
+    seen = replace(config, policies={"strict": replace(config.policies["strict"], mode=Mode.OBSERVE)})
+    assert wanted_masks(seen) == ()
+
+
+@pytest.mark.parametrize(
+    ("route", "model"),
+    [
+        ({"model": "*"}, None),
+        ({"model": "tiny-[ab]"}, None),
+        ({"model": "tiny"}, "tiny"),
+        ({"model": "*", "rename": "served"}, "served"),
+    ],
+)
+def test_which_model_is_asked(route: dict[str, str], model: str | None) -> None:
+    assert entries(config_of(MASKED, **route)) == [("local", "strict", model)]
+
+
+def test_every_upstream_of_every_route_once() -> None:
+    upstreams = {name: Upstream(name=name, type="vllm") for name in ("a", "b")}
+    upstreams["far"] = Upstream(name="far", base_url="http://127.0.0.1:9/v1")
+    policies = {name: Policy(name=name, rules=(MASKED,)) for name in ("strict", "unused")}
+    routes = (
+        Route(model="x-*", upstream="far", others=("a", "b"), policy="strict"),
+        Route(model="y", upstream="b", policy="strict"),
+        Route(model="z", upstream="b", policy="strict"),
+    )
+    config = Config(upstreams=upstreams, routes=routes, policies=policies)
+    # The first route that says which model it asks for is the one that counts.
+    assert entries(config) == [("a", "strict", None), ("b", "strict", "y")]
+
+
+# -- servers -----------------------------------------------------------------------------------------------------------
+
+
+@on_both_loops
+async def test_a_server_that_has_the_mask() -> None:
+    async with bench() as made:
+        assert await made.look() == IN_FORCE
+        digest = made.server.policies["strict"].digest
+        request = made.masks.request("local", "strict")
+        assert request is not None
+        assert (request.policy, request.digest, request.kept, request.not_first) == ("strict", digest, 0, ())
+        assert made.masks.request("local", "other") is made.masks.request("other", "strict") is None
+        assert made.masks.states == {"local/strict": "in force"}
+        assert made.masks.missing is None
+        assert made.heard == [("strict", IN_FORCE)]
+        learning, first, second = made.upstream.calls
+        assert asked(learning) == (None, None, None)
+        assert asked(first) == ([*PAIR], "strict", [PAIR[0]])
+        assert asked(second) == ([*PAIR], "strict", [PAIR[1]])
+        for call in made.upstream.calls:
+            assert call.body["max_tokens"] == 1
+            assert call.body["model"] == "gpt-test"  # which the server lists
+
+
+@on_both_loops
+async def test_what_is_learned_is_remembered() -> None:
+    async with bench(model="tiny") as made:
+        assert [await made.look() for _ in range(3)] == [IN_FORCE] * 3
+        assert [asked(call)[1] for call in made.upstream.calls] == [None, *["strict"] * 6]
+        assert {call.body["model"] for call in made.upstream.calls} == {"tiny"}
+        assert made.heard == [("strict", IN_FORCE)]
+
+
+MISSING: dict[str, tuple[Reply, str]] = {
+    "ignores": (ignoring, NOT_FOLLOWED.reason),
+    "no file": (
+        only_with_masks(refusing("this server has no masks: start it with PORTCULLIS_MASKS=FILE")),
+        "the server was started without a file of masks; start it with PORTCULLIS_MASKS=FILE",
+    ),
+    "refuses": (only_with_masks(refusing("swordfish")), "the server refuses a request with a mask"),
+    "unprocessable": (only_with_masks(plain({}, 422)), "the server refuses a request with a mask"),
+}
+
+
+@pytest.mark.parametrize("case", MISSING)
+@on_both_loops
+async def test_a_server_without_the_mask(case: str) -> None:
+    reply, reason = MISSING[case]
+    async with bench(reply=reply) as made:
+        assert await made.look() == Verdict(State.MISSING, reason)
+        assert made.masks.request("local", "strict") is None
+        assert made.masks.states == {"local/strict": "missing"}
+        assert made.masks.missing is made.canaries[0]
+        assert made.heard == [("strict", Verdict(State.MISSING, reason))]
+
+
+@pytest.mark.parametrize(
+    ("policies", "reason"),
+    [
+        (
+            {"strict": banning("others")},
+            "the server has other words; write the file anew with `portcullis masks` and restart the server",
+        ),
+        (
+            {"other": banning("swordfish")},
+            "the server's file has no such policy; write it anew with `portcullis masks` and restart the server",
+        ),
+    ],
+)
+@on_both_loops
+async def test_a_server_with_another_file(policies: dict[str, BannedPolicy], reason: str) -> None:
+    async with bench() as made:
+        made.server.policies = policies
+        verdict = await made.look()
+        assert verdict == Verdict(State.MISSING, reason)
+        assert "swordfish" not in verdict.reason
+
+
+UNKNOWN: dict[str, tuple[Reply, Verdict]] = {
+    "no JSON": (lambda _: garbage(), UNREADABLE),
+    "no tokens of the prompt": (lambda _: garbage(b'{"choices": [{"token_ids": [7]}]}'), UNREADABLE),
+    "one token": (lambda _: plain({"choices": [{"prompt_token_ids": [7], "token_ids": [7]}]}), UNREADABLE),
+    "no tokens of the answer": (only_with_masks(plain({"choices": [{"text": "x"}]})), UNREADABLE),
+    "too much": (lambda _: garbage(b" " * (2 << 20)), UNREADABLE),
+    "no such path": (lambda _: plain({}, 404), Verdict(State.UNKNOWN, "the server answers with status 404")),
+    "refuses everything": (lambda _: plain({}, 400), Verdict(State.UNKNOWN, "the server answers with status 400")),
+    "fails": (only_with_masks(plain({}, 500)), Verdict(State.UNKNOWN, "the server answers with status 500")),
+    "is busy": (only_with_masks(plain({}, 429)), SLOW),
+    "no HTTP": (lambda _: b"garbage\r\n\r\n", UNREADABLE),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+@on_both_loops
+async def test_a_server_that_does_not_tell(case: str) -> None:
+    """Requests ask for the mask until it is known to be missing."""
+    reply, verdict = UNKNOWN[case]
+    async with bench(reply=reply) as made:
+        assert made.masks.request("local", "strict") is not None
+        assert await made.look() == verdict
+        assert made.masks.states == {"local/strict": "unknown"}
+        assert made.masks.request("local", "strict") is not None
+        assert made.masks.missing is None
+
+
+@on_both_loops
+async def test_a_server_that_is_down_misses_nothing() -> None:
+    config = config_of(MASKED)  # nobody listens there
+    client = UpstreamClient(config.upstreams["local"], config.upstreams["local"].base_url, 10)
+    masks = Masks.build(wanted_masks(config), {"local": client})
+    await masks.look()
+    assert masks.states == {"local/strict": "unknown"}
+    assert masks.missing is None
+    await masks.close()
+    await client.close()
+
+
+@on_both_loops
+async def test_a_server_that_is_slow() -> None:
+    async with bench(patience=0.1) as made:
+        made.server.hold = asyncio.Event()
+        assert await made.look() == SLOW
+        assert made.masks.states == {"local/strict": "unknown"}
+        assert made.masks.request("local", "strict") is not None
+
+
+@pytest.mark.parametrize("reply", [None, ignoring])
+@on_both_loops
+async def test_a_server_that_becomes_slow(reply: Reply | None) -> None:
+    async with bench(reply=reply) as made:
+        known = await made.look()
+        made.server.hold = asyncio.Event()
+        made.canaries[0]._patience = 0.1
+        assert await made.look() == known
+        assert len(made.heard) == 1
+        assert len(made.upstream.calls) > 3
+
+
+@on_both_loops
+async def test_a_policy_that_bans_every_prompt() -> None:
+    async with bench(Rule(id="r", words=("o", "3", "+"), decode=Decode.MASK)) as made:
+        assert await made.look() == UNASKABLE
+        assert made.upstream.calls == []
+        assert made.masks.request("local", "strict") is not None
+
+
+# -- over time ---------------------------------------------------------------------------------------------------------
+
+
+@on_both_loops
+async def test_those_who_ask_at_once_share_a_canary() -> None:
+    async with bench() as made:
+        made.now += PROBE_TTL + 1
+        impatient = asyncio.create_task(made.masks.look())
+        await asyncio.sleep(0)
+        patient = [asyncio.create_task(made.masks.look()) for _ in range(5)]
+        await asyncio.sleep(0)
+        impatient.cancel()
+        await asyncio.gather(*patient)
+        assert made.masks.states == {"local/strict": "in force"}
+        await made.masks.look()
+        assert len(made.upstream.calls) == 3
+
+
+@on_both_loops
+async def test_only_the_first_canary_is_waited_for() -> None:
+    async with bench() as made:
+        await made.look()
+        made.server.hold, made.server.reply = asyncio.Event(), ignoring
+        made.now += PROBE_TTL + 1
+        await made.masks.look()
+        assert made.masks.states == {"local/strict": "in force"}
+        made.server.hold.set()
+        (canary,) = made.canaries
+        assert canary.task is not None
+        await asyncio.wait((canary.task,))
+        assert made.masks.states == {"local/strict": "missing"}
+
+
+@on_both_loops
+async def test_verdicts_change_both_ways() -> None:
+    async with bench() as made:
+        right = made.server.policies
+        verdicts = []
+        for policies in (right, {}, right):
+            made.server.policies = policies
+            verdicts.append((await made.look()).state)
+        assert verdicts == ["in force", "missing", "in force"]
+        assert [verdict.state for _, verdict in made.heard] == verdicts
+        # Another server may be there after that, so its tokens are learned anew.
+        assert [asked(call)[1] for call in made.upstream.calls].count(None) == 2
+
+
+@on_both_loops
+async def test_a_reload_that_changes_words_asks_anew() -> None:
+    async with bench() as made:
+        assert await made.look() == IN_FORCE
+        clients = {"local": made.client}
+        same = Masks.build(wanted_masks(config_of(MASKED)), clients, made.masks)
+        assert same.states == {"local/strict": "in force"}
+        other = Masks.build(wanted_masks(config_of(MASKED, OTHER)), clients, same)
+        assert other.states == {"local/strict": "unknown"}
+        await same.close(besides=other)
+        await other.look()
+        assert other.states == {"local/strict": "missing"}
+        gone = Masks.build(wanted_masks(config_of()), clients, other)
+        assert gone.states == {}
+        assert gone.pairs == ()
+        await other.close(besides=gone)
+
+
+@on_both_loops
+async def test_another_connection_is_another_server() -> None:
+    async with bench() as made:
+        assert await made.look() == IN_FORCE
+        client = UpstreamClient(made.client.upstream, made.client.base_url, 11)
+        fresh = Masks.build([each.wanted for each in made.canaries], {"local": client}, made.masks)
+        assert fresh.states == {"local/strict": "unknown"}
+        await fresh.close()
+        await client.close()
+
+
+@on_both_loops
+async def test_what_is_let_go_says_nothing_more() -> None:
+    async with bench() as made:
+        made.server.hold = asyncio.Event()
+        made.now += PROBE_TTL + 1
+        made.masks.begin()
+        async with asyncio.timeout(30):
+            while not made.upstream.calls:
+                await asyncio.sleep(0)
+        await made.masks.close()
+        assert made.heard == []
+        assert made.canaries[0].task is not None
+        assert made.canaries[0].task.cancelled()
+
+
+@on_both_loops
+async def test_a_canary_that_fails_leaves_nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bench() as made:
+        assert await made.look() == IN_FORCE
+
+        def fail(*_: object) -> None:
+            raise KeyError("swordfish")
+
+        monkeypatch.setattr("gateway.proxy.decoding.canary.judge", fail)
+        assert await made.look() == Verdict(State.UNKNOWN, "the canary failed: KeyError")
+        monkeypatch.undo()
+        assert await made.look() == IN_FORCE
+
+
+# -- when rollback is exhausted ----------------------------------------------------------------------------------------
+
+
+def masks_of(*rules: Rule) -> Masks:
+    config = config_of(*rules)
+    client = UpstreamClient(config.upstreams["local"], config.upstreams["local"].base_url, 1)
+    return Masks.build(wanted_masks(config), {"local": client})
+
+
+def verdict_for(masks: Masks, entry: str, verdict: Verdict) -> None:
+    masks._canaries["local", entry].verdict = verdict
+
+
+def test_the_second_entry_is_for_rollback() -> None:
+    masks = masks_of(MASKED, BACK)
+    assert masks.exhausted("local", "strict") is None
+    verdict_for(masks, "strict", IN_FORCE)
+    assert masks.exhausted("local", "strict") is None
+    verdict_for(masks, "strict/exhausted", IN_FORCE)
+    exhausted, always = masks.exhausted("local", "strict"), masks.request("local", "strict")
+    assert exhausted is not None
+    assert always is not None
+    assert (exhausted.policy, always.policy) == ("strict/exhausted", "strict")
+    assert exhausted.digest != always.digest
+    assert masks.exhausted("other", "strict") is masks.exhausted("local", "other") is None
+
+
+def test_a_policy_without_a_second_entry_has_one_for_both() -> None:
+    masks = masks_of(replace(BACK, decode=Decode.MASK))
+    assert masks.exhausted("local", "strict") is None
+    verdict_for(masks, "strict", IN_FORCE)
+    assert masks.exhausted("local", "strict") == masks.request("local", "strict")
+
+
+def test_rollback_alone_does_without() -> None:
+    masks = masks_of(BACK)
+    verdict_for(masks, "strict/exhausted", NOT_FOLLOWED)
+    assert masks.request("local", "strict") is None
+    assert masks.exhausted("local", "strict") is None
+    assert masks.states == {"local/strict/exhausted": "missing"}
+    assert masks.missing is None
+    verdict_for(masks, "strict/exhausted", IN_FORCE)
+    assert masks.exhausted("local", "strict") is not None
+    assert masks.request("local", "strict") is None
