@@ -170,7 +170,7 @@ class ByteAutomaton:
         return state
 
     def arcs(self, state: State) -> list[tuple[int, int, State]]:
-        """All steps to live states: ranges of bytes, inclusive and in order, with the state after any of their bytes."""
+        """All steps to live states: ranges of bytes, inclusive and in order, with the state after any byte of them."""
         pieces: dict[tuple[int, int], set[tuple[int, Tail]]] = {}
         for place, rest in state.entries:
             begun = (

@@ -116,7 +116,10 @@ class Choice:
         if slot.kind is Kind.KEY:
             name = self._show(slot.key)
             if name != slot.key:
-                slot.holder[name] = slot.holder.pop(slot.key)
+                value = slot.holder.pop(slot.key)
+                # What is left of a name may be another field's, whose text was looked at as such: that one stays.
+                if name not in slot.holder and name not in chat.KNOWN_NAMES:
+                    slot.holder[name] = value
             return name
         if slot.kind is Kind.LABEL:
             slot.holder[slot.key] = self._show(given)
@@ -289,6 +292,8 @@ class Choice:
     def _place(self, deltas: list[Json], path: Path, text: str) -> None:
         """Add text of our own making to one of the deltas, under the names of fields that the client knows."""
         shown = tuple(step if isinstance(step, int) or step in chat.KNOWN_NAMES else self._show(step) for step in path)
+        if any(name in chat.KNOWN_NAMES and name != step for name, step in zip(shown, path, strict=True)):
+            return  # as in `_take_slot`: it was looked at as another field's text
         # A field may have been a string in one chunk and a list in another: no delta has it twice.
         delta = next((delta for delta in deltas if shown[0] not in delta), None)
         if delta is None:

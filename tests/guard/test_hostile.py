@@ -70,6 +70,14 @@ def test_a_renamed_field_keeps_its_new_name_to_the_end() -> None:
     assert client.messages[0] == {SEEN: "a 12M", "new": {SEEN: "b 12"}}
 
 
+def test_a_name_that_becomes_another_fields_is_left_out() -> None:
+    emptying = policy(rule(WORD, replacement=""))
+    client = stream(emptying, chunk({"content": "a", f"con{WORD}tent": "12MON"}), chunk({"content": "KEYS"}))
+    assert client.content == "aKEYS"
+    client = stream(emptying, chunk({"new": {"b": "c", f"{WORD}b": "d"}}), chunk(finish="stop"))
+    assert client.messages[0]["new"] == {"b": "c"}
+
+
 def test_names_after_a_block_are_not_shown() -> None:
     client = stream(BLOCK, chunk({"content": f"a {WORD}", "new": {WORD: 1, "b": {WORD: "c"}}, WORD: [1]}))
     assert WORD not in client.text and client.content == "a Not shown."
