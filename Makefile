@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 PORT ?= 8080
+PLAIN := not clients and not services and not vllm
+# `make vllm-test VLLM_TESTS="vllm and not starts"` leaves out what starts a server of its own.
+VLLM_TESTS ?= vllm
 
 .PHONY: run test lint cover clients services vllm-test bench decode-bench clean help
 
@@ -15,7 +18,8 @@ run: $(READY)    ## start the gateway (embedded demo upstream, or UPSTREAM_BASE_
 	@$(BIN)/portcullis serve --port $(PORT)
 
 test: $(TEST_READY) lint    ## every check that needs nothing but Python
-	$(BIN)/pytest -m "not clients and not services and not vllm"
+	$(BIN)/pytest -n auto --dist loadfile -m "$(PLAIN)" --ignore=tests/serving
+	$(BIN)/pytest -m "$(PLAIN)" tests/serving
 
 lint: $(TEST_READY)    ## ruff, mypy, the import table
 	$(BIN)/ruff check .
@@ -24,7 +28,7 @@ lint: $(TEST_READY)    ## ruff, mypy, the import table
 	$(BIN)/lint-imports
 
 cover: $(TEST_READY)    ## the tests, with coverage of the pure core
-	$(BIN)/pytest -m "not clients and not services and not vllm" --cov=gateway --cov-report=term-missing:skip-covered
+	$(BIN)/pytest -m "$(PLAIN)" --cov=gateway --cov-report=term-missing:skip-covered
 
 clients: $(TEST_READY)    ## the official SDKs, Python and (where node is present) Node, against a real gateway
 	$(BIN)/pytest -m clients tests/clients
@@ -35,7 +39,7 @@ services: $(TEST_READY)    ## what needs Debian's redis-server and prometheus, a
 
 vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny model that is trained here (2.5 GB of packages)
 	tests/vllm/install
-	$(BIN)/pytest -m vllm tests/vllm
+	$(BIN)/pytest -m "$(VLLM_TESTS)" tests/vllm
 
 bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, Portcullis with 10, 1,000, 100,000 words
 	$(BIN)/python -m loadtest

@@ -345,6 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Everything is on this machine; a proxy in the environment is not meant for it.
     os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
     count = options.answers or (QUICK_ANSWERS if options.quick else ANSWERS)
+    facts = environment(choose_cores())  # before it runs: a checkout can change in the minutes that it takes
     try:
         tallies = measure(QUICK_RUNGS if options.quick else RUNGS, count)
     except (NotStarted, TargetError, httpx.HTTPError, OSError) as error:
@@ -357,7 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for fault in faults:
         print(f"WRONG  {fault}", file=sys.stderr)
     if options.out or not (options.quick or faults):
-        sections.put((options.out or sections.RESULTS.parent) / sections.RESULTS.name, SECTION, written(page))
+        sections.put((options.out or sections.RESULTS.parent) / sections.RESULTS.name, SECTION, written(page, facts))
     return 1 if faults or any(verdict.holds is not True for verdict in judged) else 0
 
 
@@ -382,9 +383,8 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def written(page: str) -> str:
-    """The section of the page of results."""
-    facts = environment(choose_cores())
+def written(page: str, facts: Mapping[str, str]) -> str:
+    """The section of the page of results; `facts` as in `report.environment`."""
     head = "\n".join(f"{key:<9} {facts[key]}" for key in ("machine", "commit"))
     return (
         "`python -m loadtest.rollback_bench`, a model of 650,000 parameters on vLLM's CPU build. The hit rate is the\n"

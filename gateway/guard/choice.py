@@ -84,7 +84,7 @@ class Choice:
                 out = self._take_slot(slot, whole)
                 spoke = spoke or bool(out)
                 swallowed = swallowed or bool(given and not out)
-        self._settle_calls(message, reached)
+        self._settle_calls(message, reached, whole)
         if spoke or not swallowed:
             return bool(message)
         return bool(message.keys() - chat.TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
@@ -181,11 +181,11 @@ class Choice:
         if len(call.name) > MAX_NAME:
             raise Refused(f"the answer has a tool's name of more than {MAX_NAME} characters")
 
-    def _settle_calls(self, message: Json, reached: set[Any]) -> None:
+    def _settle_calls(self, message: Json, reached: set[Any], whole: bool) -> None:
         """Keep back the calls whose names are still open, show those that have gone on, drop unread ones."""
         calls = message.get("tool_calls")
         if isinstance(calls, list):
-            message["tool_calls"] = self._settled(calls, reached)
+            message["tool_calls"] = self._settled(calls, reached, whole)
             if not message["tool_calls"]:
                 del message["tool_calls"]
         function = message.get("function_call")
@@ -199,7 +199,7 @@ class Choice:
         elif self.rule is not None and not any(path[0] == "function_call" for path in reached):
             message.pop("function_call", None)
 
-    def _settled(self, calls: list[Any], reached: set[Any]) -> list[Any]:
+    def _settled(self, calls: list[Any], reached: set[Any], whole: bool) -> list[Any]:
         paths = [("tool_calls", chat.position_of(entry, position)) for position, entry in enumerate(calls)]
         shown: list[Any] = []
         for position, (path, entry) in enumerate(zip(paths, calls, strict=True)):
@@ -207,7 +207,8 @@ class Choice:
                 continue
             open_paths = [(*path, "function"), (*path, "custom")]
             call = next((self.calls[p] for p in open_paths if p in self.calls), None)
-            if isinstance(entry, dict) and "index" in entry:
+            # Of a delta without a number some would make a call of its own, others go on with the one at its place.
+            if isinstance(entry, dict) and ("index" in entry or (self._labels.enforces and not whole)):
                 entry["index"] = path[1]
             if call is None:
                 shown.append(entry)

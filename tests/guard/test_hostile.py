@@ -78,6 +78,15 @@ def test_a_name_that_becomes_another_fields_is_left_out() -> None:
     assert client.messages[0]["new"] == {"b": "c"}
 
 
+def test_calls_without_numbers_go_on_at_their_place() -> None:
+    """Two pieces of arguments: whoever takes them for two calls would decode the second by itself."""
+    first = {"tool_calls": [{"function": {"name": "f", "arguments": "MON"}}]}
+    second = {"tool_calls": [{"function": {"arguments": r'"12MON\u004bEYS"'}}]}
+    client = stream(policy(), chunk(first), chunk(second), chunk(finish="stop"))
+    (call,) = client.messages[0]["tool_calls"]
+    assert (call["index"], call["function"]["arguments"]) == (0, r'MON"12MON\u004bEYS"')
+
+
 def test_names_after_a_block_are_not_shown() -> None:
     client = stream(BLOCK, chunk({"content": f"a {WORD}", "new": {WORD: 1, "b": {WORD: "c"}}, WORD: [1]}))
     assert WORD not in client.text and client.content == "a Not shown."

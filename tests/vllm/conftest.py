@@ -40,6 +40,14 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`starts`: what needs a vLLM of its own, each a quarter of a minute and more."""
+    for item in items:
+        chosen = getattr(getattr(item, "callspec", None), "params", {}).get("engine")
+        if item.get_closest_marker("vllm") and ("port" in getattr(item, "fixturenames", ()) or chosen == "guidance"):
+            item.add_marker("starts")
+
+
 @pytest.fixture
 def port() -> int:
     return free_port()

@@ -14,7 +14,7 @@ import pytest
 
 from tests.vllm.server import MODEL, NAME, PATIENCE, PYTHON, ROOT, environment
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.starts]
 
 COMMAND = shlex.join([str(PYTHON), "-m", "vllm.entrypoints.openai.api_server", "--model"])
 ARGUMENTS = (
