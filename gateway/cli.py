@@ -371,7 +371,8 @@ def _check(options: argparse.Namespace) -> int:
         # Whatever the loader let pass must compile, and its parts must be installed.
         compile_policy(policy)
     masks = any(policy.masked for policy in config.policies.values())
-    if masks or config.state is not None or config.telemetry is not None:
+    steered = masks or any(policy.rolls_back for policy in config.policies.values())
+    if steered or config.state is not None or config.telemetry is not None:
         from gateway.app import check_parts
 
         check_parts(config)

@@ -60,8 +60,8 @@ def insisting(*wanted: int, otherwise: Sequence[int] = (), end: int) -> Choose:
 
 @dataclass
 class ScriptedModel:
-    """`merge`: how many tokens come in an event. `masks`: it knows `portcullis.not_first`. `requests` are all that came,
-    with their paths; `prompt` is what a chat becomes; `room` is the length of its context."""
+    """`merge`: how many tokens come in an event. `masks`: it knows `portcullis.not_first`. `requests` are all that
+    came, with their paths; `prompt` is what a chat becomes; `room` is the length of its context."""
 
     vocabulary: Vocabulary
     choose: Choose

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from gateway.decode.rollback import Caps
 from gateway.guard.texts import Finding
 from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
 from gateway.proxy.decoding.resuming import again, steered, wanted
-from gateway.proxy.decoding.retelling import CHAT, COMPLETIONS, Retelling, Terms
+from gateway.proxy.decoding.retelling import CHAT, COMPLETIONS, Retelling, Terms, UnreadableAnswer
 from tests.decode import routes
 from tests.proxy.scripted_model import PROMPT, ScriptedModel, Step, insisting, vocabulary_of
 
@@ -395,3 +395,64 @@ def test_nothing_that_rolls_back_is_left(rules: list[Rule], seed: int, merge: in
     assert (
         told.text == tell(ScriptedModel(vocabulary, choose, masks=masks), *rules, chat=chat, seed=0, max_tokens=20).text
     )
+
+
+# -- events of any shape -----------------------------------------------------------------------------------------------
+
+_scalars = (
+    st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(["", "bad", "b", "ad", "stop", "length", "é"])
+)
+_anything = st.recursive(
+    _scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["content", "text", "x"]), inner),
+    max_leaves=5,
+)
+_events = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "id": _scalars,
+            "prompt_token_ids": st.lists(st.integers(-1, 9), max_size=3) | _anything,
+            "usage": _anything,
+            "choices": st.lists(
+                st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "index": _scalars,
+                        "delta": st.fixed_dictionaries({}, optional={"content": _scalars, "reasoning": _scalars})
+                        | _anything,
+                        "text": _scalars,
+                        "token_ids": st.lists(st.integers(-1, 12), max_size=3) | _anything,
+                        "prompt_token_ids": _anything,
+                        "finish_reason": _scalars,
+                        "stop_reason": _anything,
+                    },
+                )
+                | _anything,
+                max_size=2,
+            )
+            | _anything,
+        },
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=500)
+@given(events=_events, chat=st.booleans(), stops=st.sampled_from([(), ("d",), ("ad", "x")]))
+def test_whatever_an_upstream_sends(events: list[Json], chat: bool, stops: tuple[str, ...]) -> None:
+    program = compile_policy(policy_of(BAD)).stops
+    assert program is not None
+    terms = Terms(
+        policy="p", program=program, vocabulary=WORDS, shape=CHAT if chat else COMPLETIONS, at_once=False,
+        max_tokens=9, stops=stops, tells_usage=True,
+    )  # fmt: skip
+    retelling = Retelling(terms)
+    try:
+        for event in events:
+            for told in retelling.take(event):
+                json.dumps(told)
+            retelling.resume = None
+        retelling.end()
+    except UnreadableAnswer:
+        return
