@@ -5,11 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 PORT ?= 8080
-PLAIN := not clients and not services and not vllm
-# `make vllm-test VLLM_TESTS="vllm and not starts"` leaves out what starts a server of its own.
-VLLM_TESTS ?= vllm
+PLAIN := not clients and not services and not vllm and not audit
+# They provoke what happens within milliseconds, and want the machine for themselves.
+ALONE := tests/serving tests/limits tests/proxy
+# `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
+VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test lint cover clients services vllm-test bench decode-bench clean help
+.PHONY: run test lint cover clients services vllm-test audit-test bench decode-bench clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -18,8 +20,8 @@ run: $(READY)    ## start the gateway (embedded demo upstream, or UPSTREAM_BASE_
 	@$(BIN)/portcullis serve --port $(PORT)
 
 test: $(TEST_READY) lint    ## every check that needs nothing but Python
-	$(BIN)/pytest -n auto --dist loadfile -m "$(PLAIN)" --ignore=tests/serving
-	$(BIN)/pytest -m "$(PLAIN)" tests/serving
+	$(BIN)/pytest -n auto --dist loadfile -m "$(PLAIN)" $(ALONE:%=--ignore=%)
+	$(BIN)/pytest -m "$(PLAIN)" $(ALONE)
 
 lint: $(TEST_READY)    ## ruff, mypy, the import table
 	$(BIN)/ruff check .
@@ -41,10 +43,16 @@ vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny 
 	tests/vllm/install
 	$(BIN)/pytest -m "$(VLLM_TESTS)" tests/vllm
 
+audit-test: $(TEST_READY)    ## the audit's languages, search and sampling, which no command reaches yet
+	$(BIN)/pytest -n auto --dist loadfile -m "audit and not vllm" tests/audit
+
 bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, Portcullis with 10, 1,000, 100,000 words
 	$(BIN)/python -m loadtest
 
-decode-bench: $(TEST_READY)    ## masks over vocabularies of 2,000 to 128,000 tokens; how true rollback stays, what it costs
+decode-audit-test: $(TEST_READY)    ## the audit's languages, search and sampling, which no command reaches yet
+	$(BIN)/pytest -n auto --dist loadfile -m "audit and not vllm" tests/audit
+
+bench: $(TEST_READY)    ## masks over vocabularies of 2,000 to 128,000 tokens; how true rollback stays, what it costs
 	$(BIN)/python -m loadtest.mask_bench
 	$(BIN)/python -m loadtest.law_bench
 	@if [ -e .vllm/model/generation_config.json ]; then $(BIN)/python -m loadtest.rollback_bench; \

@@ -54,14 +54,20 @@ def read_text(path: Path, fail: Callable[[str], ConfigError]) -> str:
 
 
 def read_nodes(
-    text: str, source: str, environ: Mapping[str, str], needs: str = "at least upstreams, routes and policies"
+    text: str,
+    source: str,
+    environ: Mapping[str, str],
+    needs: str = "at least upstreams, routes and policies",
+    *,
+    keys_as_written: bool = False,
 ) -> Value:
-    """The whole text as one value with an empty key path. Raises `ConfigError`; `needs` is what an empty file lacks."""
+    """The whole text as one value with an empty key path. Raises `ConfigError`; `needs` is what an empty file lacks.
+    `keys_as_written`: a key is text, also if unquoted it is something else to YAML, as `on` is."""
     try:
         root = _compose(text.removeprefix("\ufeff"), source)
         if root is None:
             raise ConfigError(source, "", f"the file is empty; it needs {needs}")
-        return Value(source, "", _Conversion(source, environ).node(root, ""))
+        return Value(source, "", _Conversion(source, environ, keys_as_written).node(root, ""))
     except RecursionError:
         raise ConfigError(source, "", "lists and mappings are nested too deeply") from None
 
@@ -128,9 +134,10 @@ def _json_node(parsed: Any) -> yaml.Node:
 class _Conversion:
     """PyYAML's nodes → ours. Each node is converted once, however many aliases lead to it."""
 
-    def __init__(self, source: str, environ: Mapping[str, str]) -> None:
+    def __init__(self, source: str, environ: Mapping[str, str], keys_as_written: bool) -> None:
         self.source = source
         self.environ = environ
+        self.keys_as_written = keys_as_written
         self.done: dict[int, Node] = {}
         self.open: set[int] = set()
 
@@ -176,7 +183,7 @@ class _Conversion:
         if node.tag == f"{TAG}merge":
             raise ConfigError(self.source, path, "merge keys (<<) are not supported; write the keys out")
         kind = KINDS.get(node.tag)
-        if kind is not Kind.TEXT:
+        if kind is not Kind.TEXT and not (kind and self.keys_as_written):
             what = f"unquoted, YAML reads the key {node.value} as {kind}: quote it" if kind else "a key must be text"
             raise ConfigError(self.source, join(path, node.value), what)
         return self._joined(node.value, path)

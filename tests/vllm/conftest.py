@@ -46,6 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         chosen = getattr(getattr(item, "callspec", None), "params", {}).get("engine")
         if item.get_closest_marker("vllm") and ("port" in getattr(item, "fixturenames", ()) or chosen == "guidance"):
             item.add_marker("starts")
+        if item.get_closest_marker("vllm") and item.path.name.startswith("test_audit"):
+            item.add_marker("audit")
 
 
 @pytest.fixture

@@ -1,0 +1,24 @@
+"""What would a model say? A regular expression is searched in the model itself, the likeliest strings first.
+
+    query        what is asked, as frozen data, and its language; reading makes it from a file
+    automaton    languages as deterministic automata over bytes, worked out state by state
+    preprocess   languages from languages: edits, unwanted words, synonyms; parts keeps them before or behind a prefix
+    count        how many strings a language has
+    product      a language × a vocabulary → the tokens that can come next, and where they lead
+    law          what a model says next, and what a decoding rule leaves of it; models has models
+    search       the likeliest strings first: prefixes begins it, steps and frontier go on, checkpoint keeps it
+    sample       strings at random, with weights
+
+A query goes through the first five from top to bottom, and after that to a model:
+
+    for result in gateway.audit.search(model, query):
+        print(result.text, result.logprob)
+"""
+
+try:
+    from gateway.audit.sample import sample as sample
+    from gateway.audit.search import search as search
+except ModuleNotFoundError as error:
+    # Without numpy, which comes with an extra, a language can still be counted.
+    if error.name != "numpy":
+        raise

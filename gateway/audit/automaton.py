@@ -1,0 +1,378 @@
+"""Languages as deterministic automata over the bytes of UTF-8, worked out state by state.
+
+A state is a number: 0 is dead, and from every other some string of the language can be completed. So whoever walks an
+automaton needs to know nothing of what it is made of, and an automaton can be made of others: each state stands for
+some of their states, and is worked out when it is first asked for. What that may take is bounded.
+
+Deterministic means that a string is read in one way only. So to count ways is to count strings, and to take strings
+out is to change what is accepted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from gateway.automata.bytes import ByteAutomaton, State, Tail
+from gateway.automata.positions import positions
+from gateway.automata.regex import Node, parse
+
+MAX_STATES = 1_000_000
+MAX_ENTRIES = 2_000_000  # what states stand for and where they lead, some 100 bytes each
+MAX_POSITIONS = 100_000  # of an expression, which only its states and entries make expensive
+
+Arc = tuple[int, int, int]
+"""The first and the last byte of a range, and the state that all of it leads to."""
+
+_NO_ARC: Arc = (256, 256, 0)
+_ADVICE = "ask for fewer edits, count less, list fewer alternatives, or say more narrowly what may stand where"
+
+
+class TooLarge(ValueError):
+    """An automaton that needs more states than there may be; the message says what to do."""
+
+
+class Automaton(Protocol):
+    """A language over bytes. States are numbers from 0, where 0 is dead and never left."""
+
+    @property
+    def start(self) -> int:
+        """The state before any byte; 0 if the language is empty."""
+
+    def step(self, state: int, byte: int) -> int:
+        """The state after one byte, 0 to 255. Raises TooLarge, as everything may that works out a state."""
+
+    def arcs(self, state: int) -> Iterable[Arc]:
+        """All steps to live states: ranges of bytes that do not overlap, in order."""
+
+    def accepting(self, state: int) -> bool:
+        """Is what was read a string of the language?"""
+
+    def live(self, state: int) -> bool:
+        """Can it be completed to one, or is it one?"""
+
+
+def walk(automaton: Automaton, state: int, text: bytes) -> int:
+    """The state after some bytes, a token's say."""
+    for byte in text:
+        state = automaton.step(state, byte)
+        if not state:
+            break
+    return state
+
+
+class _Row(NamedTuple):
+    """The arcs of a state. Flat, since there can be millions."""
+
+    lows: bytes
+    highs: bytes
+    targets: array[int]
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Lazy(ABC, Generic[K]):
+    """The base of automata whose states stand for something: equal keys are one state.
+
+    A subclass says where a key leads and which are accepted, after its own attributes are set. What it builds on is
+    live, so its states are too, unless it says otherwise and is put into `Pruned`.
+    """
+
+    def __init__(self, begin: K | None) -> None:
+        self._keys: list[K | None] = [None]
+        self._numbers: dict[K, int] = {}
+        self._rows: list[_Row | None] = [_Row(b"", b"", array("i"))]
+        self._entries = 0
+        self.start = self._number(begin)
+
+    @abstractmethod
+    def _leads(self, key: K) -> Iterable[tuple[int, int, K | None]]:
+        """Ranges of bytes that do not overlap, in order, and where they lead; None for nowhere."""
+
+    @abstractmethod
+    def _accepts(self, key: K) -> bool:
+        """Is what was read a string of the language?"""
+
+    def _size(self, key: K) -> int:
+        """How many entries it takes to remember the key."""
+        return 1
+
+    def key(self, state: int) -> K:
+        """What a state but 0 stands for."""
+        key = self._keys[state]
+        assert key is not None
+        return key
+
+    def step(self, state: int, byte: int) -> int:
+        lows, highs, targets = self._row(state)
+        at = bisect_right(lows, byte) - 1
+        return targets[at] if at >= 0 and byte <= highs[at] else 0
+
+    def arcs(self, state: int) -> Iterator[Arc]:
+        return zip(*self._row(state), strict=True)
+
+    def accepting(self, state: int) -> bool:
+        return state != 0 and self._accepts(self.key(state))
+
+    def live(self, state: int) -> bool:
+        return state != 0
+
+    def _row(self, state: int) -> _Row:
+        row = self._rows[state]
+        return self._work_out(state) if row is None else row
+
+    def _work_out(self, state: int) -> _Row:
+        lows, highs, targets = bytearray(), bytearray(), array("i")
+        for low, high, key in self._leads(self.key(state)):
+            target = self._number(key)
+            if not target:
+                continue
+            if targets and targets[-1] == target and highs[-1] + 1 == low:
+                highs[-1] = high
+            else:
+                lows.append(low)
+                highs.append(high)
+                targets.append(target)
+        row = self._rows[state] = _Row(bytes(lows), bytes(highs), targets)
+        self._take(len(targets))
+        return row
+
+    def _number(self, key: K | None) -> int:
+        if key is None:
+            return 0
+        number = self._numbers.get(key)
+        if number is None:
+            if len(self._keys) > MAX_STATES:
+                raise TooLarge(f"the language needs more than {MAX_STATES:,} states: {_ADVICE}")
+            self._take(self._size(key))
+            number = self._numbers[key] = len(self._keys)
+            self._keys.append(key)
+            self._rows.append(None)
+        return number
+
+    def _take(self, entries: int) -> None:
+        self._entries += entries
+        if self._entries > MAX_ENTRIES:
+            raise TooLarge(
+                f"the language's first {len(self._keys):,} states need more than {MAX_ENTRIES:,} entries: {_ADVICE}"
+            )
+
+
+class Regex(Lazy[frozenset[tuple[int, Tail]]]):
+    """The texts that one of some expressions describes as a whole (docs/patterns.md says what is accepted), among them
+    the empty one. Raises RegexError."""
+
+    def __init__(self, *expressions: str | Node) -> None:
+        trees = [parse(each) if isinstance(each, str) else each for each in expressions]
+        self._language = ByteAutomaton(
+            (positions(tree, max_positions=MAX_POSITIONS, may_be_empty=True) for tree in trees), max_cache=10_000
+        )
+        self._states: dict[frozenset[tuple[int, Tail]], State] = {}
+        super().__init__(self._met(self._language.start()))
+
+    def _met(self, state: State) -> frozenset[tuple[int, Tail]] | None:
+        if not state.entries:
+            return None
+        return self._states.setdefault(state.entries, state).entries
+
+    def _leads(self, key: frozenset[tuple[int, Tail]]) -> Iterator[tuple[int, int, frozenset[tuple[int, Tail]] | None]]:
+        state = self._states[key]
+        for low, high, target in self._language.arcs(state):
+            yield low, high, self._met(target)
+
+    def _accepts(self, key: frozenset[tuple[int, Tail]]) -> bool:
+        return self._states[key].accepting
+
+    def _size(self, key: frozenset[tuple[int, Tail]]) -> int:
+        return len(key)
+
+
+class _Literal(Lazy[int]):
+    """One string; a state is how much of it was read."""
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+        super().__init__(0)
+
+    def _leads(self, key: int) -> Iterator[tuple[int, int, int | None]]:
+        for byte in self._text[key : key + 1]:
+            yield byte, byte, key + 1
+
+    def _accepts(self, key: int) -> bool:
+        return key == len(self._text)
+
+
+def literal(text: str) -> Automaton:
+    """The language of one text, which may be empty. Raises ValueError if it cannot be written as UTF-8."""
+    return _Literal(text.encode())
+
+
+# -- made of others ----------------------------------------------------------------------------------------------------
+
+
+def together(first: Iterable[Arc], *others: Iterable[Arc]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """Several automata reading the same byte: ranges in which the first one lives and none of them differs, with the
+    targets of all."""
+    rows = [list(row) for row in others]
+    at = [0] * len(rows)
+    for low, high, target in first:
+        while low <= high:
+            end = high
+            targets = [target]
+            for number, row in enumerate(rows):
+                place = at[number]
+                while place < len(row) and row[place][1] < low:
+                    place += 1
+                at[number] = place
+                begins, ends, to = row[place] if place < len(row) else _NO_ARC
+                if begins <= low:
+                    targets.append(to)
+                    end = min(end, ends)
+                else:
+                    targets.append(0)
+                    end = min(end, begins - 1)
+            yield low, end, tuple(targets)
+            low = end + 1
+
+
+class Both(Lazy[tuple[int, int]]):
+    """Two automata reading the same text: what both accept. Its states need not be live."""
+
+    def __init__(self, one: Automaton, other: Automaton) -> None:
+        self._one, self._other = one, other
+        super().__init__((one.start, other.start) if one.start and other.start else None)
+
+    def _leads(self, key: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
+        for low, high, (one, other) in together(self._one.arcs(key[0]), self._other.arcs(key[1])):
+            yield low, high, (one, other) if other else None
+
+    def _accepts(self, key: tuple[int, int]) -> bool:
+        return self._one.accepting(key[0]) and self._other.accepting(key[1])
+
+
+class View:
+    """An automaton with another start, or other ends. With other ends its states need not be live."""
+
+    def __init__(
+        self, automaton: Automaton, start: int | None = None, accepting: Callable[[int], bool] | None = None
+    ) -> None:
+        self.start = automaton.start if start is None else start
+        self.step = automaton.step
+        self.arcs = automaton.arcs
+        self.live = automaton.live
+        self.accepting = automaton.accepting if accepting is None else accepting
+
+
+class Liveness:
+    """Which states lead to an end? Answers are kept, and no state is looked at twice.
+
+    Depth first, with the strongly connected components of what is looked at (Tarjan 1972): one that is complete without
+    an end is dead; where an end is found, it is one of all that is not complete yet.
+    """
+
+    def __init__(self, targets: Callable[[int], Iterable[int]], is_end: Callable[[int], bool]) -> None:
+        self._targets = targets
+        self._is_end = is_end
+        self._known: dict[int, bool] = {0: False}
+
+    def __call__(self, state: int) -> bool:
+        known = self._known.get(state)
+        return self._search(state) if known is None else known
+
+    def _search(self, begin: int) -> bool:
+        if self._is_end(begin):
+            self._known[begin] = True
+            return True
+        met, least = {begin: 0}, {begin: 0}
+        open_states = [begin]
+        path = [(begin, iter(self._targets(begin)))]
+        while path:
+            state, targets = path[-1]
+            target = next(targets, None)
+            if target is None:
+                path.pop()
+                self._close(state, met, least, open_states)
+                if path:
+                    above = path[-1][0]
+                    least[above] = min(least[above], least[state])
+                continue
+            known = self._known.get(target)
+            if known or (known is None and target not in met and self._is_end(target)):
+                self._known.update(dict.fromkeys([*open_states, target], True))
+                return True
+            if known is None and target in met:
+                least[state] = min(least[state], met[target])
+            elif known is None:
+                met[target] = least[target] = len(met)
+                open_states.append(target)
+                path.append((target, iter(self._targets(target))))
+        return False
+
+    def _close(self, state: int, met: dict[int, int], least: dict[int, int], open_states: list[int]) -> None:
+        """All that could follow the state has been looked at. If it leads to none before it, its component is dead."""
+        if least[state] == met[state]:
+            closed = None
+            while closed != state:
+                closed = open_states.pop()
+                self._known[closed] = False
+
+
+class Pruned:
+    """An automaton without the states from which nothing can be completed."""
+
+    def __init__(self, automaton: Automaton) -> None:
+        self._automaton = automaton
+        self.accepting = automaton.accepting
+        self.live = Liveness(lambda state: (target for *_, target in automaton.arcs(state)), automaton.accepting)
+        self.start = automaton.start if self.live(automaton.start) else 0
+
+    def step(self, state: int, byte: int) -> int:
+        target = self._automaton.step(state, byte)
+        return target if self.live(target) else 0
+
+    def arcs(self, state: int) -> Iterator[Arc]:
+        return (arc for arc in self._automaton.arcs(state) if self.live(arc[2]))
+
+
+def both(one: Automaton, other: Automaton) -> Automaton:
+    """The strings of both languages."""
+    return Pruned(Both(one, other))
+
+
+class _Table(Lazy[int]):
+    """What was worked out of an automaton, by its states."""
+
+    def __init__(self, automaton: Automaton, arcs: dict[int, list[Arc]]) -> None:
+        self._arcs_of = arcs
+        self._ends = frozenset(state for state in arcs if automaton.accepting(state))
+        super().__init__(automaton.start or None)
+
+    def _leads(self, key: int) -> list[Arc]:
+        return self._arcs_of[key]
+
+    def _accepts(self, key: int) -> bool:
+        return key in self._ends
+
+
+def worked_out(automaton: Automaton, max_states: int) -> Automaton:
+    """The automaton with all its states worked out. Raises TooLarge if there are more than `max_states`."""
+    arcs = {state: list(automaton.arcs(state)) for state in reached(automaton, max_states)}
+    return _Table(automaton, arcs)
+
+
+def reached(automaton: Automaton, max_states: int) -> list[int]:
+    """All live states. Raises TooLarge if there are more than `max_states`."""
+    found = dict.fromkeys([automaton.start] if automaton.start else [])
+    waiting = list(found)
+    while waiting:
+        for *_, target in automaton.arcs(waiting.pop()):
+            if target not in found:
+                if len(found) >= max_states:
+                    raise TooLarge(f"the language needs more than {max_states:,} states: {_ADVICE}")
+                found[target] = None
+                waiting.append(target)
+    return list(found)

@@ -1,0 +1,167 @@
+"""What a best-first search has before it: paths of tokens, the most likely first, and no more than there is room for.
+
+The children of a node are kept as arrays, and become nodes of their own when they are taken: most never are.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.audit.law import Floats
+from gateway.automata.vocabulary import Ints
+
+ENDED = -1  # in place of a state: the text has ended
+
+States = NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A path of tokens.
+
+    `state`: the language's state after it. `place`: the state of the prefix's automaton, 0 behind the prefix. `inside`:
+    how many tokens belong to the prefix; `behind`: how many came after. `logprob` is that of the latter, under the
+    rule; `prefix_logprob` that of the former, without one.
+    """
+
+    parent: Node | None
+    token: int
+    state: int
+    place: int
+    inside: int
+    behind: int
+    logprob: float
+    prefix_logprob: float
+
+    def tokens(self) -> list[int]:
+        """All its tokens, the first one first."""
+        found: list[int] = []
+        node: Node | None = self
+        while node is not None and node.parent is not None:
+            found.append(node.token)
+            node = node.parent
+        return found[::-1]
+
+    def child(self, token: int, state: int, logprob: float) -> Node:
+        """The path with one more token behind the prefix; `logprob` is that of the whole."""
+        return Node(self, token, state, 0, self.inside, self.behind + 1, logprob, self.prefix_logprob)
+
+
+class Family:
+    """The children of a node that were not taken yet: tokens, the states they lead to and the log-probabilities of the
+    paths, the most likely first."""
+
+    __slots__ = ("at", "logprobs", "parent", "targets", "tokens")
+
+    def __init__(self, parent: Node, tokens: Ints, targets: States, logprobs: Floats) -> None:
+        # Of equal ones the lowest token first, so that what is found does not depend on an automaton's numbers.
+        order = np.lexsort((tokens, -logprobs))
+        self.parent = parent
+        self.tokens = tokens[order]
+        self.targets = targets[order]
+        self.logprobs = logprobs[order]
+        self.at = 0
+
+    def __len__(self) -> int:
+        return len(self.tokens) - self.at
+
+    @property
+    def best(self) -> float:
+        return float(self.logprobs[self.at])
+
+    def rest(self) -> Floats:
+        """The log-probabilities of those that are left."""
+        return self.logprobs[self.at :]
+
+    def take(self) -> Node:
+        """The most likely child."""
+        at = self.at
+        self.at += 1
+        return self.parent.child(int(self.tokens[at]), int(self.targets[at]), float(self.logprobs[at]))
+
+    def cut(self, count: int) -> None:
+        """Keep so many of those that are left, the most likely."""
+        keep = slice(self.at, self.at + count)
+        # Copies: a view would keep all that was cut away in memory.
+        self.tokens, self.targets = self.tokens[keep].copy(), self.targets[keep].copy()
+        self.logprobs, self.at = self.logprobs[keep].copy(), 0
+
+
+class Frontier:
+    """Nodes to be looked at, `room` at most: where there are more, the least likely are dropped. `dropped` is the
+    log-probability of the best of those, -inf if there is none: whatever is more likely has not been missed."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.dropped = -np.inf
+        self._heap: list[tuple[float, int, Family | Node]] = []
+        self._count = 0
+        self._pushed = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def best(self) -> float:
+        """The log-probability of the most likely node; -inf if there is none."""
+        return -self._heap[0][0] if self._heap else -np.inf
+
+    def push(self, entry: Family | Node) -> None:
+        """A node, or all children of one."""
+        if isinstance(entry, Node):
+            self._count += 1
+            self._put(entry.logprob, entry)
+        elif len(entry):
+            self._count += len(entry)
+            self._put(entry.best, entry)
+        if self._count > self.room:
+            self._drop_the_least_likely()
+
+    def pop(self) -> Node:
+        """Take the most likely node."""
+        _, _, entry = heapq.heappop(self._heap)
+        self._count -= 1
+        if isinstance(entry, Node):
+            return entry
+        node = entry.take()
+        if len(entry):
+            self._put(entry.best, entry)
+        return node
+
+    def entries(self) -> Iterator[Family | Node]:
+        """All that is in it, the most likely first."""
+        return (entry for _, _, entry in sorted(self._heap, key=lambda each: each[:2]))
+
+    def _put(self, logprob: float, entry: Family | Node) -> None:
+        self._pushed += 1
+        heapq.heappush(self._heap, (-logprob, self._pushed, entry))
+
+    def _drop_the_least_likely(self) -> None:
+        """Down to three quarters of the room, so that it is not done for every node."""
+        keep = max(self.room * 3 // 4, 1)
+        entries = [(entry, _logprobs(entry)) for entry in self.entries()]
+        logprobs = np.concatenate([some for _, some in entries])
+        least = float(np.partition(logprobs, -keep)[-keep])
+        alike = keep - int(np.count_nonzero(logprobs > least))  # so many that are as likely as the last one stay
+        self._heap, self._count = [], 0
+        for entry, some in entries:
+            above = int(np.count_nonzero(some > least))
+            equal = min(int(np.count_nonzero(some == least)), alike)
+            alike -= equal
+            kept = above + equal
+            if kept < len(some):
+                self.dropped = max(self.dropped, float(some[kept]))
+                if isinstance(entry, Family):
+                    entry.cut(kept)
+            if kept:
+                self._count += kept
+                self._put(float(some[0]), entry)
+
+
+def _logprobs(entry: Family | Node) -> Floats:
+    return entry.rest() if isinstance(entry, Family) else np.array([entry.logprob])

@@ -1,0 +1,243 @@
+"""What is to be audited: a query's file, or prompts and a policy, as searches to be performed."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from gateway.audit.aligned import edited_at
+from gateway.audit.automaton import Automaton
+from gateway.audit.canonical import Canonical
+from gateway.audit.checkpoint import Checkpoint
+from gateway.audit.command import load_query
+from gateway.audit.deployed import Question
+from gateway.audit.judge import Judge
+from gateway.audit.law import Model, ModelError
+from gateway.audit.options import decoding_of
+from gateway.audit.prompts import broken, digest_of, listen, output_rules, prompted
+from gateway.audit.query import (
+    Edits,
+    Expression,
+    Filter,
+    LocalModel,
+    Message,
+    Query,
+    Random,
+    ServedModel,
+    Text,
+    compile,
+)
+from gateway.audit.report import Row
+from gateway.audit.running import Found, Task
+from gateway.audit.sample import Sampling, sample
+from gateway.audit.search import Progress, Result, Search, search
+from gateway.decode.checks import CHECKS
+from gateway.policy.load import ConfigError, load
+from gateway.policy.model import Policy, Rule
+from gateway.policy.yaml_source import read_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is asked of which model. `tasks` are searches; `sampling` stands in their place where strings are drawn.
+    `shown`: what a report says of it. `policy` and `judge`: those of prompts."""
+
+    model: LocalModel | ServedModel
+    queries: tuple[Query, ...]
+    tasks: tuple[Task, ...] = ()
+    sampling: Callable[[Model], Sampling] | None = None
+    shown: Mapping[str, object]
+    policy: Policy | None = None
+    judge: Judge | None = None
+
+    @property
+    def begins_text(self) -> bool:
+        """Do the strings begin a text, and no prompt stands before them?"""
+        return not self.queries[0].prompt
+
+    @property
+    def digest(self) -> str:
+        """What tells this audit from others."""
+        rules = self.judge.rules if self.judge is not None else ()
+        each = [digest_of(query, rules) for query in self.queries]
+        return hashlib.sha256(" ".join(each).encode()).hexdigest()
+
+    @property
+    def asks_for_edits(self) -> bool:
+        return any(isinstance(step, Edits) for step in self.queries[0].preprocess)
+
+    def words(self, found: Iterable[Found]) -> list[str]:
+        """What was said, without what was given: behind the prefix, or what a rule found."""
+        return [each.more.get("match", each.result.text[each.result.prefix :]) for each in found]
+
+    def question(self, found: Found) -> Question:
+        """What led to a string."""
+        prompt = self.queries[0].prompt
+        if self.judge is not None:
+            said = found.more["prompt"]
+            prompt = said if isinstance(prompt, str) else (Message("user", said),)
+        messages = prompt if isinstance(prompt, str) else tuple({"role": m.role, "content": m.content} for m in prompt)
+        return Question(messages, found.result.text[: found.result.prefix])
+
+    def enforced(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        """What a served model is kept from: `rules`, and the policy's own words that are masked."""
+        return (*rules, *(self.policy.masked if self.policy is not None else ()))
+
+    def rows(self, found: Iterable[Found], model: Model) -> list[Row]:
+        """Those of the report."""
+        canonical = Canonical(model, self.begins_text)
+        base, most = self._before_edits()
+        return [
+            Row(
+                text=each.result.text,
+                logprob=each.result.logprob,
+                prefix_logprob=each.result.prefix_logprob,
+                string_logprob=each.result.string_logprob,
+                encodings=each.result.encodings,
+                prefix=each.result.prefix,
+                canonical=_is_canonical(canonical, each.result, model),
+                edits=() if base is None else edited_at(base, each.result.text, most) or (),
+                more=each.more,
+            )
+            for each in found
+        ]
+
+    def _before_edits(self) -> tuple[Automaton | None, int]:
+        """What the strings were before they were edited, and how many edits there may be. A filter may have left out
+        what an edited string came from."""
+        query = self.queries[0]
+        if not self.asks_for_edits:
+            return None, 0
+        others = tuple(step for step in query.preprocess if not isinstance(step, Edits | Filter))
+        most = sum(step.most for step in query.preprocess if isinstance(step, Edits))
+        return compile(replace(query, preprocess=others)).language, most
+
+
+def _is_canonical(canonical: Canonical, result: Result, model: Model) -> bool | None:
+    tokens = [token for token in result.tokens if token not in model.vocabulary.end]
+    try:
+        return canonical.encodes(tokens, result.text)
+    except ModelError:
+        return None  # a report can do without
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    """Raises ConfigError for files that are refused, before any model is asked."""
+    return _plan_of_query(options) if options.policy is None else _plan_of_prompts(options)
+
+
+# -- a query -----------------------------------------------------------------------------------------------------------
+
+
+def _plan_of_query(options: argparse.Namespace) -> Plan:
+    query = load_query(options.query)
+    model = options.model or query.model
+    if model is None:
+        raise ConfigError(query.source, "model", "is required, here or as --model")
+    compile(query)  # whatever is wrong with it shows before a model is loaded
+    plan = Plan(
+        model=model,
+        queries=(query,),
+        shown={"query": query.query, "prefix": _prefix_of(query), "decoding": _decoding_of(query)},
+    )
+    if isinstance(query.traversal, Random):
+        if options.checkpoint is not None or options.resume is not None:
+            raise ConfigError(query.source, "traversal", "random has no checkpoint: its seed draws the same again")
+        return replace(plan, sampling=partial(_sample, query, options.limit, options.batch))
+    return replace(plan, tasks=(Task(partial(_search, query, options.limit, options.batch)),))
+
+
+def _prefix_of(query: Query) -> str | None:
+    match query.prefix:
+        case None | str():
+            return query.prefix
+        case Text():
+            return query.prefix.text
+        case Expression():
+            return query.prefix.pattern
+
+
+def _decoding_of(query: Query) -> dict[str, object]:
+    decoding = query.decoding
+    return {
+        "top_k": decoding.top_k,
+        "top_p": decoding.top_p,
+        "temperature": decoding.temperature,
+        "end_of_text": decoding.end_of_text,
+        "max_tokens": decoding.max_tokens,
+        "tokenizations": str(query.tokenizations),
+    }
+
+
+def _search(
+    query: Query,
+    limit: int | None,
+    batch: int | None,
+    model: Model,
+    progress: Callable[[Progress], None],
+    resume: Checkpoint | None,
+) -> Search:
+    return search(model, query, limit=limit, batch=batch, progress=progress, resume=resume)
+
+
+def _sample(query: Query, samples: int | None, batch: int | None, model: Model) -> Sampling:
+    return sample(model, query, samples=samples, batch=batch)
+
+
+# -- prompts and a policy ----------------------------------------------------------------------------------------------
+
+
+def _plan_of_prompts(options: argparse.Namespace) -> Plan:
+    policy = _policy(options)
+    rules = output_rules(policy)
+    if not rules:
+        raise ConfigError(str(options.config), f"policies.{policy.name}", "has no rule for what a model says")
+    judge = Judge(rules, policy.max_hold)
+    source = str(options.prompts)
+    text = read_text(options.prompts, lambda reason: ConfigError(source, "", reason))
+    prompts = [line for line in text.splitlines() if line.strip()]
+    if not prompts:
+        raise ConfigError(source, "", "holds no prompt; write one a line")
+    decoding = decoding_of(options)
+    queries = tuple(
+        prompted(prompt, chat=options.chat, decoding=decoding, limit=options.limit, source=source) for prompt in prompts
+    )
+    return Plan(
+        model=options.model,
+        queries=queries,
+        tasks=tuple(
+            Task(partial(_listen, query, judge, options.batch), partial(_broken, judge, prompt))
+            for query, prompt in zip(queries, prompts, strict=True)
+        ),
+        shown={"policy": policy.name, "prompts": len(prompts), "decoding": _decoding_of(queries[0])},
+        policy=policy,
+        judge=judge,
+    )
+
+
+def _policy(options: argparse.Namespace) -> Policy:
+    config = load(options.config, os.environ, checks=CHECKS)
+    if options.policy not in config.policies:
+        known = ", ".join(config.policies)
+        raise ConfigError(str(options.config), f"policies.{options.policy}", f"no such policy; there are: {known}")
+    return config.policies[options.policy]
+
+
+def _listen(
+    query: Query,
+    judge: Judge,
+    batch: int | None,
+    model: Model,
+    progress: Callable[[Progress], None],
+    resume: Checkpoint | None,
+) -> Search:
+    return listen(model, query, judge, batch=batch, progress=progress, resume=resume)
+
+
+def _broken(judge: Judge, prompt: str, result: Result) -> Mapping[str, str]:
+    what = broken(judge, result)
+    return {"prompt": prompt, "rule": what.rule, "match": what.match}

@@ -1,0 +1,151 @@
+"""Would a model break a policy's rules when it is asked this? The same search, over all texts, until a rule matches.
+
+The censor itself looks at every text that the search comes to, so what counts as a match is what counts in an answer:
+words through their lenses, patterns, detectors with their checks. A text is a finding as soon as a match in it is
+certain, and is not gone on from. So findings exclude each other, and the sum of their probabilities is the probability
+that an answer of so many tokens breaks a rule. A whole word at the end of a text waits for what comes behind it, which
+may be the end of the answer.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.audit.automaton import Arc
+from gateway.audit.checkpoint import Checkpoint
+from gateway.audit.frontier import ENDED, Family, Node, States
+from gateway.audit.judge import Judge, Verdict
+from gateway.audit.law import Floats, Model
+from gateway.audit.query import Decoding, Message, Query
+from gateway.audit.search import Progress, Result, Search, digest
+from gateway.audit.steps import Steps
+from gateway.automata.vocabulary import Ints
+from gateway.policy.model import Channel, Direction, Policy, Rule
+
+ANY_TEXT = "(?s).*"
+
+
+class _Anything:
+    """The language of all bytes: a model may also say what is no UTF-8."""
+
+    start = 1
+
+    def step(self, state: int, byte: int) -> int:
+        return state
+
+    def arcs(self, state: int) -> list[Arc]:
+        return [(0, 255, state)] if state else []
+
+    def accepting(self, state: int) -> bool:
+        return state != 0
+
+    def live(self, state: int) -> bool:
+        return state != 0
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Listening(Steps):
+    """Steps through any text up to the first match of a rule."""
+
+    judge: Judge
+
+    def text(self, node: Node) -> bytes:
+        """What can be read of it: a character of which the last byte is still to come is left out, and what is no
+        character reads as U+FFFD."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder.decode(self._written(node)).encode()
+
+    def is_complete(self, node: Node) -> bool:
+        return node.state == ENDED or self._verdict(node).certain is not None
+
+    def goes_on(self, node: Node) -> bool:
+        return node.state != ENDED and node.behind < self.max_tokens and self._verdict(node).certain is None
+
+    def family(self, node: Node, tokens: Ints, targets: States, logprobs: Floats) -> Family:
+        keep: NDArray[np.bool_] = logprobs > -np.inf
+        return Family(node, tokens[keep], targets[keep], node.logprob + logprobs[keep])
+
+    def _may_end(self, node: Node) -> bool:
+        return self._verdict(node).at_end is not None
+
+    def _verdict(self, node: Node) -> Verdict:
+        return self.judge.verdict(self._written(node))
+
+    def _written(self, node: Node) -> bytes:
+        return b"".join(self.vocabulary.pieces(node.tokens(), self.at_text_start))
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A rule that a text breaks, and with what."""
+
+    rule: str
+    match: str
+
+
+def output_rules(policy: Policy) -> tuple[Rule, ...]:
+    """The rules that look at what a model says, whatever they do about it."""
+    return tuple(
+        rule for rule in policy.rules if Direction.OUTPUT in rule.apply_to and Channel.CONTENT in rule.channels
+    )
+
+
+def prompted(prompt: str, *, chat: bool, decoding: Decoding, limit: int, source: str) -> Query:
+    """The query for one prompt; `chat`: it is a user's message, and the model's template stands around it."""
+    return Query(
+        query=ANY_TEXT,
+        prompt=(Message("user", prompt),) if chat else prompt,
+        decoding=decoding,
+        limit=limit,
+        source=source,
+    )
+
+
+def listen(
+    model: Model,
+    query: Query,
+    judge: Judge,
+    *,
+    batch: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    resume: Checkpoint | None = None,
+) -> Search:
+    """The search for what breaks a rule. Raises as `search` does."""
+    steps = Steps.of(model, query, _Anything())
+    known: dict[str, Any] = {field.name: getattr(steps, field.name) for field in fields(Steps)}
+    bounds = query.bounds
+    return Search(
+        Listening(**known, judge=judge),
+        None,
+        bounds if batch is None else type(bounds)(bounds.prefixes, bounds.max_nodes, batch),
+        digest=digest_of(query, judge.rules),
+        limit=query.limit,
+        progress=progress,
+        resume=resume,
+    )
+
+
+def broken(judge: Judge, result: Result) -> Broken:
+    """What a finding is one of."""
+    text = result.text
+    verdict = judge.verdict(text.encode())
+    rule = verdict.certain or verdict.at_end
+    assert rule is not None
+    ends = [match for match in judge.matches(text) if match.rule == rule]
+    match = max(ends, key=lambda each: (each.end, -each.start), default=None)
+    return Broken(rule, text if match is None else text[match.start : match.end])
+
+
+def digest_of(query: Query, rules: Sequence[Rule]) -> str:
+    """SHA-256, in hexadecimal, of all that decides what is found for a prompt."""
+    described = [
+        (rule.id, rule.words, rule.pattern, rule.detector, sorted(rule.fold), rule.whole_word) for rule in rules
+    ]
+    return hashlib.sha256(repr((digest(query), described)).encode()).hexdigest()

@@ -1,0 +1,324 @@
+"""What an audit found as JSON lines, and as one page of HTML that needs nothing else.
+
+What a model said may hold anything: on the page every text is escaped, what cannot be seen is written out, and the page
+tells browsers to run no script and to fetch nothing.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+MAX_ROWS = 2_000  # of the table; the JSON lines have all
+MAX_POINTS = 400  # of the curve
+MAX_BARS = 120  # of the histogram, the last for all positions from there on
+
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 720, 240, 56, 36, 12
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A string that was found.
+
+    `prefix`: how many of its characters come before what is counted. `logprob`, `prefix_logprob`, `string_logprob` and
+    `encodings` are those of the JSON lines. `canonical`: is the best path the tokenizer's own encoding? None where
+    nobody knows. `edits`: where it was edited, in characters from its beginning. `more`: further columns by name.
+    """
+
+    text: str = field(repr=False)
+    logprob: float
+    prefix_logprob: float
+    string_logprob: float
+    encodings: int
+    prefix: int = 0
+    canonical: bool | None = None
+    edits: tuple[int, ...] = ()
+    more: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def line(fields: Mapping[str, object]) -> str:
+    """One JSON object, without a line end. Numbers that JSON has no name for become null."""
+    return json.dumps(_plain(fields), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: object) -> object:
+    match value:
+        case float() if not math.isfinite(value):
+            return None
+        case Mapping():
+            return {str(key): _plain(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case _:
+            return value
+
+
+def page(
+    title: str, summary: Mapping[str, object], rows: Sequence[Row], *, edited: bool = False, ranked: bool = True
+) -> str:
+    """The report. `summary` is shown as it is, key by key; `rows` are in the order of the JSON lines, the most likely
+    first if they are `ranked`; `edited`: the query asked for edits, so that it matters where they are."""
+    parts = [_summary(summary)]
+    if rows:
+        if ranked:
+            parts += [_curve(rows), _encodings(rows)]
+        if edited:
+            parts.append(_histogram(rows))
+    parts.append(_table(rows))
+    return _PAGE.format(
+        policy=html.escape(_POLICY),
+        name=_named(title),
+        title=shown(title),
+        style=_STYLE,
+        body="\n".join(filter(None, parts)),
+    )
+
+
+def shown(text: str) -> str:
+    """Text for a page: escaped, and what has no visible form written out as in a program."""
+    return "".join(_piece(char) for char in text)
+
+
+def _named(text: str) -> str:
+    """The same where no element may stand."""
+    return "".join(html.escape(char if char.isprintable() else ascii(char)[1:-1]) for char in text)
+
+
+def _piece(char: str) -> str:
+    if char.isprintable():
+        return html.escape(char)
+    return f'<span class="unseen">{html.escape(ascii(char)[1:-1])}</span>'
+
+
+# -- the parts of the page ---------------------------------------------------------------------------------------------
+
+
+def _summary(summary: Mapping[str, object]) -> str:
+    entries = "".join(f"<dt>{shown(key)}</dt><dd>{shown(_said(value))}</dd>" for key, value in summary.items())
+    return _section("Summary", f"<dl>{entries}</dl>")
+
+
+def _said(value: object) -> str:
+    match value:
+        case None:
+            return "—"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.6g}"
+        case Mapping():
+            return ", ".join(f"{key}: {_said(each)}" for key, each in value.items())
+        case list() | tuple():
+            return ", ".join(map(_said, value))
+        case _:
+            return str(value)
+
+
+def _table(rows: Sequence[Row]) -> str:
+    more = list(dict.fromkeys(name for row in rows for name in row.more))
+    told = any(row.canonical is not None for row in rows)
+    columns = ["#", "string", *more, "log p", "p", "log p of the string", "encodings", *(["best path"] if told else [])]
+    head = "".join(f'<th scope="col">{shown(column)}</th>' for column in columns)
+    body = "\n".join(_table_row(number, row, more, told) for number, row in enumerate(rows[:MAX_ROWS], start=1))
+    left_out = len(rows) - MAX_ROWS
+    note = f"<p>{left_out:,} more are in the JSON lines only.</p>" if left_out > 0 else ""
+    if not rows:
+        return _section("Strings", "<p>None was found.</p>")
+    table = f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
+    return _section("Strings", table + note)
+
+
+def _table_row(number: int, row: Row, more: Sequence[str], told: bool) -> str:
+    prefix, rest = row.text[: row.prefix], row.text[row.prefix :]
+    text = f'<span class="prefix">{shown(prefix)}</span>{shown(rest)}'
+    others = "".join(f'<td class="text">{shown(row.more.get(name, ""))}</td>' for name in more)
+    numbers = (
+        f"{row.logprob:.3f}", _probability(row.logprob), f"{row.string_logprob:.3f}", f"{row.encodings:,}",
+    )  # fmt: skip
+    cells = "".join(f"<td>{each}</td>" for each in numbers)
+    kind = f"<td>{_kind(row.canonical)}</td>" if told else ""
+    return f'<tr><td>{number}</td><td class="text">{text}</td>{others}{cells}{kind}</tr>'
+
+
+def _probability(logprob: float) -> str:
+    return f"{math.exp(logprob):.3g}"
+
+
+def _kind(canonical: bool | None) -> str:
+    return {True: "canonical", False: "another", None: ""}[canonical]
+
+
+def _curve(rows: Sequence[Row]) -> str:
+    """How much of the model's law the first strings have together.
+
+    Encodings of a prefix count in a string's sum, each with all the probability behind it; so where there are prefixes
+    only the best paths can be added up.
+    """
+    behind = any(row.prefix for row in rows)
+    sums = list(_accumulated(math.exp(row.logprob if behind else row.string_logprob) for row in rows))
+    places = sorted({round(at * (len(sums) - 1) / (MAX_POINTS - 1)) for at in range(MAX_POINTS)})
+    chart = _Chart(1, max(len(sums), 2), _ceiling(sums[-1]))
+    steps = [(place + 1, sums[place]) for place in places]
+    line_of_steps = " ".join(
+        f"{'L' if at else 'M'}{chart.x(x):.1f} {chart.y(y):.1f}" for at, (x, y) in enumerate(steps)
+    )
+    last_x, last_y = chart.x(steps[-1][0]), chart.y(steps[-1][1])
+    drawing = (
+        f'<path class="line" d="{line_of_steps}"/><circle class="dot" cx="{last_x:.1f}" cy="{last_y:.1f}" r="4"/>'
+        f"{chart.axes('strings, the most likely first')}"
+    )
+    whose = ", by their best paths, each behind its own prefix" if behind else ""
+    what = f"<p>{len(rows):,} strings have {sums[-1]:.3g} of the probability{whose}.</p>"
+    return _section("Probability", what + chart.svg(drawing, "cumulative probability by rank"))
+
+
+def _accumulated(values: Iterable[float]) -> Iterator[float]:
+    total = 0.0
+    for value in values:
+        total += value
+        yield total
+
+
+def _encodings(rows: Sequence[Row]) -> str:
+    """Which encodings have the probability. Only of best paths is it known whether they are canonical."""
+    masses = {"the best path, canonical": 0.0, "the best path, another encoding": 0.0, "further encodings": 0.0}
+    canonical, another, further = masses
+    for row in rows:
+        if row.canonical is None:
+            return ""
+        masses[canonical if row.canonical else another] += math.exp(row.logprob)
+        masses[further] += max(0.0, math.exp(row.string_logprob) - math.exp(row.logprob))
+    whole = sum(masses.values())
+    if not whole:
+        return ""
+    begin, bars, legend = 0.0, "", ""
+    for number, (name, mass) in enumerate(masses.items()):
+        width = _WIDTH * mass / whole
+        # A gap of two keeps neighbours apart without a border.
+        bars += f'<rect class="part{number}" x="{begin:.1f}" y="0" width="{max(width - 2, 0):.1f}" height="24"/>'
+        begin += width
+        legend += (
+            f'<li><svg class="key" viewBox="0 0 10 10" aria-hidden="true"><rect class="part{number}" width="10" '
+            f'height="10"/></svg> {shown(name)}: {mass / whole:.1%}</li>'
+        )
+    label = "share of the probability by encoding"
+    drawing = f'<svg viewBox="0 0 {_WIDTH} 24" role="img" aria-label="{label}">{bars}</svg>'
+    many = sum(row.encodings > 1 for row in rows)
+    what = f"<p>{many:,} of {len(rows):,} strings were found in more than one encoding.</p>"
+    return _section("Encodings", f'{what}{drawing}<ul class="legend">{legend}</ul>')
+
+
+def _histogram(rows: Sequence[Row]) -> str:
+    """At which characters the strings differ from what the query said before it was edited."""
+    counts = Counter(min(place, MAX_BARS - 1) for row in rows for place in row.edits)
+    edited = sum(bool(row.edits) for row in rows)
+    what = f"<p>{edited:,} of {len(rows):,} strings are edited.</p>"
+    if not counts:
+        return _section("Edits", what)
+    last = max(counts)
+    chart = _Chart(0, last + 1, _ceiling(max(4, *counts.values())))
+    width = (chart.x(1) - chart.x(0)) * 0.8
+    bars = "".join(
+        f'<rect class="bar" x="{chart.x(place) + width * 0.125:.1f}" y="{chart.y(count):.1f}" width="{width:.1f}" '
+        f'height="{chart.y(0) - chart.y(count):.1f}"><title>character {place}: {count}</title></rect>'
+        for place, count in sorted(counts.items())
+    )
+    beyond = " The last bar has all that come later, too." if last == MAX_BARS - 1 else ""
+    drawing = bars + chart.axes("character of the string, from 0")
+    return _section("Edits", what + chart.svg(drawing, "edits by position") + (f"<p>{beyond}</p>" if beyond else ""))
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{shown(title)}</h2>\n{content}</section>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Chart:
+    """A plane from `low` to `high` and from 0 to `top`."""
+
+    low: float
+    high: float
+    top: float
+
+    def x(self, value: float) -> float:
+        return _LEFT + (_WIDTH - _LEFT - 12) * (value - self.low) / (self.high - self.low)
+
+    def y(self, value: float) -> float:
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * value / self.top
+
+    def axes(self, title: str) -> str:
+        """Lines with their values, and what lies along the horizontal one."""
+        out = ""
+        for step in range(5):
+            value = self.top * step / 4
+            y = self.y(value)
+            out += f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 12}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            out += f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>'
+        for value in sorted({round(self.low + (self.high - self.low) * step / 6) for step in range(7)}):
+            out += f'<text x="{self.x(value):.1f}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{value:,}</text>'
+        middle = (_LEFT + _WIDTH) / 2
+        return out + f'<text x="{middle:.0f}" y="{_HEIGHT - 4}" text-anchor="middle">{shown(title)}</text>'
+
+    def svg(self, drawing: str, label: str) -> str:
+        return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{_named(label)}">{drawing}</svg>'
+
+
+def _ceiling(value: float) -> float:
+    """The next number with one digit, in steps that divide by four well."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(power * step for step in (1, 2, 4, 6, 8, 10) if power * step >= value * (1 - 1e-9))
+
+
+_STYLE = """
+:root { --ink: #1c2430; --dim: #5b6676; --rule: #d8dde4; --paper: #ffffff;
+  --one: #1f5fbf; --two: #c2641a; --three: #7a8699 }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e8ee; --dim: #9aa5b4; --rule: #343d4a; --paper: #14181e;
+    --one: #6ea8fe; --two: #f0a35e; --three: #8b97a8 }
+}
+@media print {
+  :root { --ink: #000000; --dim: #444444; --rule: #bbbbbb; --paper: #ffffff;
+    --one: #1f5fbf; --two: #c2641a; --three: #7a8699 }
+  thead { display: table-header-group } tr, svg { break-inside: avoid } .wide { overflow: visible }
+}
+* { box-sizing: border-box }
+body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif }
+h1 { font-size: 1.5rem; overflow-wrap: anywhere } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.5rem; margin: 0 }
+dt { color: var(--dim) } dd { margin: 0; overflow-wrap: anywhere; white-space: pre-wrap }
+svg { width: 100%; height: auto } svg text { fill: var(--dim); font-size: 12px }
+.grid { stroke: var(--rule) } .line { fill: none; stroke: var(--one); stroke-width: 2 } .dot { fill: var(--one) }
+.bar, .part0 { fill: var(--one) } .part1 { fill: var(--two) } .part2 { fill: var(--three) }
+.legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1.5rem }
+.key { width: .8em; height: .8em }
+.wide { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
+th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--rule); vertical-align: top }
+th { color: var(--dim); font-weight: 600 } th:nth-child(2), td.text { text-align: left }
+td.text { font-family: ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; min-width: 12rem }
+.prefix, .unseen { color: var(--dim) } .unseen { border: 1px dotted var(--dim) }
+"""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>{name}</title>
+<style>{style}</style>
+</head>
+<body>
+<h1>{title}</h1>
+{body}
+</body>
+</html>
+"""

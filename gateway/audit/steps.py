@@ -1,0 +1,118 @@
+"""How a path of tokens goes on: by what the language reads, by what the rule leaves, and no further than it may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.audit.automaton import Automaton
+from gateway.audit.canonical import Canonical
+from gateway.audit.frontier import ENDED, Family, Node, States
+from gateway.audit.law import Floats, Model, Rule, rows_of
+from gateway.audit.product import Arcs
+from gateway.audit.query import Query, Tokenizations
+from gateway.automata.vocabulary import Ints, Vocabulary
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Steps:
+    """What is the same for all paths of a search.
+
+    `context`: the token ids that stand before every path. `at_text_start`: there is no prompt among them. With
+    `end_of_text` a string is complete behind a token that ends the text, else wherever the language accepts.
+    `max_tokens` may come behind the prefix, an end of the text counted, as a server does. `canonical`: only the
+    tokenizer's own encodings count.
+    """
+
+    model: Model
+    context: tuple[int, ...]
+    rule: Rule
+    language: Arcs
+    end_of_text: bool
+    max_tokens: int
+    canonical: Canonical | None
+    at_text_start: bool
+
+    @classmethod
+    def of(cls, model: Model, query: Query, language: Automaton) -> Steps:
+        """The steps of a query. Raises ModelError if the model cannot tell what the decoding rule needs, and whatever
+        the model raises."""
+        decoding = query.decoding
+        rule = Rule(decoding.top_k, 1.0 if decoding.top_p is None else decoding.top_p, decoding.temperature)
+        model.tell(rule.top_k if rule.temperature else 1)
+        prompt = query.prompt
+        if not isinstance(prompt, str):
+            context = model.context([{"role": each.role, "content": each.content} for each in prompt])
+        else:
+            context = model.context(prompt or None)
+        return cls(
+            model=model,
+            context=context,
+            rule=rule,
+            language=Arcs(language, model.vocabulary),
+            end_of_text=decoding.end_of_text,
+            max_tokens=decoding.max_tokens,
+            canonical=Canonical(model, not prompt) if query.tokenizations is Tokenizations.CANONICAL else None,
+            at_text_start=not prompt,
+        )
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.model.vocabulary
+
+    def rows(self, nodes: Sequence[Node]) -> NDArray[np.floating[Any]]:
+        """What the model says behind each path. Raises ModelError, and whatever the model raises."""
+        return rows_of(self.model, [(*self.context, *node.tokens()) for node in nodes])
+
+    def text(self, node: Node) -> bytes:
+        """What a path writes."""
+        return b"".join(self.vocabulary.pieces(node.tokens(), self.at_text_start))
+
+    def is_complete(self, node: Node) -> bool:
+        """Is it a string of the query?"""
+        tokens = node.tokens()
+        if node.state == ENDED:
+            tokens.pop()
+        elif self.end_of_text or not self.language.automaton.accepting(node.state):
+            return False
+        return self.canonical is None or self.canonical.encodes(tokens, self.text(node).decode())
+
+    def goes_on(self, node: Node) -> bool:
+        """Can a path behind the prefix be longer?"""
+        if node.state == ENDED or node.behind >= self.max_tokens:
+            return False
+        return len(self.read(node)[0]) > 0 or self._may_end(node)
+
+    def read(self, node: Node) -> tuple[Ints, States]:
+        """The tokens that the language reads next, and the states behind them."""
+        return self.language.arcs(node.state, self.at_text_start and node.parent is None)
+
+    def after(self, node: Node, row: NDArray[np.floating[Any]]) -> Family:
+        """All ways to go on from a path behind the prefix."""
+        tokens, targets = self.read(node)
+        if self._may_end(node):
+            ends: Ints = np.array(self.vocabulary.end, np.int32)
+            tokens = np.concatenate((tokens, ends))
+            targets = np.concatenate((targets, np.full(len(ends), ENDED, np.int64)))
+        return self.family(node, tokens, targets, self.rule.law(row).of(tokens))
+
+    def family(self, node: Node, tokens: Ints, targets: States, logprobs: Floats) -> Family:
+        """The children of a path behind the prefix, those left out that the rule eliminates, and those that cannot be
+        completed any more. `logprobs` are those of the tokens."""
+        keep = logprobs > -np.inf
+        if node.behind + 1 >= self.max_tokens:
+            keep &= targets == ENDED if self.end_of_text else self._accepting(targets)
+        return Family(node, tokens[keep], targets[keep], node.logprob + logprobs[keep])
+
+    def _may_end(self, node: Node) -> bool:
+        return self.end_of_text and self.language.automaton.accepting(node.state)
+
+    def _accepting(self, targets: States) -> NDArray[np.bool_]:
+        states, places = np.unique(targets, return_inverse=True)
+        accepting = [self.language.automaton.accepting(state) for state in states.tolist()]
+        found: NDArray[np.bool_] = np.array(accepting, bool)[places]
+        return found

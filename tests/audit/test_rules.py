@@ -1,0 +1,119 @@
+"""What is found becomes rules: which words, how they are written, and that the loader reads them as they were meant."""
+
+from __future__ import annotations
+
+import io
+import string
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import cli
+from gateway.audit.rules import ACTIONS, rules_of, short_words, written
+from gateway.censor.checks import finder
+from gateway.decode.checks import CHECKS
+from gateway.policy.load import parse
+from gateway.policy.model import Action, Decode, Rule
+
+# What YAML, `${}` and lenses have something to say about.
+AWKWARD = [
+    "yes", "007", "null", "~", "- a", "a: b", "# no comment", "'", '"', "\\", "\\n", "a\nb", "tab\there",
+    "\x00\x07\x1b", "${HOME}", "$${HOME}", "$", "${", "{}", "[x]", "&a *a !a %a @a",
+    "\x7f\x85\xa0", "\u2028", "\ufeffx", "\u202eabc",
+    "Grüß Gott", "你好", "😀🎉", "\U000e0041b", "<script>",
+]  # fmt: skip
+
+
+def words_of(rules: tuple[Rule, ...]) -> list[str]:
+    return [word for rule in rules for word in rule.words]
+
+
+def loaded(text: str) -> tuple[Rule, ...]:
+    """The rules as a configuration has them that puts the text under a policy."""
+    rules = "".join(f"      {line}\n" for line in text.splitlines())
+    whole = (
+        "upstreams: {demo: {type: demo}}\n"
+        'routes: [{model: "*", upstream: demo, policy: default}]\n'
+        f"policies:\n  default:\n    rules:\n{rules}"
+    )
+    return parse(whole, "F", Path(), {"HOME": "/nowhere"}, checks=CHECKS).policies["default"].rules
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (["555 0100", "12MONKEYS"], ["555 0100", "12MONKEYS"]),  # of equal length they would be sorted
+        (["longer word", "short"], ["short", "longer word"]),
+        ([" 555 0100\n", "555 0100"], ["555 0100"]),
+        (["July 4, 1732", "July 4", "on July 4"], ["July 4"]),
+        (["Straße", "STRASSE"], ["STRASSE"]),
+        (["straße", "stras"], ["stras"]),  # found in it, and then the whole letter is replaced
+        (["b", "a", "ab"], ["a", "b"]),
+        (["ＰＡＳＳ", "pass"], ["pass"]),
+        (["", "  ", "\u200b"], []),
+        ([], []),
+    ],
+)
+def test_which_words_are_needed(found: list[str], words: list[str]) -> None:
+    assert words_of(rules_of(found)) == words
+
+
+TEXTS = st.lists(st.text(st.sampled_from("aAbsßSﬁfi １1\u200b"), max_size=6), max_size=8)
+
+
+@given(TEXTS)
+def test_the_rules_find_all_that_was_found_and_none_is_needless(found: list[str]) -> None:
+    rules = rules_of(found)
+    for text in found:
+        alone = Rule(id="alone", words=(text,)) if text else None
+        if alone is not None and CHECKS.fold_word(text.strip(), alone.fold):
+            assert any(finder(rule)(text) for rule in rules)
+    for rule in rules:
+        others = [other for other in rules if other is not rule]
+        assert not any(finder(other)(rule.words[0]) for other in others)
+
+
+@given(TEXTS, st.randoms())
+def test_the_order_in_which_strings_were_found_changes_nothing(found: list[str], random: object) -> None:
+    shuffled = sorted(found, key=lambda _: random.random())  # type: ignore[attr-defined]
+    assert rules_of(shuffled) == rules_of(found)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_loader_reads_the_rules_that_were_written(action: Action, masked: bool) -> None:
+    rules = rules_of(AWKWARD, action=action, masked=masked)
+    assert loaded(written(rules)) == rules
+    assert [rule.id for rule in rules] == [f"audit-{number}" for number in range(1, len(rules) + 1)]
+    assert {rule.decode for rule in rules} == {Decode.MASK if masked else None}
+
+
+@given(st.lists(st.text(st.one_of(st.sampled_from(string.printable + "${}"), st.characters(codec="utf-8")))))
+def test_any_text_can_be_written(found: list[str]) -> None:
+    rules = rules_of(found)
+    if rules:
+        assert loaded(written(rules)) == rules
+
+
+def test_no_rules_are_an_empty_list() -> None:
+    assert loaded(written(())) == ()
+
+
+def test_the_check_accepts_the_file_under_a_policy(tmp_path: Path) -> None:
+    rules = "".join(f"      {line}\n" for line in written(rules_of(AWKWARD)).splitlines())
+    config = tmp_path / "portcullis.yaml"
+    config.write_text(
+        "upstreams: {demo: {type: demo}}\n"
+        'routes: [{model: "*", upstream: demo, policy: default}]\n'
+        f"policies:\n  default:\n    rules:\n{rules}",
+        encoding="utf-8",
+    )
+    with redirect_stdout(io.StringIO()):
+        assert cli.main(["check", str(config)]) == 0
+
+
+def test_short_words_are_counted() -> None:
+    assert short_words(rules_of(["no", "yes", "a bc", "word", "\u200ba\u200bb\u200bc"])) == 3
