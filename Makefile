@@ -43,16 +43,13 @@ vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny 
 	tests/vllm/install
 	$(BIN)/pytest -m "$(VLLM_TESTS)" tests/vllm
 
-audit-test: $(TEST_READY)    ## the audit's languages, search and sampling, which no command reaches yet
+audit-test: $(TEST_READY)    ## what belongs to `portcullis audit`; takes as long as much of `make test`
 	$(BIN)/pytest -n auto --dist loadfile -m "audit and not vllm" tests/audit
 
 bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, Portcullis with 10, 1,000, 100,000 words
 	$(BIN)/python -m loadtest
 
-decode-audit-test: $(TEST_READY)    ## the audit's languages, search and sampling, which no command reaches yet
-	$(BIN)/pytest -n auto --dist loadfile -m "audit and not vllm" tests/audit
-
-bench: $(TEST_READY)    ## masks over vocabularies of 2,000 to 128,000 tokens; how true rollback stays, what it costs
+decode-bench: $(TEST_READY)    ## masks over vocabularies of 2,000 to 128,000 tokens; how true rollback stays, what it costs
 	$(BIN)/python -m loadtest.mask_bench
 	$(BIN)/python -m loadtest.law_bench
 	@if [ -e .vllm/model/generation_config.json ]; then $(BIN)/python -m loadtest.rollback_bench; \

@@ -1,4 +1,4 @@
-"""The command line: serve, demo, check, scan, masks, detectors, version."""
+"""The command line: serve, demo, check, scan, masks, audit, detectors, version."""
 
 from __future__ import annotations
 
@@ -43,20 +43,19 @@ EXIT_USAGE = 2
 EXIT_INTERNAL = 70
 MAX_WORKERS = 64
 ENVIRONMENT = "environment"  # what an error names in place of a file
-LATER_COMMANDS = ("audit",)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit status (§2)."""
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments and arguments[0] in LATER_COMMANDS:
-        print(f"portcullis: {arguments[0]} is not available in this version", file=sys.stderr)
-        return EXIT_USAGE
     if arguments and arguments[0] == "journal":
         from gateway.journal.command import run as journal
 
         return journal(arguments[1:])
-    options = _parser().parse_args(attach_values(arguments))
+    if arguments and arguments[0] == "audit":
+        options = argparse.Namespace(run=_audit, arguments=arguments[1:])
+    else:
+        options = _parser().parse_args(attach_values(arguments))
     try:
         status: int = options.run(options)
     except ConfigError as error:
@@ -121,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     detectors.add_argument("--json", action="store_true", help="a JSON object a line")
     detectors.set_defaults(run=_detectors)
 
+    commands.add_parser("audit", help="ask a model what it would say (portcullis audit --help)")
     commands.add_parser("journal", help="search the journal of decisions (portcullis journal --help)")
 
     version = commands.add_parser("version", help="version, Python, platform, optional parts")
@@ -432,6 +432,12 @@ def _masks(options: argparse.Namespace) -> int:
     print(f"  PORTCULLIS_MASKS={shlex.quote(str(path))} python -m vllm.entrypoints.openai.api_server --model MODEL \\")
     print("    --logits-processors gateway.decode.vllm_plugin:BannedWords")
     return 0
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from gateway.audit.command import run
+
+    return run(options.arguments)
 
 
 def _detectors(options: argparse.Namespace) -> int:

@@ -8,6 +8,9 @@
     law          what a model says next, and what a decoding rule leaves of it; models has models
     search       the likeliest strings first: prefixes begins it, steps and frontier go on, checkpoint keeps it
     sample       strings at random, with weights
+    prompts      would an answer break a policy's rules? judge asks the censor; masked is a model without their words
+    command      the command line: options and plans, running and attended, performing, verifying and deployed
+    report       what was found as lines and as a page, aligned with what was edited; rules makes word rules of it
 
 A query goes through the first five from top to bottom, and after that to a model:
 

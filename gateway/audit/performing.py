@@ -92,8 +92,13 @@ class _Audit:
         self._model = model_of(self._plan.model, options.device, self._plan.queries[0].source)
         if close := getattr(self._model, "close", None):
             stack.callback(close)
-        self._meter = Meter(sys.stderr)  # whose time begins here
-        self._lines = Lines(self._meter, *files, sys.stdout)
+        self._streams = (*files, sys.stdout)
+        self._measure()
+
+    def _measure(self) -> None:
+        """From now on."""
+        self._meter = Meter(sys.stderr)
+        self._lines = Lines(self._meter, *self._streams)
 
     def perform(self) -> int:
         with Watch(self._options.timeout) as watch:
@@ -193,6 +198,7 @@ class _Audit:
         return stack.enter_context(Deployed(url, name, os.environ.get(CLIENT_KEY)))
 
     def _verify(self, outcome: Outcome | Drawn, rules: tuple[Rule, ...]) -> Verified:
+        self._measure()
         with Watch(self._options.timeout) as watch:
             try:
                 return self._ask_again(outcome, rules, watch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -199,7 +200,7 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
     judge = Judge(rules, policy.max_hold)
     source = str(options.prompts)
     text = read_text(options.prompts, lambda reason: ConfigError(source, "", reason))
-    prompts = [line for line in text.splitlines() if line.strip()]
+    prompts = [line for line in re.split("\r\n|\n|\r", text) if line.strip()]
     if not prompts:
         raise ConfigError(source, "", "holds no prompt; write one a line")
     decoding = decoding_of(options)

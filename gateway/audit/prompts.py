@@ -12,7 +12,7 @@ from __future__ import annotations
 import codecs
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -124,7 +124,7 @@ def listen(
     return Search(
         Listening(**known, judge=judge),
         None,
-        bounds if batch is None else type(bounds)(bounds.prefixes, bounds.max_nodes, batch),
+        bounds if batch is None else replace(bounds, batch=batch),
         digest=digest_of(query, judge.rules),
         limit=query.limit,
         progress=progress,

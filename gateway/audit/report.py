@@ -122,8 +122,10 @@ def _said(value: object) -> str:
 def _table(rows: Sequence[Row]) -> str:
     more = list(dict.fromkeys(name for row in rows for name in row.more))
     told = any(row.canonical is not None for row in rows)
-    columns = ["#", "string", *more, "log p", "p", "log p of the string", "encodings", *(["best path"] if told else [])]
-    head = "".join(f'<th scope="col">{shown(column)}</th>' for column in columns)
+    numbers = ["log p", "p", "log p of the string", "encodings", *(["best path"] if told else [])]
+    head = '<th scope="col">#</th>'
+    head += "".join(f'<th scope="col" class="text">{shown(column)}</th>' for column in ["string", *more])
+    head += "".join(f'<th scope="col">{column}</th>' for column in numbers)
     body = "\n".join(_table_row(number, row, more, told) for number, row in enumerate(rows[:MAX_ROWS], start=1))
     left_out = len(rows) - MAX_ROWS
     note = f"<p>{left_out:,} more are in the JSON lines only.</p>" if left_out > 0 else ""
@@ -142,7 +144,7 @@ def _table_row(number: int, row: Row, more: Sequence[str], told: bool) -> str:
     )  # fmt: skip
     cells = "".join(f"<td>{each}</td>" for each in numbers)
     kind = f"<td>{_kind(row.canonical)}</td>" if told else ""
-    return f'<tr><td>{number}</td><td class="text">{text}</td>{others}{cells}{kind}</tr>'
+    return f'<tr><td>{number}</td><td class="text string">{text}</td>{others}{cells}{kind}</tr>'
 
 
 def _probability(logprob: float) -> str:
@@ -301,8 +303,9 @@ svg { width: 100%; height: auto } svg text { fill: var(--dim); font-size: 12px }
 .key { width: .8em; height: .8em }
 .wide { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--rule); vertical-align: top }
-th { color: var(--dim); font-weight: 600 } th:nth-child(2), td.text { text-align: left }
-td.text { font-family: ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; min-width: 12rem }
+th { color: var(--dim); font-weight: 600; vertical-align: bottom } .text { text-align: left }
+td.text { font-family: ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; min-width: 6rem }
+td.string { min-width: 12rem }
 .prefix, .unseen { color: var(--dim) } .unseen { border: 1px dotted var(--dim) }
 """
 

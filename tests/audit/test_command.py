@@ -19,9 +19,10 @@ import pytest
 import yaml
 
 from gateway import cli
-from gateway.audit import performing, verifying
+from gateway.audit import performing
 from gateway.audit.command import load_query
 from gateway.audit.law import Floats, Model, ModelError
+from gateway.audit.masked import Masked
 from gateway.audit.models import Toy
 from gateway.audit.query import compile
 from gateway.audit.reading import KEYS
@@ -255,7 +256,7 @@ def test_masked_none_of_it_is_said(audit: Audit, query: Callable[..., Path]) -> 
 def test_what_is_said_still_is_a_failure(
     audit: Audit, query: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verifying.Masked, "of", lambda model, *_: model)
+    monkeypatch.setattr(Masked, "of", lambda model, *_: model)
     done = audit(query(), "--verify", "mask", "--fail-on-findings")
     assert done.status == 1
     assert [each["text"] for each in done.still] == done.texts

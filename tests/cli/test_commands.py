@@ -141,9 +141,9 @@ def test_check_names_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> No
     assert done.returncode == 2
 
 
-def test_commands_of_later_versions_are_refused_by_name() -> None:
-    done = portcullis("audit", "query.yaml")
-    assert done.stderr == b"portcullis: audit is not available in this version\n"
+def test_an_audit_names_a_query_that_cannot_be_read(tmp_path: Path) -> None:
+    done = portcullis("audit", tmp_path / "nosuch.yaml")
+    assert done.stderr.decode() == f"{tmp_path / 'nosuch.yaml'}: file not found\n"
     assert done.returncode == 2
 
 
@@ -169,7 +169,8 @@ def test_detectors_as_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["nosuch"], ["check"], ["scan"], ["serve", "--colour"], ["version", "x"], ["detectors", "x"]]
+    "arguments",
+    [[], ["nosuch"], ["check"], ["scan"], ["serve", "--colour"], ["version", "x"], ["detectors", "x"], ["audit"]],
 )
 def test_usage_errors(arguments: list[str]) -> None:
     done = portcullis(*arguments)
