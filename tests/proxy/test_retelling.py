@@ -17,6 +17,7 @@ from gateway.censor.stream import Censor
 from gateway.decode.rollback import Caps
 from gateway.guard.texts import Finding
 from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
+from gateway.proxy.decoding import retelling as retelling_module
 from gateway.proxy.decoding.resuming import again, steered, wanted
 from gateway.proxy.decoding.retelling import CHAT, COMPLETIONS, Retelling, Terms, UnreadableAnswer
 from tests.decode import routes
@@ -294,6 +295,12 @@ def test_without_token_ids_everything_passes() -> None:
     told = tell(ScriptedModel(WORDS, insisting(0, 1, 2, 5, end=END), tells_ids=False))
     assert told.text == "a bad!"
     assert told.outcomes == ["unreadable"]
+
+
+def test_an_answer_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retelling_module, "MAX_TEXT", 8)
+    told = tell(ScriptedModel(WORDS, insisting(*[0] * 20, 1, 2, end=END)))
+    assert (told.text, told.outcomes) == ("a" * 20 + " bad", ["unreadable"])  # the guard behind sees it
 
 
 def test_another_tokenizer_is_noticed() -> None:

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 RESAMPLED, BANNED, MASKED, EXHAUSTED, UNREADABLE = "resampled", "banned", "masked", "exhausted", "unreadable"
 
 
+# What is kept of an answer to go back to. One that grows beyond it is told on as it comes.
+MAX_TOKENS = 1 << 18
+MAX_TEXT = 1 << 20  # characters
+
+
 class Shape(Protocol):
     """Where an endpoint's events have their text."""
 
@@ -240,6 +245,9 @@ class Retelling:
 
     def _align(self, tokens: list[int], given: str, others: bool) -> None:
         """Do the tokens write what the upstream says that they do? If not, no place in its text is that of a token."""
+        if self._count + len(tokens) > MAX_TOKENS or len(self._text) + len(given) > MAX_TEXT:
+            self._lose()
+            return
         if not self._begun:
             tokens, self._loose = self._loose + tokens, []
             if not given:
@@ -336,7 +344,12 @@ class Retelling:
                 self._watch = None
         if self._watch is None or ended:
             self._passed = len(self._text)
-        return self._text[before : self._passed], False
+        shown = self._text[before : self._passed]
+        if self._watch is None:
+            # Nobody goes back any more: only the beginning of a stop string can matter.
+            self._text = self._text[-max(map(len, self._terms.stops), default=1) :]
+            self._passed = len(self._text)
+        return shown, False
 
     def _look(self, watch: Censor, begin: int, ended: bool) -> None:
         """Feed the text from `begin` on, up to a match; what stands before the token in which the next one could begin
