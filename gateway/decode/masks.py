@@ -31,6 +31,7 @@ from gateway.policy.model import Fold, Rule
 # What a mask keeps of the states that it has met: 32 MB of token ids, and sets of flags of which there are few.
 MAX_KEPT_IDS = 4_000_000
 MAX_KEPT_STATES = 20_000
+MAX_KEPT_STEPS = 50_000  # some 15 MB
 MAX_SHARED = 64
 
 State = tuple[LensState, ...]  # one for each lens; a plain value, to be kept and compared
@@ -85,6 +86,7 @@ class BanMask:
         self._idle = np.setdiff1d(lenses[0].vocabulary.silent, self.end_tokens)
         self._shared_of: dict[tuple[Sets, ...], int] = {}
         self._known: dict[tuple[State, bool], Forbidden] = {}
+        self._steps: dict[tuple[State, int], State] = {}
         self._kept_ids = 0
 
     def start(self) -> State:
@@ -93,7 +95,14 @@ class BanMask:
 
     def advance(self, state: State, token: int) -> State:
         """The state after a token, be it forbidden or not."""
-        return tuple(lens.advance(at, token) for lens, at in zip(self._lenses, state, strict=True))
+        # Texts come back to few states, by tokens of which some are said all the time.
+        reached = self._steps.get((state, token))
+        if reached is None:
+            reached = tuple(lens.advance(at, token) for lens, at in zip(self._lenses, state, strict=True))
+            if len(self._steps) >= MAX_KEPT_STEPS:
+                self._steps.clear()
+            self._steps[state, token] = reached
+        return reached
 
     def feed(self, state: State, data: bytes) -> State:
         """The state after some bytes of text: what an answer that is resumed has said before."""
