@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.audit.law import Floats, Messages, ModelError, TellsAll
+from gateway.audit.pathcache import PathCache
 from gateway.audit.toy import Toy as Toy
 from gateway.automata.vocabulary import Ints
 from gateway.decode.vocabulary import read_vocabulary
@@ -29,18 +30,17 @@ _INSTALL = "pip install 'portcullis[audit]'"
 
 # -- in this process ---------------------------------------------------------------------------------------------------
 
-MAX_BATCH_TOKENS = 16_384  # in one call of the network, with what is kept of the common beginning
-MIN_COMMON = 16  # tokens that are worth a call of their own
-
-_Layers = list[tuple[Any, Any]]  # keys and values, [1, heads, tokens, size]
+MAX_BATCH_TOKENS = 16_384  # in one call of the network, with what is kept of their beginnings
+MAX_CACHE_BYTES = 512 * 1024**2
+MIN_COMMON = 16  # tokens that are worth a call of their own, before several paths go on from them
 
 
 class HuggingFace(TellsAll):
     """A causal model of transformers, from a folder or a name that Hugging Face knows.
 
     `device`: as PyTorch names it. Numbers are single precision on the CPU, and what the model was saved with elsewhere.
-    What all prefixes of a call begin with is worked out once, and kept for the next call; `reuse` False works it out
-    again for each.
+    What the network worked out about a prefix is kept for those that go on from it; `reuse` False works it out again
+    for each.
     Raises ModelError if transformers is not installed, or the model cannot be loaded.
     """
 
@@ -64,8 +64,7 @@ class HuggingFace(TellsAll):
         self._device = device
         takes = inspect.signature(self._model.forward).parameters
         self._only_last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-        self._reuse = reuse and self._keeps_all_positions()
-        self._kept: tuple[Tokens, _Layers] = (), []
+        self._cache = PathCache(torch, MAX_CACHE_BYTES) if reuse and self._keeps_all_positions() else None
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> Rows:
         if not all(prefixes):
@@ -107,59 +106,52 @@ class HuggingFace(TellsAll):
         return all(type(layer).__name__ == "DynamicLayer" for layer in layers)
 
     def _asked(self, prefixes: list[Tokens]) -> Rows:
-        layers = self._common(prefixes) if self._reuse else []
-        known = layers[0][0].shape[2] if layers else 0
-        rests = [list(prefix[known:]) for prefix in prefixes]
-        order = sorted(range(len(rests)), key=lambda number: len(rests[number]))
+        begun = [self._begun(prefix) for prefix in prefixes]
+        low = min(prefixes)
+        common = min(_shared(low, max(prefixes)), min(map(len, prefixes)) - 1)
+        if self._cache is not None and len(prefixes) > 1 and common - min(map(len, begun)) >= MIN_COMMON:
+            self._forward([low[:common]], [self._begun(low[:common])])
+            begun = [self._begun(prefix) for prefix in prefixes]
+        sizes = [(len(before), len(prefix) - len(before)) for before, prefix in zip(begun, prefixes, strict=True)]
+        order = sorted(range(len(prefixes)), key=sizes.__getitem__)
         # A tokenizer can have more tokens than the model; those cannot come.
         out = np.full((len(prefixes), len(self.vocabulary)), -np.inf, np.float32)
-        for chunk in _chunks(order, lambda number: known + len(rests[number])):
-            rows = self._rows([rests[number] for number in chunk], layers)
+        for chunk in _chunks(order, sizes):
+            rows = self._forward([prefixes[number] for number in chunk], [begun[number] for number in chunk])
             out[chunk, : rows.shape[1]] = rows
         return out
 
-    def _common(self, prefixes: list[Tokens]) -> _Layers:
-        """The keys and values of what all prefixes begin with, or most of it; one token of each is left."""
-        low = min(prefixes)
-        length = min(_shared(low, max(prefixes)), min(map(len, prefixes)) - 1)
-        tokens, layers = self._kept
-        known = min(_shared(tokens, low), length)
-        layers = [(keys[:, :, :known], values[:, :, :known]) for keys, values in layers] if known else []
-        if length - known >= MIN_COMMON:
-            cache = self._cache(layers, 1)
-            ids = self._torch.tensor([low[known:length]], device=self._device)
-            self._model(input_ids=ids, past_key_values=cache, use_cache=True, **self._only_last)
-            layers = [(layer.keys, layer.values) for layer in cache.layers]
-            self._kept = low[:length], layers
-        return layers
+    def _begun(self, prefix: Tokens) -> list[int]:
+        """What is kept of a prefix but for its last token, behind which the model is asked."""
+        return [] if self._cache is None else self._cache.find(prefix[:-1])
 
-    def _cache(self, layers: _Layers, rows: int) -> Any:
-        from transformers import DynamicCache
-
-        cache = DynamicCache()
-        for number, (keys, values) in enumerate(layers):
-            cache.update(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1), number)
-        return cache
-
-    def _rows(self, rests: list[list[int]], layers: _Layers) -> Rows:
-        """The log-probabilities behind what comes after the kept beginning: float[n, vocabulary]."""
-        known = layers[0][0].shape[2] if layers else 0
-        longest = max(map(len, rests))
-        padding = [longest - len(rest) for rest in rests]
+    def _forward(self, prefixes: list[Tokens], begun: list[list[int]]) -> Rows:
+        """The log-probabilities behind prefixes of which some tokens are kept: float[n, vocabulary]."""
         torch = self._torch
-        ids = torch.tensor(
-            [[rest[0]] * pad + rest for rest, pad in zip(rests, padding, strict=True)], device=self._device
-        )
+        rests = [prefix[len(before) :] for prefix, before in zip(prefixes, begun, strict=True)]
+        known, longest = max(map(len, begun)), max(map(len, rests))
+        # Both parts are filled up on the left, so that the last token of each row stands in the last column.
+        ids = torch.tensor([[0] * (longest - len(rest)) + list(rest) for rest in rests], device=self._device)
         more: dict[str, Any] = dict(self._only_last)
-        if any(padding):
-            # On the left, so that the last token of each row stands in the last column.
-            mask = [[1] * known + [0] * pad + [1] * (longest - pad) for pad in padding]
-            places = [[known] * pad + list(range(known, known + longest - pad)) for pad in padding]
+        if len({*map(len, begun)}) > 1 or len({*map(len, rests)}) > 1:
+            mask, places = [], []
+            for before, rest in zip(map(len, begun), map(len, rests), strict=True):
+                mask.append([0] * (known - before) + [1] * before + [0] * (longest - rest) + [1] * rest)
+                places.append([before] * (longest - rest) + list(range(before, before + rest)))
             more["attention_mask"] = torch.tensor(mask, device=self._device)
             more["position_ids"] = torch.tensor(places, device=self._device)
-        if layers:
-            more["past_key_values"] = self._cache(layers, len(rests))
-        logits = self._model(input_ids=ids, use_cache=bool(layers), **more).logits[:, -1]
+        cache = None
+        if self._cache is not None:
+            from transformers import DynamicCache
+
+            cache = DynamicCache()
+            if known:
+                for number, (keys, values) in enumerate(self._cache.layers(begun)):
+                    cache.update(keys, values, number)
+            more["past_key_values"] = cache
+        logits = self._model(input_ids=ids, use_cache=cache is not None, **more).logits[:, -1]
+        if self._cache is not None and cache is not None:
+            self._cache.keep(begun, rests, [(layer.keys, layer.values) for layer in cache.layers])
         found: Rows = torch.log_softmax(logits.float(), dim=-1).cpu().numpy()
         return found
 
@@ -170,13 +162,16 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
     return next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(one), len(other)))
 
 
-def _chunks(order: list[int], size: Callable[[int], int]) -> Iterator[list[int]]:
-    """Numbers in the order of rising size, in parts of at most `MAX_BATCH_TOKENS`, padding counted."""
+def _chunks(order: list[int], sizes: Sequence[tuple[int, int]]) -> Iterator[list[int]]:
+    """Numbers in the order of rising size, in parts of at most `MAX_BATCH_TOKENS`, padding counted. A size is what is
+    kept of a prefix, and what is not."""
     chunk: list[int] = []
+    known = rest = 0
     for number in order:
-        if chunk and (len(chunk) + 1) * size(number) > MAX_BATCH_TOKENS:
+        known, rest = max(known, sizes[number][0]), max(rest, sizes[number][1])
+        if chunk and (len(chunk) + 1) * (known + rest) > MAX_BATCH_TOKENS:
             yield chunk
-            chunk = []
+            chunk, (known, rest) = [], sizes[number]
         chunk.append(number)
     yield chunk
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -47,10 +48,31 @@ def check_rows() -> None:
             rows = rows_of(model, prefixes)
             assert rows.shape == (len(prefixes), len(model.vocabulary)) and rows.dtype == np.float32
             assert np.abs(rows - wanted).max() < 1e-4
-    assert kept._kept[0] and not fresh._kept[0]
     # More than fits in one call of the network.
     models.MAX_BATCH_TOKENS = 64
     assert np.abs(rows_of(kept, calls[1]) - rows_of(fresh, calls[1])).max() < 1e-4
+    models.MAX_BATCH_TOKENS = 16_384
+
+
+def check_paths() -> None:
+    """A tree of paths, many at a time and in any order, in a cache that holds all of them, some, or none."""
+    chance = random.Random(0)
+    fresh = HuggingFace(MODEL, reuse=False)
+    paths = [(1,)]
+    for _ in range(120):
+        paths.append((*chance.choice(paths), chance.randrange(300)))
+    wanted = rows_of(fresh, paths)
+    for bytes_ in (512 * 1024**2, 40_000, 0):
+        models.MAX_CACHE_BYTES = bytes_
+        kept = HuggingFace(MODEL)
+        for _ in range(40):
+            numbers = [chance.randrange(len(paths)) for _ in range(chance.choice((1, 5, 20)))]
+            rows = rows_of(kept, [paths[number] for number in numbers])
+            assert np.abs(rows - wanted[numbers]).max() < 1e-4
+        # Two layers with two heads of 32 numbers, keys and values, four bytes each.
+        assert len(kept._cache) * 2 * 2 * 32 * 2 * 4 <= bytes_
+        if bytes_ > 100_000:
+            assert len(kept._cache) > 20
 
 
 def check_search() -> None:
@@ -105,5 +127,5 @@ def _error(call: Callable[[], object]) -> str:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for check in (check_rows, check_search, check_sample, check_errors):
+    for check in (check_rows, check_paths, check_search, check_sample, check_errors):
         check()
