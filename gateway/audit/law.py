@@ -75,7 +75,7 @@ def rows_of(model: Model, prefixes: Sequence[Sequence[int]]) -> NDArray[np.float
             raise ModelError(f"the model gave {what} as log-probabilities after a prefix of {length} tokens")
         if most == -np.inf:
             raise ModelError(f"the model gave no token any probability after a prefix of {length} tokens")
-    if len(rows) and _log_sum(rows[0].astype(np.float64)) > ROUNDING:
+    if len(rows) and _log_sums(rows[:1])[0] > ROUNDING:
         raise ModelError(
             "the model's probabilities add up to more than 1: it has to give log-probabilities, not scores"
         )
@@ -84,18 +84,25 @@ def rows_of(model: Model, prefixes: Sequence[Sequence[int]]) -> NDArray[np.float
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Law:
-    """Tokens, int[n], and their log-probabilities, float[n], whose probabilities add up to 1. All others of a
-    vocabulary of `width` have none."""
+    """What a rule leaves of `row`: the tokens that have `least` there, or more. `log_sum`: the logarithm of what these
+    have together, at the temperature."""
 
-    tokens: NDArray[np.int64]
-    logprobs: Floats
-    width: int
+    row: NDArray[np.floating[Any]]
+    least: float
+    temperature: float
+    log_sum: float
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        """All tokens that can come."""
+        return np.flatnonzero(self.row >= self.least)
 
     def of(self, tokens: NDArray[np.integer[Any]]) -> Floats:
         """The log-probability of each token; -inf for one that cannot come."""
-        by_token = np.full(self.width, -np.inf)
-        by_token[self.tokens] = self.logprobs
-        found: Floats = by_token[tokens]
+        scores = self.row[tokens]
+        # Never above 0, so that no path grows more likely as it grows longer.
+        logprobs = np.minimum(scores.astype(np.float64) / self.temperature - self.log_sum, 0.0)
+        found: Floats = np.where(scores >= self.least, logprobs, -np.inf)
         return found
 
 
@@ -114,26 +121,39 @@ class Rule:
 
     def law(self, row: NDArray[np.floating[Any]]) -> Law:
         """What the rule leaves of log-probabilities, one of which at least is more than -inf."""
-        top_k = self.top_k if self.temperature else 1
-        if top_k is not None and top_k < len(row):
-            least = max(np.partition(row, -top_k)[-top_k], np.finfo(row.dtype).min)
-            tokens = np.flatnonzero(row >= least)
-        else:
-            tokens = np.flatnonzero(row > -np.inf)
-        logprobs = _normalised(row[tokens].astype(np.float64) / (self.temperature or 1.0))
-        if self.top_p < 1:
-            ordered = -np.sort(-logprobs)
-            before = np.cumsum(np.exp(ordered)) - np.exp(ordered)  # what the more likely ones have
-            least = ordered[np.count_nonzero(before < self.top_p) - 1]
-            tokens, logprobs = tokens[logprobs >= least], _normalised(logprobs[logprobs >= least])
-        return Law(tokens, logprobs, len(row))
+        return self.laws(row[np.newaxis])[0]
+
+    def laws(self, rows: NDArray[np.floating[Any]]) -> list[Law]:
+        """The same for several rows, [n, vocabulary]."""
+        lowest = np.finfo(rows.dtype).min
+        width = rows.shape[1]
+        top_k = min(width, self.top_k or width) if self.temperature else 1
+        highest = rows if top_k == width else np.partition(rows, width - top_k, axis=1)[:, width - top_k :]
+        least = np.maximum(highest.min(axis=1) if top_k == width else highest[:, 0], lowest)
+        temperature = self.temperature or 1.0
+        log_sums = _log_sums(highest, temperature)
+        # Of equally likely tokens all are left, which may be more.
+        for at in np.flatnonzero(np.count_nonzero(rows >= least[:, np.newaxis], axis=1) > top_k):
+            log_sums[at] = _log_sums(rows[at][np.newaxis, rows[at] >= least[at]], temperature)[0]
+        laws = [
+            Law(row, some, temperature, log_sum)
+            for row, some, log_sum in zip(rows, least.tolist(), log_sums.tolist(), strict=True)
+        ]
+        return laws if self.top_p == 1 else [self._most_of(law) for law in laws]
+
+    def _most_of(self, law: Law) -> Law:
+        """What `top_p` leaves of that."""
+        scores = -np.sort(-law.row[law.tokens])
+        shares = np.exp(scores.astype(np.float64) / law.temperature - law.log_sum)
+        before = np.cumsum(shares) - shares  # what the more likely ones have
+        least = float(scores[np.count_nonzero(before < self.top_p) - 1])
+        kept = scores[np.newaxis, scores >= least]
+        return Law(law.row, least, law.temperature, float(_log_sums(kept, law.temperature)[0]))
 
 
-def _normalised(logprobs: Floats) -> Floats:
-    # Never above 0, so that no path grows more likely as it grows longer.
-    return np.minimum(logprobs - _log_sum(logprobs), 0.0)
-
-
-def _log_sum(logprobs: Floats) -> float:
-    highest = logprobs.max()
-    return float(highest + np.log(np.exp(logprobs - highest).sum()))
+def _log_sums(rows: NDArray[np.floating[Any]], temperature: float = 1.0) -> Floats:
+    """The logarithms of the sums of each row's probabilities, one of which at least is more than 0."""
+    scores = rows.astype(np.float64) / temperature
+    highest = scores.max(axis=1)
+    found: Floats = highest + np.log(np.exp(scores - highest[:, np.newaxis]).sum(axis=1))
+    return found

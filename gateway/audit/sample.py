@@ -186,9 +186,8 @@ class Sampling(Iterator[Sample]):
         missing = {tokens: node for tokens, node in missing.items() if tokens not in self._families}
         if not missing:
             return
-        rows = self._steps.rows(list(missing.values()))
-        for (tokens, node), row in zip(missing.items(), rows, strict=True):
-            family = self._steps.after(node, row)
+        families = self._steps.families(list(missing.values()))
+        for tokens, family in zip(missing, families, strict=True):
             self._families[tokens] = family
             self._kept += len(family) + 1
 

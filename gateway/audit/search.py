@@ -282,8 +282,7 @@ class Search(Iterator[Result]):
             return True
         if not self._waiting:
             return False
-        rows = self._steps.rows(self._waiting)
-        families = [self._steps.after(node, row) for node, row in zip(self._waiting, rows, strict=True)]
+        families = self._steps.families(self._waiting)
         self._waiting = []
         for family in families:
             self._frontier.push(family)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gateway.audit.automaton import Automaton
 from gateway.audit.canonical import Canonical
 from gateway.audit.frontier import ENDED, Family, Node, States
-from gateway.audit.law import Floats, Model, Rule, rows_of
+from gateway.audit.law import Floats, Law, Model, Rule, rows_of
 from gateway.audit.product import Arcs
 from gateway.audit.query import Query, Tokenizations
 from gateway.automata.vocabulary import Ints, Vocabulary
@@ -74,12 +74,14 @@ class Steps:
 
     def is_complete(self, node: Node) -> bool:
         """Is it a string of the query?"""
+        if node.state != ENDED and (self.end_of_text or not self.language.automaton.accepting(node.state)):
+            return False
+        if self.canonical is None:
+            return True
         tokens = node.tokens()
         if node.state == ENDED:
             tokens.pop()
-        elif self.end_of_text or not self.language.automaton.accepting(node.state):
-            return False
-        return self.canonical is None or self.canonical.encodes(tokens, self.text(node).decode())
+        return self.canonical.encodes(tokens, self.text(node).decode())
 
     def goes_on(self, node: Node) -> bool:
         """Can a path behind the prefix be longer?"""
@@ -91,14 +93,18 @@ class Steps:
         """The tokens that the language reads next, and the states behind them."""
         return self.language.arcs(node.state, self.at_text_start and node.parent is None)
 
-    def after(self, node: Node, row: NDArray[np.floating[Any]]) -> Family:
-        """All ways to go on from a path behind the prefix."""
+    def families(self, nodes: Sequence[Node]) -> list[Family]:
+        """All ways to go on from each of some paths behind the prefix, with one call of the model."""
+        laws = self.rule.laws(self.rows(nodes))
+        return [self._after(node, law) for node, law in zip(nodes, laws, strict=True)]
+
+    def _after(self, node: Node, law: Law) -> Family:
         tokens, targets = self.read(node)
         if self._may_end(node):
             ends: Ints = np.array(self.vocabulary.end, np.int32)
             tokens = np.concatenate((tokens, ends))
             targets = np.concatenate((targets, np.full(len(ends), ENDED, np.int64)))
-        return self.family(node, tokens, targets, self.rule.law(row).of(tokens))
+        return self.family(node, tokens, targets, law.of(tokens))
 
     def family(self, node: Node, tokens: Ints, targets: States, logprobs: Floats) -> Family:
         """The children of a path behind the prefix, those left out that the rule eliminates, and those that cannot be

@@ -691,4 +691,4 @@ def test_rules_and_rows_by_themselves() -> None:
     law = Rule(top_k=2).law(np.log(np.array([0.4, 0.3, 0.3], np.float32)))
     assert law.tokens.tolist() == [0, 1, 2], "of equally likely tokens all are left"
     law = Rule(top_k=2).law(np.array([-np.inf, -1.0, -np.inf]))
-    assert law.tokens.tolist() == [1] and law.logprobs.tolist() == [0.0]
+    assert law.tokens.tolist() == [1] and law.of(np.arange(3)).tolist() == [-np.inf, 0.0, -np.inf]
