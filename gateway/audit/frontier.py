@@ -144,23 +144,27 @@ class Frontier:
     def _drop_the_least_likely(self) -> None:
         """Down to three quarters of the room, so that it is not done for every node."""
         keep = max(self.room * 3 // 4, 1)
-        entries = [(entry, _logprobs(entry)) for entry in self.entries()]
-        logprobs = np.concatenate([some for _, some in entries])
-        least = float(np.partition(logprobs, -keep)[-keep])
-        alike = keep - int(np.count_nonzero(logprobs > least))  # so many that are as likely as the last one stay
-        self._heap, self._count = [], 0
-        for entry, some in entries:
-            above = int(np.count_nonzero(some > least))
-            equal = min(int(np.count_nonzero(some == least)), alike)
-            alike -= equal
-            kept = above + equal
-            if kept < len(some):
-                self.dropped = max(self.dropped, float(some[kept]))
-                if isinstance(entry, Family):
-                    entry.cut(kept)
-            if kept:
-                self._count += kept
-                self._put(float(some[0]), entry)
+        self._heap.sort(key=lambda each: each[:2])
+        logprobs = [_logprobs(entry) for _, _, entry in self._heap]
+        together = np.concatenate(logprobs)
+        least = float(np.partition(together, -keep)[-keep])
+        starts = np.cumsum([0, *map(len, logprobs[:-1])])
+        above = np.add.reduceat(together > least, starts, dtype=np.int64).tolist()
+        equal = np.add.reduceat(together == least, starts, dtype=np.int64).tolist()
+        alike = keep - sum(above)  # so many that are as likely as the last one stay
+        kept: list[tuple[float, int, Family | Node]] = []
+        for each, some, more, same in zip(self._heap, logprobs, above, equal, strict=True):
+            same = min(same, alike)
+            alike -= same
+            count = more + same
+            if count < len(some):
+                self.dropped = max(self.dropped, float(some[count]))
+                if isinstance(each[2], Family):
+                    each[2].cut(count)
+            if count:
+                kept.append(each)
+        # In order, and so a heap.
+        self._heap, self._count = kept, keep
 
 
 def _logprobs(entry: Family | Node) -> Floats:
