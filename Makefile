@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 PORT ?= 8080
-PLAIN := not clients and not services and not vllm and not audit
+PLAIN := not clients and not services and not vllm and not audit and not ray
 # They provoke what happens within milliseconds, and want the machine for themselves.
-ALONE := tests/serving tests/limits tests/proxy
+ALONE := tests/serving tests/limits $(filter-out %/test_retelling.py,$(wildcard tests/proxy/test_*.py))
+# What share of the examples each property is tried with: `make test EXAMPLES=3` looks longer.
+export EXAMPLES ?= 1
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test lint cover clients services vllm-test audit-test bench decode-bench clean help
+.PHONY: run test lint cover clients services vllm-test audit-test ray-test bench decode-bench clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -37,14 +39,18 @@ clients: $(TEST_READY)    ## the official SDKs, Python and (where node is presen
 
 services: $(TEST_READY)    ## what needs Debian's redis-server and prometheus, and node: limits, dashboards, alerts, manifests
 	tests/install-services
-	$(BIN)/pytest -m services
+	$(BIN)/pytest -m services tests/deploy tests/limits
 
 vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny model that is trained here (2.5 GB of packages)
 	tests/vllm/install
 	$(BIN)/pytest -m "$(VLLM_TESTS)" tests/vllm
 
 audit-test: $(TEST_READY)    ## what belongs to `portcullis audit`; takes as long as much of `make test`
-	$(BIN)/pytest -n auto --dist loadfile -m "audit and not vllm" tests/audit
+	$(BIN)/pytest -n auto --dist loadfile -m "audit and not vllm and not ray" tests/audit
+
+ray-test: $(TEST_READY)    ## `portcullis audit --ray` on a Ray that is started here (80 MB of packages)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[ray]'
+	$(BIN)/pytest -m ray tests/audit
 
 bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, Portcullis with 10, 1,000, 100,000 words
 	$(BIN)/python -m loadtest

@@ -15,11 +15,12 @@ from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
 from tests.audit.languages import accepts, language, strings, words_of
 from tests.automata.expressions import Expression, expressions, matches, texts
+from tests.examples import examples
 
 MIXED = "a é字😀"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(expressions(MIXED))
 @example(Expression("", ""))
 @example(Expression(r"a*\b|é?", r"a*\b|é?"))
@@ -59,7 +60,7 @@ def test_patterns_that_the_gateway_refuses_are_refused() -> None:
         Regex("a(?=b)")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(expressions(MIXED))
 def test_arcs_are_the_steps_of_the_automaton_over_bytes(expression: Expression) -> None:
     bytewise = ByteAutomaton([positions(parse(expression.ours), may_be_empty=True)])
@@ -90,7 +91,7 @@ def test_literals() -> None:
         literal("\ud800")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(words_of("aé😀"), words_of("aé😀"))
 def test_both_have_what_is_in_each(one: frozenset[str], other: frozenset[str]) -> None:
     automaton = both(language(one), language(other))
@@ -109,7 +110,7 @@ def every_state_is_live(automaton: Automaton) -> bool:
         useful |= more
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 11), max_size=3), min_size=12, max_size=12),
     st.frozensets(st.integers(1, 11), max_size=3),
@@ -143,7 +144,7 @@ def test_a_long_chain_takes_no_recursion() -> None:
     assert not both(Regex("a{5000}b"), Regex("a*c")).start
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(expressions("ab"))
 @example(Expression("(?:ab|ba){1,3}a?", ""))
 def test_what_is_worked_out_is_the_same_language(expression: Expression) -> None:

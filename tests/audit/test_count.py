@@ -18,6 +18,7 @@ from gateway.audit.count import cardinality, walks
 from gateway.policy.value import ConfigError
 from tests.audit.languages import language, strings, words_of
 from tests.automata.expressions import texts
+from tests.examples import examples
 
 
 def patterns() -> st.SearchStrategy[str]:
@@ -36,7 +37,7 @@ def patterns() -> st.SearchStrategy[str]:
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(patterns())
 @example("(?:a|a?b{0,2})*$|[ab]{0,2}")
 @example("")
@@ -47,7 +48,7 @@ def test_ways_are_the_texts_that_match(pattern: str) -> None:
         assert walks(regex, longest).total == matching
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(patterns())
 @example("(?:ab?)*[^\\s\\S]|b")
 def test_a_language_has_an_end_if_no_text_is_as_long_as_it_has_states(pattern: str) -> None:
@@ -58,7 +59,7 @@ def test_a_language_has_an_end_if_no_text_is_as_long_as_it_has_states(pattern: s
     assert cardinality(regex) == (shorter if shorter == longer else None)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(words_of("ab é字😀", 5, 10))
 def test_words_are_counted_and_drawn(words: frozenset[str]) -> None:
     automaton = language(words)

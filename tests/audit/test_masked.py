@@ -20,6 +20,7 @@ from gateway.audit.search import Result, search
 from gateway.automata.vocabulary import Vocabulary
 from gateway.policy.model import Rule
 from tests.audit.naive import vocabulary_of
+from tests.examples import examples
 
 PIECES = ("a", "b", "ab", "ba", " a", "aab", " ", "bb ", "é", b"\xc3", b"\xa9")
 BYTES = vocabulary_of(*PIECES)
@@ -81,7 +82,7 @@ class Forbidden(TellsAll):
 WORDS = st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 1000),
     words=WORDS,
@@ -107,7 +108,7 @@ def test_it_says_what_is_left(
     same(found, list(search(naive, query)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 1000), words=WORDS)
 def test_the_longest_of_several_prefixes_counts(seed: int, words: list[str]) -> None:
     model = Toy(BYTES, seed)

@@ -35,11 +35,12 @@ from tests.audit.languages import (
 )
 from tests.audit.test_automaton import every_state_is_live
 from tests.automata.expressions import texts
+from tests.examples import examples
 
 # -- edits -------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(words_of("abé", 3, 3), st.integers(0, 2), st.sampled_from(["ab", "b", "é", "é😀", "xéy"]))
 @example(frozenset({""}), 2, "a")
 @example(frozenset({"é😀", "éé"}), 2, "é😁")
@@ -51,7 +52,7 @@ def test_edits_are_the_neighbourhood(words: Words, most: int, alphabet: str) -> 
     assert every_state_is_live(automaton)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(words_of("ab", 4, 2), st.integers(1, 3))
 def test_edits_are_the_strings_at_a_distance(words: Words, most: int) -> None:
     found = strings(edits(language(words), most, CharSet.of("ab")))
@@ -59,7 +60,7 @@ def test_edits_are_the_strings_at_a_distance(words: Words, most: int) -> None:
     assert found == {text for text in texts("ab", longest) if any(distance(word, text, "ab") <= most for word in words)}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(words_of("abé", 3, 3), st.integers(0, 2), st.integers(0, 2))
 def test_edits_chain(words: Words, one: int, other: int) -> None:
     """One after the other they are as many at once: with different alphabets, too, they mean what they mean."""
@@ -69,7 +70,7 @@ def test_edits_chain(words: Words, one: int, other: int) -> None:
     assert strings(mixed) == edited(edited(words, one, "a"), min(other, 1), "é")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=20))
 def test_the_strings_at_one_edit_are_as_many_as_counted_by_hand(word: str) -> None:
     length, letters = len(word), 95
@@ -121,7 +122,7 @@ def test_no_edits_and_no_language() -> None:
 UNWANTED = st.frozensets(st.sampled_from(["a", "ab", "a b", "é", "+", "a+", "_", "字", "ba", "e\u0301"]), min_size=1)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(words_of("ab é+_字\u0301", 5, 6), UNWANTED, words_of("ab é", 2, 3) | st.none())
 @example(frozenset({"cab", "ca b", "b"}), frozenset({"ab", "b"}), frozenset({"c", "ca"}))
 @example(frozenset({"字a", "a字", "a字b"}), frozenset({"字"}), None)
@@ -149,7 +150,7 @@ PATTERNS = [
 ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(words_of("ab é字", 5, 6), st.sampled_from(PATTERNS), words_of("ab é", 2, 3) | st.none())
 def test_matches_are_taken_out(words: Words, pattern: str, prefixes: Words | None) -> None:
     prefix = None if prefixes is None else language(prefixes)
@@ -196,7 +197,7 @@ OTHERS = st.dictionaries(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(words_of("ab é+字\u0301", 5, 5), OTHERS)
 @example(frozenset({"woman and man, man"}), {"man": ["guy", "fellow"]})
 @example(frozenset({"a+a", "++", "a b"}), {"a": ["x"], "+": ["y"], "a b": ["z"]})
@@ -237,7 +238,7 @@ def split(words: Words, prefixes: Words) -> list[tuple[str, str]]:
     return [(prefix, word.removeprefix(prefix)) for word in words for prefix in prefixes if word.startswith(prefix)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(words_of("abé", 4, 5), words_of("abé", 2, 3))
 def test_the_strings_that_begin_with_a_prefix_and_the_prefixes(words: Words, prefixes: Words) -> None:
     whole, prefix = language(words), language(prefixes)
@@ -247,7 +248,7 @@ def test_the_strings_that_begin_with_a_prefix_and_the_prefixes(words: Words, pre
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(words_of("ab é", 4, 5), words_of("ab", 2, 3))
 def test_what_stands_before_or_behind_is_changed_alone(name: str, words: Words, prefixes: Words) -> None:
     change, meaning = CHANGES[name]
@@ -289,7 +290,7 @@ def test_prefixes_followed_in_too_many_ways(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("one", "other"), list(product(CHANGES, repeat=2)))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(words_of("ab é", 4, 3))
 def test_preprocessors_in_every_order_of_two(one: str, other: str, words: Words) -> None:
     automaton = CHANGES[other][0](CHANGES[one][0](language(words)))

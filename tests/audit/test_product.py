@@ -16,6 +16,7 @@ from gateway.audit.product import Arcs
 from gateway.automata.vocabulary import Vocabulary
 from tests.audit.languages import language, words_of
 from tests.automata.expressions import Expression, expressions
+from tests.examples import examples
 
 BYTES = [bytes([byte]) for byte in range(256)]
 
@@ -46,7 +47,7 @@ def expected(automaton: Automaton, vocabulary: Vocabulary, state: int) -> dict[i
     return {token: target for token, target in found.items() if target and completed(target, 30)}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     expressions("abé"),
     st.lists(st.binary(min_size=1, max_size=3) | st.text("abé", max_size=3).map(str.encode), max_size=12),
@@ -67,7 +68,7 @@ def test_tokens_are_read_as_their_bytes(expression: Expression, tokens: list[byt
     assert read(arcs, 0) == {} and not arcs.live(0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(words_of("abé", 5, 5), st.lists(st.sampled_from([b"a", b"b", b"ab", b"ba", b"\xc3", b"\xa9", b"\xa9b", b"abb"])))
 @example(frozenset({"abab", "abb"}), [b"ab"])
 def test_what_tokens_cannot_complete_is_left_out(words: frozenset[str], tokens: list[bytes]) -> None:

@@ -19,6 +19,7 @@ from gateway.audit.prompts import broken, listen, output_rules, prompted
 from gateway.audit.query import Decoding, Message
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from tests.audit.naive import law, vocabulary_of
+from tests.examples import examples
 
 PIECES = ("a", "b", "ab", "ba ", " a", " ", "é", b"\xc3", b"\xa9")
 PROMPT = "ab"
@@ -61,7 +62,7 @@ def says(written: bytes, rule: Rule, ended: bool) -> bool:
     return False
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     words=st.lists(st.text("ab ", min_size=1, max_size=3).filter(str.strip), min_size=1, max_size=2),

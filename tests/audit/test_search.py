@@ -42,6 +42,7 @@ from gateway.automata.vocabulary import Ints, Vocabulary
 from gateway.policy.value import ConfigError
 from tests.audit.languages import strings
 from tests.audit.naive import Asked, Expected, Told, expected, vocabulary_of
+from tests.examples import examples
 
 LETTERS = "abcé"
 TEXTS = ["".join(some) for length in range(7) for some in itertools.product(LETTERS, repeat=length)]
@@ -109,7 +110,7 @@ RULES = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     vocabulary=vocabularies(),
     pattern=st.sampled_from(PATTERNS),
@@ -149,7 +150,7 @@ def test_it_finds_what_trying_everything_finds(
         assert summary.strings == len(wanted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     pieces=st.lists(st.sampled_from(LONGER), max_size=6),
     pattern=st.sampled_from(PATTERNS),

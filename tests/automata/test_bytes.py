@@ -15,6 +15,7 @@ from gateway.automata.charset import ANY, CharSet
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
 from tests.automata.expressions import Expression, expressions, matches, texts
+from tests.examples import examples
 
 MIXED = "a é字😀"
 SURROGATES = 0x800
@@ -37,7 +38,7 @@ def accepts(machine: ByteAutomaton, text: bytes) -> bool:
     return machine.accepting(machine.walk(machine.start(), text))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(expressions(MIXED))
 @example(Expression(r".\b.", r".\b."))
 @example(Expression(r"(?:\b.\B.?)+", r"(?:\b.\B.?)+"))
@@ -49,7 +50,7 @@ def test_whole_texts_are_accepted_as_by_re(expression: Expression) -> None:
         ), text
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(expressions(MIXED + "\n", portable=True))
 def test_it_is_the_automaton_of_outlines_core(expression: Expression) -> None:
     same_language(expression.ours)
@@ -158,7 +159,7 @@ def test_contexts_are_part_of_the_whole_text() -> None:
     ]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     st.binary(min_size=1, max_size=6)
     | st.text(min_size=1, max_size=3).map(lambda text: text.encode("utf-8", "surrogatepass"))
@@ -185,7 +186,7 @@ def decodes(data: bytes) -> bool:
     return True
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, charset.LAST), st.integers(0, 5000)), min_size=1, max_size=8))
 @example([(0, charset.LAST)])
 @example([(0xD800, 0)])

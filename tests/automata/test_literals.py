@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.automata.literals import Folded, Literal, LiteralMachine, is_word_char
+from tests.examples import examples
 
 # A lens that fits in the head: capitals are small letters, `-` is invisible, `&` is two letters, `@` is two that
 # belong together.
@@ -96,13 +97,13 @@ some_literals = st.lists(
 texts = st.text(ALPHABET, max_size=20)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(some_literals, texts)
 def test_the_machine_finds_what_a_naive_search_finds(literals: list[Literal], text: str) -> None:
     assert found(machine_for(literals), text) == naive(literals, text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(some_literals, texts)
 def test_exactly_the_suffixes_that_can_still_matter_are_live(literals: list[Literal], text: str) -> None:
     machine = machine_for(literals)
@@ -115,7 +116,7 @@ def test_exactly_the_suffixes_that_can_still_matter_are_live(literals: list[Lite
         assert list(machine.live_lengths(state, at_most=2)) == [length for length in lengths if length <= 2]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(some_literals, st.lists(texts, min_size=1, max_size=4), st.integers(1, 5))
 def test_a_cache_that_is_emptied_again_and_again_changes_nothing(
     literals: list[Literal], streams: list[str], max_transitions: int
@@ -139,7 +140,7 @@ def test_a_cache_that_is_emptied_again_and_again_changes_nothing(
                 states[number] = (one, other)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.sets(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=8), st.text("abc", max_size=40))
 def test_plain_words_are_found_where_pyahocorasick_finds_them(words: set[str], text: str) -> None:
     automaton = ahocorasick.Automaton()
@@ -152,7 +153,7 @@ def test_plain_words_are_found_where_pyahocorasick_finds_them(words: set[str], t
     assert ours == theirs
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(some_literals, st.lists(st.text(ALPHABET, max_size=6), max_size=8), st.integers(1, 40))
 def test_a_walk_ends_where_the_steps_end_and_stops_at_what_is_remarkable(
     literals: list[Literal], pieces: list[str], max_transitions: int

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.automata.positions import Positions, Region, positions
 from gateway.automata.regex import ALL, RegexError, parse
 from tests.automata.expressions import Expression, expressions, matches, spans, texts
+from tests.examples import examples
 
 PLAIN = "a_ \n"
 CASED = "kKKsSſßẞiIİıµμΜσςΣ"
@@ -30,7 +31,7 @@ def never_empty(expression: Expression, ignore_case: bool = False) -> Positions:
         raise
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(expressions(PLAIN))
 @example(Expression(r"(?:a|\b)+_", r"(?:a|\b)+_"))
 @example(Expression(r"(?:\b|a){2,3} ", r"(?:\b|a){2,3} "))
@@ -42,7 +43,7 @@ def test_every_substring_in_the_language_is_found(expression: Expression) -> Non
         assert spans(machine, text) == {part for part in parts if matches(expression.pythons, False, text, *part)}, text
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(expressions(CASED))
 def test_case_is_ignored_as_re_does(expression: Expression) -> None:
     machine = never_empty(expression, ignore_case=True)
@@ -51,7 +52,7 @@ def test_case_is_ignored_as_re_does(expression: Expression) -> None:
         assert spans(machine, text) == {part for part in parts if matches(expression.pythons, True, text, *part)}, text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     expressions(PLAIN), expressions(PLAIN), st.sampled_from(["", "$", "$|a", r"[^a]", r"_(?:$| )", r"\b", r"\B[a ]"])
 )

@@ -33,6 +33,7 @@ from gateway.automata.regex import (
 )
 from tests.automata.expressions import context, matches, spans, texts
 from tests.docs.pages import ROOT, table
+from tests.examples import examples
 
 PATTERNS = ROOT / "docs" / "patterns.md"
 
@@ -252,7 +253,7 @@ def test_what_the_documentation_refuses(pattern: str, reason: str) -> None:
 _OURS_ONLY = re.compile(r"\\z|\(\?<[^=!]|\\[pP]")
 
 
-@settings(max_examples=2500, deadline=None)
+@settings(max_examples=examples(2500), deadline=None)
 @given(st.text(r"ab()[]{}*+?|\^$.,-:#012i<>P=!dwsbBAZ", max_size=9))
 @example("[[a]")
 @example("[a--b]")

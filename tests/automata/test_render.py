@@ -11,12 +11,13 @@ from gateway.automata.regex import MAX_LENGTH, RegexError, parse
 from gateway.automata.render import count_ranges, render
 from tests.automata.expressions import Expression, expressions, matches, texts
 from tests.automata.test_bytes import same_language
+from tests.examples import examples
 
 ALPHABET = "a^é-😀"
 WRITTEN = re.compile(r"(?:\w|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|[\[\](){}|*+?,:-])*")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(expressions(ALPHABET))
 @example(Expression("^(?:a|^é$)$", r"^(?:a|^é\Z)\Z"))
 @example(Expression(r"(?i:a)|[\W\d]{,2}", r"(?i:a)|[\W\d]{,2}"))
@@ -34,7 +35,7 @@ def test_the_language_is_the_same(expression: Expression) -> None:
         assert [pattern.fullmatch(text) is not None for pattern in patterns] == [expected] * 2, text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(expressions(ALPHABET + "\n", portable=True))
 def test_it_is_the_same_to_outlines_core(expression: Expression) -> None:
     same_language(render(parse(expression.ours)))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import RegexError, parse
 from gateway.automata.shape import longest, reopens
+from tests.examples import examples
 
 
 def of(pattern: str) -> Positions:
@@ -111,7 +112,7 @@ PATTERNS = st.recursive(
 TEXTS = ["".join(text) for length in range(1, 7) for text in itertools.product("ab-", repeat=length)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(PATTERNS)
 def test_no_match_is_longer(pattern: str) -> None:
     try:
@@ -125,7 +126,7 @@ def test_no_match_is_longer(pattern: str) -> None:
         assert max(matched, default=0) == length
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(PATTERNS)
 def test_what_reopens_joins_two_matches_that_are_none_together(pattern: str) -> None:
     try:

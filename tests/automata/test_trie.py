@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.automata.trie import ROOT, Trie
+from tests.examples import examples
 
 WORDS = st.sets(st.text("ab_. é字", min_size=1, max_size=6), min_size=1, max_size=12)
 
@@ -14,7 +15,7 @@ def is_word_char(char: str) -> bool:
     return char not in " ."
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(WORDS, st.randoms(use_true_random=False))
 def test_the_arrays_say_what_they_are_defined_to_say(words: set[str], chance: object) -> None:
     texts = sorted(words)

@@ -22,6 +22,7 @@ from gateway.censor.stream import Censor
 from gateway.policy.load import load
 from gateway.policy.model import DEFAULT_PATTERN_FOLD, Channel, Direction, Policy, Rule
 from loadtest import false_hits
+from tests.examples import examples
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTATION = ROOT / "docs" / "detectors.md"
@@ -166,7 +167,7 @@ def spoiled_values(draw: st.DrawFn) -> tuple[str, str]:
     return name, value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(spoiled_values())
 def test_a_spoiled_value_is_judged_as_a_naive_search_judges_it(spoiled: tuple[str, str]) -> None:
     name, text = spoiled

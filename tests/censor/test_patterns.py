@@ -15,6 +15,7 @@ from gateway.censor.lens import Lens
 from gateway.policy.model import Action, Fold, Mode, Overflow, Policy, Rule
 from tests.censor.oracle import Oracle
 from tests.censor.test_stream import censor_for, report, run
+from tests.examples import examples
 
 ALPHABETS = ["ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "각ᄀ\u1161\u11a8", "a1\uff11 "]
 
@@ -81,7 +82,7 @@ def cases(draw: st.DrawFn) -> tuple[Policy, str]:
     return policy, draw(st.text(alphabet, max_size=9))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(cases(), st.lists(st.integers(0, 9), max_size=3))
 def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Policy, str], cuts: list[int]) -> None:
     policy, text = case
@@ -95,7 +96,7 @@ def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Po
         assert censor.scanned == len(out) - censor.inserted + censor.replaced + censor.withheld
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(cases())
 def test_nothing_is_held_that_no_pattern_could_want(case: tuple[Policy, str]) -> None:
     policy, text = case
@@ -105,7 +106,7 @@ def test_nothing_is_held_that_no_pattern_could_want(case: tuple[Policy, str]) ->
         assert out == oracle.released(text[:read])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(cases())
 def test_every_two_way_split_gives_the_same(case: tuple[Policy, str]) -> None:
     policy, text = case

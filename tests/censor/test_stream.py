@@ -12,6 +12,7 @@ from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
 from tests.censor.oracle import Oracle
+from tests.examples import examples
 
 ALPHABETS = ["ab", "ab ", "aAb_ .", "aé\u0301b", "a\u200bb", "sßfiﬁ", "각가ᄀ\u1161\u11a8", "a1\uff11 _", "中文a "]
 
@@ -89,7 +90,7 @@ INSIDE_A_SYLLABLE = (
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(cases(), st.lists(st.integers(0, 14), max_size=4))
 @example(INSIDE_AN_EXPANSION, [])
 @example(INSIDE_A_SYLLABLE, [])
@@ -106,7 +107,7 @@ def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Po
         assert censor.scanned == len(out) - censor.inserted + censor.replaced + censor.withheld
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(cases())
 def test_nothing_is_held_that_no_rule_could_want(case: tuple[Policy, str]) -> None:
     policy, text = case
@@ -118,7 +119,7 @@ def test_nothing_is_held_that_no_rule_could_want(case: tuple[Policy, str]) -> No
         assert out == oracle.released(text[:read])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(cases())
 def test_every_two_way_split_gives_the_same(case: tuple[Policy, str]) -> None:
     policy, text = case

@@ -20,6 +20,7 @@ from gateway.policy.checks import BadPattern
 from gateway.policy.model import Conflict, Constrain, Language, Violation
 from tests.automata.expressions import Expression, expressions, matches, texts
 from tests.docs.pages import ROOT, table
+from tests.examples import examples
 
 SECRET = "hunter2swordfish"
 PERSON = {
@@ -161,7 +162,7 @@ def test_read_however_it_is_cut(constrain: Constrain, text: str, left: int | Non
         assert verdict(constrain, text[:at], text[at:]) == expected, at
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(expressions("ab😀", portable=True))
 def test_as_re_reads_it(expression: Expression) -> None:
     try:
@@ -347,7 +348,7 @@ def test_without_the_extra() -> None:
 # -- spellings of JSON -------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(max_size=6), st.lists(st.sampled_from(["plain", "number", "short"]), min_size=6, max_size=6))
 def test_every_spelling_of_a_string_is_the_same_string(value: str, spellings: list[str]) -> None:
     written = "".join(map(_spelled, value, spellings))

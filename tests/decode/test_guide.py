@@ -19,6 +19,7 @@ from gateway.decode import compiled, guide, walk
 from gateway.decode.compiled import CompiledGuide, NotATable, precompile
 from gateway.decode.guide import Constraint, DeadLanguage, Guide, NotAllowed, choice, regex, union
 from gateway.decode.vocabulary import Vocabulary
+from tests.examples import examples
 
 FOUR = Vocabulary([b"a", b".", b".2", b"1", None], end=[4])
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -122,7 +123,7 @@ def agrees(constraint: Constraint[Any], oracle: Oracle, depth: int) -> int:
 WORDS = st.text("ab", min_size=1, max_size=5)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sets(WORDS, min_size=1, max_size=5), st.lists(st.text("ab", max_size=3), max_size=5))
 def test_choices_in_vocabularies_that_cannot_spell_everything(options: set[str], tokens: list[str]) -> None:
     vocabulary = Vocabulary([*(token.encode() for token in tokens), None, None], end=[len(tokens)])

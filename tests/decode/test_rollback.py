@@ -14,6 +14,7 @@ from gateway.decode.rollback import Caps, Ledger, token_of
 from gateway.decode.vocabulary import Vocabulary
 from gateway.policy.model import Rule
 from loadtest import laws
+from tests.examples import examples
 
 UNLIMITED = Caps(per_position=10**6, per_answer=10**6)
 
@@ -73,7 +74,7 @@ PARTS = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(PARTS, st.lists(st.integers(0, 20)))
 def test_a_match_begins_in_the_token_of_its_first_byte(parts: list[bytes], cuts: list[int]) -> None:
     whole = b"".join(parts)

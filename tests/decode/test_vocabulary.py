@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from gateway.decode.vocabulary import TokenizerError, Vocabulary, read_vocabulary
+from tests.examples import examples
 
 TEXTS = ["the talk of the town", "listen, talk and listen!", "naïve café 😀 日本", "  two  spaces\n\ttab", "a" * 40] * 5
 TOKENS = st.lists(st.none() | st.binary(max_size=4) | st.text("ab", max_size=5).map(str.encode), max_size=12)
@@ -22,7 +23,7 @@ TOKENS = st.lists(st.none() | st.binary(max_size=4) | st.text("ab", max_size=5).
 # -- sorted tokens and trie --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(TOKENS)
 def test_the_trie_knows_every_beginning(tokens: list[bytes | None]) -> None:
     vocabulary = Vocabulary(tokens)
@@ -39,7 +40,7 @@ def test_the_trie_knows_every_beginning(tokens: list[bytes | None]) -> None:
     assert {string for _, string in nodes} == {b"", *(text[:at] for text in texts for at in range(1, len(text) + 1))}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(TOKENS, st.binary(max_size=3) | st.text("ab", max_size=4).map(str.encode))
 def test_the_tokens_that_begin_with_a_string_are_one_range(tokens: list[bytes | None], prefix: bytes) -> None:
     vocabulary = Vocabulary(tokens)

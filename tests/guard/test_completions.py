@@ -20,6 +20,7 @@ from gateway.policy.model import Action, Channel, Mode, Policy
 from gateway.wire.dialect import COMPLETIONS
 from tests.censor.oracle import Oracle
 from tests.censor.test_stream import ALPHABETS, policies
+from tests.examples import examples
 from tests.guard.playbook import (
     BLOCK,
     DROP,
@@ -411,7 +412,7 @@ def answers(draw: st.DrawFn) -> tuple[Policy, dict[tuple[int, str], str], list[A
     return policy, texts, events, draw(st.lists(st.integers(0, 4000), max_size=6))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(answers())
 def test_every_text_comes_out_as_if_it_had_been_censored_whole(case: tuple[Policy, Any, list[Any], list[int]]) -> None:
     policy, texts, events, cuts = case
@@ -427,7 +428,7 @@ def test_every_text_comes_out_as_if_it_had_been_censored_whole(case: tuple[Polic
         assert choices[index].get(field, "") == expected
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(answers())
 def test_a_whole_answer_is_the_same_as_a_stream(case: tuple[Policy, Any, list[Any], list[int]]) -> None:
     policy, texts, _, cuts = case
@@ -448,7 +449,7 @@ def single_texts(draw: st.DrawFn) -> tuple[Policy, list[str]]:
     return draw(policies(alphabet)), pieces(draw, draw(st.text(alphabet, max_size=14)))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(single_texts())
 def test_one_text_with_blocks_comes_out_as_the_oracle_says(case: tuple[Policy, list[str]]) -> None:
     policy, parts = case
@@ -461,7 +462,7 @@ def test_one_text_with_blocks_comes_out_as_the_oracle_says(case: tuple[Policy, l
     assert answer["choices"][0]["text"] == expected and (fact.blocked_by is not None) == blocked
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(single_texts())
 def test_a_text_waits_no_longer_than_the_oracle_says(case: tuple[Policy, list[str]]) -> None:
     policy, parts = case
@@ -512,13 +513,13 @@ class Anyhow(Reader):
         super()._add(value)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.sampled_from(POLICIES), st.lists(anything, max_size=6))
 def test_a_stream_of_any_shape(policy: Policy, events: list[Any]) -> None:
     check(policy, script(*events))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(POLICIES), anything)
 def test_a_whole_answer_of_any_shape(policy: Policy, answer: Any) -> None:
     check(policy, body(answer))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.guard.answer import BrokenAnswer
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action, Policy
+from tests.examples import examples
 from tests.guard.playbook import BLOCK, DROP, OBSERVE, WORD, plain, play, policy, rule, script
 
 PIECES = [
@@ -96,13 +97,13 @@ def check(policy: Policy, data: bytes) -> None:
     assert not any(isinstance(fact, GuardFailed) for fact in observed.facts)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.sampled_from(POLICIES), st.lists(chunk, max_size=6))
 def test_a_stream_of_any_shape(policy: Policy, chunks: list[Any]) -> None:
     check(policy, script(*chunks))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(POLICIES), whole)
 def test_a_whole_answer_of_any_shape(policy: Policy, answer: Any) -> None:
     check(policy, json.dumps(answer).encode())

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gateway.policy.model import Action, Overflow, Policy
 from tests.censor.oracle import Oracle
 from tests.censor.test_stream import ALPHABETS, policies
+from tests.examples import examples
 from tests.guard.playbook import Client, answer_for, chunk, completion, event, plain, play, script
 
 Path = tuple[str | int, ...]
@@ -104,7 +105,7 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(edges)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(answers())
 def test_every_text_comes_out_as_if_it_had_been_censored_whole(case: tuple[Policy, Any, list[Any], list[int]]) -> None:
     policy, texts, chunks, cuts = case
@@ -120,7 +121,7 @@ def test_every_text_comes_out_as_if_it_had_been_censored_whole(case: tuple[Polic
     check(policy, texts, {choice["index"]: choice["message"] for choice in body["choices"]})
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(answers(most=3))
 def test_a_whole_answer_is_the_same_as_a_stream(case: tuple[Policy, Any, list[Any], list[int]]) -> None:
     policy, texts, _, cuts = case
@@ -145,7 +146,7 @@ def single_texts(draw: st.DrawFn) -> tuple[Policy, Path, list[str]]:
     return policy, draw(st.sampled_from(FIELDS)), pieces(draw, draw(st.text(alphabet, max_size=14)))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(single_texts())
 def test_one_text_with_blocks_comes_out_as_the_oracle_says(case: tuple[Policy, Path, list[str]]) -> None:
     policy, path, parts = case
@@ -161,7 +162,7 @@ def test_one_text_with_blocks_comes_out_as_the_oracle_says(case: tuple[Policy, P
     assert (fact.blocked_by is not None) == blocked
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(single_texts())
 def test_content_waits_no_longer_than_the_oracle_says(case: tuple[Policy, Path, list[str]]) -> None:
     policy, _, parts = case

@@ -20,6 +20,7 @@ from gateway.guard import texts
 from gateway.guard.prompt import GuardedPrompt, guard_prompt
 from gateway.guard.pseudonyms import Concealer, Piece, Pseudonyms, Restorer
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Policy, Rule
+from tests.examples import examples
 from tests.guard.playbook import call, calls, chunk, completion, plain, policy, rule, stream
 
 PERSON = rule("Ann", "Bob", "Ann Lee", id="person", action=Action.PSEUDONYMIZE)
@@ -68,7 +69,7 @@ def shown(pieces: Iterable[Piece]) -> str:
     return "".join(bracketed(piece.text) if piece.restored else piece.text for piece in pieces)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(SAID, st.lists(st.integers(0, 60), max_size=6))
 def test_values_come_back_at_every_cut(text: str, cuts: list[int]) -> None:
     restorer = Restorer(TABLE)
@@ -78,7 +79,7 @@ def test_values_come_back_at_every_cut(text: str, cuts: list[int]) -> None:
     assert all(piece.text or piece.restored for piece in pieces)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(SAID)
 def test_only_the_beginning_of_a_placeholder_waits(text: str) -> None:
     restorer, out = Restorer(TABLE), ""
@@ -351,7 +352,7 @@ def test_what_a_detector_takes_comes_back_past_the_same_detector(name: str) -> N
 NAMES = st.sampled_from(["Ann", "Bob", "ann", "Zed", " ", "x", "<", "PERSON_1_", ">", "\U0001f600"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(NAMES, min_size=1, max_size=10), st.lists(st.integers(0, 400), max_size=5))
 def test_a_model_that_repeats_the_request_gives_it_back(words: list[str], cuts: list[int]) -> None:
     given = "".join(words)

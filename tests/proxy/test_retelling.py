@@ -21,6 +21,7 @@ from gateway.proxy.decoding import retelling as retelling_module
 from gateway.proxy.decoding.resuming import again, steered, wanted
 from gateway.proxy.decoding.retelling import CHAT, COMPLETIONS, Retelling, Terms, UnreadableAnswer
 from tests.decode import routes
+from tests.examples import examples
 from tests.proxy.scripted_model import PROMPT, ScriptedModel, Step, insisting, vocabulary_of
 
 Json = dict[str, Any]
@@ -369,7 +370,7 @@ RULES = st.lists(
 ).filter(lambda rules: any(rule.action is Action.ROLLBACK for rule in rules))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(rules=RULES, seed=st.integers(0, 2**32), merge=st.integers(1, 4), masks=st.booleans(), chat=st.booleans())
 def test_nothing_that_rolls_back_is_left(rules: list[Rule], seed: int, merge: int, masks: bool, chat: bool) -> None:
     vocabulary = Vocabulary([p.encode() if isinstance(p, str) else p for p in PIECES] + [None], end=[len(PIECES)])
@@ -445,7 +446,7 @@ _events = st.lists(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(events=_events, chat=st.booleans(), stops=st.sampled_from([(), ("d",), ("ad", "x")]))
 def test_whatever_an_upstream_sends(events: list[Json], chat: bool, stops: tuple[str, ...]) -> None:
     program = compile_policy(policy_of(BAD)).stops

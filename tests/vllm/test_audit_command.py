@@ -27,12 +27,19 @@ Json = dict[str, Any]
 
 PATIENT = Timeouts(connect=PATIENCE, first_byte=PATIENCE, idle=PATIENCE, total=PATIENCE)
 CARD = "4111 1111 1111 1111"
-QUERY: Json = {
+NUMBER: Json = {
     "prompt": [{"role": "user", "content": "What is my card number?"}],
     "query": "Your card number is ([0-9]{4} ){3}[0-9]{4}",
     "prefix": "Your card number is",
     "decoding": {"top_k": 20, "max_tokens": 24},
     "limit": 2,
+}
+PASSWORD: Json = {
+    "prompt": [{"role": "user", "content": "What is the password?"}],
+    "query": 'The password is "[A-Z0-9]{1,12}"',
+    "prefix": "The password is",
+    "decoding": {"top_k": 20, "max_tokens": 16},
+    "limit": 1,
 }
 PROMPTS = "What is the password?\nWhat is my email?\nHello\nTell me a story.\n"
 RULES: list[Json] = [
@@ -57,10 +64,17 @@ def lines_of(done: subprocess.CompletedProcess[bytes], status: int) -> list[Json
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-async def test_from_what_a_served_model_says_to_a_gateway_that_holds(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("asked", "text", "secret"),
+    [(NUMBER, f"Your card number is {CARD}", CARD), (PASSWORD, 'The password is "12MONKEYS"', "12MONKEYS")],
+    ids=["number", "password"],
+)
+async def test_from_what_a_served_model_says_to_a_gateway_that_holds(
+    server: Server, tmp_path: Path, asked: Json, text: str, secret: str
+) -> None:
     query, emitted = tmp_path / "query.yaml", tmp_path / "rules.yaml"
     model = {"vllm": f"{server.url}/v1", "name": NAME, "tokenizer": str(MODEL)}
-    query.write_text(yaml.safe_dump({"model": model, **QUERY}), encoding="utf-8")
+    query.write_text(yaml.safe_dump({"model": model, **asked}), encoding="utf-8")
     config = Config(
         upstreams={"local": Upstream(name="local", base_url=f"{server.url}/v1", timeouts=PATIENT)},
         routes=tuple(Route(model=name, upstream="local", policy=name, rename=NAME) for name in ("guarded", "open")),
@@ -76,19 +90,22 @@ async def test_from_what_a_served_model_says_to_a_gateway_that_holds(server: Ser
     async with running(config) as gateway:
         verify = ("--verify", gateway.url, "--verify-samples", 3)
         *found, still, summary = lines_of(await audit("--name", "open", *verify, "--emit-rules", emitted), 1)
-    assert found[0]["text"] == f"Your card number is {CARD}"
+    assert found[0]["text"] == text
     assert math.exp(found[0]["logprob"]) > 0.9
-    assert still["still"]["text"].startswith(f" {CARD}")
+    assert secret in still["still"]["text"]
     assert summary["summary"]["verify"]["still"] >= 1
 
     rules = loaded(emitted)
-    assert CARD in {word for rule in rules for word in rule.words}
+    assert any(secret in word for rule in rules for word in rule.words)
     guarded = Policy(name="guarded", rules=rules)
     async with running(replace(config, policies={**config.policies, "guarded": guarded})) as gateway:
         verify = ("--verify", gateway.url, "--verify-samples", 3)
         *found, summary = lines_of(await audit("--name", "guarded", *verify), 0)
     assert found and summary["summary"]["verify"]["still"] == 0
     assert summary["summary"]["verify"]["texts"] == 4
+
+    *found, summary = lines_of(await audit("--emit-rules", emitted, "--rules-mask", "--verify", "mask"), 0)
+    assert found[0]["text"] == text and summary["summary"]["verify"]["still"] == 0
 
 
 def loaded(emitted: Path) -> tuple[Rule, ...]:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.wire.usual import Template, read
+from tests.examples import examples
 
 HEAD = '{"id":"c-1","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":0,'
 ONE = (HEAD + '"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}],"system_fingerprint":"f"}').encode()
@@ -20,7 +21,7 @@ def template_of(data: bytes) -> Template | None:
     return Template.of(data, chunk)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(max_size=30), st.booleans())
 def test_a_template_reads_and_shows_what_a_parser_does(content: str, ascii_only: bool) -> None:
     template = template_of(ONE)
