@@ -144,7 +144,7 @@ class Frontier:
     def _drop_the_least_likely(self) -> None:
         """Down to three quarters of the room, so that it is not done for every node."""
         keep = max(self.room * 3 // 4, 1)
-        self._heap.sort(key=lambda each: each[:2])
+        self._heap.sort()  # numbers differ, so that entries are never compared
         logprobs = [_logprobs(entry) for _, _, entry in self._heap]
         together = np.concatenate(logprobs)
         least = float(np.partition(together, -keep)[-keep])

@@ -97,13 +97,12 @@ class Law:
         """All tokens that can come."""
         return np.flatnonzero(self.row >= self.least)
 
-    def of(self, tokens: NDArray[np.integer[Any]]) -> Floats:
-        """The log-probability of each token; -inf for one that cannot come."""
+    def among(self, tokens: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], Floats]:
+        """Which of some tokens can come, as places in `tokens`, and their log-probabilities."""
         scores = self.row[tokens]
+        places = np.flatnonzero(scores >= self.least)
         # Never above 0, so that no path grows more likely as it grows longer.
-        logprobs = np.minimum(scores.astype(np.float64) / self.temperature - self.log_sum, 0.0)
-        found: Floats = np.where(scores >= self.least, logprobs, -np.inf)
-        return found
+        return places, np.minimum(scores[places].astype(np.float64) / self.temperature - self.log_sum, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,20 @@ class Prefixes:
                 for path in self._grown(paths[begin : begin + self._batch], found):
                     levels.setdefault(len(path.text), []).append(path)
         complete = heapq.nlargest(self._most, found.complete, key=lambda node: node.prefix_logprob)
-        return Begun([*complete, *found.straddling], len(complete), found.cut or len(complete) < len(found.complete))
+        cut = found.cut or len(complete) < len(found.complete)
+        if cut:
+            complete += self._own(complete)
+        return Begun([*complete, *found.straddling], len(complete), cut)
+
+    def _own(self, complete: list[Node]) -> list[Node]:
+        """The tokenizer's own encoding of a prefix that is one string, if it was left out: however unlikely it is, it
+        is the one that a server would be given."""
+        text = _only(self._prefix)
+        own = None if text is None else self._steps.prefix(text, self._batch)
+        if own is None or not own.state or own.inside > MAX_TOKENS:
+            return []
+        tokens = own.tokens()
+        return [] if any(node.tokens() == tokens for node in complete) else [own]
 
     def _slack(self, root: Node) -> float:
         if self._steps.canonical:
@@ -208,8 +221,7 @@ class Prefixes:
     def _straddle(self, step: _Step, row: NDArray[np.floating[Any]], found: _Found) -> None:
         if step.passed.any():
             tokens, states = step.tokens[step.passed], step.states[step.passed]
-            logprobs = self._steps.rule.law(row).of(tokens)
-            found.straddling.append(self._steps.family(step.path.node, tokens, states, logprobs))
+            found.straddling.append(self._steps.family(step.path.node, tokens, states, self._steps.rule.law(row)))
 
     def _complete(self, node: Node, found: _Found) -> None:
         behind = Node(node.parent, node.token, node.state, 0, node.inside, 0, 0.0, node.prefix_logprob)
@@ -257,3 +269,15 @@ class Prefixes:
 
     def _piece(self, token: int, first: bool) -> bytes:
         return self._steps.vocabulary.pieces([token], first and self._steps.at_text_start)[0]
+
+
+def _only(automaton: Automaton) -> bytes | None:
+    """The string of a language that has one only."""
+    state, text = automaton.start, bytearray()
+    while not automaton.accepting(state):
+        arcs = list(automaton.arcs(state))
+        if len(arcs) != 1 or arcs[0][0] != arcs[0][1]:
+            return None
+        text.append(arcs[0][0])
+        state = arcs[0][2]
+    return bytes(text) if not list(automaton.arcs(state)) else None

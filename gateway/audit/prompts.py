@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from gateway.audit.automaton import Arc
 from gateway.audit.checkpoint import Checkpoint
-from gateway.audit.frontier import ENDED, Family, Node, States
+from gateway.audit.frontier import ENDED, Node, States
 from gateway.audit.judge import Judge, Verdict
-from gateway.audit.law import Floats, Model
+from gateway.audit.law import Model
 from gateway.audit.query import Decoding, Message, Query
 from gateway.audit.search import Progress, Result, Search, digest
 from gateway.audit.steps import Steps
-from gateway.automata.vocabulary import Ints
 from gateway.policy.model import Channel, Direction, Policy, Rule
 
 ANY_TEXT = "(?s).*"
@@ -68,9 +67,8 @@ class Listening(Steps):
     def goes_on(self, node: Node) -> bool:
         return node.state != ENDED and node.behind < self.max_tokens and self._verdict(node).certain is None
 
-    def family(self, node: Node, tokens: Ints, targets: States, logprobs: Floats) -> Family:
-        keep: NDArray[np.bool_] = logprobs > -np.inf
-        return Family(node, tokens[keep], targets[keep], node.logprob + logprobs[keep])
+    def _complete(self, targets: States) -> NDArray[np.bool_]:
+        return np.ones(len(targets), bool)  # any token may be the last of a match
 
     def _may_end(self, node: Node) -> bool:
         return self._verdict(node).at_end is not None

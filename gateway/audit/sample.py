@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gateway.audit.automaton import Automaton, walk
+from gateway.audit.automaton import Automaton
 from gateway.audit.count import Walks, cardinality, walks
 from gateway.audit.frontier import Family, Node
 from gateway.audit.law import Floats, Model, ModelError
@@ -159,23 +159,10 @@ class Sampling(Iterator[Sample]):
 
     def _behind(self, prefix: str) -> Node:
         """The path of a prefix, as the tokenizer writes it."""
-        steps = self._steps
-        tokens = steps.model.encode(prefix, steps.at_text_start)
-        written = b"".join(steps.vocabulary.pieces(tokens, steps.at_text_start))
-        if written != prefix.encode():
+        found = self._steps.prefix(prefix.encode(), self._batch)
+        if found is None:
             raise ModelError("the tokenizer writes the prefix as another text")
-        before = [(*steps.context, *tokens[:at]) for at in range(len(tokens))]
-        told: list[float] = []
-        for begin in range(0, len(before), self._batch):
-            some = slice(begin, begin + self._batch)
-            asked = [np.array([token], np.int32) for token in tokens[some]]
-            told += (float(logprobs[0]) for logprobs in steps.model.told(before[some], asked))
-        state = walk(steps.language.automaton, steps.language.automaton.start, written)
-        logprob = math.fsum(told)
-        node = Node(None, -1, state, 0, 0, 0, 0.0, 0.0)
-        for inside, token in enumerate(tokens, start=1):
-            node = Node(node, token, state, 0, inside, 0, 0.0, logprob)
-        return node
+        return found
 
     def _look_up(self, nodes: list[Node]) -> None:
         """Ask the model about the paths of which nothing is known yet, each once."""

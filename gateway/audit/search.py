@@ -23,6 +23,7 @@ from gateway.audit.query import Bounds, Query, compile
 from gateway.audit.steps import Steps
 
 MAX_ENCODINGS = 10_000  # of one string; the least likely are not counted
+MAX_ENDS = 10_000  # prefixes of which it is kept where they end
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,7 @@ class Search(Iterator[Result]):
         self._ready: list[tuple[float, tuple[int, ...], str]] = []
         self._found: dict[str, _Found] = {}
         self._given: list[str] = []
+        self._ends: dict[tuple[int, ...], int] = {}  # characters of prefixes that end behind a token, by their tokens
         self._nodes = 0
         self._prefixes: int | None = None
         self._prefixes_cut = False
@@ -323,14 +325,20 @@ class Search(Iterator[Result]):
         the next."""
         if self._prefix is None:
             return 0
+        tokens = tuple(node.tokens()[: node.inside])
+        if (known := self._ends.get(tokens)) is not None:
+            return known
         text = self._steps.text(node)
-        inside = b"".join(self._steps.vocabulary.pieces(node.tokens()[: node.inside], self._steps.at_text_start))
+        inside = b"".join(self._steps.vocabulary.pieces(tokens, self._steps.at_text_start))
         state = walk(self._prefix, self._prefix.start, inside)
         end = len(inside)
         while not self._prefix.accepting(state):
             state = self._prefix.step(state, text[end])
             end += 1
-        return len(text[:end].decode())
+        characters = len(text[:end].decode())
+        if end == len(inside) and len(self._ends) < MAX_ENDS:
+            self._ends[tokens] = characters
+        return characters
 
     def _asked(self, paths: int) -> None:
         """The model was asked about so many paths."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.automaton import Automaton
+from gateway.audit.automaton import Automaton, walk
 from gateway.audit.canonical import Canonical
 from gateway.audit.frontier import ENDED, Family, Node, States
-from gateway.audit.law import Floats, Law, Model, Rule, rows_of
+from gateway.audit.law import ROUNDING, Law, Model, ModelError, Rule, rows_of
 from gateway.audit.product import Arcs
 from gateway.audit.query import Query, Tokenizations
 from gateway.automata.vocabulary import Ints, Vocabulary
@@ -72,6 +73,27 @@ class Steps:
         """What a path writes."""
         return b"".join(self.vocabulary.pieces(node.tokens(), self.at_text_start))
 
+    def prefix(self, text: bytes, batch: int) -> Node | None:
+        """The path of a prefix as the tokenizer writes it, the model being asked about `batch` tokens at a time; None
+        if the tokenizer writes another text. Raises ModelError, and whatever the model raises."""
+        tokens = self.model.encode(text.decode(), self.at_text_start)
+        if b"".join(self.vocabulary.pieces(tokens, self.at_text_start)) != text:
+            return None
+        before = [(*self.context, *tokens[:at]) for at in range(len(tokens))]
+        told: list[float] = []
+        for begin in range(0, len(before), batch):
+            some = slice(begin, begin + batch)
+            asked = [np.array([token], np.int32) for token in tokens[some]]
+            told += (float(logprobs[0]) for logprobs in self.model.told(before[some], asked))
+        logprob = math.fsum(told)
+        if math.isnan(logprob) or logprob > ROUNDING * len(told):
+            raise ModelError("the model gave NaN, or numbers above 0, as log-probabilities of a prefix's tokens")
+        state = walk(self.language.automaton, self.language.automaton.start, text)
+        node = Node(None, -1, state, 0, 0, 0, 0.0, 0.0)
+        for inside, token in enumerate(tokens, start=1):
+            node = Node(node, token, state, 0, inside, 0, 0.0, min(logprob, 0.0))
+        return node
+
     def is_complete(self, node: Node) -> bool:
         """Is it a string of the query?"""
         if node.state != ENDED and (self.end_of_text or not self.language.automaton.accepting(node.state)):
@@ -104,21 +126,26 @@ class Steps:
             ends: Ints = np.array(self.vocabulary.end, np.int32)
             tokens = np.concatenate((tokens, ends))
             targets = np.concatenate((targets, np.full(len(ends), ENDED, np.int64)))
-        return self.family(node, tokens, targets, law.of(tokens))
+        return self.family(node, tokens, targets, law)
 
-    def family(self, node: Node, tokens: Ints, targets: States, logprobs: Floats) -> Family:
+    def family(self, node: Node, tokens: Ints, targets: States, law: Law) -> Family:
         """The children of a path behind the prefix, those left out that the rule eliminates, and those that cannot be
-        completed any more. `logprobs` are those of the tokens."""
-        keep = logprobs > -np.inf
+        completed any more."""
+        places, logprobs = law.among(tokens)
+        tokens, targets = tokens[places], targets[places]
         if node.behind + 1 >= self.max_tokens:
-            keep &= targets == ENDED if self.end_of_text else self._accepting(targets)
-        return Family(node, tokens[keep], targets[keep], node.logprob + logprobs[keep])
+            keep = self._complete(targets)
+            tokens, targets, logprobs = tokens[keep], targets[keep], logprobs[keep]
+        return Family(node, tokens, targets, node.logprob + logprobs)
 
     def _may_end(self, node: Node) -> bool:
         return self.end_of_text and self.language.automaton.accepting(node.state)
 
-    def _accepting(self, targets: States) -> NDArray[np.bool_]:
-        states, places = np.unique(targets, return_inverse=True)
-        accepting = [self.language.automaton.accepting(state) for state in states.tolist()]
-        found: NDArray[np.bool_] = np.array(accepting, bool)[places]
+    def _complete(self, targets: States) -> NDArray[np.bool_]:
+        """Behind which states a path may be over?"""
+        found: NDArray[np.bool_] = targets == ENDED
+        if not self.end_of_text:
+            states, places = np.unique(targets, return_inverse=True)
+            accepting = [self.language.automaton.accepting(state) for state in states.tolist()]
+            found = np.array(accepting, bool)[places]
         return found

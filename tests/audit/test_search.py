@@ -456,6 +456,33 @@ def test_a_long_prefix_is_not_tried_in_all_its_encodings() -> None:
     assert best.prefix_logprob == pytest.approx(len(model.encode(text)) * math.log(0.95), abs=15)
 
 
+class Averse(Toy):
+    """Hardly ever says one of the tokens."""
+
+    def __call__(self, prefixes: Sequence[Sequence[int]], /) -> Floats:
+        rows = super().__call__(prefixes)
+        rows[:, self.encode("ab")[0]] -= 30.0
+        return np.array([row - np.log(np.exp(row).sum()) for row in rows])
+
+
+def test_the_tokenizers_own_encoding_of_a_prefix_is_never_left_out() -> None:
+    model = Averse(vocabulary_of("a", "b", "ab", "x", "y"), seed=6)
+    prefix = "ab" * 12
+    own = tuple(model.encode(prefix))
+    assert len(own) == 12
+    found = search(model, Query(query=f"{prefix}[xy]", prefix=prefix, bounds=Bounds(prefixes=5)))
+    assert len(list(found)) == 2
+    assert found.summary().prefixes_cut and found.summary().prefixes == 2
+    for result in found.found:
+        path = (*own, *model.encode(result.text[-1]))
+        assert result.logprob >= float(model([own])[0][path[-1]]) - 1e-9
+        assert result.encodings == 2
+    # Where nothing is left out it is one of the others.
+    found = search(Toy(model.vocabulary), Query(query="ab[xy]", prefix="ab"))
+    assert len(list(found)) == 2
+    assert [result.encodings for result in found.found] == [2, 2] and not found.summary().prefixes_cut
+
+
 def test_a_prefix_without_an_end_is_tried_up_to_the_bound() -> None:
     model = Toy(vocabulary_of("a", "b", "x"), seed=2)
     one = Decoding(max_tokens=1)
@@ -692,4 +719,5 @@ def test_rules_and_rows_by_themselves() -> None:
     law = Rule(top_k=2).law(np.log(np.array([0.4, 0.3, 0.3], np.float32)))
     assert law.tokens.tolist() == [0, 1, 2], "of equally likely tokens all are left"
     law = Rule(top_k=2).law(np.array([-np.inf, -1.0, -np.inf]))
-    assert law.tokens.tolist() == [1] and law.of(np.arange(3)).tolist() == [-np.inf, 0.0, -np.inf]
+    assert law.tokens.tolist() == [1]
+    assert [each.tolist() for each in law.among(np.arange(3))] == [[1], [0.0]]
