@@ -13,7 +13,7 @@ export EXAMPLES ?= 1
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test lint cover clients services vllm-test audit-test ray-test bench decode-bench clean help
+.PHONY: run test lint cover clients services vllm-test audit-test ray-test bench decode-bench audit-bench clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -61,6 +61,12 @@ decode-bench: $(TEST_READY)    ## masks over vocabularies of 2,000 to 128,000 to
 	@if [ -e .vllm/model/generation_config.json ]; then $(BIN)/python -m loadtest.rollback_bench; \
 	else echo 'decode-bench: no rollback_bench, for it needs what make vllm-test installs'; fi
 
+audit-bench: $(TEST_READY)    ## the audit's experiments, with models trained here: tables and charts in loadtest/results
+	tests/vllm/install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	OMP_WAIT_POLICY=passive .vllm/venv/bin/python -W ignore -m loadtest.audit measure .audit-bench
+	$(BIN)/python -m loadtest.audit write .audit-bench
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -73,4 +79,4 @@ $(TEST_READY): pyproject.toml | $(VENV)/bin/python
 	@touch $(READY) $(TEST_READY)
 
 clean:           ## remove what was made
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) .audit-bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from types import FrameType, TracebackType
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from gateway.audit.law import Floats, Messages, Model
 from gateway.automata.vocabulary import Ints
+
+RAISED = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
 
 class Reason(StrEnum):
@@ -37,19 +39,19 @@ class Stop(BaseException):
 
 
 class Watch:
-    """Watches over an audit: it is stopped after `timeout` seconds (None: never), and by SIGINT and SIGTERM. A second
-    SIGINT raises KeyboardInterrupt wherever it arrives. Signals are heard by the main thread only; in another one
-    nothing is stopped."""
+    """Watches over an audit: it is stopped after `timeout` seconds (None: never), and by SIGINT and SIGTERM, or what
+    `signals` are in their place. A second SIGINT raises KeyboardInterrupt wherever it arrives. Signals are heard by the
+    main thread only; in another one only `stop` stops."""
 
-    def __init__(self, timeout: float | None = None) -> None:
-        self._timeout = timeout
+    def __init__(self, timeout: float | None = None, signals: Iterable[int] = RAISED) -> None:
+        self._timeout, self._signals = timeout, tuple(signals)
         self._reason: Reason | None = None
         self._asking = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Watch:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            for number in self._signals:
                 self._before[number] = signal.signal(number, self._hear)
             if self._timeout is not None:
                 signal.setitimer(signal.ITIMER_REAL, self._timeout)
@@ -65,6 +67,10 @@ class Watch:
         """Raises Stop if the audit is to be stopped."""
         if self._reason is not None:
             raise Stop(self._reason)
+
+    def stop(self) -> None:
+        """As a signal between two answers does: it is stopped when the model is asked next. From any thread."""
+        self._reason = self._reason or Reason.INTERRUPTED
 
     @contextmanager
     def asking(self) -> Iterator[None]:

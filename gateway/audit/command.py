@@ -1,4 +1,4 @@
-"""`portcullis audit`: a query's file in, what was found out."""
+"""`portcullis audit`: files of queries in, what was found out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def run(arguments: Sequence[str]) -> int:
     configuration that is refused, KeyboardInterrupt, and BrokenPipeError where nobody reads the output any more."""
     options = parsed(arguments)
     if options.count:
-        print(count(options.query))
+        for path in options.queries:
+            print(count(path))
         return 0
     try:
         from gateway.audit.performing import perform

@@ -13,6 +13,7 @@ from gateway.policy.model import Action
 
 MAX_NUMBER = 1_000_000_000
 MAX_SECONDS = 30 * 24 * 3600.0
+MAX_WORKERS = 1024
 MASK = "mask"  # what `--verify` is, where it is no URL
 
 _PROMPT_LIMIT = 10
@@ -22,15 +23,16 @@ _PROMPT_LEAST = 0.001
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The options; exits with status 2 for a wrong use. `model` is None, a LocalModel or a ServedModel."""
     parser = _parser()
-    options = parser.parse_args(arguments)
-    if (options.query is None) == (options.policy is None):
-        parser.error("give a query's file, or --policy with --config and --prompts")
+    # Files of queries may stand before and behind options.
+    options = parser.parse_intermixed_args(arguments)
+    if bool(options.queries) == (options.policy is not None):
+        parser.error("give a query's file, or some, or --policy with --config and --prompts")
     if options.policy is not None and (options.config is None or options.prompts is None or options.model is None):
         parser.error("--policy needs --config, --prompts and --model")
     for name in ("config", "prompts", "chat", *_DECODING):
-        if options.query is not None and getattr(options, name):
+        if options.queries and getattr(options, name):
             parser.error(f"--{name.replace('_', '-')} is for prompts, with --policy; a query says it in its file")
-    if options.count and options.query is None:
+    if options.count and not options.queries:
         parser.error("--count is for a query")
     options.model = _model(options, parser)
     if options.policy is not None:
@@ -77,9 +79,9 @@ def _parser() -> argparse.ArgumentParser:
         "and something was found, 70 internal error, 75 the model cannot be asked or failed on the way, 130 stopped.",
         allow_abbrev=False,
     )
-    parser.add_argument("query", nargs="?", type=Path, metavar="QUERY", help="a query's file, YAML or JSON")
-    parser.add_argument("--count", action="store_true", help="only print how many strings the query has")
-    parser.add_argument("--limit", type=_number, metavar="N", help="at most N strings; with prompts, for each (10)")
+    parser.add_argument("queries", nargs="*", type=Path, metavar="QUERY", help="a query's file, YAML or JSON")
+    parser.add_argument("--count", action="store_true", help="only print how many strings a query has")
+    parser.add_argument("--limit", type=_number, metavar="N", help="at most N strings of each query, or prompt (10)")
     parser.add_argument(
         "--least", type=_share, metavar="P", help="no strings that are less probable than P; with prompts 0.001"
     )
@@ -91,6 +93,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="where it stands in the end, to go on from")
     parser.add_argument("--resume", type=Path, metavar="FILE", help="go on from a checkpoint")
     parser.add_argument("--fail-on-findings", action="store_true", help="exit with 3 if something was found")
+
+    where = parser.add_argument_group("many queries, or prompts: where they are asked")
+    where.add_argument("--processes", type=_workers, metavar="N", help="in so many processes, each with the model (1)")
+    where.add_argument(
+        "--ray",
+        type=_ray,
+        metavar="ADDRESS",
+        help="by workers of Ray, --processes of them: local, auto, ray://HOST:PORT",
+    )
 
     model = parser.add_argument_group("the model, if it is not the query's")
     model.add_argument("--model", metavar="M", help="hf:FOLDER or vllm:URL")
@@ -122,6 +133,20 @@ def _number(text: str) -> int:
     if not re.fullmatch("[0-9]{1,10}", text) or not 1 <= int(text) <= MAX_NUMBER:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_NUMBER}")
     return int(text)
+
+
+def _workers(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_WORKERS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_WORKERS}")
+    return int(text)
+
+
+def _ray(text: str) -> str:
+    if not re.fullmatch(r"local|auto|ray://[^\s/?#@]+:[0-9]{1,5}", text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is none of local, auto, and an address such as ray://10.0.0.1:10001"
+        )
+    return text
 
 
 def _decimal(text: str) -> float:

@@ -8,39 +8,35 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import IO
 
-from gateway.audit.attended import Reason, Stop, Watch
+from gateway.audit.attended import Stop, Watch
 from gateway.audit.automaton import TooLarge
 from gateway.audit.checkpoint import CheckpointError
 from gateway.audit.deployed import Deployed, GatewayError, Sampling
 from gateway.audit.law import Model, ModelError
+from gateway.audit.loading import Loading, anywhere, complete, model_of
+from gateway.audit.on_ray import Ray
 from gateway.audit.options import MASK
 from gateway.audit.plans import Plan, plan_of
-from gateway.audit.query import LocalModel, ServedModel
+from gateway.audit.processes import Processes
+from gateway.audit.query import LocalModel, Query, ServedModel
 from gateway.audit.report import page
 from gateway.audit.rules import rules_of, short_words, written
-from gateway.audit.running import (
-    Drawn,
-    Ended,
-    Lines,
-    Meter,
-    Outcome,
-    Run,
-    Saved,
-    draw,
-    read_saved,
-    save,
-    write_private,
-)
+from gateway.audit.running import Drawn, Ended, Lines, Meter, Outcome, Performer, draw
+from gateway.audit.saved import Saved, read_saved, save
+from gateway.audit.spread import Spread
+from gateway.audit.tasks import Here
 from gateway.audit.verifying import Verified, through_gateway, through_masks
+from gateway.files import write_private
 from gateway.policy.load import ConfigError
 from gateway.policy.model import Action, Rule
 
 DONE, STILL_SAID, USAGE, FINDINGS, NO_MODEL, INTERRUPTED = 0, 1, 2, 3, 75, 130
 SAMPLES = 20
-MODEL_KEY, CLIENT_KEY = "UPSTREAM_API_KEY", "PORTCULLIS_KEY"
+CLIENT_KEY = "PORTCULLIS_KEY"
 
 
 def perform(options: argparse.Namespace) -> int:
@@ -59,27 +55,6 @@ def _said(error: Exception | str, status: int) -> int:
     return status
 
 
-def model_of(wanted: LocalModel | ServedModel, device: str, source: str) -> Model:
-    """Raises ModelError if it cannot be loaded, ConfigError if something is missing."""
-    from gateway.audit.models import Endpoint, HuggingFace
-
-    if isinstance(wanted, LocalModel):
-        _hush()
-        return HuggingFace(wanted.hf, device)
-    if wanted.tokenizer is None:
-        reason = "is required: the model's folder, or its tokenizer.json, says what its tokens write"
-        raise ConfigError(source, "model.tokenizer", reason)
-    return Endpoint(wanted.vllm, wanted.name, wanted.tokenizer, wanted.api_key or os.environ.get(MODEL_KEY))
-
-
-def _hush() -> None:
-    """Standard error says how far the audit is, and nothing else."""
-    with contextlib.suppress(ImportError):  # then the model cannot be loaded either, and that is said
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()
-
-
 class _Audit:
     def __init__(self, options: argparse.Namespace, stack: contextlib.ExitStack) -> None:
         self._options = options
@@ -89,11 +64,38 @@ class _Audit:
         self._saved = _saved(options.resume, self._plan)
         files = [stack.enter_context(_lines_file(options))] if options.out else []
         self._gateway = self._deployed(stack)
-        self._model = model_of(self._plan.model, options.device, self._plan.queries[0].source)
-        if close := getattr(self._model, "close", None):
-            stack.callback(close)
+        self._wanted = complete(self._plan.model, self._plan.queries[0].source)
+        self._stack = stack
+        self._workers = stack.enter_context(contextlib.ExitStack())
         self._streams = (*files, sys.stdout)
+        self._performer = self._begun()
         self._measure()
+
+    def _begun(self) -> Performer:
+        """Where the tasks are performed, with the model loaded there."""
+        options, done = self._options, self._saved.states().values()
+        left = len(self._plan.tasks) - sum(isinstance(state, tuple) for state in done)
+        keeps = options.checkpoint is not None or options.resume is not None
+        load = Loading(anywhere(self._wanted), options.device)
+        place: Processes | Ray
+        if options.ray is not None:
+            place = Ray(options.ray, load, options.processes, max(left, 1), options.device)
+        elif (count := min(options.processes or 1, left)) > 1:
+            place = Processes(load, count)
+        else:
+            return Here(self._model)
+        self._workers.enter_context(place)
+        spread = Spread(place, keeps)
+        spread.load()
+        return spread
+
+    @cached_property
+    def _model(self) -> Model:
+        """In this process."""
+        model = model_of(self._wanted, self._options.device)
+        if close := getattr(model, "close", None):
+            self._stack.callback(close)
+        return model
 
     def _measure(self) -> None:
         """From now on."""
@@ -125,8 +127,8 @@ class _Audit:
         plan = self._plan
         if plan.sampling is not None:
             return draw(plan.sampling, self._model, self._lines, self._meter, watch)
-        run = Run(plan.tasks, self._lines, self._meter, watch, self._saved, _least(self._options))
-        return run.perform(self._model)
+        least = _least(self._options)
+        return self._performer.perform(plan.tasks, self._lines, self._meter, watch, self._saved, least)
 
     def _keep(self, outcome: Outcome | Drawn) -> None:
         """Write the checkpoint, and say how it ended if that was before the end."""
@@ -161,6 +163,8 @@ class _Audit:
     def _report(self, outcome: Outcome | Drawn, summary: dict[str, object]) -> None:
         if self._options.report is None:
             return
+        # They have what memory there is, and are done.
+        self._workers.close()
         plan = self._plan
         name = plan.model.hf if isinstance(plan.model, LocalModel) else plan.model.name
         html = page(
@@ -168,7 +172,7 @@ class _Audit:
             {**plan.shown, **summary},
             plan.rows(outcome.found, self._model),
             edited=plan.asks_for_edits,
-            ranked=plan.sampling is None and plan.judge is None,
+            ranked=plan.ranks,
         )
         write_private(self._options.report, html.encode())
 
@@ -203,7 +207,7 @@ class _Audit:
             try:
                 return self._ask_again(outcome, rules, watch)
             except Stop as stop:
-                ended = Ended.TIMEOUT if stop.reason is Reason.TIMEOUT else Ended.INTERRUPTED
+                ended = Ended.of(stop)
                 return Verified(still=0, ended=ended, summary={"ended": str(ended)})
             except GatewayError as error:
                 summary = {"through": "gateway", "ended": str(Ended.FAILED)}
@@ -218,18 +222,19 @@ class _Audit:
             if not enforced:
                 return Verified(still=0, ended=Ended.FINISHED, summary={"through": "mask", "still": 0, "others": 0})
             least = _least(self._options)
-            return through_masks(plan, enforced, self._model, self._lines, self._meter, watch, least)
+            return through_masks(plan, enforced, self._performer, self._lines, self._meter, watch, least)
         looked_for = rules if plan.judge is None else plan.judge.rules
         if not looked_for or not outcome.found:
             return Verified(still=0, ended=Ended.FINISHED, summary={"through": "gateway", "still": 0, "questions": 0})
-        decoding = plan.queries[0].decoding
-        sampling = Sampling(
+        return through_gateway(plan, outcome.found, looked_for, self._gateway, self._drawn_by, self._lines, watch)
+
+    def _drawn_by(self, query: Query) -> Sampling:
+        return Sampling(
             samples=self._options.verify_samples or SAMPLES,
-            max_tokens=decoding.max_tokens,
-            temperature=decoding.temperature or 1.0,
-            top_p=decoding.top_p,
+            max_tokens=query.decoding.max_tokens,
+            temperature=query.decoding.temperature or 1.0,
+            top_p=query.decoding.top_p,
         )
-        return through_gateway(plan, outcome.found, looked_for, self._gateway, sampling, self._lines, watch)
 
 
 def _least(options: argparse.Namespace) -> float:

@@ -1,4 +1,4 @@
-"""What is to be audited: a query's file, or prompts and a policy, as searches to be performed."""
+"""What is to be audited: files of queries, or prompts and a policy, as searches to be performed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from functools import partial
 from gateway.audit.aligned import edited_at
 from gateway.audit.automaton import Automaton
 from gateway.audit.canonical import Canonical
-from gateway.audit.checkpoint import Checkpoint
 from gateway.audit.command import load_query
 from gateway.audit.deployed import Question
 from gateway.audit.judge import Judge
 from gateway.audit.law import Model, ModelError
 from gateway.audit.options import decoding_of
-from gateway.audit.prompts import broken, digest_of, listen, output_rules, prompted
+from gateway.audit.prompts import digest_of, output_rules, prompted
 from gateway.audit.query import (
     Edits,
     Expression,
@@ -33,9 +32,11 @@ from gateway.audit.query import (
     compile,
 )
 from gateway.audit.report import Row
-from gateway.audit.running import Found, Task
+from gateway.audit.running import Task
 from gateway.audit.sample import Sampling, sample
-from gateway.audit.search import Progress, Result, Search, search
+from gateway.audit.saved import Found
+from gateway.audit.search import Result
+from gateway.audit.tasks import Asked, Heard, judge_of
 from gateway.decode.checks import CHECKS
 from gateway.policy.load import ConfigError, load
 from gateway.policy.model import Policy, Rule
@@ -56,11 +57,6 @@ class Plan:
     judge: Judge | None = None
 
     @property
-    def begins_text(self) -> bool:
-        """Do the strings begin a text, and no prompt stands before them?"""
-        return not self.queries[0].prompt
-
-    @property
     def digest(self) -> str:
         """What tells this audit from others."""
         rules = self.judge.rules if self.judge is not None else ()
@@ -69,7 +65,17 @@ class Plan:
 
     @property
     def asks_for_edits(self) -> bool:
-        return any(isinstance(step, Edits) for step in self.queries[0].preprocess)
+        return any(map(_asks_for_edits, self.queries))
+
+    @property
+    def ranks(self) -> bool:
+        """Do the strings come in one order, the most likely first?"""
+        return self.sampling is None and self.judge is None and len(self.queries) == 1
+
+    def query_of(self, found: Found) -> Query:
+        """The query that led to a string; of prompts the first, for they differ in nothing else."""
+        named = found.more.get("query")
+        return self.queries[0] if named is None else next(query for query in self.queries if query.source == named)
 
     def words(self, found: Iterable[Found]) -> list[str]:
         """What was said, without what was given: behind the prefix, or what a rule found."""
@@ -77,7 +83,7 @@ class Plan:
 
     def question(self, found: Found) -> Question:
         """What led to a string."""
-        prompt = self.queries[0].prompt
+        prompt = self.query_of(found).prompt
         if self.judge is not None:
             said = found.more["prompt"]
             prompt = said if isinstance(prompt, str) else (Message("user", said),)
@@ -90,32 +96,38 @@ class Plan:
 
     def rows(self, found: Iterable[Found], model: Model) -> list[Row]:
         """Those of the report."""
-        canonical = Canonical(model, self.begins_text)
-        base, most = self._before_edits()
-        return [
-            Row(
-                text=each.result.text,
-                logprob=each.result.logprob,
-                prefix_logprob=each.result.prefix_logprob,
-                string_logprob=each.result.string_logprob,
-                encodings=each.result.encodings,
-                prefix=each.result.prefix,
-                canonical=_is_canonical(canonical, each.result, model),
-                edits=() if base is None else edited_at(base, each.result.text, most) or (),
-                more=each.more,
+        canonical = {begins_text: Canonical(model, begins_text) for begins_text in (True, False)}
+        before = {query.source: _before_edits(query) for query in self.queries if _asks_for_edits(query)}
+        rows = []
+        for each in found:
+            query = self.query_of(each)
+            base, most = before.get(query.source, (None, 0))
+            rows.append(
+                Row(
+                    text=each.result.text,
+                    logprob=each.result.logprob,
+                    prefix_logprob=each.result.prefix_logprob,
+                    string_logprob=each.result.string_logprob,
+                    encodings=each.result.encodings,
+                    prefix=each.result.prefix,
+                    canonical=_is_canonical(canonical[not query.prompt], each.result, model),
+                    edits=() if base is None else edited_at(base, each.result.text, most) or (),
+                    more=each.more,
+                )
             )
-            for each in found
-        ]
+        return rows
 
-    def _before_edits(self) -> tuple[Automaton | None, int]:
-        """What the strings were before they were edited, and how many edits there may be. A filter may have left out
-        what an edited string came from."""
-        query = self.queries[0]
-        if not self.asks_for_edits:
-            return None, 0
-        others = tuple(step for step in query.preprocess if not isinstance(step, Edits | Filter))
-        most = sum(step.most for step in query.preprocess if isinstance(step, Edits))
-        return compile(replace(query, preprocess=others)).language, most
+
+def _asks_for_edits(query: Query) -> bool:
+    return any(isinstance(step, Edits) for step in query.preprocess)
+
+
+def _before_edits(query: Query) -> tuple[Automaton, int]:
+    """What the strings were before they were edited, and how many edits there may be. A filter may have left out what
+    an edited string came from."""
+    others = tuple(step for step in query.preprocess if not isinstance(step, Edits | Filter))
+    most = sum(step.most for step in query.preprocess if isinstance(step, Edits))
+    return compile(replace(query, preprocess=others)).language, most
 
 
 def _is_canonical(canonical: Canonical, result: Result, model: Model) -> bool | None:
@@ -128,28 +140,49 @@ def _is_canonical(canonical: Canonical, result: Result, model: Model) -> bool | 
 
 def plan_of(options: argparse.Namespace) -> Plan:
     """Raises ConfigError for files that are refused, before any model is asked."""
-    return _plan_of_query(options) if options.policy is None else _plan_of_prompts(options)
+    return _plan_of_queries(options) if options.policy is None else _plan_of_prompts(options)
 
 
-# -- a query -----------------------------------------------------------------------------------------------------------
+# -- queries -----------------------------------------------------------------------------------------------------------
 
 
-def _plan_of_query(options: argparse.Namespace) -> Plan:
-    query = load_query(options.query)
-    model = options.model or query.model
+def _plan_of_queries(options: argparse.Namespace) -> Plan:
+    queries = tuple(map(load_query, dict.fromkeys(options.queries)))
+    models = [_model_of(query, options) for query in queries]
+    for query, model in zip(queries, models, strict=True):
+        if model != models[0]:
+            raise ConfigError(query.source, "model", f"is another one than that of {queries[0].source}; say --model")
+        compile(query)  # whatever is wrong with it shows before a model is loaded
+        if isinstance(query.traversal, Random):
+            _check_random(query, options, alone=len(queries) == 1)
+    first, several = queries[0], len(queries) > 1
+    shown: dict[str, object] = {"query": first.query, "prefix": _prefix_of(first), "decoding": _decoding_of(first)}
+    if several:
+        shown = {"queries": [query.source for query in queries]}
+    plan = Plan(model=models[0], queries=queries, shown=shown)
+    if isinstance(first.traversal, Random):
+        return replace(plan, sampling=partial(_sample, first, options.limit, options.batch))
+    tasks = (Asked(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
+    return replace(plan, tasks=tuple(tasks))
+
+
+def _model_of(query: Query, options: argparse.Namespace) -> LocalModel | ServedModel:
+    model: LocalModel | ServedModel | None = options.model or query.model
     if model is None:
         raise ConfigError(query.source, "model", "is required, here or as --model")
-    compile(query)  # whatever is wrong with it shows before a model is loaded
-    plan = Plan(
-        model=model,
-        queries=(query,),
-        shown={"query": query.query, "prefix": _prefix_of(query), "decoding": _decoding_of(query)},
-    )
-    if isinstance(query.traversal, Random):
-        if options.checkpoint is not None or options.resume is not None:
-            raise ConfigError(query.source, "traversal", "random has no checkpoint: its seed draws the same again")
-        return replace(plan, sampling=partial(_sample, query, options.limit, options.batch))
-    return replace(plan, tasks=(Task(partial(_search, query, options.limit, options.batch)),))
+    return model
+
+
+def _check_random(query: Query, options: argparse.Namespace, alone: bool) -> None:
+    if not alone:
+        reason = "random is for a query that is asked alone; its samples are no strings in an order"
+    elif options.processes is not None or options.ray is not None:
+        reason = "random draws in this process: leave --processes and --ray out"
+    elif options.checkpoint is not None or options.resume is not None:
+        reason = "random has no checkpoint: its seed draws the same again"
+    else:
+        return
+    raise ConfigError(query.source, "traversal", reason)
 
 
 def _prefix_of(query: Query) -> str | None:
@@ -174,17 +207,6 @@ def _decoding_of(query: Query) -> dict[str, object]:
     }
 
 
-def _search(
-    query: Query,
-    limit: int | None,
-    batch: int | None,
-    model: Model,
-    progress: Callable[[Progress], None],
-    resume: Checkpoint | None,
-) -> Search:
-    return search(model, query, limit=limit, batch=batch, progress=progress, resume=resume)
-
-
 def _sample(query: Query, samples: int | None, batch: int | None, model: Model) -> Sampling:
     return sample(model, query, samples=samples, batch=batch)
 
@@ -197,7 +219,7 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
     rules = output_rules(policy)
     if not rules:
         raise ConfigError(str(options.config), f"policies.{policy.name}", "has no rule for what a model says")
-    judge = Judge(rules, policy.max_hold)
+    judge = judge_of(rules, policy.max_hold)
     source = str(options.prompts)
     text = read_text(options.prompts, lambda reason: ConfigError(source, "", reason))
     prompts = [line for line in re.split("\r\n|\n|\r", text) if line.strip()]
@@ -211,8 +233,8 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
         model=options.model,
         queries=queries,
         tasks=tuple(
-            Task(partial(_listen, query, judge, options.batch), partial(_broken, judge, prompt))
-            for query, prompt in zip(queries, prompts, strict=True)
+            Heard(query=query, prompt=prompt, number=at, rules=rules, max_hold=policy.max_hold, batch=options.batch)
+            for at, (query, prompt) in enumerate(zip(queries, prompts, strict=True), start=1)
         ),
         shown={"policy": policy.name, "prompts": len(prompts), "decoding": _decoding_of(queries[0])},
         policy=policy,
@@ -226,19 +248,3 @@ def _policy(options: argparse.Namespace) -> Policy:
         known = ", ".join(config.policies)
         raise ConfigError(str(options.config), f"policies.{options.policy}", f"no such policy; there are: {known}")
     return config.policies[options.policy]
-
-
-def _listen(
-    query: Query,
-    judge: Judge,
-    batch: int | None,
-    model: Model,
-    progress: Callable[[Progress], None],
-    resume: Checkpoint | None,
-) -> Search:
-    return listen(model, query, judge, batch=batch, progress=progress, resume=resume)
-
-
-def _broken(judge: Judge, prompt: str, result: Result) -> Mapping[str, str]:
-    what = broken(judge, result)
-    return {"prompt": prompt, "rule": what.rule, "match": what.match}

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
-from typing import IO, Any
+from typing import IO, Protocol
 
 from gateway.audit.attended import Attended, Reason, Stop, Watch
 from gateway.audit.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.law import Model
+from gateway.audit.query import Query
 from gateway.audit.report import line
 from gateway.audit.sample import Estimate, Sample, Sampling
+from gateway.audit.saved import Found, Saved, State
 from gateway.audit.search import Progress, Result, Search, Summary
+from gateway.policy.model import Rule
 
 EVERY = 10.0  # seconds between two lines of progress in a log
 OFTEN = 0.2  # and on a terminal
-VERSION = 1
-MAX_SAVED = 4 * 1024**3  # bytes
 
 
 class Ended(StrEnum):
@@ -38,35 +36,25 @@ class Ended(StrEnum):
     INTERRUPTED = "interrupted"
     FAILED = "failed"
 
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A string, and what its line says besides."""
-
-    result: Result
-    more: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    def fields(self) -> dict[str, object]:
-        """Those of its line."""
-        shown = asdict(self.result)
-        shown.pop("prefix")
-        return {**self.more, **shown}
+    @staticmethod
+    def of(stop: Stop) -> Ended:
+        return Ended.TIMEOUT if stop.reason is Reason.TIMEOUT else Ended.INTERRUPTED
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One search. `start` begins it, or goes on with it; `more` is what a line says besides its result."""
+class Task(Protocol):
+    """One search. `name` says in an error which one it is."""
 
-    start: Callable[[Model, Callable[[Progress], None], Checkpoint | None], Search]
-    more: Callable[[Result], Mapping[str, str]] = lambda _: {}
+    @property
+    def name(self) -> str: ...
 
+    @property
+    def query(self) -> Query: ...
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """An audit that was stopped: what its finished tasks found, and where the next one was."""
+    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
+        """Begin it, or go on with it."""
 
-    done: tuple[tuple[Found, ...], ...] = ()
-    search: Checkpoint | None = None
+    def more(self, result: Result) -> Mapping[str, str]:
+        """What a line says besides its result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +70,24 @@ class Outcome:
     exact_to: float | None
     prefixes_cut: bool
     error: Exception | None = None
+
+    @staticmethod
+    def of(
+        ended: Ended, found: Mapping[int, tuple[Found, ...]], states: Mapping[int, State],
+        parts: Iterable[Summary | Outcome], seconds: float, error: Exception | None,
+    ) -> Outcome:  # fmt: skip
+        """From what tasks found and where they stand, by their numbers, and what they did."""
+        parts = list(parts)
+        return Outcome(
+            ended=ended,
+            found=tuple(each for number in sorted(found) for each in found[number]),
+            saved=Saved.of(states),
+            nodes=sum(part.nodes for part in parts),
+            seconds=seconds,
+            exact_to=max((part.exact_to for part in parts if part.exact_to is not None), default=None),
+            prefixes_cut=any(part.prefixes_cut for part in parts),
+            error=error,
+        )
 
     def summary(self) -> dict[str, object]:
         return {
@@ -167,9 +173,24 @@ class _Enough(Exception):
     """What is left is not likely enough."""
 
 
+class Performer(Protocol):
+    """Where tasks are performed."""
+
+    @property
+    def end(self) -> Container[int]:
+        """The tokens that end a text."""
+
+    def perform(
+        self, tasks: Sequence[Task], lines: Lines, meter: Meter, watch: Watch, saved: Saved | None = None,
+        least: float = -math.inf, masked: tuple[Rule, ...] = (),
+    ) -> Outcome:  # fmt: skip
+        """As `Run` does. `masked`: the model is kept from the words of these rules."""
+
+
 class Run:
     """Performs tasks, one after the other. `saved`: what was done before. `least`: strings with a lower log-probability
-    are not looked for."""
+    are not looked for. `through`: what stands between a task and the model. `keeps`: where the last search stands is
+    kept if it ended so; for one that is done that is dear, and good for a higher limit only."""
 
     def __init__(
         self,
@@ -179,16 +200,18 @@ class Run:
         watch: Watch,
         saved: Saved | None = None,
         least: float = -math.inf,
+        through: Callable[[Model, Task], Model] = lambda model, _: model,
+        keeps: Container[Ended] = frozenset(Ended),
     ) -> None:
-        saved = saved or Saved()
         self._tasks, self._lines, self._meter, self._watch, self._least = tasks, lines, meter, watch, least
+        self._through, self._keeps = through, keeps
         self._unlikely = False
         self._ends: list[Ended] = []
-        self._done = [tuple(found) for found in saved.done]
-        self._resume = saved.search
-        self._current: Search | None = None
+        self._states = (saved or Saved()).states()
+        self._current: tuple[int, Search] | None = None
+        self._number = 0
         self._summaries: list[Summary] = []
-        self._printed = sum(map(len, self._done))
+        self._printed = sum(len(state) for state in self._states.values() if isinstance(state, tuple))
 
     def perform(self, model: Model) -> Outcome:
         """Whatever ends it, what was found is in the outcome. Raises CheckpointError for a checkpoint of something
@@ -196,21 +219,25 @@ class Run:
         begin = time.monotonic()
         error: Exception | None = None
         try:
-            for task in self._tasks[len(self._done) :]:
-                self._close()
-                self._search(task, model)
-            ended = next((each for each in (Ended.LIMIT, Ended.LEAST) if each in self._ends), Ended.FINISHED)
+            for number, task in enumerate(self._tasks):
+                if not isinstance(self._states.get(number), tuple):
+                    self._close()
+                    self._search(number, task, model)
+            ended = whole(self._ends)
         except Stop as stop:
-            ended = Ended.TIMEOUT if stop.reason is Reason.TIMEOUT else Ended.INTERRUPTED
+            ended = Ended.of(stop)
         except CheckpointError:
             raise
         except Exception as caught:
             ended, error = Ended.FAILED, caught
         return self._outcome(ended, time.monotonic() - begin, error)
 
-    def _search(self, task: Task, model: Model) -> None:
-        search = task.start(Attended(model, self._watch), self._progress, self._resume)
-        self._current, self._resume, self._unlikely = search, None, False
+    def _search(self, number: int, task: Task, model: Model) -> None:
+        self._number, self._unlikely = number, False
+        resume = self._states.get(number)
+        assert not isinstance(resume, tuple)
+        search = task.start(Attended(self._through(model, task), self._watch), self._progress, resume)
+        self._current = number, search
         try:
             for result in search:
                 if result.logprob < self._least:
@@ -225,8 +252,9 @@ class Run:
     def _close(self) -> None:
         """Before the next task: the one before will not be gone on with. The last one may, up to another limit."""
         if self._current is not None:
-            self._summaries.append(self._current.summary())
-            self._done.append(self._found_by(self._current, self._tasks[len(self._done)]))
+            number, search = self._current
+            self._summaries.append(search.summary())
+            self._states[number] = self._found_by(search, self._tasks[number])
             self._current = None
 
     def _found_by(self, search: Search, task: Task) -> tuple[Found, ...]:
@@ -243,32 +271,28 @@ class Run:
             self._unlikely = True
 
     def _said(self, progress: Progress, seconds: float) -> str:
-        of = f"prompt {len(self._done) + 1} of {len(self._tasks)}, " if len(self._tasks) > 1 else ""
+        of = f"search {self._number + 1} of {len(self._tasks)}, " if len(self._tasks) > 1 else ""
         return (
             f"{of}{progress.nodes:,} nodes, batch {progress.batch}, {self._printed:,} strings "
             f"({self._printed / seconds if seconds else 0:.1f}/s), best pending {progress.best:.3f}"
         )
 
     def _outcome(self, ended: Ended, seconds: float, error: Exception | None) -> Outcome:
-        found = [each for done in self._done for each in done]
-        summaries = list(self._summaries)
         # A task that was about to go on stands where it stood.
-        checkpoint = self._resume
+        states, summaries = dict(self._states), list(self._summaries)
+        found = {number: state for number, state in states.items() if isinstance(state, tuple)}
         if self._current is not None:
-            found += self._found_by(self._current, self._tasks[len(self._done)])
-            summaries.append(self._current.summary())
-            checkpoint = self._current.checkpoint()
-        cut = [summary.exact_to for summary in summaries if summary.exact_to is not None]
-        return Outcome(
-            ended=ended,
-            found=tuple(found),
-            saved=Saved(tuple(self._done), checkpoint),
-            nodes=sum(summary.nodes for summary in summaries),
-            seconds=seconds,
-            exact_to=max(cut, default=None),
-            prefixes_cut=any(summary.prefixes_cut for summary in summaries),
-            error=error,
-        )
+            number, search = self._current
+            found[number] = self._found_by(search, self._tasks[number])
+            summaries.append(search.summary())
+            if ended in self._keeps:
+                states[number] = search.checkpoint()
+        return Outcome.of(ended, found, states, summaries, seconds, error)
+
+
+def whole(ends: Collection[Ended]) -> Ended:
+    """How an audit ended whose searches ended so."""
+    return next((each for each in (Ended.LIMIT, Ended.LEAST) if each in ends), Ended.FINISHED)
 
 
 def draw(begin: Callable[[Model], Sampling], model: Model, lines: Lines, meter: Meter, watch: Watch) -> Drawn:
@@ -287,7 +311,7 @@ def draw(begin: Callable[[Model], Sampling], model: Model, lines: Lines, meter: 
             meter.show(partial(_drawing, drawn))
             watch.check()
     except Stop as stop:
-        ended = Ended.TIMEOUT if stop.reason is Reason.TIMEOUT else Ended.INTERRUPTED
+        ended = Ended.of(stop)
     except Exception as caught:
         ended, error = Ended.FAILED, caught
     return Drawn(
@@ -306,59 +330,3 @@ def _drawing(drawn: int, seconds: float) -> str:
 
 def _drawn(sample: Sample, text: str) -> Result:
     return Result(text, sample.tokens, sample.logprob, sample.prefix_logprob, sample.logprob, 1, sample.prefix)
-
-
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file anew, all or nothing, for its owner only: what a model says can be what nobody should read. Raises
-    OSError."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    try:
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def save(path: Path, saved: Saved, audit: str) -> None:
-    """Write what an audit can be taken up from; `audit` says which one it is. Raises OSError."""
-    content = {
-        "portcullis_audit": VERSION,
-        "audit": audit,
-        "done": [[{"more": dict(found.more), **asdict(found.result)} for found in done] for done in saved.done],
-        "search": None if saved.search is None else json.loads(saved.search.encode()),
-    }
-    write_private(path, json.dumps(content).encode())
-
-
-def read_saved(path: Path, audit: str) -> Saved:
-    """What was saved of an audit. Raises CheckpointError for a file that is none, or one of another audit; OSError if
-    it cannot be read."""
-    with path.open("rb") as file:
-        data = file.read(MAX_SAVED + 1)
-    if len(data) > MAX_SAVED:
-        raise CheckpointError(f"{path}: larger than {MAX_SAVED} bytes")
-    try:
-        content: Any = json.loads(data)
-        if content["portcullis_audit"] != VERSION:
-            raise CheckpointError(f"{path}: a checkpoint of another version")
-        if content["audit"] != audit:
-            raise CheckpointError(f"{path}: a checkpoint of another query, or of other prompts or rules")
-        done = tuple(tuple(map(_found, each)) for each in content["done"])
-        search = content["search"]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{path}: no checkpoint of an audit") from None
-    return Saved(done, None if search is None else Checkpoint.decode(json.dumps(search).encode()))
-
-
-def _found(fields: dict[str, Any]) -> Found:
-    more = {str(name): str(value) for name, value in fields.pop("more").items()}
-    return Found(Result(**{**fields, "tokens": tuple(map(int, fields["tokens"]))}), more)

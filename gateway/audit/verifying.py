@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from gateway.audit.attended import Watch
 from gateway.audit.deployed import Deployed, Sampling
 from gateway.audit.judge import Judge
-from gateway.audit.law import Model
 from gateway.audit.masked import Masked
 from gateway.audit.plans import Plan
-from gateway.audit.running import Ended, Found, Lines, Meter, Outcome, Run, draw
+from gateway.audit.query import Query
+from gateway.audit.running import Ended, Lines, Meter, Performer, draw
+from gateway.audit.saved import Found
+from gateway.audit.tasks import Here
 from gateway.policy.model import Rule
 
 
@@ -26,47 +28,50 @@ class Verified:
 
 
 def through_masks(
-    plan: Plan, rules: tuple[Rule, ...], model: Model, lines: Lines, meter: Meter, watch: Watch, least: float
+    plan: Plan, rules: tuple[Rule, ...], performer: Performer, lines: Lines, meter: Meter, watch: Watch, least: float
 ) -> Verified:
     """The same audit of the model without the rules' words. What a rule still finds is written as a line. `least`: a
     log-probability, as in the audit itself."""
     judge = Judge(rules)
     found: tuple[Found, ...] = ()
     nothing = Lines(meter)
-    masked = Masked.of(model, rules, plan.queries[0])
-    if plan.sampling is not None:
+    if plan.sampling is not None and isinstance(performer, Here):
+        masked = Masked.of(performer.model, rules, plan.queries[0])
         drawn = draw(plan.sampling, masked, nothing, meter, watch)
         found, ended, error = drawn.found, drawn.ended, drawn.error
     else:
-        outcome: Outcome = Run(plan.tasks, nothing, meter, watch, None, least).perform(masked)
+        outcome = performer.perform(plan.tasks, nothing, meter, watch, None, least, rules)
         found, ended, error = outcome.found, outcome.ended, outcome.error
-    still = [each for each in found if _is_said(judge, each, model)]
+    still = [each for each in found if _is_said(judge, each, performer.end)]
     for each in still:
         lines.write({"still": each.fields()})
     summary = {"through": "mask", "still": len(still), "others": len(found) - len(still), "ended": str(ended)}
     return Verified(still=len(still), ended=ended, summary=summary, error=error)
 
 
-def _is_said(judge: Judge, found: Found, model: Model) -> bool:
+def _is_said(judge: Judge, found: Found, end: Container[int]) -> bool:
     """A match at the end that waits for what comes next is none, unless the text ends there."""
     result = found.result
     verdict = judge.verdict(result.text[result.prefix :].encode())
-    ended = result.tokens[-1:] and result.tokens[-1] in model.vocabulary.end
+    ended = result.tokens[-1:] and result.tokens[-1] in end
     return (verdict.at_end if ended else verdict.certain) is not None
 
 
 def through_gateway(
-    plan: Plan, found: Iterable[Found], rules: tuple[Rule, ...], gateway: Deployed, sampling: Sampling, lines: Lines,
-    watch: Watch,
+    plan: Plan, found: Iterable[Found], rules: tuple[Rule, ...], gateway: Deployed,
+    sampling: Callable[[Query], Sampling], lines: Lines, watch: Watch,
 ) -> Verified:  # fmt: skip
     """What led to the strings is asked of a gateway. An answer in which a rule finds something is written as a line.
-    Raises GatewayError."""
+    `sampling`: how answers to what a query led to are drawn. Raises GatewayError."""
     judge = Judge(rules)
-    questions = {(str(question.prompt), question.begun): question for question in map(plan.question, found)}
+    questions = {}
+    for each in found:
+        question, drawn = plan.question(each), sampling(plan.query_of(each))
+        questions[str(question.prompt), question.begun, drawn] = question, drawn
     answers = still = 0
-    for question in questions.values():
+    for question, drawn in questions.values():
         with watch.asking():
-            texts = list(gateway.answers(question, sampling))
+            texts = list(gateway.answers(question, drawn))
         for text in texts:
             answers += 1
             if matches := judge.matches(text):

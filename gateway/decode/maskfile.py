@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gateway.decode.masks import BannedWords
+from gateway.files import write_private
 from gateway.policy.model import Fold
 
 FORMAT = 1
@@ -67,17 +67,7 @@ def write_masks(path: Path, policies: Mapping[str, BannedPolicy]) -> None:
     data = _canonical(content) + b"\n"
     if len(data) > MAX_FILE:
         raise MaskFileError(f"{path}: would be larger than {MAX_FILE} bytes")
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    try:
-        # Made here and now, so that nobody else in the folder can have opened it before.
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    write_private(path, data)
 
 
 def read_masks(path: Path) -> dict[str, BannedPolicy]:

@@ -456,7 +456,10 @@ def test_a_query_without_a_model_takes_the_one_that_is_given(
         ["q.yaml", "--rules-mask"],
         ["q.yaml", "--rules-action", "pseudonymize"],
         ["q.yaml", "--lim", "3"],
-        ["q.yaml", "another.yaml"],
+        ["q.yaml", "--processes", "0"],
+        ["q.yaml", "--processes", "many"],
+        ["q.yaml", "--ray", "somewhere"],
+        ["q.yaml", "--ray", "ray://key@host:1"],
     ],
 )
 def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

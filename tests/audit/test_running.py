@@ -8,8 +8,8 @@ import json
 import math
 import signal
 import stat
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,24 +20,12 @@ from gateway.audit.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.law import Floats, Messages, Model, ModelError
 from gateway.audit.models import Toy
 from gateway.audit.query import Decoding, Query, Random
-from gateway.audit.running import (
-    Drawn,
-    Ended,
-    Found,
-    Lines,
-    Meter,
-    Outcome,
-    Run,
-    Saved,
-    Task,
-    draw,
-    read_saved,
-    save,
-    write_private,
-)
+from gateway.audit.running import Drawn, Ended, Lines, Meter, Outcome, Run, Task, draw
 from gateway.audit.sample import sample
+from gateway.audit.saved import Found, Saved, read_saved, save
 from gateway.audit.search import Progress, Result, Search, search
 from gateway.automata.vocabulary import Ints
+from gateway.files import write_private
 from tests.audit.naive import vocabulary_of
 
 VOCABULARY = vocabulary_of("a", "b", "ab", "ba", "c")
@@ -64,11 +52,28 @@ class Terminal(io.StringIO):
         return True
 
 
-def task(query: Query = QUERY, **more: str) -> Task:
-    def start(model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
-        return search(model, query, batch=4, progress=progress, resume=resume)
+@dataclass(frozen=True)
+class Searched:
+    """A query as a task. `seen` is told how far it is before the audit is."""
 
-    return Task(start, lambda _: more)
+    query: Query
+    said: Mapping[str, str] = field(default_factory=dict)
+    seen: Callable[[], None] = lambda: None
+    name: str = "a query"
+
+    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
+        def both(now: Progress) -> None:
+            self.seen()
+            progress(now)
+
+        return search(model, self.query, batch=4, progress=both, resume=resume)
+
+    def more(self, result: Result) -> Mapping[str, str]:
+        return self.said
+
+
+def task(query: Query = QUERY, **more: str) -> Task:
+    return Searched(query, more)
 
 
 def perform(model: Model, *tasks: Task, saved: Saved | None = None, least: float = -math.inf) -> tuple[Outcome, str]:
@@ -404,19 +409,15 @@ def test_progress_says_numbers_only() -> None:
     stream, clock = io.StringIO(), Clock()
     meter = Meter(stream, clock)
 
-    def progress_of(model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
-        def later(now: Progress) -> None:
-            clock.now += 11
-            progress(now)
-
-        return search(model, replace(QUERY, limit=20), batch=4, progress=later)
+    def later() -> None:
+        clock.now += 11
 
     with Watch() as watch:
-        run = Run([Task(progress_of)] * 2, Lines(meter, io.StringIO()), meter, watch)
+        run = Run([Searched(replace(QUERY, limit=20), seen=later)] * 2, Lines(meter, io.StringIO()), meter, watch)
         run.perform(Toy(VOCABULARY))
     said = stream.getvalue().splitlines()
-    assert said[0].startswith("prompt 1 of 2, 1 nodes, batch 1, 0 strings (0.0/s), best pending -")
-    assert all(set(line) <= set("prompt of nodes, batch strings (./s), best pending -inf0123456789") for line in said)
+    assert said[0].startswith("search 1 of 2, 1 nodes, batch 1, 0 strings (0.0/s), best pending -")
+    assert all(set(line) <= set("search of nodes, batch strings (./s), best pending -inf0123456789") for line in said)
 
 
 def test_what_was_found_shows_no_text() -> None:

@@ -1,0 +1,62 @@
+"""Searches that end where little is left to find, or after so many nodes."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from gateway.audit import search
+from gateway.audit.law import Model
+from gateway.audit.query import Query
+from gateway.audit.search import Progress, Result
+
+_SPECIAL = re.compile(r"[\\.?*+()\[\]{}|^$-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`results`: in order, with all that was found of their encodings. `nodes`: beginnings the model was asked about.
+    `ended`: `finished`, `limit`, `least` or `nodes`."""
+
+    results: list[Result]
+    nodes: int
+    ended: str
+
+
+class _Enough(Exception):
+    pass
+
+
+def ask(model: Model, query: Query, *, nodes: int, least: float = -math.inf) -> Answer:
+    """What a search finds within `nodes` beginnings, two batches more at most, that is at least as likely as `least`, a
+    log-probability."""
+    ended = ""
+
+    def progress(now: Progress) -> None:
+        nonlocal ended
+        if not ended and now.pending and now.best < least:
+            ended = "least"
+        elif not ended and now.nodes >= nodes:
+            ended = "nodes"
+        if ended:
+            raise _Enough
+
+    found = search(model, query, progress=progress)
+    # Strings can be complete and not given yet when it is enough. The search gives those that are certain before it
+    # asks the model again, so the second time there are none left.
+    for _ in range(2):
+        try:
+            for _ in found:
+                pass
+            break
+        except _Enough:
+            pass
+    results = [result for result in found.found if result.logprob >= least]
+    summary = found.summary()
+    return Answer(results, summary.nodes, ended or ("finished" if summary.finished else "limit"))
+
+
+def escaped(text: str) -> str:
+    """The expression of a text."""
+    return _SPECIAL.sub(lambda match: "\\" + match[0], text)
