@@ -127,11 +127,11 @@ class Ray:
 
     def _start(self, load: Load, address: str, count: int | None, most: int, device: str) -> None:
         resources = self._ray.cluster_resources()
-        processors, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+        cpus, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
         on_gpu = device.startswith("cuda")
         if on_gpu and not gpus:
             raise ModelError(f"--ray {address}: Ray has no GPU for --device {device}")
-        self.count = min(count or max(1, gpus if on_gpu else processors), most)
+        self.count = min(count or max(1, gpus if on_gpu else cpus), most)
         share = 1 / math.ceil(self.count / gpus) if on_gpu else 0
         # Elsewhere Ray says how many threads a worker has: as many as it has processors.
         threads = max(1, processors() // self.count) if address == LOCAL and THREADS not in os.environ else None
