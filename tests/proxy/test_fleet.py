@@ -523,7 +523,8 @@ async def test_leaving_at_any_point_leaves_nothing_behind() -> None:
                 await asyncio.sleep(0.002 if made.tried[-1:] == ["b"] else 0)
             asking.cancel()
             await asyncio.wait((asking,))
-            if not asking.cancelled():
+            # On a busy machine the last one, too, can be slower than it may; then it is tried once more.
+            if not asking.cancelled() and not isinstance(asking.exception(), httpx.TimeoutException):
                 await asking.result().close()
                 turns_taken = turns
                 break
