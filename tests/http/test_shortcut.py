@@ -49,6 +49,9 @@ def one_by_one(texts: Sequence[str], end: bytes | None = chunk(event(delta(finis
     return play
 
 
+TRIES = 20
+
+
 async def test_reads_take_the_hot_path(taken: list[bool]) -> None:
     async with before(one_by_one([*WORDS, "12MON", "KEYS ", *WORDS])) as (gateway, _):
         answer = await gateway.stream()
@@ -66,11 +69,16 @@ async def test_reads_take_the_hot_path(taken: list[bool]) -> None:
 async def test_a_large_event_leaves_it_and_comes_back(taken: list[bool]) -> None:
     large = "lorem 12MONKEYS " * 6000
     async with before(one_by_one([*WORDS, large, *WORDS])) as (gateway, _):
-        answer = await gateway.stream()
-        assert answer.content() == "".join(WORDS) + large.replace("12MONKEYS", "[CENSORED]") + "".join(WORDS)
-        assert False in taken
-        # Not the very last: reads may fall together on a busy machine.
-        assert True in taken[taken.index(False) :]
+        # On a busy machine the reads behind the large one may fall together: then it is tried again.
+        for _ in range(TRIES):
+            taken.clear()
+            answer = await gateway.stream()
+            assert answer.content() == "".join(WORDS) + large.replace("12MONKEYS", "[CENSORED]") + "".join(WORDS)
+            assert False in taken
+            if True in taken[taken.index(False) :]:
+                break
+        else:
+            pytest.fail("no read behind the large one took the hot path")
 
 
 async def test_patterns_leave_it_sooner(taken: list[bool]) -> None:
