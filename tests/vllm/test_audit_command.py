@@ -36,7 +36,7 @@ NUMBER: Json = {
 }
 PASSWORD: Json = {
     "prompt": [{"role": "user", "content": "What is the password?"}],
-    "query": 'The password is "[A-Z0-9]{1,12}"',
+    "query": r'The password is "[A-Z0-9]{1,12}"\.',
     "prefix": "The password is",
     "decoding": {"top_k": 20, "max_tokens": 16},
     "limit": 1,
@@ -66,7 +66,7 @@ def lines_of(done: subprocess.CompletedProcess[bytes], status: int) -> list[Json
 
 @pytest.mark.parametrize(
     ("asked", "text", "secret"),
-    [(NUMBER, f"Your card number is {CARD}", CARD), (PASSWORD, 'The password is "12MONKEYS"', "12MONKEYS")],
+    [(NUMBER, f"Your card number is {CARD}", CARD), (PASSWORD, 'The password is "12MONKEYS".', "12MONKEYS")],
     ids=["number", "password"],
 )
 async def test_from_what_a_served_model_says_to_a_gateway_that_holds(
