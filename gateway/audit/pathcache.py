@@ -61,31 +61,35 @@ class PathCache:
         paths: list[int] = []
         columns: list[int] = []
         first = len(self._rows)
+        fresh: dict[tuple[int, int], int] = {}
         for path, (before, rest) in enumerate(zip(begun, rests, strict=True)):
             last = before[-1] if before else _NO_TOKEN
             for column, token in enumerate(rest, start=width - len(rest)):
-                row = self._rows.get((last, token))
+                row = self._rows.get((last, token), fresh.get((last, token)))
                 if row is None:
-                    row = self._rows[last, token] = len(self._rows)
+                    row = fresh[last, token] = first + len(fresh)
                     paths.append(path)
                     columns.append(column)
                 last = row
-        self._widen(layers)
+        end = first + len(fresh)
+        self._widen(layers, end)
         for (keys, values), (some_keys, some_values) in zip(self._tables, layers, strict=True):
-            keys[first : len(self._rows)] = some_keys[paths, :, columns]
-            values[first : len(self._rows)] = some_values[paths, :, columns]
+            keys[first:end] = some_keys[paths, :, columns]
+            values[first:end] = some_values[paths, :, columns]
+        # Last, and at once: whoever stops the model's call, or a lack of memory, may end this anywhere.
+        self._rows.update(fresh)
 
     def _room(self, layers: Layers) -> int:
         """How many tokens there is room for."""
         size = sum(table.shape[1] * table.shape[3] * table.element_size() for layer in layers for table in layer)
         return self._max_bytes // int(size)
 
-    def _widen(self, layers: Layers) -> None:
-        """Make the tables long enough for the rows, twice as long as before at least."""
+    def _widen(self, layers: Layers, rows: int) -> None:
+        """Make the tables long enough for so many rows, twice as long as before at least."""
         room = len(self._tables[0][0]) if self._tables else 0
-        if len(self._rows) <= room:
+        if rows <= room:
             return
-        room = min(max(2 * room, len(self._rows), FIRST_ROOM), self._room(layers))
+        room = min(max(2 * room, rows, FIRST_ROOM), self._room(layers))
         before = self._tables or [(None, None)] * len(layers)
         self._tables = [
             (self._wider(old_keys, keys, room), self._wider(old_values, values, room))

@@ -73,6 +73,26 @@ def check_paths() -> None:
         assert len(kept._cache) * 2 * 2 * 32 * 2 * 4 <= bytes_
         if bytes_ > 100_000:
             assert len(kept._cache) > 20
+    models.MAX_CACHE_BYTES = 512 * 1024**2
+
+
+def check_stopped() -> None:
+    """What was being kept when a call was stopped is not taken for known afterwards."""
+    kept, fresh = HuggingFace(MODEL), HuggingFace(MODEL, reuse=False)
+    widen = kept._cache._widen
+    kept._cache._widen = _stop
+    try:
+        kept([(1, 40, 41)])
+    except KeyboardInterrupt:
+        kept._cache._widen = widen
+    assert kept._cache._widen is widen and not len(kept._cache)
+    kept([(1, 50)])
+    prefixes = [(1, 40, 41, 42), (1, 50, 51)]
+    assert np.abs(rows_of(kept, prefixes) - rows_of(fresh, prefixes)).max() < 1e-4
+
+
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def check_search() -> None:
@@ -127,5 +147,5 @@ def _error(call: Callable[[], object]) -> str:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for check in (check_rows, check_paths, check_search, check_sample, check_errors):
+    for check in (check_rows, check_paths, check_stopped, check_search, check_sample, check_errors):
         check()
