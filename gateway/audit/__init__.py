@@ -5,7 +5,7 @@
     preprocess   languages from languages: edits, unwanted words, synonyms; parts keeps them before or behind a prefix
     count        how many strings a language has
     product      a language × a vocabulary → the tokens that can come next, and where they lead
-    law          what a model says next, and what a decoding rule leaves of it; models has models
+    law          what a model says next, and what a decoding rule leaves of it; models and endpoint ask one
     search       the likeliest strings first: prefixes begins it, steps and frontier go on, checkpoint keeps it
     sample       strings at random, with weights
     prompts      would an answer break a policy's rules? judge asks the censor; masked is a model without their words

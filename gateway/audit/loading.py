@@ -38,11 +38,13 @@ def _absolute(path: str) -> str:
 
 def model_of(wanted: LocalModel | ServedModel, device: str) -> Model:
     """A complete one, loaded. Raises ModelError if it cannot be."""
-    from gateway.audit.models import Endpoint, HuggingFace
-
     if isinstance(wanted, LocalModel):
+        from gateway.audit.models import HuggingFace
+
         _hush()
         return HuggingFace(wanted.hf, device)
+    from gateway.audit.endpoint import Endpoint
+
     assert wanted.tokenizer is not None
     return Endpoint(wanted.vllm, wanted.name, wanted.tokenizer, wanted.api_key)
 

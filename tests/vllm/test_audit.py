@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from gateway.audit.endpoint import Endpoint
 from gateway.audit.law import ModelError, rows_of
-from gateway.audit.models import Endpoint
 from gateway.audit.query import Decoding, Expression, Message, Query, Tokenizations
 from gateway.audit.sample import sample
 from gateway.audit.search import search

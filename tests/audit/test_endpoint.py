@@ -1,0 +1,330 @@
+"""A served model: what is asked over the wire, what comes back, and everything else that may come."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+from gateway.audit import endpoint as served_models
+from gateway.audit.endpoint import Endpoint
+from gateway.audit.law import ModelError, rows_of
+from gateway.audit.query import Decoding, Expression, Message, Query, Tokenizations
+from gateway.audit.search import search
+from gateway.audit.toy import Toy
+from tests.audit.naive import vocabulary_of
+
+Json = dict[str, Any]
+
+VOCABULARY = vocabulary_of("a", "b", "c", " ", "ab", "bc", "é", b"\xc3", b"\xa9")
+BEGIN = 9  # what begins a text is what ends one, as GPT-2 has it
+KEY = "sk-secret"
+
+
+@dataclass
+class Served:
+    """vLLM's API in front of a toy. `most`: how many tokens it tells; `tells`: it knows `logprob_token_ids`. Answers of
+    `first` come before its own: a status with a body, or None for a connection that is closed."""
+
+    toy: Toy
+    most: int = 20
+    tells: bool = True
+    first: list[tuple[int, bytes] | None] = field(default_factory=list)
+    bodies: list[Json] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    url: str = ""
+
+    def play(self, path: str, body: Json) -> tuple[int, bytes] | None:
+        self.bodies.append(body)
+        if self.first:
+            return self.first.pop(0)
+        if path == "/tokenize":
+            text = body["prompt"] if "prompt" in body else "".join(each["content"] for each in body["messages"])
+            return 200, json.dumps({"tokens": self.toy.encode(text)}).encode()
+        assert path == "/v1/completions" and body["max_tokens"] == 1 and body["return_tokens_as_token_ids"]
+        if body["logprobs"] > self.most and not (self.tells and body.get("logprob_token_ids")):
+            message = f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: {self.most}"
+            return 400, json.dumps({"error": {"message": message, "code": 400}}).encode()
+        return 200, json.dumps(self.completion(body)).encode()
+
+    def completion(self, body: Json) -> Json:
+        choices = [self.choice(number, tokens, body) for number, tokens in enumerate(body["prompt"])]
+        return {"object": "text_completion", "choices": choices[::-1]}
+
+    def choice(self, number: int, tokens: list[int], body: Json) -> Json:
+        row = self.toy([tokens])[0]
+        asked = body.get("logprob_token_ids") if self.tells else None
+        told = asked or np.argsort(-row)[: body["logprobs"]].tolist()
+        # What was sampled is told, too, however unlikely.
+        shown = {f"token_id:{token}": float(row[token]) for token in [*told, len(row) - 1]}
+        return {"index": number, "text": "?", "logprobs": {"top_logprobs": [shown]}}
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    plays = Served(Toy(VOCABULARY, seed=3))
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            plays.keys.append(self.headers["authorization"])
+            answer = plays.play(self.path, body)
+            if answer is None:
+                self.close_connection = True
+                return
+            status, content = answer
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    plays.url = f"http://127.0.0.1:{server.server_port}/v1"
+    try:
+        yield plays
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy in the environment is not meant for these calls, and nobody waits."""
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setattr(served_models, "PAUSES", (0.0, 0.0))
+
+
+def write_tokenizer(folder: Path) -> Path:
+    """A model's folder, with a tokenizer that has the vocabulary."""
+    shown = {0xC3: "Ã", 0xA9: "©", 0x20: "Ġ"}
+    named = ["".join(shown.get(byte, chr(byte)) for byte in text or b"") for text in VOCABULARY.tokens]
+    merges = [("a", "b"), ("b", "c"), ("Ã", "©")]
+    made = Tokenizer(BPE(vocab={name: token for token, name in enumerate(named[:-1])}, merges=merges))
+    made.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
+    made.decoder = ByteLevelDecoder()
+    made.add_special_tokens([AddedToken("</s>", special=True)])
+    folder.mkdir()
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": BEGIN}))
+    return folder
+
+
+@pytest.fixture
+def endpoint(served: Served, tmp_path: Path) -> Iterator[Endpoint]:
+    made = Endpoint(served.url, "m", write_tokenizer(tmp_path / "model"), KEY)
+    yield made
+    made.close()
+
+
+def test_several_prefixes_go_in_one_request(served: Served, endpoint: Endpoint) -> None:
+    assert endpoint.vocabulary.digest() == VOCABULARY.digest()
+    endpoint.tell(3)
+    served.bodies.clear()
+    rows = rows_of(endpoint, [(9,), (9, 0), (9, 4, 1)])
+    [body] = served.bodies
+    assert body["prompt"] == [[9], [9, 0], [9, 4, 1]] and body["logprobs"] == 3 and body["model"] == "m"
+    # Whatever the server's defaults for the model are, the law is the model's own.
+    assert (body["temperature"], body["top_p"], body["top_k"], body["repetition_penalty"]) == (1.0, 1.0, -1, 1.0)
+    assert set(served.keys) == {f"Bearer {KEY}"}
+    for row, prefix in zip(rows, body["prompt"], strict=True):
+        wanted = served.toy([prefix])[0]
+        told = np.flatnonzero(row > -np.inf)
+        assert np.allclose(row[told], wanted[told])
+        assert set(np.argsort(-wanted)[:3]) <= set(told.tolist()) and len(told) <= 4
+
+
+def test_a_call_of_many_prefixes_is_several_requests(
+    served: Served, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_models, "MAX_PROMPTS", 3)
+    endpoint.tell(3)
+    served.bodies.clear()
+    rows = rows_of(endpoint, [(9, number) for number in range(7)])
+    assert [len(body["prompt"]) for body in served.bodies] == [3, 3, 1]
+    for number, row in enumerate(rows):
+        told = np.flatnonzero(row > -np.inf)
+        assert np.allclose(row[told], served.toy([(9, number)])[0][told])
+
+
+def test_as_many_tokens_are_asked_for_as_the_rule_needs(served: Served, endpoint: Endpoint) -> None:
+    served.most = 4
+    endpoint.tell(4)
+    with pytest.raises(ModelError, match=r"tells the 4 most likely tokens, and decoding.top_k asks for 5: .* 5$"):
+        endpoint.tell(5)
+    with pytest.raises(ModelError, match=r"the 4 most likely tokens, and without decoding.top_k all 10 count: "):
+        search(endpoint, Query(query="ab", decoding=Decoding(top_p=0.9)))
+    served.most = 0
+    with pytest.raises(ModelError, match="tells no log-probabilities"):
+        endpoint.tell(1)
+    served.most = 20
+    endpoint.tell(None)
+    assert (rows_of(endpoint, [(9,)]) > -np.inf).all()
+
+
+@pytest.mark.parametrize("tokenizations", Tokenizations)
+def test_a_search_finds_what_it_finds_in_the_model_itself(
+    served: Served, endpoint: Endpoint, tokenizations: Tokenizations
+) -> None:
+    query = Query(
+        query="[abc]{1,2}é?[abcé]{1,2}",
+        prefix=Expression("[abc]{1,2}é?"),
+        decoding=Decoding(top_k=3, end_of_text=True),
+        tokenizations=tokenizations,
+        limit=10**6,
+    )
+    served.most = 3
+    # The toy's texts begin with nothing; the server's with a token, since a prompt must not be empty.
+    served.toy.context = lambda prompt: (BEGIN,)  # type: ignore[method-assign]
+    served.toy.encode = endpoint.encode  # type: ignore[method-assign]
+    wanted = list(search(served.toy, query))
+    found = list(search(endpoint, query))
+    assert [result.text for result in found] == [result.text for result in wanted]
+    assert [result.tokens for result in found] == [result.tokens for result in wanted]
+    for name in ("logprob", "prefix_logprob", "string_logprob"):
+        told = [getattr(result, name) for result in found]
+        assert told == pytest.approx([getattr(result, name) for result in wanted], abs=1e-5)
+    assert any(len(body["prompt"]) > 1 for body in served.bodies)
+
+
+def test_tokens_of_a_prefix_are_asked_for_by_name(served: Served, endpoint: Endpoint) -> None:
+    endpoint.tell(2)
+    served.bodies.clear()
+    asked = np.arange(9, dtype=np.int32)
+    [told, few] = endpoint.told([(9, 0), (9,)], [asked, asked[:1]])
+    assert np.allclose(told, served.toy([(9, 0)])[0][:9]) and np.allclose(few, served.toy([(9,)])[0][:1])
+    assert [body["logprob_token_ids"] for body in served.bodies] == [list(range(9)), [0]]
+    served.tells = False
+    with pytest.raises(ModelError, match="logprob_token_ids"):
+        endpoint.told([(9, 0)], [asked])
+
+
+def test_what_stands_before_a_string(served: Served, endpoint: Endpoint) -> None:
+    assert endpoint.context(None) == (BEGIN,)
+    assert endpoint.context("ab") == (4,)
+    assert endpoint.context([{"role": "user", "content": "bc"}]) == (5,)
+    assert served.bodies[-1]["add_generation_prompt"] and served.bodies[-1]["model"] == "m"
+    search(endpoint, Query(query="ab", prompt=(Message("user", "a"),), decoding=Decoding(top_k=1)))
+    assert served.bodies[-1]["messages"] == [{"role": "user", "content": "a"}]
+
+
+def test_the_beginning_of_a_text_is_what_the_model_says(served: Served, tmp_path: Path) -> None:
+    folder = write_tokenizer(tmp_path / "model")
+    (folder / "config.json").write_text(json.dumps({"bos_token_id": 7}))
+    made = Endpoint(served.url, "m", folder)
+    assert made.context(None) == (7,) and served.keys == [None]
+
+
+# -- when something goes wrong -----------------------------------------------------------------------------------------
+
+BUSY = 503, b'{"error": {"message": "busy"}}'
+
+
+@pytest.mark.parametrize("failures", [[BUSY], [None], [BUSY, None], [(429, b""), (500, b"oops")]])
+def test_a_request_that_fails_is_sent_again(
+    served: Served, endpoint: Endpoint, failures: list[tuple[int, bytes] | None]
+) -> None:
+    served.first = list(failures)
+    endpoint.tell(3)
+    assert len(served.bodies) == len(failures) + 1
+    assert all(body == served.bodies[0] for body in served.bodies)
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        (BUSY, r"failed 3 times: status 503: busy"),
+        (None, r"failed 3 times: \w+"),
+        ((500, b"x"), r"status 500: no message"),
+    ],
+)
+def test_a_server_that_keeps_failing_is_an_error(
+    served: Served, endpoint: Endpoint, failure: tuple[int, bytes] | None, message: str
+) -> None:
+    endpoint.tell(3)
+    served.first = [failure] * 3
+    with pytest.raises(ModelError, match=message) as raised:
+        rows_of(endpoint, [(9,)])
+    assert KEY not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, b"<html>"),
+        (200, b"[]"),
+        (200, b'{"choices": []}'),
+        (200, b'{"choices": [{"index": 0, "logprobs": null}]}'),
+        (200, b'{"choices": [{"index": 0, "logprobs": {"top_logprobs": []}}]}'),
+        (200, b'{"choices": [{"index": 0, "logprobs": {"top_logprobs": [{" a": -1.0}]}}]}'),
+        (200, b'{"choices": [{"index": 0, "logprobs": {"top_logprobs": [{"token_id:1": null}]}}]}'),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_an_error(
+    served: Served, endpoint: Endpoint, answer: tuple[int, bytes]
+) -> None:
+    endpoint.tell(3)
+    served.first = [answer]
+    with pytest.raises(ModelError, match="is this vLLM's API"):
+        rows_of(endpoint, [(9,)])
+
+
+def test_what_the_server_refuses_is_said_in_its_words(served: Served, endpoint: Endpoint) -> None:
+    served.first = [(404, b'{"error": {"message": "The model `m` does not exist."}}')]
+    with pytest.raises(ModelError, match=r"status 404: The model `m` does not exist") as raised:
+        endpoint.tell(3)
+    assert len(served.bodies) == 1 and KEY not in str(raised.value) + repr(endpoint)
+    endpoint.tell(3)
+    served.first = [(400, json.dumps({"message": "too long " * 1000}).encode())]
+    with pytest.raises(ModelError, match=r"too long too long .*…$") as raised:
+        rows_of(endpoint, [(9,)])
+    assert len(str(raised.value)) < 500
+
+
+def test_what_was_found_before_the_server_failed_stays(served: Served, endpoint: Endpoint) -> None:
+    query = Query(query="[abc]{1,3}", decoding=Decoding(top_k=8), limit=10**6)
+    wanted = [result.text for result in search(endpoint, query, batch=4)]
+    found = search(endpoint, query, batch=4)
+    given = [next(found).text for _ in range(5)]
+    served.first = [BUSY] * 3
+    with pytest.raises(ModelError, match="busy"):
+        for result in found:
+            given.append(result.text)
+    assert 5 <= len(given) < len(wanted)
+    assert given + [result.text for result in found] == wanted
+
+
+def test_what_is_not_installed_is_said(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ModelError, match=r"pip install 'portcullis\[audit\]' tokenizers$"):
+        endpoint.encode("ab")
+
+
+def test_a_server_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    folder = write_tokenizer(tmp_path / "model")
+    made = Endpoint("http://127.0.0.1:9/v1/", "m", folder / "tokenizer.json", patience=5)
+    with pytest.raises(ModelError, match=r"^http://127.0.0.1:9/v1: the server failed 3 times: Connect"):
+        made.tell(3)
+    with pytest.raises(ModelError, match="cannot be read"):
+        Endpoint("http://127.0.0.1:9/v1", "m", tmp_path / "nowhere")
