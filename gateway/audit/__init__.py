@@ -2,7 +2,8 @@
 
     query        what is asked, as frozen data, and its language; reading makes it from a file
     automaton    languages as deterministic automata over bytes, worked out state by state
-    preprocess   languages from languages: edits, unwanted words, synonyms; parts keeps them before or behind a prefix
+    preprocess   languages from languages: edits, unwanted words, synonyms; installed has those that packages bring
+    parts        keeps changes before or behind a prefix
     count        how many strings a language has
     product      a language × a vocabulary → the tokens that can come next, and where they lead
     law          what a model says next, and what a decoding rule leaves of it; models and endpoint ask one
@@ -13,7 +14,7 @@
     tasks        what is asked, as plain data: here, or by workers, among whom spread divides it: processes, or on_ray
     report       what was found as lines and as a page, aligned with what was edited; rules makes word rules of it
 
-A query goes through the first five from top to bottom, and after that to a model:
+A query goes through the first six from top to bottom, and after that to a model:
 
     for result in gateway.audit.search(model, query):
         print(result.text, result.logprob)

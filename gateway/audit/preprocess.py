@@ -1,7 +1,7 @@
 """Preprocessors: languages made from languages, before a model is asked.
 
-Edits, unwanted words, synonyms, and what users bring along. They chain in any order, since each takes an automaton and
-gives one; and each works its states out when they are first asked for.
+Edits, unwanted words and synonyms; `installed` has what users bring along. They chain in any order, since each takes
+an automaton and gives one; and each works its states out when they are first asked for.
 
 An automaton's strings are UTF-8, so its live states are of two kinds, between characters and within one, and which it
 is shows in the bytes that lead on.
@@ -12,12 +12,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from itertools import groupby
 from typing import NamedTuple
 
-from gateway.audit.automaton import Automaton, Lazy, Pruned, Regex, View, both, together, walk
-from gateway.audit.parts import Change
+from gateway.audit.automaton import Automaton, Lazy, Pruned, Regex, together, walk
 from gateway.automata import charset
 from gateway.automata.bytes import DONE, NOTHING, Tail, Utf8, disjoint
 from gateway.automata.charset import ANY, CharSet
@@ -26,7 +24,6 @@ from gateway.automata.positions import positions
 from gateway.automata.regex import EMPTY, Alternation, Chars, Concat, Node, Repeat, parse
 from gateway.censor.lens import is_cjk
 
-GROUP = "portcullis.preprocessors"
 MAX_WORD = 100  # characters
 PRINTABLE_ASCII = CharSet(((0x20, 0x7E),))
 
@@ -229,7 +226,7 @@ def without_words(automaton: Automaton, words: Iterable[str], prefix: Automaton 
     found: list[Node] = []
     followed: list[Node] = []
     for (left, right), same in by_edges.items():
-        before = Repeat(Concat((_ANYTHING, other)), 0, 1) if left else _ANYTHING
+        before = Repeat(Concat((ANYTHING, other)), 0, 1) if left else ANYTHING
         found.append(Concat((before, _any_of(same))))
         followed.append(Concat((found[-1], other if right else Chars(ANY))))
     return _without(automaton, _Unwanted(Regex(*found), Regex(*followed)), prefix)
@@ -240,11 +237,11 @@ def without_matches(automaton: Automaton, pattern: str, prefix: Automaton | None
     Raises RegexError, also for a pattern that matches the empty string."""
     tree = parse(pattern)
     positions(tree)
-    found = Concat((_ANYTHING, tree))
+    found = Concat((ANYTHING, tree))
     return _without(automaton, _Unwanted(Regex(found), Regex(Concat((found, Chars(ANY))))), prefix)
 
 
-_ANYTHING = Repeat(Chars(ANY), 0, None)
+ANYTHING = Repeat(Chars(ANY), 0, None)
 
 
 def _without(automaton: Automaton, unwanted: _Unwanted, prefix: Automaton | None) -> Automaton:
@@ -392,59 +389,3 @@ def synonyms(automaton: Automaton, words: Mapping[str, Iterable[str]]) -> Automa
             )
         )
     return Pruned(_Synonyms(automaton, jumps))
-
-
-# -- what users bring --------------------------------------------------------------------------------------------------
-
-
-class NoPreprocessor(ValueError):
-    """A preprocessor that is not installed, cannot be loaded, fails, or gives no automaton."""
-
-
-class _Foreign(Lazy[int]):
-    """An automaton of somebody else, by its own states. Those that it says are not live are dead here."""
-
-    def __init__(self, automaton: Automaton) -> None:
-        self._automaton = automaton
-        super().__init__(self._state(automaton.start))
-
-    def _state(self, state: int) -> int | None:
-        return state if state and self._automaton.live(state) else None
-
-    def _leads(self, key: int) -> Iterator[tuple[int, int, int | None]]:
-        return ((byte, byte, self._state(self._automaton.step(key, byte))) for byte in range(256))
-
-    def _accepts(self, key: int) -> bool:
-        return bool(self._automaton.accepting(key))
-
-
-def user(name: str) -> Change:
-    """The preprocessor that an installed package names so in the entry point group `portcullis.preprocessors`: a
-    function that takes an automaton and gives one. What it gives needs no `arcs`; of its strings, those that are UTF-8
-    count.
-
-    Raises NoPreprocessor, and so does the function if it fails or gives something else.
-    """
-    known = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in known:
-        named = ", ".join(sorted(known)) or "there are none"
-        raise NoPreprocessor(f"no installed package names such a preprocessor in {GROUP}; known: {named}")
-    try:
-        function = known[name].load()
-    except Exception as error:
-        raise NoPreprocessor(f"the preprocessor cannot be loaded: {type(error).__name__}") from error
-    if not callable(function):
-        raise NoPreprocessor("the preprocessor is no function")
-
-    def change(automaton: Automaton) -> Automaton:
-        try:
-            given = function(automaton)
-        except Exception as error:
-            raise NoPreprocessor(f"the preprocessor fails: {type(error).__name__}") from error
-        if isinstance(given, Lazy | Pruned | View):
-            return given
-        if not all(hasattr(given, part) for part in ("start", "step", "accepting", "live")):
-            raise NoPreprocessor("the preprocessor gives no automaton, which has start, step, accepting and live")
-        return both(_Foreign(given), Regex(_ANYTHING))
-
-    return change

@@ -20,16 +20,9 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from gateway.audit.automaton import Automaton, Regex, TooLarge, literal, worked_out
+from gateway.audit.installed import NoPreprocessor, user
 from gateway.audit.parts import Change, begins, changed_before, changed_behind, heads
-from gateway.audit.preprocess import (
-    PRINTABLE_ASCII,
-    NoPreprocessor,
-    edits,
-    synonyms,
-    user,
-    without_matches,
-    without_words,
-)
+from gateway.audit.preprocess import PRINTABLE_ASCII, edits, synonyms, without_matches, without_words
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import RegexError
 from gateway.policy.value import ConfigError

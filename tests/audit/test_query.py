@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.audit import automaton, preprocess, query
+from gateway.audit import automaton, installed, query
 from gateway.audit.automaton import TooLarge, both, literal
 from gateway.audit.count import cardinality
 from gateway.audit.query import (
@@ -391,6 +391,6 @@ def test_what_a_preprocessor_raises_names_its_key(monkeypatch: pytest.MonkeyPatc
         def load(self) -> object:
             return lambda given: both(given, literal(json.dumps(None)))
 
-    monkeypatch.setattr(preprocess, "entry_points", lambda group: [Point()])
+    monkeypatch.setattr(installed, "entry_points", lambda group: [Point()])
     assert strings(compiled("null|a", preprocess=(User("u"),)).language) == {"null"}
     refused("preprocess[1]", "no string of the query is left", "a", preprocess=(Edits(0), User("u")))

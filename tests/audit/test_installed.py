@@ -1,0 +1,72 @@
+"""Preprocessors of packages that are installed."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+
+from gateway.audit import installed as packages
+from gateway.audit.automaton import Automaton, Regex, both, literal
+from gateway.audit.installed import NoPreprocessor, user
+from tests.audit.languages import accepts, language, strings
+from tests.audit.test_automaton import every_state_is_live
+
+
+class Evens:
+    """Texts of an even number of bytes; state 3 cannot be completed, and there are no arcs."""
+
+    start = 1
+
+    def step(self, state: int, byte: int) -> int:
+        return {0: 0, 1: 2, 2: 1, 3: 3}[state] if byte != 0x21 else 3
+
+    def accepting(self, state: int) -> bool:
+        return state == 1
+
+    def live(self, state: int) -> bool:
+        return state in (1, 2)
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> None:
+    """Entry points whose functions are attributes of this module."""
+    for name, function in functions.items():
+        monkeypatch.setitem(globals(), f"_{name}", function)
+    points = [EntryPoint(name, f"{__name__}:_{name}", packages.GROUP) for name in functions]
+    points.append(EntryPoint("broken", f"{__name__}:_nothing_has_this_name", packages.GROUP))
+    monkeypatch.setattr(packages, "entry_points", lambda group: points if group == packages.GROUP else [])
+
+
+def test_a_preprocessor_of_a_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, evens=lambda automaton: both(automaton, Regex("(?s)(?:..)*")))
+    assert strings(user("evens")(language({"a", "ab", "字字", "abc"}))) == {"ab", "字字"}
+
+
+def test_an_automaton_that_only_knows_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all that it accepts are texts."""
+    installed(monkeypatch, evens=lambda automaton: Evens())
+    evens = user("evens")(literal("a"))
+    assert every_state_is_live(evens)
+    for text in (b"", b"ab", "é".encode(), "é字a".encode(), b"a!", b"\xff\xff", b"\xc3\x28", b"abc"):
+        expected = len(text) % 2 == 0 and b"!" not in text and text.decode(errors="replace").isprintable()
+        assert accepts(evens, text) == (expected and "\ufffd" not in text.decode(errors="replace")), text
+
+
+def test_preprocessors_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(automaton: Automaton) -> Automaton:
+        raise KeyError("a secret")
+
+    installed(monkeypatch, text="no function", nothing=lambda automaton: None, fails=fails)
+    with pytest.raises(
+        NoPreprocessor, match=r"no installed package names such a preprocessor in portcullis\.preprocessors; known: br"
+    ):
+        user("other")
+    with pytest.raises(NoPreprocessor, match="cannot be loaded: AttributeError"):
+        user("broken")
+    with pytest.raises(NoPreprocessor, match="is no function"):
+        user("text")
+    with pytest.raises(NoPreprocessor, match="gives no automaton"):
+        user("nothing")(literal("a"))
+    with pytest.raises(NoPreprocessor, match=r"the preprocessor fails: KeyError$"):
+        user("fails")(literal("a"))
