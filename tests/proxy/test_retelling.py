@@ -19,7 +19,8 @@ from gateway.guard.texts import Finding
 from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
 from gateway.proxy.decoding import retelling as retelling_module
 from gateway.proxy.decoding.resuming import again, steered, wanted
-from gateway.proxy.decoding.retelling import CHAT, COMPLETIONS, Retelling, Terms, UnreadableAnswer
+from gateway.proxy.decoding.retelling import Retelling, Terms, UnreadableAnswer
+from gateway.proxy.decoding.shapes import CHAT, COMPLETIONS
 from tests.decode import routes
 from tests.examples import examples
 from tests.proxy.scripted_model import PROMPT, ScriptedModel, Step, insisting, vocabulary_of

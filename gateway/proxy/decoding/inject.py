@@ -13,7 +13,8 @@ from gateway.policy.decoding import STEERED
 from gateway.policy.model import Action, Mode, Upstream
 from gateway.proxy.decoding.canary import Masks, State
 from gateway.proxy.decoding.resuming import Wanted, again, refuse_unresumable, steered, wanted
-from gateway.proxy.decoding.retelling import CHAT, COMPLETIONS, Resume, Retelling, Terms
+from gateway.proxy.decoding.retelling import Resume, Retelling, Terms
+from gateway.proxy.decoding.shapes import CHAT, COMPLETIONS
 from gateway.proxy.errors import client_error
 from gateway.proxy.upstream import Asked
 from gateway.wire import json

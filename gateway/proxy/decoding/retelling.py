@@ -12,7 +12,7 @@ guard behind does what the rule's `exhausted` says.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.censor.compile import Program
 from gateway.censor.stream import Censor
@@ -21,6 +21,7 @@ from gateway.decode.spelled import Spelled
 from gateway.guard.texts import Finding, OnFinding
 from gateway.observe.facts import RolledBack
 from gateway.policy.model import Action, Channel, Direction
+from gateway.proxy.decoding.shapes import Shape
 from gateway.wire import chat
 from gateway.wire.chat import Json
 
@@ -30,73 +31,9 @@ if TYPE_CHECKING:
 # What a rollback came to (`RolledBack.outcome`).
 RESAMPLED, BANNED, MASKED, EXHAUSTED, UNREADABLE = "resampled", "banned", "masked", "exhausted", "unreadable"
 
-
 # What is kept of an answer to go back to. One that grows beyond it is told on as it comes.
 MAX_TOKENS = 1 << 18
 MAX_TEXT = 1 << 20  # characters
-
-
-class Shape(Protocol):
-    """Where an endpoint's events have their text."""
-
-    def text(self, choice: Json) -> Any:
-        """None if there is no place for text."""
-
-    def put(self, choice: Json, text: str) -> None: ...
-
-    def others(self, choice: Json) -> bool:
-        """Is there other text in it, of another channel?"""
-
-    def empty(self, choice: Json) -> bool:
-        """Would nothing be told if it were left out, its text being empty?"""
-
-    def choice(self, text: str) -> Json:
-        """One of our own making."""
-
-
-class ChatShape:
-    def text(self, choice: Json) -> Any:
-        delta = choice.get("delta")
-        return delta.get("content") if isinstance(delta, dict) else None
-
-    def put(self, choice: Json, text: str) -> None:
-        delta = choice.get("delta")
-        if isinstance(delta, dict):
-            delta["content"] = text
-        else:
-            choice["delta"] = {"content": text}
-
-    def others(self, choice: Json) -> bool:
-        delta = choice.get("delta")
-        return isinstance(delta, dict) and any(value for name, value in delta.items() if name not in _TOLD)
-
-    def empty(self, choice: Json) -> bool:
-        delta = choice.get("delta")
-        return isinstance(delta, dict) and delta.keys() <= {"content"}
-
-    def choice(self, text: str) -> Json:
-        return {"index": 0, "delta": {"content": text}, "logprobs": None, "finish_reason": None}
-
-
-class CompletionsShape:
-    def text(self, choice: Json) -> Any:
-        return choice.get("text")
-
-    def put(self, choice: Json, text: str) -> None:
-        choice["text"] = text
-
-    def others(self, choice: Json) -> bool:
-        return False
-
-    def empty(self, choice: Json) -> bool:
-        return True
-
-    def choice(self, text: str) -> Json:
-        return {"index": 0, "text": text, "logprobs": None, "finish_reason": None}
-
-
-_TOLD = frozenset({"content", "role"})
-CHAT, COMPLETIONS = ChatShape(), CompletionsShape()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
