@@ -84,7 +84,7 @@ class Checkpoint:
 
 
 def path_of(node: Node) -> Path:
-    return Path(tuple(node.tokens()), node.inside, node.logprob, node.prefix_logprob)
+    return Path(node.tokens(), node.inside, node.logprob, node.prefix_logprob)
 
 
 def children_of(family: Family) -> Children:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,10 @@ from gateway.automata.vocabulary import Ints
 
 ENDED = -1  # in place of a state: the text has ended
 
+MAX_KNOWN = 64  # tokens that a node keeps itself, so that they need not be put together again
+
 States = NDArray[np.int64]
+Tokens: TypeAlias = tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -37,15 +41,21 @@ class Node:
     behind: int
     logprob: float
     prefix_logprob: float
+    _known: Tokens | None = field(default=None, init=False, repr=False)
 
-    def tokens(self) -> list[int]:
+    def tokens(self) -> Tokens:
         """All its tokens, the first one first."""
-        found: list[int] = []
-        node: Node | None = self
-        while node is not None and node.parent is not None:
-            found.append(node.token)
+        if self._known is not None:
+            return self._known
+        rest: list[int] = []
+        node = self
+        while node.parent is not None and node._known is None:
+            rest.append(node.token)
             node = node.parent
-        return found[::-1]
+        found = (*(node._known or ()), *reversed(rest))
+        if len(found) <= MAX_KNOWN:
+            self._known = found
+        return found
 
     def child(self, token: int, state: int, logprob: float) -> Node:
         """The path with one more token behind the prefix; `logprob` is that of the whole."""
@@ -147,24 +157,21 @@ class Frontier:
         self._heap.sort()  # numbers differ, so that entries are never compared
         logprobs = [_logprobs(entry) for _, _, entry in self._heap]
         together = np.concatenate(logprobs)
+        sizes = np.array([len(some) for some in logprobs])
+        starts = np.cumsum(sizes) - sizes
         least = float(np.partition(together, -keep)[-keep])
-        starts = np.cumsum([0, *map(len, logprobs[:-1])])
-        above = np.add.reduceat(together > least, starts, dtype=np.int64).tolist()
-        equal = np.add.reduceat(together == least, starts, dtype=np.int64).tolist()
-        alike = keep - sum(above)  # so many that are as likely as the last one stay
-        kept: list[tuple[float, int, Family | Node]] = []
-        for each, some, more, same in zip(self._heap, logprobs, above, equal, strict=True):
-            same = min(same, alike)
-            alike -= same
-            count = more + same
-            if count < len(some):
-                self.dropped = max(self.dropped, float(some[count]))
-                if isinstance(each[2], Family):
-                    each[2].cut(count)
-            if count:
-                kept.append(each)
+        above = np.add.reduceat(together > least, starts, dtype=np.int64)
+        equal = np.add.reduceat(together == least, starts, dtype=np.int64)
+        # Of those that are as likely as the last one, the first stay.
+        counts = above + np.clip(keep - above.sum() - (np.cumsum(equal) - equal), 0, equal)
+        cut = counts < sizes
+        self.dropped = max(self.dropped, float(together[(starts + counts)[cut]].max()))
+        for number in np.flatnonzero(cut & (counts > 0)).tolist():
+            entry = self._heap[number][2]
+            assert isinstance(entry, Family)  # a node is kept or not
+            entry.cut(int(counts[number]))
         # In order, and so a heap.
-        self._heap, self._count = kept, keep
+        self._heap, self._count = [self._heap[number] for number in np.flatnonzero(counts).tolist()], keep
 
 
 def _logprobs(entry: Family | Node) -> Floats:

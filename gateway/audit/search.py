@@ -304,7 +304,7 @@ class Search(Iterator[Result]):
 
     def _keep(self, node: Node) -> str:
         """Take a path to its string."""
-        tokens = tuple(node.tokens())
+        tokens = node.tokens()
         text = self._steps.text(node).decode()
         found = self._found.get(text)
         if found is None:
@@ -325,7 +325,7 @@ class Search(Iterator[Result]):
         the next."""
         if self._prefix is None:
             return 0
-        tokens = tuple(node.tokens()[: node.inside])
+        tokens = node.tokens()[: node.inside]
         if (known := self._ends.get(tokens)) is not None:
             return known
         text = self._steps.text(node)

@@ -102,7 +102,7 @@ class Steps:
             return True
         tokens = node.tokens()
         if node.state == ENDED:
-            tokens.pop()
+            tokens = tokens[:-1]
         return self.canonical.encodes(tokens, self.text(node).decode())
 
     def goes_on(self, node: Node) -> bool:
