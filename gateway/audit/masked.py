@@ -39,11 +39,13 @@ class Masked:
 
     The strings begin behind what `context` gave last. `prefix`: their prefixes, None if they have none;
     `at_text_start`: they begin a text.
-    Raises ValueError without rules, and for one without words.
+    Raises ValueError without rules, and for one without words; ModelError for a model that no token ends a text of.
     """
 
     def __init__(self, model: Model, rules: Iterable[Rule], prefix: Automaton | None, at_text_start: bool) -> None:
         rules = tuple(rules)
+        if not model.vocabulary.end:
+            raise ModelError("masks need a model with a token that ends a text; its tokenizer names none")
         self.vocabulary: Vocabulary = model.vocabulary
         self.encode = model.encode
         # What a prefix is made of is not the model's to say, so no mask is on it.
@@ -100,17 +102,16 @@ class Masked:
         return flags
 
     def _place(self, tokens: tuple[int, ...]) -> _Place:
-        place = self._places.get(tokens)
-        if place is None:
-            if not tokens:
-                place = self._first()
-            else:
-                before = self._place(tokens[:-1])
-                [piece] = self.vocabulary.pieces(tokens[-1:], self._at_text_start and len(tokens) == 1)
-                place = self._after(before, piece)
+        known = len(tokens)
+        while known and tokens[:known] not in self._places:
+            known -= 1
+        place = self._places[tokens[:known]] if known else self._first()
+        for end in range(known + 1, len(tokens) + 1):
+            [piece] = self.vocabulary.pieces(tokens[end - 1 : end], self._at_text_start and end == 1)
+            place = self._after(place, piece)
             if len(self._places) >= MAX_KEPT:
                 self._places.clear()
-            self._places[tokens] = place
+            self._places[tokens[:end]] = place
         return place
 
     def _first(self) -> _Place:

@@ -4,7 +4,7 @@ The censor itself looks at every text that the search comes to, so what counts a
 words through their lenses, patterns, detectors with their checks. A text is a finding as soon as a match in it is
 certain, and is not gone on from. So findings exclude each other, and the sum of their probabilities is the probability
 that an answer of so many tokens breaks a rule. A whole word at the end of a text waits for what comes behind it, which
-may be the end of the answer.
+may be the end of the answer: the model's own, or where an answer of `max_tokens` is cut.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ class Listening(Steps):
         return decoder.decode(self._written(node)).encode()
 
     def is_complete(self, node: Node) -> bool:
-        return node.state == ENDED or self._verdict(node).certain is not None
+        if node.state == ENDED:
+            return True
+        verdict = self._verdict(node)
+        return (verdict.at_end if node.behind >= self.max_tokens else verdict.certain) is not None
 
     def goes_on(self, node: Node) -> bool:
         return node.state != ENDED and node.behind < self.max_tokens and self._verdict(node).certain is None
@@ -137,7 +140,8 @@ def broken(judge: Judge, result: Result) -> Broken:
     rule = verdict.certain or verdict.at_end
     assert rule is not None
     ends = [match for match in judge.matches(text) if match.rule == rule]
-    match = max(ends, key=lambda each: (each.end, -each.start), default=None)
+    # The last token may have brought others, of which some need not be certain.
+    match = min(ends, key=lambda each: (each.end, each.start), default=None)
     return Broken(rule, text if match is None else text[match.start : match.end])
 
 

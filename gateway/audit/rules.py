@@ -1,7 +1,8 @@
 """What an audit found → word rules, as the text that goes under `rules` of a policy.
 
 A rule for each string, so that what is matched later tells which finding it was. A word that holds another one, as a
-rule's lens sees them, would never be needed: the shorter one is found wherever it is.
+rule's lens sees them, would never be needed: the shorter one is found wherever it is. A string that is longer than a
+match can be becomes several words of one rule, its parts.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 import ahocorasick
 
 from gateway.censor.compile import fold_word
-from gateway.policy.model import DEFAULT_FOLD, Action, Decode, Rule
+from gateway.policy.model import DEFAULT_FOLD, DEFAULT_MAX_HOLD, Action, Decode, Rule
 
 FEW_CHARACTERS = 4  # words of fewer stand in ordinary text, too
 ACTIONS = (Action.REDACT, Action.BLOCK, Action.FLAG, Action.ROLLBACK)
@@ -33,7 +34,7 @@ def rules_of(
     """
     decode = Decode.MASK if masked else None
     return tuple(
-        Rule(id=f"{name}-{number}", words=(word,), action=action, decode=decode)
+        Rule(id=f"{name}-{number}", words=_parts(word), action=action, decode=decode)
         for number, word in enumerate(_needed(found), start=1)
     )
 
@@ -66,6 +67,15 @@ def _needed(found: Iterable[str]) -> list[str]:
     forms.make_automaton()
     needed = [form for form in by_form if all(length == len(form) for _, length in forms.iter(form))]
     return [by_form[form] for form in sorted(needed, key=lambda form: (len(form), form))]
+
+
+def _parts(word: str) -> tuple[str, ...]:
+    """The word; or where no match can be so long its parts, about equally long, as a lens sees them."""
+    form = fold_word(word, DEFAULT_FOLD)
+    count = -(-len(form) // DEFAULT_MAX_HOLD)
+    if count == 1:
+        return (word,)
+    return tuple(dict.fromkeys(form[len(form) * at // count : len(form) * (at + 1) // count] for at in range(count)))
 
 
 def _entry(rule: Rule) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from gateway.audit.attended import Watch
+from gateway.audit.attended import Stop, Watch
 from gateway.audit.deployed import Deployed, Sampling
 from gateway.audit.judge import Judge
 from gateway.audit.masked import Masked
@@ -32,7 +32,7 @@ def through_masks(
 ) -> Verified:
     """The same audit of the model without the rules' words. What a rule still finds is written as a line. `least`: a
     log-probability, as in the audit itself."""
-    judge = Judge(rules)
+    judge = _judge(plan, rules)
     found: tuple[Found, ...] = ()
     nothing = Lines(meter)
     if plan.sampling is not None and isinstance(performer, Here):
@@ -42,19 +42,24 @@ def through_masks(
     else:
         outcome = performer.perform(plan.tasks, nothing, meter, watch, None, least, rules)
         found, ended, error = outcome.found, outcome.ended, outcome.error
-    still = [each for each in found if _is_said(judge, each, performer.end)]
+    still = [each for each in found if _is_said(judge, each, plan.query_of(each), performer.end)]
     for each in still:
         lines.write({"still": each.fields()})
     summary = {"through": "mask", "still": len(still), "others": len(found) - len(still), "ended": str(ended)}
     return Verified(still=len(still), ended=ended, summary=summary, error=error)
 
 
-def _is_said(judge: Judge, found: Found, end: Container[int]) -> bool:
-    """A match at the end that waits for what comes next is none, unless the text ends there."""
+def _judge(plan: Plan, rules: tuple[Rule, ...]) -> Judge:
+    return Judge(rules) if plan.policy is None else Judge(rules, plan.policy.max_hold)
+
+
+def _is_said(judge: Judge, found: Found, query: Query, end: Container[int]) -> bool:
+    """A match at the end that waits for what comes next is none, unless the text ends there, or is cut."""
     result = found.result
     verdict = judge.verdict(result.text[result.prefix :].encode())
     ended = result.tokens[-1:] and result.tokens[-1] in end
-    return (verdict.at_end if ended else verdict.certain) is not None
+    cut = query.prefix is None and len(result.tokens) >= query.decoding.max_tokens
+    return (verdict.at_end if ended or cut else verdict.certain) is not None
 
 
 def through_gateway(
@@ -62,20 +67,34 @@ def through_gateway(
     sampling: Callable[[Query], Sampling], lines: Lines, watch: Watch,
 ) -> Verified:  # fmt: skip
     """What led to the strings is asked of a gateway. An answer in which a rule finds something is written as a line.
-    `sampling`: how answers to what a query led to are drawn. Raises GatewayError."""
-    judge = Judge(rules)
+    `sampling`: how answers to what a query led to are drawn. When it is stopped, what was said by then counts. Raises
+    GatewayError."""
+    judge = _judge(plan, rules)
     questions = {}
     for each in found:
         question, drawn = plan.question(each), sampling(plan.query_of(each))
         questions[str(question.prompt), question.begun, drawn] = question, drawn
-    answers = still = 0
+    asked = answers = still = 0
+    stopped: Stop | None = None
     for question, drawn in questions.values():
-        with watch.asking():
-            texts = list(gateway.answers(question, drawn))
+        texts = []
+        try:
+            with watch.asking():
+                # One by one: what came before a stop is kept.
+                for text in gateway.answers(question, drawn):
+                    texts.append(text)
+            asked += 1
+        except Stop as stop:
+            stopped = stop
         for text in texts:
             answers += 1
             if matches := judge.matches(text):
                 still += 1
                 lines.write({"still": {"begun": question.begun, "text": text, "rule": matches[0].rule}})
-    summary = {"through": "gateway", "still": still, "questions": len(questions), "texts": answers}
-    return Verified(still=still, ended=Ended.FINISHED, summary=summary)
+        if stopped is not None:
+            break
+    ended = Ended.FINISHED if stopped is None else Ended.of(stopped)
+    summary: dict[str, object] = {"through": "gateway", "still": still, "questions": asked, "texts": answers}
+    if stopped is not None:
+        summary["ended"] = str(ended)
+    return Verified(still=still, ended=ended, summary=summary)

@@ -169,3 +169,11 @@ def test_a_vocabulary_that_loses_its_first_space() -> None:
     [row] = masked([[]])
     # ` ab` writes `ab`, and behind the prefix the word.
     assert [token for token in range(6) if row[token] == -math.inf] == [2]
+
+
+def test_a_string_may_be_asked_about_whose_beginnings_never_were() -> None:
+    word = "ba" * 1500
+    masked = Masked(Toy(BYTES), [Rule(id="long", words=(word,))], None, at_text_start=True)
+    [row] = masked([[BYTES.tokens.index(b"ba")] * 1499 + [BYTES.tokens.index(b"b")]])
+    forbidden = {BYTES.tokens[token] for token in range(len(BYTES)) if row[token] == -math.inf}
+    assert forbidden == {b"a", b"ab", b"aab"}

@@ -17,6 +17,7 @@ from gateway.audit.law import Rule as DecodingRule
 from gateway.audit.models import Toy
 from gateway.audit.prompts import broken, listen, output_rules, prompted
 from gateway.audit.query import Decoding, Message
+from gateway.audit.search import Result
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from tests.audit.naive import law, vocabulary_of
 from tests.examples import examples
@@ -37,11 +38,11 @@ def first_matches(
             if each == -math.inf:
                 continue
             longer = (*tokens, token)
-            ended = token in model.vocabulary.end
+            ended = token in model.vocabulary.end or len(longer) == decoding.max_tokens
             text = b"".join(model.vocabulary.tokens[some] or b"" for some in longer)
             if says(text, rule, ended):
                 yield longer, read(text), logprob + each
-            elif len(longer) < decoding.max_tokens and not ended:
+            elif not ended:
                 waiting.append((longer, logprob + each))
 
 
@@ -139,6 +140,20 @@ def test_what_counts_is_what_the_censor_finds(rule: Rule, said: str, match: str 
     found = list(listen(Parrot(vocabulary), query, judge))
     assert [broken(judge, result).match for result in found] == ([] if match is None else [match])
     assert all(broken(judge, result).rule == rule.id for result in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "text", "match"),
+    [
+        (Rule(id="w", words=("foo", "bar"), whole_word=True), "a foo bar", "foo"),  # it may become a bard
+        (Rule(id="w", words=("foo", "bar"), whole_word=True), "a bar", "bar"),
+        (Rule(id="w", words=("foo", "a foo")), "a foo", "a foo"),
+        (Rule(id="n", pattern=r"\b[0-9]{3}\b"), "a 123 456", "123"),
+    ],
+)
+def test_a_match_is_the_one_that_was_certain_first(rule: Rule, text: str, match: str) -> None:
+    result = Result(text, (0,), -1.0, 0.0, -1.0, 1, 0)
+    assert broken(Judge([rule]), result).match == match
 
 
 def test_only_rules_for_what_is_said_count() -> None:

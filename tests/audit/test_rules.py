@@ -6,17 +6,19 @@ import io
 import string
 from contextlib import redirect_stdout
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import cli
+from gateway import censor_stream, cli
+from gateway.audit.judge import Judge
 from gateway.audit.rules import ACTIONS, rules_of, short_words, written
 from gateway.censor.checks import finder
 from gateway.decode.checks import CHECKS
 from gateway.policy.load import parse
-from gateway.policy.model import Action, Decode, Rule
+from gateway.policy.model import DEFAULT_MAX_HOLD, Action, Decode, Rule
 
 # What YAML, `${}` and lenses have something to say about.
 AWKWARD = [
@@ -80,6 +82,23 @@ def test_the_rules_find_all_that_was_found_and_none_is_needless(found: list[str]
 def test_the_order_in_which_strings_were_found_changes_nothing(found: list[str], random: object) -> None:
     shuffled = sorted(found, key=lambda _: random.random())  # type: ignore[attr-defined]
     assert rules_of(shuffled) == rules_of(found)
+
+
+@pytest.mark.parametrize("length", [1024, 1025, 2049, 5000])
+def test_nothing_is_left_of_a_string_that_is_longer_than_a_match(length: int) -> None:
+    numbers = Random(length)
+    text = "".join(numbers.choice("abcdEFGßﬁ １") for _ in range(length - 2))
+    rules = rules_of([f"a{text}b"])
+    assert [rule.id for rule in rules] == ["audit-1"] and loaded(written(rules)) == rules
+    assert all(len(word) > DEFAULT_MAX_HOLD // 3 for word in rules[0].words)
+    for pieces in ([f"See a{text}b!"], f"See a{text}b!"):
+        assert "".join(censor_stream(pieces, rules)).replace("[REDACTED]", "") == "See !"
+    assert Judge(rules).matches(f"a{text}b")
+
+
+def test_what_no_lens_sees_makes_no_string_long() -> None:
+    word = f"a{chr(0x200B) * 3000}b"
+    assert words_of(rules_of([word])) == [word]
 
 
 @pytest.mark.parametrize("action", ACTIONS)
