@@ -68,6 +68,11 @@ class Watch:
         if self._reason is not None:
             raise Stop(self._reason)
 
+    @property
+    def interrupted(self) -> bool:
+        """Did somebody stop it, whether there was still something to be stopped or not?"""
+        return self._reason is Reason.INTERRUPTED
+
     def stop(self) -> None:
         """As a signal between two answers does: it is stopped when the model is asked next. From any thread."""
         self._reason = self._reason or Reason.INTERRUPTED
@@ -87,7 +92,7 @@ class Watch:
     def _hear(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGINT and self._reason is Reason.INTERRUPTED:
             raise KeyboardInterrupt
-        self._reason = Reason.TIMEOUT if number == signal.SIGALRM else Reason.INTERRUPTED
+        self._reason = (self._reason or Reason.TIMEOUT) if number == signal.SIGALRM else Reason.INTERRUPTED
         if self._asking:
             self._asking = False
             raise Stop(self._reason)

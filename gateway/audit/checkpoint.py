@@ -13,6 +13,7 @@ from gateway.audit.frontier import ENDED, Family, Node
 from gateway.audit.steps import Steps
 
 VERSION = 1
+MORE = 1.0  # than its best path another one of a string may have: rounding, and far from what numbers can hold
 
 
 class CheckpointError(ValueError):
@@ -28,6 +29,10 @@ class Path:
     logprob: float
     prefix_logprob: float
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.inside <= len(self.tokens) or self.logprob > 0 or self.prefix_logprob > 0:
+            raise ValueError("a path that no search has")
+
 
 @dataclass(frozen=True, slots=True)
 class Children:
@@ -36,6 +41,10 @@ class Children:
     parent: Path
     tokens: tuple[int, ...] = field(repr=False)
     logprobs: tuple[float, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) != len(self.logprobs) or max(self.logprobs, default=0.0) > 0:
+            raise ValueError("children that no path has")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,10 @@ class String:
     best: Path
     encodings: tuple[tuple[tuple[int, ...], float], ...] = field(repr=False)
     given: bool
+
+    def __post_init__(self) -> None:
+        if any(not logprob <= self.best.logprob + MORE for _, logprob in self.encodings):
+            raise ValueError("a string of which the best path is not the best")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +79,10 @@ class Checkpoint:
     waiting: tuple[Path, ...] = field(repr=False)
     paths: tuple[Path, ...] = field(repr=False)
     families: tuple[Children, ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if self.nodes < 0 or self.width < 1 or (self.prefixes or 0) < 0:
+            raise ValueError("numbers that no search has")
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -132,6 +149,8 @@ class Restored:
 
     def _state(self, state: int, tokens: Iterable[int], at_text_start: bool) -> int:
         tokens = list(tokens)
+        if not all(0 <= token < len(self._steps.vocabulary) for token in tokens):
+            raise CheckpointError("the checkpoint has a token that the vocabulary does not have")
         if tokens and tokens[-1] in self._ends:
             return ENDED
         pieces = self._steps.vocabulary.pieces(tokens, at_text_start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from gateway.policy.yaml_source import read_text
 INFINITE = "infinite"
 MISSING = "audit needs a part that is not here: pip install 'portcullis[audit]'"
 EXIT_USAGE = 2
+EXIT_UNWRITTEN = 74
 
 _DIGITS = 4000  # at a time; Python refuses to write out many more
 
@@ -25,11 +27,10 @@ _DIGITS = 4000  # at a time; Python refuses to write out many more
 def run(arguments: Sequence[str]) -> int:
     """Run `portcullis audit` with what stands behind it; returns the exit status. Raises ConfigError for a query or a
     configuration that is refused, KeyboardInterrupt, and BrokenPipeError where nobody reads the output any more."""
+    _open_what_is_closed()
     options = parsed(arguments)
     if options.count:
-        for path in options.queries:
-            print(count(path))
-        return 0
+        return _counted(options.queries)
     try:
         from gateway.audit.performing import perform
     except ImportError as error:
@@ -38,6 +39,33 @@ def run(arguments: Sequence[str]) -> int:
         print(f"portcullis: {MISSING}", file=sys.stderr)
         return EXIT_USAGE
     return perform(options)
+
+
+def _open_what_is_closed() -> None:
+    """A stream that whoever started us has closed takes everything, so that files and lines go where they belong."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+
+
+def _counted(paths: Sequence[Path]) -> int:
+    for path in paths:
+        strings = count(path)
+        try:
+            print(strings, flush=True)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            print(f"portcullis: standard output: cannot be written: {error.strerror}", file=sys.stderr)
+            let_go_of_output()
+            return EXIT_UNWRITTEN
+    return 0
+
+
+def let_go_of_output() -> None:
+    """So that closing it, with what it did not take, is quiet."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def load_query(path: Path | str, environ: Mapping[str, str] = os.environ) -> Query:

@@ -9,8 +9,11 @@ from typing import Any
 
 import httpx
 
+from gateway.audit.posting import Unanswered, client, post
+
 MAX_ANSWER = 16 * 1024 * 1024  # bytes
-TIMEOUT = httpx.Timeout(300.0, connect=10.0)  # seconds, for each read; an answer comes whole
+TIMEOUT = httpx.Timeout(300.0, connect=10.0)  # seconds, for each read
+PATIENCE = 600.0  # seconds for an answer
 
 # What names things in a choice, and is not said.
 _LABELS = frozenset({"role", "id", "type", "index", "finish_reason", "stop_reason"})
@@ -42,14 +45,17 @@ class Sampling:
 
 
 class Deployed:
-    """A gateway at a base URL, with `/v1` at its end or without. `key` is a client's key."""
+    """A gateway at a base URL, with `/v1` at its end or without. `key` is a client's key. Raises GatewayError if
+    nothing can be sent from here."""
 
     def __init__(self, url: str, model: str, key: str | None = None) -> None:
         base = url.rstrip("/")
         self._base = base if base.endswith("/v1") else f"{base}/v1"
         self._model = model
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(timeout=TIMEOUT, headers=headers)
+        try:
+            self._client = client(key, TIMEOUT)
+        except Unanswered as error:
+            raise GatewayError(f"{self._base}: {error}") from None
 
     def __enter__(self) -> Deployed:
         return self
@@ -92,16 +98,10 @@ class Deployed:
         return len(choices), [text for choice in choices for text in _texts(choice)]
 
     def _post(self, path: str, body: Mapping[str, object]) -> tuple[int, Any]:
-        data = bytearray()
         try:
-            with self._client.stream("POST", self._base + path, json=body) as response:
-                for piece in response.iter_bytes():
-                    data += piece
-                    if len(data) > MAX_ANSWER:
-                        raise GatewayError(f"{self._base}{path} answers with more than {MAX_ANSWER} bytes")
-                status = response.status_code
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise GatewayError(f"{self._base}{path} cannot be asked: {type(error).__name__}") from None
+            status, data = post(self._client, self._base + path, body, most=MAX_ANSWER, patience=PATIENCE)
+        except Unanswered as error:
+            raise GatewayError(f"{self._base}{path} cannot be asked: {error}") from None
         try:
             return status, json.loads(data)
         except (ValueError, RecursionError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gateway.audit.law import Floats, Messages, ModelError
+from gateway.audit.law import ROUNDING, Floats, Messages, ModelError
 from gateway.audit.models import INSTALL, Rows, Tokens, encoding, short
+from gateway.audit.posting import Unanswered, client, post
 from gateway.automata.vocabulary import Ints
 from gateway.decode.vocabulary import read_vocabulary
 
@@ -20,6 +22,8 @@ PAUSES = (0.5, 2.0)  # seconds, before a request that failed is sent again
 PATIENCE = 120.0  # seconds for an answer
 MAX_PROMPTS = 64  # in one request
 MAX_ASKED = 128  # tokens in `logprob_token_ids`, as vLLM allows
+MAX_ANSWER = 16 * 1024 * 1024  # bytes, besides what each token takes that was asked for
+BYTES_PER_TOKEN = 128  # of JSON: its id and its log-probability
 
 _TOKEN = re.compile(r"token_id:([0-9]+)")
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
@@ -52,22 +56,26 @@ class Endpoint:
     def __init__(
         self, url: str, name: str, tokenizer: str | Path, key: str | None = None, *, patience: float = PATIENCE
     ) -> None:
-        import httpx
-
         path = Path(tokenizer)
         self._tokenizer = path / "tokenizer.json" if path.is_dir() else path
         try:
             # Beside the file it often says which token ends a text.
             in_folder = self._tokenizer.name == "tokenizer.json"
             self.vocabulary = read_vocabulary(self._tokenizer.parent if in_folder else path)
+            self._first = self._begin_of_text()
         except (OSError, ValueError) as error:
             raise ModelError(f"{tokenizer}: the tokenizer cannot be read: {error}") from None
+        except (LookupError, TypeError, AttributeError, RecursionError) as error:
+            reason = f"a file of another form than tokenizers write it ({type(error).__name__})"
+            raise ModelError(f"{tokenizer}: the tokenizer cannot be read: {reason}") from None
         self.url, self.name = url.rstrip("/"), name
         self._encode: Callable[[str], list[int]] | None = None
         self._told: int | None = None
-        self._httpx = httpx
-        headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(headers=headers, timeout=patience, follow_redirects=False)
+        self._key, self._patience = key, patience
+        try:
+            self._client = client(key, patience)
+        except Unanswered as error:
+            raise ModelError(f"{self.url}: {error}") from None
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r}, {self.name!r})"
@@ -82,6 +90,8 @@ class Endpoint:
         for begin in range(0, len(prefixes), MAX_PROMPTS):
             told = self._logprobs(prefixes[begin : begin + MAX_PROMPTS], {"logprobs": self._told})
             for row, logprobs in zip(found[begin:], told, strict=False):
+                if self._told and not _are_enough(logprobs, self._told):
+                    raise self._senseless(f"{len(logprobs)} log-probabilities where {self._told} were asked for")
                 for token, logprob in logprobs.items():
                     if token < len(row):
                         row[token] = logprob
@@ -119,30 +129,32 @@ class Endpoint:
         else:
             asked = {"messages": list(prompt), "add_generation_prompt": True}
         answer = self._post(self.url.removesuffix("/v1") + "/tokenize", {"model": self.name, **asked})
-        try:
-            tokens = tuple(int(token) for token in answer["tokens"])
-        except (KeyError, TypeError, ValueError):
-            raise self._senseless("/tokenize gives no tokens") from None
-        return tokens or (self._first(),)
+        tokens = answer.get("tokens") if isinstance(answer, dict) else None
+        if not isinstance(tokens, list) or not all(type(token) is int and token >= 0 for token in tokens):
+            raise self._senseless("/tokenize gives no tokens")
+        return tuple(tokens) or (self._first,)
 
-    def _first(self) -> int:
+    def _begin_of_text(self) -> int:
         """What a text begins with where the tokenizer says nothing: a model needs a token to go on from."""
         for name in ("config.json", "generation_config.json"):
             file = self._tokenizer.with_name(name)
-            begin = json.loads(file.read_text()).get("bos_token_id") if file.exists() else None
-            if isinstance(begin, int):
+            try:
+                begin = json.loads(file.read_text(encoding="utf-8")).get("bos_token_id") if file.exists() else None
+            except (ValueError, AttributeError, RecursionError) as error:
+                raise ValueError(f"{file}: not a JSON object ({type(error).__name__})") from None
+            if type(begin) is int and begin >= 0:
                 return begin
         return self.vocabulary.end[0]
 
     def _tells(self, count: int) -> bool:
         """Does the server tell so many tokens?"""
         try:
-            self._logprobs([[self._first()]], {"logprobs": count})
+            [told] = self._logprobs([[self._first]], {"logprobs": count})
         except _Refused as error:
             if "logprobs" not in str(error):
                 raise
             return False
-        return True
+        return _are_enough(told, count)  # a server may also give fewer without a word
 
     def _told_of(self, prefix: Sequence[int], tokens: list[int]) -> Floats:
         found: list[float] = []
@@ -167,27 +179,28 @@ class Endpoint:
             **_PLAIN,
             **asked,
         }
-        answer = self._post(self.url + "/completions", body)
+        most = MAX_ANSWER + BYTES_PER_TOKEN * len(prefixes) * (asked["logprobs"] + 1)
+        answer = self._post(self.url + "/completions", body, most)
         try:
-            choices = sorted(answer["choices"], key=lambda choice: choice["index"])
-            told = [_read(choice["logprobs"]["top_logprobs"][0]) for choice in choices]
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+            choices = {choice["index"]: choice["logprobs"]["top_logprobs"][0] for choice in answer["choices"]}
+            told = {index: _read(logprobs) for index, logprobs in choices.items()}
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
             raise self._senseless("the answer has no log-probabilities by token id") from None
-        if len(told) != len(prefixes):
-            raise self._senseless(f"{len(told)} answers to {len(prefixes)} prompts")
-        return told
+        if told.keys() != set(range(len(prefixes))):
+            raise self._senseless(f"answers to {len(told)} of {len(prefixes)} prompts, or to others")
+        return [told[number] for number in range(len(prefixes))]
 
-    def _post(self, url: str, body: dict[str, Any]) -> Any:
+    def _post(self, url: str, body: dict[str, Any], most: int = MAX_ANSWER) -> Any:
         for pause in (*PAUSES, None):
             try:
-                answer = self._client.post(url, json=body)
-            except self._httpx.HTTPError as error:
-                failure = type(error).__name__
+                status, content = post(self._client, url, body, most=most, patience=self._patience)
+            except Unanswered as error:
+                failure = str(error)
             else:
-                if answer.status_code == 200:
-                    return self._parsed(answer.content)
-                failure = f"status {answer.status_code}: {_message(answer.content)}"
-                if answer.status_code not in _RETRIED:
+                if status == 200:
+                    return self._parsed(content)
+                failure = f"status {status}: {self._without_key(_message(content))}"
+                if status not in _RETRIED:
                     raise _Refused(f"{self.url}: the server refuses: {failure}")
             if pause is not None:
                 time.sleep(pause)
@@ -196,8 +209,12 @@ class Endpoint:
     def _parsed(self, content: bytes) -> Any:
         try:
             return json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self._senseless("the answer is not JSON") from None
+
+    def _without_key(self, said: str) -> str:
+        """A server may repeat what it was sent."""
+        return short(said.replace(self._key, "…") if self._key else said)
 
     def _senseless(self, what: str) -> ModelError:
         return ModelError(f"{self.url}: {what}: is this vLLM's API?")
@@ -214,12 +231,18 @@ def _read(told: dict[str, float]) -> dict[int, float]:
     return found
 
 
+def _are_enough(told: dict[int, float], count: int) -> bool:
+    """Are these the `count` most likely tokens, or all that have any probability?"""
+    return len(told) >= count or math.fsum(math.exp(min(each, 0.0)) for each in told.values()) >= 1 - ROUNDING
+
+
 def _message(content: bytes) -> str:
     """What an answer says went wrong."""
     try:
         described = json.loads(content)
-        return short(str(described.get("error", described)["message"]))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        said = described.get("error", described.get("detail", described))
+        return str(said if isinstance(said, str) else said["message"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "no message"
 
 
@@ -228,5 +251,8 @@ def _encoder(tokenizer: Path) -> Callable[[str], list[int]]:
         from tokenizers import Tokenizer
     except ImportError:
         raise ModelError(f"canonical encodings need the tokenizer itself: {INSTALL} tokenizers") from None
-    encode = Tokenizer.from_file(str(tokenizer)).encode
+    try:
+        encode = Tokenizer.from_file(str(tokenizer)).encode
+    except Exception as error:  # it raises nothing more particular
+        raise ModelError(f"{tokenizer}: the tokenizer cannot be read: {short(str(error))}") from None
     return lambda text: list(encode(text, add_special_tokens=False).ids)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gateway.audit.law import Model
 from gateway.audit.query import LocalModel, ServedModel
-from gateway.policy.value import ConfigError
+from gateway.policy.upstreams import read_key
+from gateway.policy.value import ConfigError, Kind, Scalar, Value
 
 MODEL_KEY = "UPSTREAM_API_KEY"
 
@@ -22,7 +23,14 @@ def complete(wanted: LocalModel | ServedModel, source: str) -> LocalModel | Serv
     if wanted.tokenizer is None:
         reason = "is required: the model's folder, or its tokenizer.json, says what its tokens write"
         raise ConfigError(source, "model.tokenizer", reason)
-    return replace(wanted, api_key=wanted.api_key or os.environ.get(MODEL_KEY))
+    return replace(wanted, api_key=wanted.api_key or key_from(MODEL_KEY))
+
+
+def key_from(name: str) -> str | None:
+    """The key that a variable of the environment holds, None if there is none. Raises ConfigError for one that cannot
+    travel in a header."""
+    key = os.environ.get(name)
+    return read_key(Value("environment", name, Scalar(key, Kind.TEXT), secret=True)) if key else None
 
 
 def anywhere(wanted: LocalModel | ServedModel) -> LocalModel | ServedModel:

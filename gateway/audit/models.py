@@ -51,8 +51,9 @@ class HuggingFace(TellsAll):
             folder = Path(path)
             source = folder if (folder / "tokenizer.json").is_file() else self._tokenizer
             self.vocabulary = read_vocabulary(source, size=width)
-        except (OSError, ValueError, RuntimeError) as error:
-            raise ModelError(f"{path}: the model cannot be loaded: {short(str(error))}") from None
+        except Exception as error:  # a model is a program with its libraries, and fails in all their ways
+            reason = short(str(error)) or type(error).__name__
+            raise ModelError(f"{path}: the model cannot be loaded: {reason}") from None
         self._torch = torch
         self._device = device
         takes = inspect.signature(self._model.forward).parameters
@@ -67,7 +68,7 @@ class HuggingFace(TellsAll):
         try:
             with self._torch.inference_mode():
                 return self._asked([tuple(prefix) for prefix in prefixes])
-        except (RuntimeError, IndexError) as error:  # memory, or more tokens than the model has places for
+        except (RuntimeError, IndexError, MemoryError) as error:  # memory, or more tokens than the model has places for
             raise ModelError(f"the model failed behind {max(map(len, prefixes))} tokens: {short(str(error))}") from None
 
     def encode(self, text: str, at_text_start: bool = False) -> list[int]:
@@ -108,7 +109,9 @@ class HuggingFace(TellsAll):
         # A tokenizer can have more tokens than the model; those cannot come.
         out = np.full((len(prefixes), len(self.vocabulary)), -np.inf, np.float32)
         for chunk in _chunks(order, sizes):
-            rows = self._forward([prefixes[number] for number in chunk], [begun[number] for number in chunk])
+            # Found again: to keep the chunk before, all may have been forgotten, and the rows hold other tokens now.
+            begun = [self._begun(prefixes[number])[: sizes[number][0]] for number in chunk]
+            rows = self._forward([prefixes[number] for number in chunk], begun)
             out[chunk, : rows.shape[1]] = rows
         return out
 
@@ -189,5 +192,6 @@ def encoding(encode: Callable[[str], list[int]], text: str, goes_on: bool) -> li
 
 
 def short(message: str) -> str:
-    """As much of a message as belongs in an error."""
-    return message if len(message) <= 300 else message[:300] + "…"
+    """An error's message on one line, and not much of it: it comes from elsewhere, and may hold anything."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in message).split())
+    return line if len(line) <= 300 else line[:300] + "…"

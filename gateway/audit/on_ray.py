@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -42,6 +42,7 @@ class Ray:
         self._actors: dict[int, Any] = {}
         self._waiting: dict[Any, tuple[int, bool]] = {}  # by reference: whose answer, and is it to be passed on?
         self._asked: dict[int, float] = {}  # when those at work were asked how far they are
+        self._lost: list[tuple[int, Said]] = []  # of whom that is to be said yet
         try:
             self._connect(address, count)
             self._start(load, address, count, most, device)
@@ -56,11 +57,13 @@ class Ray:
         self.close()
 
     def begin(self, worker: int, job: Job) -> None:
-        self._waiting[self._actors[worker].perform.remote(job)] = worker, True
-        self._asked[worker] = time.monotonic()
+        with self._losing(worker):
+            self._waiting[self._actors[worker].perform.remote(job)] = worker, True
+            self._asked[worker] = time.monotonic()
 
     def stop(self, worker: int, job: Job) -> None:
-        self._actors[worker].stop.remote(job.ticket)
+        with self._losing(worker):
+            self._actors[worker].stop.remote(job.ticket)
 
     def kill(self, worker: int) -> None:
         actor = self._actors.pop(worker)
@@ -70,14 +73,14 @@ class Ray:
             self._ray.kill(actor)
 
     def wait(self, seconds: float) -> Sequence[tuple[int, Said]]:
-        self._ask()
-        if not self._waiting:
-            time.sleep(seconds)
-            return []
-        references = list(self._waiting)
-        self._ray.wait(references, num_returns=1, timeout=seconds)
-        ready, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
-        return [said for reference in ready for said in self._heard(reference)]
+        said: list[tuple[int, Said]] = []
+        with self._losing(*self._actors):
+            self._ask()
+            for reference in self._answered(0 if self._lost else seconds):
+                said += self._heard(reference)
+        said += self._lost
+        self._lost.clear()
+        return said
 
     def close(self) -> None:
         for worker in list(self._actors):
@@ -85,6 +88,29 @@ class Ray:
         with contextlib.suppress(Exception):  # Ray may be gone
             self._ray.shutdown()
         self._quiet.close()
+
+    @contextlib.contextmanager
+    def _losing(self, *workers: int) -> Iterator[None]:
+        """Where Ray itself fails, within, it is gone, or nobody gets to it any more; and so are these workers."""
+        try:
+            yield
+        except Exception as error:
+            for worker in sorted(self._actors.keys() & workers):
+                self._lose(worker, error)
+
+    def _lose(self, worker: int, error: Exception) -> None:
+        self.kill(worker)
+        # Its message holds whatever was said where it failed.
+        self._lost.append((worker, Lost(type(getattr(error, "cause", None) or error).__name__)))
+
+    def _answered(self, seconds: float) -> list[Any]:
+        references = list(self._waiting)
+        if not references:
+            time.sleep(seconds)
+            return []
+        self._ray.wait(references, num_returns=1, timeout=seconds)
+        ready, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
+        return list(ready)
 
     def _ask(self) -> None:
         """How far those at work are."""
@@ -101,9 +127,8 @@ class Ray:
         try:
             said: Said = self._ray.get(reference)
         except Exception as error:
-            # Its message holds whatever was said where it failed.
-            self.kill(worker)
-            return [(worker, Lost(type(getattr(error, "cause", None) or error).__name__))]
+            self._lose(worker, error)
+            return []
         if is_result:
             self._asked.pop(worker, None)
         elif worker in self._asked:

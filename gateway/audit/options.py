@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.audit.query import Decoding, LocalModel, ServedModel
+from gateway.audit.reading import MAX_BATCH, MAX_TEMPERATURE, MIN_TEMPERATURE
 from gateway.audit.rules import ACTIONS
 from gateway.policy.model import Action
+from gateway.policy.urls import read_http_url
+from gateway.policy.value import ConfigError, Kind, Scalar, Value
 
 MAX_NUMBER = 1_000_000_000
 MAX_SECONDS = 30 * 24 * 3600.0
@@ -66,9 +69,18 @@ def _model(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Loca
         return LocalModel(place)
     if kind != "vllm" or not re.match("https?://", place):
         parser.error("--model is hf:FOLDER or vllm:URL, as in hf:./model or vllm:http://127.0.0.1:8000/v1")
-    if options.name is None or options.tokenizer is None:
+    if not options.name or options.tokenizer is None:
         parser.error("--model vllm:URL needs --name, as the model is served, and --tokenizer, the model's folder")
-    return ServedModel(vllm=place, name=options.name, tokenizer=str(options.tokenizer))
+    try:
+        url = _address(place, "a key is read from UPSTREAM_API_KEY")
+    except ConfigError as error:
+        parser.error(f"--model: vllm: {error.reason}")
+    return ServedModel(vllm=url, name=options.name, tokenizer=str(options.tokenizer))
+
+
+def _address(text: str, secrets: str) -> str:
+    """As in a file: what may hold a password is refused, and not shown. Raises ConfigError."""
+    return read_http_url(Value("", "", Scalar(text, Kind.TEXT)), "http://127.0.0.1:8000/v1", secrets)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         "--least", type=_share, metavar="P", help="no strings that are less probable than P; with prompts 0.001"
     )
     parser.add_argument("--timeout", type=_seconds, metavar="S", help="search for at most S seconds")
-    parser.add_argument("--batch", type=_number, metavar="N", help="prefixes in one call of the model")
+    parser.add_argument("--batch", type=_batch, metavar="N", help="prefixes in one call of the model")
     parser.add_argument("--device", default="cpu", metavar="D", help="where a model of hf: runs: cpu (default), cuda")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the lines of standard output, in a file as well")
     parser.add_argument("--report", type=Path, metavar="FILE", help="a page of HTML")
@@ -135,6 +147,12 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _batch(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_BATCH:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_BATCH}")
+    return int(text)
+
+
 def _workers(text: str) -> int:
     if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_WORKERS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_WORKERS}")
@@ -143,9 +161,8 @@ def _workers(text: str) -> int:
 
 def _ray(text: str) -> str:
     if not re.fullmatch(r"local|auto|ray://[^\s/?#@]+:[0-9]{1,5}", text):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is none of local, auto, and an address such as ray://10.0.0.1:10001"
-        )
+        shown = "this" if "@" in text else repr(text)  # it may hold a password
+        raise argparse.ArgumentTypeError(f"{shown} is none of local, auto, and an address such as ray://10.0.0.1:10001")
     return text
 
 
@@ -170,10 +187,20 @@ def _share(text: str) -> float:
 
 
 def _temperature(text: str) -> float:
-    return _decimal(text)
+    temperature = _decimal(text)
+    if temperature and not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither 0 nor a number from {MIN_TEMPERATURE:f} to {MAX_TEMPERATURE:.0f}"
+        )
+    return temperature
 
 
 def _verify(text: str) -> str:
-    if text != MASK and not re.match("https?://[^/]", text):
+    if text == MASK:
+        return text
+    if not re.match("https?://", text):
         raise argparse.ArgumentTypeError(f"{text!r} is neither mask nor an address such as http://127.0.0.1:8080/v1")
-    return text
+    try:
+        return _address(text, "a key is read from PORTCULLIS_KEY")
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(error.reason) from None

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import math
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from functools import cached_property
@@ -15,9 +16,10 @@ from typing import IO
 from gateway.audit.attended import Stop, Watch
 from gateway.audit.automaton import TooLarge
 from gateway.audit.checkpoint import CheckpointError
+from gateway.audit.command import EXIT_UNWRITTEN, EXIT_USAGE, let_go_of_output
 from gateway.audit.deployed import Deployed, GatewayError, Sampling
 from gateway.audit.law import Model, ModelError
-from gateway.audit.loading import Loading, anywhere, complete, model_of
+from gateway.audit.loading import Loading, anywhere, complete, key_from, model_of
 from gateway.audit.on_ray import Ray
 from gateway.audit.options import MASK
 from gateway.audit.plans import Plan, plan_of
@@ -25,7 +27,7 @@ from gateway.audit.processes import Processes
 from gateway.audit.query import LocalModel, Query, ServedModel
 from gateway.audit.report import page
 from gateway.audit.rules import rules_of, short_words, written
-from gateway.audit.running import Drawn, Ended, Lines, Meter, Outcome, Performer, draw
+from gateway.audit.running import STANDARD_OUTPUT, Drawn, Ended, Lines, Meter, Outcome, Performer, Unwritten, draw
 from gateway.audit.saved import Saved, read_saved, save
 from gateway.audit.spread import Spread
 from gateway.audit.tasks import Here
@@ -34,7 +36,7 @@ from gateway.files import write_private
 from gateway.policy.load import ConfigError
 from gateway.policy.model import Action, Rule
 
-DONE, STILL_SAID, USAGE, FINDINGS, NO_MODEL, INTERRUPTED = 0, 1, 2, 3, 75, 130
+DONE, STILL_SAID, USAGE, FINDINGS, UNWRITTEN, NO_MODEL, INTERRUPTED = 0, 1, EXIT_USAGE, 3, EXIT_UNWRITTEN, 75, 130
 SAMPLES = 20
 CLIENT_KEY = "PORTCULLIS_KEY"
 
@@ -46,25 +48,41 @@ def perform(options: argparse.Namespace) -> int:
             return _Audit(options, stack).perform()
     except CheckpointError as error:
         return _said(error, USAGE)
-    except ModelError as error:
+    except (ModelError, GatewayError) as error:
         return _said(error, NO_MODEL)
 
 
 def _said(error: Exception | str, status: int) -> int:
-    print(f"portcullis: {error}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody may be there to read it, and the rest is to be done all the same
+        print(f"portcullis: {error}", file=sys.stderr)
     return status
+
+
+def _status_of(error: Exception) -> int:
+    """Says it. Raises it if it is none of those that an audit can do nothing about."""
+    match error:
+        case Unwritten():
+            if error.filename == STANDARD_OUTPUT:
+                let_go_of_output()
+            return _said(error, UNWRITTEN)
+        case ModelError() | TooLarge() | GatewayError():
+            return _said(error, NO_MODEL)
+    raise error
 
 
 class _Audit:
     def __init__(self, options: argparse.Namespace, stack: contextlib.ExitStack) -> None:
         self._options = options
         self._plan = plan_of(options)
-        for path in (options.report, options.emit_rules, options.checkpoint):
-            _check_folder(path)
+        self._checkpoint: Path | None = options.checkpoint or options.resume
+        _check_apart(options)
+        for path in (options.report, options.emit_rules, self._checkpoint):
+            _check_place(path)
         self._saved = _saved(options.resume, self._plan)
-        files = [stack.enter_context(_lines_file(options))] if options.out else []
         self._gateway = self._deployed(stack)
         self._wanted = complete(self._plan.model, self._plan.queries[0].source)
+        files = [stack.enter_context(_lines_file(options))] if options.out else []
+        self._errors: list[Exception] = []  # of what is made in the end; each leaves the rest to be made
         self._stack = stack
         self._workers = stack.enter_context(contextlib.ExitStack())
         self._streams = (*files, sys.stdout)
@@ -105,8 +123,9 @@ class _Audit:
     def perform(self) -> int:
         with Watch(self._options.timeout) as watch:
             outcome = self._ask(watch)
-        self._meter.clear()
-        self._keep(outcome)
+            self._meter.clear()
+            # Under the watch, too: what arrives now finds the checkpoint written.
+            self._keep(outcome)
         rules = rules_of(
             self._plan.words(outcome.found),
             action=self._options.rules_action or Action.REDACT,
@@ -114,14 +133,17 @@ class _Audit:
         )
         self._emit(rules)
         verified = None
-        if self._options.verify is not None and outcome.ended not in (Ended.INTERRUPTED, Ended.FAILED):
+        stopped = watch.interrupted or outcome.ended in (Ended.INTERRUPTED, Ended.FAILED)
+        if self._options.verify is not None and not stopped:
             verified = self._verify(outcome, rules)
         summary = outcome.summary()
         if verified is not None:
             summary["verify"] = dict(verified.summary)
+        with self._making():
+            self._lines.write({"summary": summary})
         self._report(outcome, summary)
-        self._lines.write({"summary": summary})
-        return self._status(outcome, verified)
+        status = self._status(outcome, verified)
+        return INTERRUPTED if watch.interrupted and status in (DONE, FINDINGS) else status
 
     def _ask(self, watch: Watch) -> Outcome | Drawn:
         plan = self._plan
@@ -132,9 +154,12 @@ class _Audit:
 
     def _keep(self, outcome: Outcome | Drawn) -> None:
         """Write the checkpoint, and say how it ended if that was before the end."""
-        path = self._options.checkpoint or self._options.resume
+        path, kept = self._checkpoint, "without --checkpoint nothing is kept to go on from"
         if path is not None and isinstance(outcome, Outcome):
-            save(path, outcome.saved, self._plan.digest)
+            kept = "what there is to go on from could not be written"
+            with self._making(path):
+                save(path, outcome.saved, self._plan.digest)
+                kept = f"to go on: --resume {path}"
         if isinstance(outcome.error, BrokenPipeError):
             raise outcome.error
         if outcome.ended in (Ended.FINISHED, Ended.LEAST, Ended.LIMIT):
@@ -144,9 +169,6 @@ class _Audit:
             Ended.INTERRUPTED: "stopped",
             Ended.FAILED: "failed",
         }[outcome.ended]
-        kept = "without --checkpoint nothing is kept to go on from"
-        if path is not None:
-            kept = f"to go on: --resume {path}"
         if isinstance(outcome, Drawn):
             kept = "the samples count all the same"
         _said(f"{why}; strings found: {len(outcome.found)}; {kept}", 0)
@@ -155,10 +177,23 @@ class _Audit:
         path = self._options.emit_rules
         if path is None:
             return
-        write_private(path, written(rules).encode())
-        short = short_words(rules)
-        note = f", {short} of them with a word so short that ordinary text may hold it" if short else ""
-        _said(f"{path}: {len(rules)} rules{note}", 0)
+        with self._making(path):
+            write_private(path, written(rules).encode())
+            short = short_words(rules)
+            note = f", {short} of them with a word so short that ordinary text may hold it" if short else ""
+            _said(f"{path}: {len(rules)} rules{note}", 0)
+
+    @contextlib.contextmanager
+    def _making(self, path: Path | None = None) -> Iterator[None]:
+        """What cannot be made or written is said in the end, and keeps nothing else from being made."""
+        try:
+            yield
+        except (BrokenPipeError, Unwritten, ModelError, TooLarge) as error:
+            self._errors.append(error)
+        except OSError as error:
+            if path is None:
+                raise
+            self._errors.append(Unwritten(error.errno, error.strerror, str(path)))
 
     def _report(self, outcome: Outcome | Drawn, summary: dict[str, object]) -> None:
         if self._options.report is None:
@@ -167,21 +202,23 @@ class _Audit:
         self._workers.close()
         plan = self._plan
         name = plan.model.hf if isinstance(plan.model, LocalModel) else plan.model.name
-        html = page(
-            f"Audit of {name}",
-            {**plan.shown, **summary},
-            plan.rows(outcome.found, self._model),
-            edited=plan.asks_for_edits,
-            ranked=plan.ranks,
-        )
-        write_private(self._options.report, html.encode())
+        with self._making(self._options.report):
+            html = page(
+                f"Audit of {name}",
+                {**plan.shown, **summary},
+                plan.rows(outcome.found, self._model),
+                edited=plan.asks_for_edits,
+                ranked=plan.ranks,
+            )
+            write_private(self._options.report, html.encode())
 
     def _status(self, outcome: Outcome | Drawn, verified: Verified | None) -> int:
-        for error in (outcome.error, verified.error if verified else None):
-            if isinstance(error, ModelError | TooLarge | GatewayError):
-                return _said(error, NO_MODEL)
-            if error is not None:
-                raise error
+        failed = (outcome.error, verified.error if verified else None, *self._errors)
+        # What fails twice is said once.
+        errors = {str(error): error for error in reversed(failed) if error is not None}
+        statuses = [_status_of(error) for error in reversed(errors.values())]
+        if statuses:
+            return statuses[0]
         ends = (outcome.ended, verified.ended if verified else None)
         if Ended.INTERRUPTED in ends:
             return INTERRUPTED
@@ -199,7 +236,7 @@ class _Audit:
         name = self._options.name or (served.name if isinstance(served, ServedModel) else None)
         if name is None:
             raise ConfigError("command line", "--verify", "a gateway is asked for a model by name: give --name")
-        return stack.enter_context(Deployed(url, name, os.environ.get(CLIENT_KEY)))
+        return stack.enter_context(Deployed(url, name, key_from(CLIENT_KEY)))
 
     def _verify(self, outcome: Outcome | Drawn, rules: tuple[Rule, ...]) -> Verified:
         self._measure()
@@ -250,19 +287,60 @@ def _saved(path: Path | None, plan: Plan) -> Saved:
         raise ConfigError(str(path), "", f"cannot be read: {error.strerror}") from None
 
 
-def _check_folder(path: Path | None) -> None:
-    """Before anything is asked: is there a place for the file?"""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+def _check_apart(options: argparse.Namespace) -> None:
+    """No file is written that another option reads or writes; a checkpoint may take the place of what it goes on from.
+    Raises ConfigError."""
+    names = {name: getattr(options, name) for name in ("config", "prompts", "resume", *_WRITTEN)}
+    files = [(f"--{name.replace('_', '-')}", path) for name, path in names.items() if path is not None]
+    known = {path.resolve(): "a query" for path in options.queries}
+    for option, path in files:
+        other = known.setdefault(path.resolve(), option)
+        if other != option and {other, option} != {"--checkpoint", "--resume"} and _stays(path):
+            raise ConfigError(str(path), "", f"is named twice: as {other}, and as {option}")
+
+
+_WRITTEN = ("out", "report", "emit_rules", "checkpoint")
+
+
+def _stays(path: Path) -> bool:
+    """Is it a file, or will it be one? A device takes everything."""
+    return path.is_file() or not path.exists()
+
+
+def _check_place(path: Path | None) -> None:
+    """Before anything is asked: can the file be written? Raises ConfigError."""
+    if path is None:
+        return
+    if path.is_dir() or not path.parent.is_dir():
         raise ConfigError(str(path), "", "cannot be written: its folder is not there, or it is one itself")
+    if not _stays(path):
+        raise ConfigError(str(path), "", "cannot be written: it is a device or a pipe, and no file")
+    beside = path.with_name(f".{path.name}.{os.getpid()}")  # as the file itself is going to be written
+    try:
+        os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        beside.unlink()
+    except OSError as error:
+        raise ConfigError(str(path), "", f"cannot be written: {error.strerror}") from None
+
+
+def _private(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with contextlib.suppress(PermissionError):  # it was there, is somebody else's, and they let us write
+            os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 @contextlib.contextmanager
 def _lines_file(options: argparse.Namespace) -> Iterator[IO[str]]:
     """The file for the lines, its owner's only; those of an audit that goes on are added."""
-    more = os.O_APPEND if options.resume is not None else os.O_TRUNC
+    mode = "w" if options.resume is None else "a"
     try:
-        descriptor = os.open(options.out, os.O_WRONLY | os.O_CREAT | more, 0o600)
+        file = open(options.out, mode, encoding="utf-8", opener=_private)  # noqa: SIM115
     except OSError as error:
         raise ConfigError(str(options.out), "", f"cannot be written: {error.strerror}") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+    try:
         yield file
+    finally:
+        with contextlib.suppress(OSError):  # each line was flushed, and what failed then is said
+            file.close()

@@ -8,12 +8,15 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.process import BaseProcess, parent_process
 from types import TracebackType
 
+from gateway.audit.law import ModelError
 from gateway.audit.worker import THREADS, Job, Load, Lost, Said, Unloaded, Worker, processors
 
 LAST = 5.0  # seconds for a process that was killed to be gone
@@ -27,7 +30,8 @@ class _Started:
 
 class Processes:
     """`count` processes, each with the model that `load` makes in it. The processors of this machine are divided among
-    them, unless the environment says how many threads there are to be."""
+    them, unless the environment says how many threads there are to be. Raises ModelError if the system does not start
+    so many."""
 
     patience = math.inf  # a process that loads is alive, or is lost
 
@@ -35,19 +39,16 @@ class Processes:
         self.count = count
         self._workers: dict[int, _Started] = {}
         threads = None if THREADS in os.environ else max(1, processors() // count)
-        # A process that is forked would have this one's locks and signal handlers, and could not use a GPU.
-        context = multiprocessing.get_context("spawn")
         try:
-            for number in range(count):
-                here, there = context.Pipe()
-                with there:
-                    worker = Worker(load, number, threads, (signal.SIGTERM,))
-                    process = context.Process(target=_serve, args=(there, worker), daemon=True)
-                    process.start()
-                self._workers[number] = _Started(process, here)
-        except BaseException:
+            with _no_interrupts():
+                for number in range(count):
+                    self._start(number, Worker(load, number, threads, (signal.SIGTERM,)))
+        except BaseException as error:
+            started = len(self._workers)
             self.close()
-            raise
+            if not isinstance(error, OSError):
+                raise
+            raise ModelError(f"--processes {count}: the system starts {started}: {error.strerror}") from None
 
     def __enter__(self) -> Processes:
         return self
@@ -79,6 +80,15 @@ class Processes:
         for worker in list(self._workers):
             self.kill(worker)
 
+    def _start(self, number: int, worker: Worker) -> None:
+        # A process that is forked would have this one's locks and signal handlers, and could not use a GPU.
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        with there:
+            process = context.Process(target=_serve, args=(there, worker), daemon=True)
+            process.start()
+        self._workers[number] = _Started(process, here)
+
     def _heard(self, number: int) -> Iterator[Said]:
         """What it said and was not heard; and that it is lost, if it is."""
         connection = self._workers[number].connection
@@ -103,18 +113,39 @@ def _status(code: int | None) -> str:
     return f"status {code}"
 
 
+@contextlib.contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Within, SIGINT waits. What is started never gets it: on a terminal Ctrl-C goes to everybody, and whoever hands
+    out the tasks says what becomes of them."""
+    # It takes SIGINT out of the mask when it starts, which the first process would be too late for.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(connection: Connection, worker: Worker) -> None:
     """In the worker's process."""
-    # Ctrl-C arrives here too; whoever hands out the tasks says what becomes of them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     # Standard output has the audit's lines only.
     os.dup2(2, 1)
     try:
         said = worker.load()
+        # Heard during a task only; before, there is nothing to be kept.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         connection.send(said)
         while not isinstance(said, Unloaded):
             connection.send(worker.perform(connection.recv(), connection.send))
     except (EOFError, OSError):
         # Whoever started it has gone.
         sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    """A model that is loaded, or does not answer, is waited for by nobody then."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

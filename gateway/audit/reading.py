@@ -59,6 +59,10 @@ MAX_NUMBER = 1_000_000_000
 MAX_TOKENS = 1_000_000
 MAX_SEED = 2**63 - 1
 MAX_BATCH = 4096
+MAX_PREFIX = 10_000  # characters, as of an expression
+MAX_CHANGES = 20  # to the language; each is an automaton within the next
+MIN_TEMPERATURE = 1e-6  # but for 0
+MAX_TEMPERATURE = 1e6
 
 
 def parse_query(text: str, source: str, folder: PurePath, environ: Mapping[str, str]) -> Query:
@@ -120,10 +124,17 @@ def _only_one(value: Value, keys: tuple[str, ...], wanted: str) -> str:
 
 def _prefix(value: Value) -> str | Text | Expression:
     if not isinstance(value.node, dict):
-        return _some_text(value.hidden())
+        return _prefix_text(value.hidden())
     kind = _only_one(value, ("text", "regex"), "text or regex")
-    text = _some_text(value.hidden().section((kind,))[kind])
+    text = _prefix_text(value.hidden().section((kind,))[kind])
     return Text(text) if kind == "text" else Expression(text)
+
+
+def _prefix_text(value: Value) -> str:
+    text = _some_text(value)
+    if len(text) > MAX_PREFIX:
+        raise value.fail(f"has {len(text)} characters, and {MAX_PREFIX} are allowed; what is longer can be a prompt")
+    return text
 
 
 def _some_text(value: Value) -> str:
@@ -163,6 +174,8 @@ def _temperature(value: Value) -> float:
     match value.node:
         case Scalar(kind=Kind.INTEGER | Kind.FLOAT, text=text) if DECIMAL_NUMBER.fullmatch(text):
             number = float(text)
+            if number and 0 <= number < math.inf and not MIN_TEMPERATURE <= number <= MAX_TEMPERATURE:
+                raise value.wrong(f"0, or a number from {MIN_TEMPERATURE:f} to {MAX_TEMPERATURE:.0f}")
             if 0 <= number < math.inf:
                 return number
     raise value.wrong("a number, at least 0")
@@ -197,7 +210,10 @@ def _bounds(value: Value) -> Bounds:
 
 
 def _preprocess(value: Value, has_prefix: bool) -> tuple[Preprocessor, ...]:
-    return tuple(_preprocessor(item, has_prefix) for item in value.items())
+    items = value.items()
+    if len(items) > MAX_CHANGES:
+        raise value.fail(f"has {len(items)} changes, and {MAX_CHANGES} are allowed")
+    return tuple(_preprocessor(item, has_prefix) for item in items)
 
 
 def _preprocessor(value: Value, has_prefix: bool) -> Preprocessor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from gateway.policy.model import Rule
 
 EVERY = 10.0  # seconds between two lines of progress in a log
 OFTEN = 0.2  # and on a terminal
+STANDARD_OUTPUT = "standard output"
 
 
 class Ended(StrEnum):
@@ -122,6 +124,13 @@ class Drawn:
         }
 
 
+class Unwritten(OSError):
+    """A file or a stream that lines, or what is made of them, cannot be written to."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: cannot be written: {self.strerror}"
+
+
 class Lines:
     """JSON lines on some streams."""
 
@@ -129,12 +138,31 @@ class Lines:
         self._meter, self._streams = meter, streams
 
     def write(self, fields: Mapping[str, object]) -> None:
-        """One line, at once."""
-        text = line(fields) + "\n"
+        """One line, at once, on each stream that takes it. Raises BrokenPipeError if nobody reads one any more, else
+        Unwritten for the first that does not."""
+        text = line(fields)
         self._meter.clear()
+        failed: OSError | None = None
         for stream in self._streams:
-            stream.write(text)
-            stream.flush()
+            try:
+                _put(stream, text)
+            except BrokenPipeError as error:
+                failed = error
+            except OSError as error:
+                name = getattr(stream, "name", "<stdout>")
+                failed = failed or Unwritten(
+                    error.errno, error.strerror, STANDARD_OUTPUT if name == "<stdout>" else str(name)
+                )
+        if failed is not None:
+            raise failed
+
+
+def _put(stream: IO[str], text: str) -> None:
+    try:
+        stream.write(text + "\n")
+    except UnicodeEncodeError:  # of a stream in another encoding, or half of a surrogate pair in the name of a file
+        stream.write(json.dumps(json.loads(text)) + "\n")
+    stream.flush()
 
 
 class Meter:
@@ -236,11 +264,18 @@ class Run:
         self._number, self._unlikely = number, False
         resume = self._states.get(number)
         assert not isinstance(resume, tuple)
-        search = task.start(Attended(self._through(model, task), self._watch), self._progress, resume)
+        attended = Attended(self._through(model, task), self._watch)
+        try:
+            search = task.start(attended, self._progress, resume)
+        except (LookupError, ArithmeticError):
+            if resume is None:
+                raise
+            raise CheckpointError("the checkpoint has what no search leaves behind") from None
         self._current = number, search
         try:
             for result in search:
                 if result.logprob < self._least:
+                    search.put_back()  # whoever goes on may ask for less likely ones
                     raise _Enough
                 self._printed += 1
                 self._lines.write(Found(result, task.more(result)).fields())

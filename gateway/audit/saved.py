@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
+
 from gateway.audit.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.search import Result
 from gateway.files import write_private
@@ -86,7 +88,7 @@ def read_saved(path: Path, audit: str) -> Saved:
         done = tuple(tuple(map(_found, each)) for each in content["done"])
         search = None if content["search"] is None else _checkpoint(content["search"])
         later = {int(number): _state(state) for number, state in content.get("later", {}).items()}
-    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{path}: no checkpoint of an audit") from None
@@ -109,4 +111,4 @@ def _checkpoint(described: Any) -> Checkpoint:
 
 def _found(fields: dict[str, Any]) -> Found:
     more = {str(name): str(value) for name, value in fields.pop("more").items()}
-    return Found(Result(**{**fields, "tokens": tuple(map(int, fields["tokens"]))}), more)
+    return Found(msgspec.convert(fields, Result), more)

@@ -62,7 +62,7 @@ class Progress:
 class Summary:
     """What a search did.
 
-    `finished`: there is no further string. `exact_to`: strings that are less likely may be missing or out of order,
+    `finished`: there is no further string. `exact_to`: strings that are no likelier may be missing or out of order,
     since paths were dropped; None if none were. `prefixes`: the encodings of prefixes that were gone on from, None
     before it is known; `prefixes_cut`: there are others, less likely.
     """
@@ -180,6 +180,13 @@ class Search(Iterator[Result]):
         self._given.append(text)
         return found.result(text)
 
+    def put_back(self) -> None:
+        """Take the last string that was given for one that was not: `next` gives it again, also after a checkpoint."""
+        text = self._given.pop()
+        found = self._found[text]
+        found.given = False
+        heapq.heappush(self._ready, (-found.best.logprob, found.tokens, text))
+
     @property
     def found(self) -> list[Result]:
         """The strings that were given, in order, with all that is known of their encodings by now."""
@@ -266,9 +273,9 @@ class Search(Iterator[Result]):
         """The log-probability of the best path that is still to be looked at or gone on from."""
         return max(self._frontier.best, self._waiting[0].logprob if self._waiting else -math.inf)
 
-    def _is_outdated(self, cost: float, _: tuple[int, ...], text: str) -> bool:
+    def _is_outdated(self, cost: float, tokens: tuple[int, ...], text: str) -> bool:
         found = self._found[text]
-        return found.given or found.best.logprob != -cost
+        return found.given or found.best.logprob != -cost or found.tokens != tokens
 
     def _grow(self) -> bool:
         """Look at paths, and go on from some of them with one call of the model; False if there is none left."""

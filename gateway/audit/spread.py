@@ -6,8 +6,8 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from gateway.audit.attended import Stop, Watch
@@ -43,39 +43,40 @@ class Place(Protocol):
 
 
 class Spread:
-    """Performs tasks at a place with workers. `keeps`: where tasks stand when they are stopped is wanted."""
+    """Performs tasks at a place with workers. `keeps`: where tasks stand when they are stopped is wanted; and where one
+    alone stands, for it may go on to another limit."""
 
     def __init__(self, place: Place, keeps: bool) -> None:
         self._place, self._keeps = place, keeps
+        self._deadline = time.monotonic() + place.patience
         self._loading = set(range(place.count))
         self._idle: deque[int] = deque()
-        self._busy: dict[int, Job] = {}
+        self._busy: dict[int, tuple[int, Job]] = {}  # numbers of tasks, by workers, and what these were told
         self._told: dict[int, Told] = {}
         self._tickets = itertools.count()
         self.end: Container[int] = ()
 
     def load(self) -> None:
         """Returns when a worker is ready. Raises ModelError if one cannot be."""
-        deadline = time.monotonic() + self._place.patience
         while not self._idle:
             for worker, said in self._place.wait(OFTEN):
                 if error := self._joins(worker, said):
                     raise error
             self._check_left()
-            if time.monotonic() > deadline:
-                raise ModelError(f"no worker is ready after {self._place.patience:.0f} s")
 
     def perform(
         self, tasks: Sequence[Task], lines: Lines, meter: Meter, watch: Watch, saved: Saved | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
-        """As `Run` does. The first task that fails, and the first worker that is lost, end the audit; what all have
-        found by then is in the outcome."""
+        """As `Run` does. The first task that fails, and the first worker that is lost or told by others to stop, end
+        the audit; what all have found by then is in the outcome."""
         begin = time.monotonic()
         work = _Work(tasks, lines, saved or Saved())
+        kept = STOPPED if len(tasks) > 1 else frozenset(Ended)
+        job = partial(Job, least=least, masked=masked, keeps=kept if self._keeps else frozenset())
         error: Exception | None = None
         try:
-            self._work_off(work, Job(task=tasks[0], least=least, masked=masked, keeps=self._keeps), meter, watch)
+            self._work_off(work, job, meter, watch)
             ended = whole(work.ends)
         except Stop as stop:
             ended = Ended.of(stop)
@@ -84,42 +85,44 @@ class Spread:
         except Exception as caught:
             ended, error = Ended.FAILED, caught
         self._give_up(work)
-        if not isinstance(error, OSError):  # somebody still reads the lines
-            try:
+        try:
+            if not isinstance(error, OSError):  # somebody still reads the lines
                 work.print_all()
-            except OSError as caught:
-                ended, error = Ended.FAILED, caught
+        except OSError as caught:
+            ended, error = Ended.FAILED, caught
+        work.forget_unprinted()
         return Outcome.of(ended, work.found, work.states, work.outcomes, time.monotonic() - begin, error)
 
-    def _work_off(self, work: _Work, job: Job, meter: Meter, watch: Watch) -> None:
+    def _work_off(self, work: _Work, job: Callable[..., Job], meter: Meter, watch: Watch) -> None:
         waiting = deque(work.open())
         while waiting or self._busy:
+            self._check_left()
             while waiting and self._idle:
-                number = waiting.popleft()
-                resume = work.states.get(number)
-                assert not isinstance(resume, tuple)
-                self._begin(work, number, replace(job, task=work.tasks[number], resume=resume))
-            self._listen(work)
-            work.print_ready()
+                self._begin(waiting.popleft(), work, job)
+            errors = [self._hear(work, worker, said) for worker, said in self._place.wait(OFTEN)]
+            # Whoever stops an audit with its workers stops them, and not by mistake.
             watch.check()
+            for error in filter(None, errors):
+                raise error
+            work.print_ready()
             meter.show(lambda seconds: self._said(work, seconds))
 
-    def _begin(self, work: _Work, number: int, job: Job) -> None:
-        worker, job = self._idle.popleft(), replace(job, ticket=next(self._tickets))
-        self._busy[worker] = job
-        work.handed_out[job.ticket] = number
-        self._place.begin(worker, job)
-
-    def _listen(self, work: _Work) -> None:
-        """Hear what workers say. Raises the first failure among it, when all was heard."""
-        errors = [self._hear(work, worker, said) for worker, said in self._place.wait(OFTEN)]
-        for error in filter(None, errors):
-            raise error
-        self._check_left()
+    def _begin(self, number: int, work: _Work, job: Callable[..., Job]) -> None:
+        resume = work.states.get(number)
+        assert not isinstance(resume, tuple)
+        told = job(task=work.tasks[number], ticket=next(self._tickets), resume=resume)
+        worker = self._idle.popleft()
+        self._busy[worker] = number, told
+        self._place.begin(worker, told)
 
     def _check_left(self) -> None:
-        if not (self._idle or self._busy or self._loading):
+        """Raises ModelError if nobody is there who does something, or will."""
+        if self._idle or self._busy:
+            return
+        if not self._loading:
             raise ModelError("no worker is left")
+        if time.monotonic() > self._deadline:
+            raise ModelError(f"no worker is ready after {self._place.patience:.0f} s")
 
     def _hear(self, work: _Work, worker: int, said: Said) -> Exception | None:
         match said:
@@ -128,10 +131,11 @@ class Spread:
             case Performed() if worker in self._busy:
                 self._told.pop(worker, None)
                 self._idle.append(worker)
-                return work.keep(self._busy.pop(worker), said)
+                return work.keep(*self._busy.pop(worker), said)
             case Lost(reason) if worker in self._busy:
                 self._told.pop(worker, None)
-                return ModelError(f"{self._busy.pop(worker).task.name}: the worker that was at it has ended: {reason}")
+                _, job = self._busy.pop(worker)
+                return ModelError(f"{job.task.name}: the worker that was at it has ended: {reason}")
             case _:
                 return self._joins(worker, said)
         return None
@@ -160,7 +164,7 @@ class Spread:
         stopped the audit, so what fails now is no news."""
         deadline = time.monotonic() + GRACE
         while self._busy and time.monotonic() < deadline:
-            for worker, job in self._busy.items():
+            for worker, (_, job) in self._busy.items():
                 self._place.stop(worker, job)
             for worker, said in self._place.wait(OFTEN):
                 self._hear(work, worker, said)
@@ -183,11 +187,11 @@ class _Work:
 
     def __init__(self, tasks: Sequence[Task], lines: Lines, saved: Saved) -> None:
         self.tasks, self._lines = tasks, lines
-        self.states: dict[int, State] = saved.states()
+        self._before = saved.states()
+        self.states: dict[int, State] = dict(self._before)
         self.found: dict[int, tuple[Found, ...]] = {
             number: state for number, state in self.states.items() if isinstance(state, tuple)
         }
-        self.handed_out: dict[int, int] = {}  # numbers of tasks by the tickets of their jobs
         self.outcomes: list[Outcome] = []
         self.ends: list[Ended] = []
         self._unprinted: dict[int, Sequence[Mapping[str, object]]] = {}
@@ -200,21 +204,22 @@ class _Work:
     def done(self) -> int:
         return sum(isinstance(state, tuple) for state in self.states.values())
 
-    def keep(self, job: Job, performed: Performed) -> Exception | None:
-        """What came of a job; returns why it failed if it did."""
-        number, outcome = self.handed_out[job.ticket], performed.outcome
+    def keep(self, number: int, job: Job, performed: Performed) -> Exception | None:
+        """What came of a task; returns why it is not done if it is not."""
+        name, outcome, failure = job.task.name, performed.outcome, performed.failure
         self.outcomes.append(outcome)
         self.found[number] = outcome.found
         self._unprinted[number] = performed.lines
-        if outcome.ended not in STOPPED:
-            self.states[number] = outcome.found
-            self.ends.append(outcome.ended)
-        elif outcome.saved.search is not None:
+        if outcome.ended in job.keeps and outcome.saved.search is not None:
             self.states[number] = outcome.saved.search
-        failure = performed.failure
-        if failure is None:
+        elif outcome.ended not in STOPPED:
+            self.states[number] = outcome.found
+        if outcome.ended not in STOPPED:
+            self.ends.append(outcome.ended)
             return None
-        return (CheckpointError if failure.refused else ModelError)(f"{job.task.name}: {failure.reason}")
+        if failure is None:
+            return ModelError(f"{name}: the worker that was at it was stopped")
+        return (CheckpointError if failure.refused else ModelError)(f"{name}: {failure.reason}")
 
     def print_ready(self) -> None:
         """The lines of tasks that are done, as far as all before them are."""
@@ -226,6 +231,14 @@ class _Work:
         for number in sorted(self._unprinted):
             self._print(number)
 
+    def forget_unprinted(self) -> None:
+        """What was done of tasks whose lines nobody could read: better a line is said twice than never."""
+        for number in self._unprinted:
+            self.states.pop(number, None)
+            if number in self._before:
+                self.states[number] = self._before[number]
+
     def _print(self, number: int) -> None:
-        for fields in self._unprinted.pop(number, ()):
+        for fields in self._unprinted.get(number, ()):
             self._lines.write(fields)
+        self._unprinted.pop(number, None)  # now that all of them are out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.audit.law import Floats, Messages, Model, ModelError
@@ -64,6 +64,21 @@ def broken(worker: int) -> Model:
 def dying(worker: int) -> Model:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
+
+
+class Interrupted:
+    """Ctrl-C arrives while a worker begins to be one."""
+
+    def __reduce__(self) -> tuple[Callable[[], Callable[[int], Model]], tuple[()]]:
+        return _interrupted, ()
+
+    def __call__(self, worker: int) -> Model:
+        raise AssertionError("is called where it was made")
+
+
+def _interrupted() -> Callable[[int], Model]:
+    signal.raise_signal(signal.SIGINT)
+    return moody
 
 
 def threads(worker: int) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -20,18 +21,21 @@ import yaml
 
 from gateway import cli
 from gateway.audit import performing
+from gateway.audit.automaton import TooLarge
 from gateway.audit.command import load_query
 from gateway.audit.law import Floats, Model, ModelError
 from gateway.audit.masked import Masked
 from gateway.audit.models import Toy
+from gateway.audit.plans import Plan
 from gateway.audit.query import compile
 from gateway.audit.reading import KEYS
 from gateway.decode.checks import CHECKS
+from gateway.files import write_private
 from gateway.policy.load import load
 from gateway.policy.model import Action, Decode
 from tests.audit.memory import Memory
 from tests.audit.test_deployed import choices, gateway
-from tests.audit.test_models import VOCABULARY, Served
+from tests.audit.test_endpoint import VOCABULARY, Served
 from tests.cli.commands import COMMAND, PATIENCE, environment, portcullis
 from tests.docs.pages import ROOT, table
 from tests.proxy.scripted_model import write_tokenizer
@@ -206,6 +210,125 @@ def test_where_a_file_cannot_be_nothing_is_asked(
         done = audit(query(), option, place, model=model)
         assert (done.status, done.lines, model.calls) == (2, [], 0)
         assert done.error.startswith(f"{place}: cannot be written: ")
+
+
+@pytest.mark.parametrize("option", ["--report", "--emit-rules", "--checkpoint", "--resume"])
+def test_what_is_no_file_is_not_made_one(audit: Audit, query: Callable[..., Path], tmp_path: Path, option: str) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = audit(query(), option, pipe)
+    assert (done.status, done.lines) == (2, [])
+    assert done.error == f"{pipe}: cannot be written: it is a device or a pipe, and no file\n"
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("option", ["--report", "--emit-rules", "--checkpoint"])
+def test_where_no_file_can_be_made_nothing_is_asked(
+    audit: Audit, query: Callable[..., Path], tmp_path: Path, option: str
+) -> None:
+    model, place = Memory(NUMBERS), tmp_path / ("x" * 254)  # there is no room for another name beside it
+    done = audit(query(), option, place, model=model)
+    assert (done.status, done.lines, model.calls) == (2, [], 0)
+    assert done.error == f"{place}: cannot be written: File name too long\n"
+
+
+def test_no_file_is_written_over_another_of_the_audit(
+    audit: Audit, query: Callable[..., Path], asked: list[str], tmp_path: Path
+) -> None:
+    path, prompts, one = query(), tmp_path / "prompts.txt", tmp_path / "one"
+    before = path.read_bytes(), prompts.read_bytes()
+    cases: list[tuple[list[object], str]] = [
+        ([path, "--out", path], f"{path}: is named twice: as a query, and as --out\n"),
+        (
+            [path, "--out", tmp_path / ".." / tmp_path.name / "one", "--emit-rules", one],
+            "as --out, and as --emit-rules\n",
+        ),
+        ([path, "--report", one, "--checkpoint", one], f"{one}: is named twice: as --report, and as --checkpoint\n"),
+        ([*asked, "--report", prompts], f"{prompts}: is named twice: as --prompts, and as --report\n"),
+    ]
+    for arguments, said in cases:
+        done = audit(*arguments)
+        assert (done.status, done.lines) == (2, [])
+        assert done.error.endswith(said)
+    assert (path.read_bytes(), prompts.read_bytes()) == before and not one.exists()
+    audit(path, "--limit", 1, "--checkpoint", one)
+    assert audit(path, "--checkpoint", one, "--resume", one, "--limit", 2).status == 0
+
+
+def test_lines_of_before_stay_when_nothing_is_asked(audit: Audit, query: Callable[..., Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("before")
+    assert audit(query(), "--out", out, "--verify", "http://127.0.0.1:9").status == 2
+    assert out.read_text() == "before"
+
+
+def test_a_file_that_was_there_is_its_owners_only_from_now_on(
+    audit: Audit, query: Callable[..., Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    out.write_text("before")
+    out.chmod(0o644)
+    done = audit(query(), "--out", out)
+    assert (done.status, stat.S_IMODE(out.stat().st_mode)) == (0, 0o600)
+    assert [json.loads(line) for line in out.read_text("utf-8").splitlines()] == done.lines
+
+
+@pytest.mark.parametrize("full", ["report", "emit_rules", "checkpoint"])
+def test_a_file_that_finds_no_room_leaves_the_others(
+    audit: Audit, query: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    def write(path: Path, data: bytes) -> None:
+        if path.name == full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_private(path, data)
+
+    monkeypatch.setattr(performing, "write_private", write)
+    monkeypatch.setattr("gateway.audit.saved.write_private", write)
+    places = {name: tmp_path / name for name in ("report", "emit_rules", "checkpoint")}
+    options = [each for name, place in places.items() for each in (f"--{name.replace('_', '-')}", place)]
+    done = audit(query(), *options, "--verify", "mask")
+    assert (done.status, len(done.texts), done.summary["verify"]["still"]) == (74, 3, 0)
+    assert f"portcullis: {places[full]}: cannot be written: No space left on device\n" in done.error
+    assert [name for name, place in places.items() if not place.exists()] == [full]
+
+
+def test_a_report_that_cannot_be_made_is_no_end_of_the_rest(
+    audit: Audit, query: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rows(*_: object) -> None:
+        raise TooLarge("the language needs more than 7 states")
+
+    monkeypatch.setattr(Plan, "rows", rows)
+    done = audit(query(), "--report", tmp_path / "report")
+    assert (done.status, len(done.texts), done.summary["ended"]) == (75, 3, "limit")
+    assert done.error == "portcullis: the language needs more than 7 states\n"
+
+
+FULL = Path("/dev/full")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="/dev/full is Linux's")
+def test_lines_that_find_no_room_are_on_the_other_stream(
+    audit: Audit, query: Callable[..., Path], tmp_path: Path
+) -> None:
+    done = audit(query(), "--out", FULL, "--emit-rules", tmp_path / "rules")
+    assert (done.status, done.texts, done.summary["ended"]) == (74, ["My number is 555 0100"], "failed")
+    assert done.error.endswith("portcullis: /dev/full: cannot be written: No space left on device\n")
+    assert "0100" in (tmp_path / "rules").read_text("utf-8")
+
+
+def test_ctrl_c_while_the_checkpoint_is_written_leaves_it_written(
+    audit: Audit, query: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, data: bytes) -> None:
+        signal.raise_signal(signal.SIGINT)
+        write_private(path, data)
+
+    monkeypatch.setattr("gateway.audit.saved.write_private", write)
+    place, rules = tmp_path / "saved", tmp_path / "rules"
+    done = audit(query(), "--checkpoint", place, "--emit-rules", rules, "--verify", "mask")
+    assert (done.status, len(done.texts), done.summary["ended"]) == (130, 3, "limit")
+    assert "verify" not in done.summary and place.exists() and rules.exists()
 
 
 # -- rules, and what they change ---------------------------------------------------------------------------------------
@@ -431,6 +554,13 @@ def test_a_query_without_a_model_takes_the_one_that_is_given(
     assert audit(path, "--model", "hf:./model").status == 0
 
 
+ADDRESSES = [
+    "http://user:SECRET@127.0.0.1:9/v1",
+    "https://127.0.0.1:9/v1?key=SECRET",
+    *("http://127.0.0.1:99999/v1", "http:// x/v1", "http:///v1", "http://[::1/v1", "http://é:1/v1"),
+]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -459,14 +589,32 @@ def test_a_query_without_a_model_takes_the_one_that_is_given(
         ["q.yaml", "--processes", "0"],
         ["q.yaml", "--processes", "many"],
         ["q.yaml", "--ray", "somewhere"],
-        ["q.yaml", "--ray", "ray://key@host:1"],
+        ["q.yaml", "--ray", "ray://SECRET@host:1"],
+        ["q.yaml", "--batch", "4097"],
+        ["--policy", "p", "--config", "c", "--prompts", "p", "--model", "hf:m", "--temperature", "0.0000000001"],
+        *(["q.yaml", "--verify", address] for address in ADDRESSES),
+        *(["q.yaml", "--name", "m", "--tokenizer", "t", "--model", f"vllm:{address}"] for address in ADDRESSES),
     ],
 )
 def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         cli.main(["audit", *arguments])
     assert exited.value.code == 2
-    assert capsys.readouterr().err.startswith("usage: portcullis audit")
+    error = capsys.readouterr().err
+    assert error.startswith("usage: portcullis audit")
+    assert "SECRET" not in error
+
+
+@pytest.mark.parametrize("key", ["é", "a SECRET", "SECRET\n", "SECRET\r\nX: y"])
+@pytest.mark.parametrize("name", ["UPSTREAM_API_KEY", "PORTCULLIS_KEY"])
+def test_a_key_that_cannot_be_sent(
+    audit: Audit, query: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, name: str, key: str
+) -> None:
+    monkeypatch.setenv(name, key)
+    served = ("--model", "vllm:http://127.0.0.1:9/v1", "--name", "m", "--tokenizer", "t")
+    done = audit(query(), *served, "--verify", "http://127.0.0.1:9")
+    assert (done.status, done.lines) == (2, [])
+    assert done.error == f"environment: {name}: holds a space or another character that cannot travel in a header\n"
 
 
 def test_a_gateway_is_asked_by_the_models_name(audit: Audit, query: Callable[..., Path]) -> None:
@@ -710,6 +858,48 @@ def test_a_reader_that_leaves_ends_the_audit_but_not_the_checkpoint(
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (74, b"")
     assert (tmp_path / "saved").exists()
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="/dev/full is Linux's")
+def test_standard_output_may_be_full(served_query: Callable[..., Path], tmp_path: Path) -> None:
+    said = b"portcullis: standard output: cannot be written: No space left on device\n"
+    out, kept = tmp_path / "out", tmp_path / "saved"
+    with gateway(Paused()) as (url, _), FULL.open("wb") as full:
+        path = served_query(url)
+        for more in (["--count"], ["--out", str(out), "--checkpoint", str(kept)]):
+            done = subprocess.run(
+                [*COMMAND, "audit", str(path), *more],
+                stdout=full, stderr=subprocess.PIPE, env=environment(no_proxy="*"), timeout=PATIENCE,
+            )  # fmt: skip
+            assert done.returncode == 74
+            assert done.stderr.endswith(said)
+    assert done.stderr == f"portcullis: failed; strings found: 1; to go on: --resume {kept}\n".encode() + said
+    assert [line.get("summary", {}).get("ended") for line in lines_of(out.read_bytes())] == [None, "failed"]
+    assert kept.exists()
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_streams_may_be_closed(served_query: Callable[..., Path], tmp_path: Path, closed: int) -> None:
+    out, rules = tmp_path / "out", tmp_path / "rules"
+    with gateway(Paused()) as (url, _):
+        command = [*COMMAND, "audit", str(served_query(url)), "--out", str(out), "--emit-rules", str(rules)]
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command],
+            capture_output=True, env=environment(no_proxy="*"), timeout=PATIENCE,
+        )  # fmt: skip
+    assert done.returncode == 0
+    lines = lines_of(out.read_bytes())
+    assert lines[-1]["summary"]["strings"] == len(lines) - 1 == 60
+    assert lines_of(done.stdout) == ([] if closed == 1 else lines)
+    assert rules.exists()
+
+
+def test_standard_output_may_be_in_another_encoding(served_query: Callable[..., Path]) -> None:
+    with gateway(Paused()) as (url, _):
+        path = served_query(url, query="a?é", limit=2)
+        done = portcullis("audit", path, no_proxy="*", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert {line["text"] for line in lines_of(done.stdout)[:-1]} == {"é", "aé"}
 
 
 def test_a_server_that_goes_away_half_way(served_query: Callable[..., Path]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import threading
 from collections.abc import Iterator
@@ -279,6 +280,9 @@ def test_a_server_that_keeps_failing_is_an_error(
         (200, b'{"choices": [{"index": 0, "logprobs": {"top_logprobs": []}}]}'),
         (200, b'{"choices": [{"index": 0, "logprobs": {"top_logprobs": [{" a": -1.0}]}}]}'),
         (200, b'{"choices": [{"index": 0, "logprobs": {"top_logprobs": [{"token_id:1": null}]}}]}'),
+        (200, b'{"choices": [{"index": 0, "logprobs": {"top_logprobs": [{"token_id:1": -1%s}]}}]}' % (b"0" * 400)),
+        (200, b'{"choices": [{"index": 1, "logprobs": {"top_logprobs": [{"token_id:1": -1.0}]}}]}'),
+        (200, b"[" * 100_000),
     ],
 )
 def test_an_answer_that_makes_no_sense_is_an_error(
@@ -328,3 +332,106 @@ def test_a_server_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         made.tell(3)
     with pytest.raises(ModelError, match="cannot be read"):
         Endpoint("http://127.0.0.1:9/v1", "m", tmp_path / "nowhere")
+
+
+def fewer(content: bytes, count: int) -> bytes:
+    """The answer with the first `count` log-probabilities only."""
+    answer = json.loads(content)
+    for choice in answer["choices"]:
+        [told] = choice["logprobs"]["top_logprobs"]
+        choice["logprobs"]["top_logprobs"] = [dict(list(told.items())[:count])]
+    return json.dumps(answer).encode()
+
+
+def test_a_server_that_tells_fewer_tokens_than_asked_for_says_nothing_about_it(
+    served: Served, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plays = served.play
+
+    def play(path: str, body: Json) -> tuple[int, bytes] | None:
+        answer = plays(path, body)
+        assert answer is not None
+        return answer[0], fewer(answer[1], 3)
+
+    endpoint.tell(4)
+    monkeypatch.setattr(served, "play", play)
+    with pytest.raises(ModelError, match="3 log-probabilities where 4 were asked for"):
+        rows_of(endpoint, [(9,)])
+    with pytest.raises(ModelError, match=r"tells the 3 most likely tokens, and decoding.top_k asks for 5: "):
+        endpoint.tell(5)
+    endpoint.tell(3)
+    rows_of(endpoint, [(9,), (9, 0)])
+
+
+def test_tokens_without_any_probability_need_not_be_told(served: Served, endpoint: Endpoint) -> None:
+    told = (
+        b'{"choices": [{"index": 0, "logprobs": {"top_logprobs": [{"token_id:1": -0.5, "token_id:2": -0.9327521}]}}]}'
+    )
+    served.first = [(200, told)] * 2
+    endpoint.tell(5)
+    assert np.isfinite(rows_of(endpoint, [(9,)])).sum() == 2
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_what_a_server_says_is_one_line_without_the_key(served: Served, endpoint: Endpoint, status: int) -> None:
+    said = f"\x1b[31mBearer {KEY}\r\nis\u2028wrong"
+    served.first = [(status, json.dumps({"error": {"message": said}}).encode())] * 3
+    with pytest.raises(ModelError, match=rf"status {status}: \[31mBearer … is wrong$"):
+        endpoint.tell(3)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"error": "Unauthorized"}', "Unauthorized"),
+        (b'{"detail": "Not Found"}', "Not Found"),
+        (b'{"error": {}}', "no message"),
+        (b"[" * 100_000, "no message"),
+    ],
+)
+def test_what_a_server_says_in_other_forms(served: Served, endpoint: Endpoint, content: bytes, said: str) -> None:
+    served.first = [(404, content)]
+    with pytest.raises(ModelError, match=f"status 404: {said}$"):
+        endpoint.tell(3)
+
+
+def test_an_answer_without_end_is_not_read(served: Served, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served_models, "MAX_ANSWER", 1000)
+    served.first = [(200, b" " * 10_000)] * 3
+    with pytest.raises(ModelError, match=r"failed 3 times: an answer of more than \d+ bytes"):
+        endpoint.tell(3)
+
+
+@pytest.mark.parametrize("tokens", [[math.inf], [math.nan], [1.5], [True], "12", [-1], {"1": 2}, None])
+def test_a_prompt_is_tokens_or_nothing(served: Served, endpoint: Endpoint, tokens: object) -> None:
+    served.first = [(200, json.dumps({"tokens": tokens}).encode())]
+    with pytest.raises(ModelError, match="/tokenize gives no tokens"):
+        endpoint.context("ab")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.json", "{"), ("config.json", "[]"), ("config.json", "[" * 100_000),
+        ("tokenizer.json", "[" * 100_000), ("tokenizer.json", '{"decoder": 5}'),
+        ("tokenizer.json", '{"decoder": {"type": "ByteLevel"}, "model": 3}'),
+        ("tokenizer.json", '{"decoder": {"type": "ByteLevel"}, "model": {"vocab": {"a": "x"}}}'),
+        ("tokenizer.json", '{"decoder": {"type": "ByteLevel"}, "model": {"vocab": {}}, "added_tokens": [{}]}'),
+        ("generation_config.json", '{"eos_token_id": [null]}'),
+    ],
+)  # fmt: skip
+def test_a_tokenizer_that_cannot_be_read(tmp_path: Path, name: str, content: str) -> None:
+    folder = write_tokenizer(tmp_path / "model")
+    (folder / name).write_text(content)
+    with pytest.raises(ModelError, match=f"^{folder}: the tokenizer cannot be read: "):
+        Endpoint("http://127.0.0.1:9/v1", "m", folder)
+
+
+def test_a_tokenizer_that_tokenizers_cannot_read(tmp_path: Path) -> None:
+    folder = write_tokenizer(tmp_path / "model")
+    described = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**described, "pre_tokenizer": {"type": "Nonsense"}}))
+    made = Endpoint("http://127.0.0.1:9/v1", "m", folder)
+    with pytest.raises(ModelError, match=r"tokenizer.json: the tokenizer cannot be read: "):
+        made.encode("ab")
+    made.close()

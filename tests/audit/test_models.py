@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,3 +65,18 @@ def test_a_model_without_pytorch_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModelError, match=r"^model: torch is not installed: pip install 'portcullis\[audit\]' torch"):
         HuggingFace("model")
+
+
+@pytest.mark.parametrize(
+    "error", [AssertionError("not compiled\n  with CUDA"), KeyError("x"), ImportError("no part"), OSError()]
+)
+def test_a_model_fails_in_all_ways_of_its_libraries(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(_: object) -> None:
+        raise error
+
+    loads = SimpleNamespace(from_pretrained=load)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(AutoModelForCausalLM=loads, AutoTokenizer=loads))
+    with pytest.raises(ModelError, match=r"^here: the model cannot be loaded: .") as raised:
+        HuggingFace("here")
+    assert len(str(raised.value).splitlines()) == 1

@@ -144,6 +144,18 @@ def test_json_is_read_and_a_query_is_enough() -> None:
         ("{query: a, decoding: {top_p: 1.5}}", "decoding.top_p", "must be a number from 0 to 1"),
         ("{query: a, decoding: {temperature: -1}}", "decoding.temperature", "must be a number, at least 0, not -1"),
         ("{query: a, decoding: {temperature: 1e999}}", "decoding.temperature", "must be a number, at least 0"),
+        (
+            "{query: a, decoding: {temperature: 1.0e-320}}",
+            "decoding.temperature",
+            "must be 0, or a number from 0.000001",
+        ),
+        (
+            "{query: a, decoding: {temperature: 1.0e+300}}",
+            "decoding.temperature",
+            "must be 0, or a number from 0.000001",
+        ),
+        (f"{{query: .*, prefix: {'a' * 10_001}}}", "prefix", "has 10001 characters, and 10000 are allowed"),
+        (f"{{query: a, preprocess: [{'{edits: 0}, ' * 21}]}}", "preprocess", "has 21 changes, and 20 are allowed"),
         ("{query: a, decoding: {temperature: '1'}}", "decoding.temperature", "must be a number, at least 0"),
         ("{query: a, decoding: {end_of_text: 1}}", "decoding.end_of_text", "must be true or false"),
         ("{query: a, decoding: {max_tokens: 0}}", "decoding.max_tokens", "must be a whole number from 1"),
@@ -212,6 +224,11 @@ def test_a_query_shows_neither_words_nor_keys() -> None:
     model = ServedModel("http://h", "m", api_key=SECRET)
     steps = (Filter(words=(SECRET,)), Filter(pattern=SECRET), Synonyms(((SECRET, ("b",)),)))
     assert SECRET not in repr(Query(query="a", model=model, preprocess=steps))
+
+
+def test_as_many_changes_as_there_may_be_are_one_language() -> None:
+    steps = (Edits(0), Filter(words=("no",)), Synonyms((("b", ("c",)),)), Edits(0, when=When.COMPILE)) * 5
+    assert strings(compile(Query(query="a b", preprocess=steps)).language) == {"a b", "a c"}
 
 
 # -- the language ------------------------------------------------------------------------------------------------------

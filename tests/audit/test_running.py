@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import json
@@ -20,7 +21,7 @@ from gateway.audit.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.law import Floats, Messages, Model, ModelError
 from gateway.audit.models import Toy
 from gateway.audit.query import Decoding, Query, Random
-from gateway.audit.running import Drawn, Ended, Lines, Meter, Outcome, Run, Task, draw
+from gateway.audit.running import Drawn, Ended, Lines, Meter, Outcome, Run, Task, Unwritten, draw
 from gateway.audit.sample import sample
 from gateway.audit.saved import Found, Saved, read_saved, save
 from gateway.audit.search import Progress, Result, Search, search
@@ -125,6 +126,17 @@ def test_what_is_not_likely_enough_is_not_looked_for(least: float) -> None:
     assert outcome.nodes <= WHOLE.nodes
 
 
+@pytest.mark.parametrize("number", [1, 2, 5, 20])
+def test_what_was_not_likely_enough_is_found_when_it_is_asked_for_later(number: int) -> None:
+    least = WHOLE.found[number].result.logprob
+    begun, lines = perform(Toy(VOCABULARY), least=least)
+    same, nothing = perform(Toy(VOCABULARY), saved=begun.saved, least=least)
+    assert begun.ended is same.ended is Ended.LEAST and not nothing
+    went_on, more = perform(Toy(VOCABULARY), saved=same.saved)
+    assert went_on.ended is Ended.FINISHED and went_on.found == WHOLE.found
+    assert texts(lines) + texts(more) == texts(WHOLE_LINES)
+
+
 def test_while_prefixes_are_looked_for_nothing_is_too_unlikely() -> None:
     query = replace(QUERY, query="abab[abc]{1,2}", prefix="abab")
     outcome, _ = perform(Toy(VOCABULARY), task(query), least=-3.0)
@@ -194,6 +206,18 @@ def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     with Watch(timeout=0.01) as watch, pytest.raises(Stop) as stopped, watch.asking():
         signal.pause()
     assert stopped.value.reason is Reason.TIMEOUT
+
+
+def test_when_time_is_up_after_ctrl_c_it_was_ctrl_c() -> None:
+    with Watch() as watch:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGALRM)
+        with pytest.raises(Stop) as stopped:
+            watch.check()
+        assert stopped.value.reason is Reason.INTERRUPTED and watch.interrupted
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert not Watch().interrupted
 
 
 def test_handlers_are_put_back() -> None:
@@ -316,6 +340,86 @@ def test_what_a_model_said_is_for_its_owner_only(tmp_path: Path) -> None:
     write_private(path, b"after")
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"after", 0o600)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def changed(change: Callable[[Any], object]) -> Callable[[Path], None]:
+    """Changes a checkpoint in its file."""
+
+    def write(path: Path) -> None:
+        content = json.loads(path.read_bytes())
+        change(content["search"])
+        path.write_text(json.dumps(content))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed(lambda search: search.update(width=0)),
+        changed(lambda search: search.update(nodes=-1)),
+        changed(lambda search: search["families"][0].update(logprobs=[-1.0])),
+        changed(lambda search: search["families"][0]["logprobs"].__setitem__(0, 1e30)),
+        changed(lambda search: search["families"][0]["tokens"].__setitem__(0, 10**30)),
+        changed(lambda search: search["families"][0]["tokens"].__setitem__(0, 77)),
+        changed(lambda search: search["families"][0]["parent"].update(tokens=[-1])),
+        changed(lambda search: search["families"][0]["parent"].update(inside=7)),
+        changed(lambda search: search["strings"][0]["best"].update(logprob=-1e308)),
+        changed(lambda search: search["strings"][0]["best"].update(logprob=0.5)),
+        changed(lambda search: search["strings"][0]["encodings"][0].__setitem__(1, 1e30)),
+    ],
+)
+def test_a_checkpoint_that_no_search_left_is_refused(change: Callable[[Path], None], tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    stopped, _ = perform(Eventful(5, lambda: signal.raise_signal(signal.SIGINT)))
+    save(path, stopped.saved, "this")
+    change(path)
+    with pytest.raises(CheckpointError):
+        perform(Toy(VOCABULARY), saved=read_saved(path, "this"))
+
+
+@pytest.mark.parametrize("name", ["text", "tokens", "logprob", "encodings"])
+def test_what_was_found_is_of_its_types(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint"
+    save(path, Saved((WHOLE.found,), None), "this")
+    content = json.loads(path.read_bytes())
+    content["done"][0][0][name] = [[None]]
+    path.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError):
+        read_saved(path, "this")
+
+
+# -- lines -------------------------------------------------------------------------------------------------------------
+
+
+class Full(io.StringIO):
+    name = "full"
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class Gone(Full):
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_stream_that_takes_no_line_keeps_it_from_no_other() -> None:
+    meter, out = Meter(io.StringIO()), io.StringIO()
+    with pytest.raises(Unwritten, match=r"^full: cannot be written: No space left on device$"):
+        Lines(meter, Full(), out).write({"text": "x"})
+    for streams in ((Full(), Gone(), out), (Gone(), Full(), out)):
+        with pytest.raises(BrokenPipeError):
+            Lines(meter, *streams).write({"text": "x"})
+    assert texts(out.getvalue()) == ["x"] * 3
+
+
+@pytest.mark.parametrize(("encoding", "text"), [("ascii", "é😀"), ("latin-1", "é😀"), ("utf-8", "\udcff")])
+def test_a_line_is_json_in_any_encoding(encoding: str, text: str) -> None:
+    kept = io.BytesIO()
+    stream = io.TextIOWrapper(kept, encoding)
+    Lines(Meter(io.StringIO()), stream).write({"text": text, "logprob": -1.5})
+    assert json.loads(kept.getvalue().decode(encoding)) == {"text": text, "logprob": -1.5}
 
 
 # -- drawn -------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from gateway.audit.attended import Watch
 from gateway.audit.checkpoint import CheckpointError
 from gateway.audit.law import Model, ModelError
 from gateway.audit.loading import Loading
+from gateway.audit.on_ray import Ray
 from gateway.audit.processes import Processes
 from gateway.audit.prompts import prompted
 from gateway.audit.query import Decoding, LocalModel, Query, ServedModel
@@ -214,9 +217,35 @@ def test_a_stop_keeps_what_is_half_done(number: signal.Signals, tmp_path: Path) 
     alone, alone_lines = performed(Here(Moody()), tasks)
     assert sorted(names(lines + rest)) == sorted(names(alone_lines))
     assert_same(resumed, alone)
+    assert len(resumed.saved.done) == len(tasks)
     by_one, by_one_rest = performed(Here(Moody()), tasks, saved)
     assert names(by_one_rest) == names(rest)
     assert_same(by_one, alone)
+
+
+def test_who_is_stopped_by_others_is_not_done(tmp_path: Path) -> None:
+    """Not the audit is told to stop, but the process that performs a task of it."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    tasks = [TASKS[0], asked("[abc]{2,4}", f"hangs:{fifo}", "hangs"), *TASKS[1:]]
+
+    def stop() -> None:
+        fifo.read_text()
+        [worker] = multiprocessing.active_children()
+        worker.terminate()
+
+    half_way = threading.Thread(target=stop, daemon=True)
+    half_way.start()
+    with processes(count=1) as over:
+        stopped, lines = performed(over, tasks)
+        half_way.join()
+        fifo.unlink()
+        assert (stopped.ended, str(stopped.error)) == (Ended.FAILED, "hangs: the worker that was at it was stopped")
+        assert len(stopped.saved.done) == 1 and stopped.saved.search is not None
+        resumed, rest = performed(over, tasks, stopped.saved)
+    alone, alone_lines = performed(Here(Moody()), tasks)
+    assert names(lines + rest) == names(alone_lines)
+    assert_same(resumed, alone)
 
 
 def test_what_one_process_left_many_go_on_with(tmp_path: Path) -> None:
@@ -256,6 +285,27 @@ def test_a_checkpoint_of_another_query_is_refused() -> None:
 def test_a_model_that_cannot_be_loaded(load: Callable[[int], Model], said: str) -> None:
     with pytest.raises(ModelError, match=said), processes(load, count=1):
         raise AssertionError("is loaded")
+
+
+def test_ctrl_c_is_for_who_hands_out_the_tasks(capfd: pytest.CaptureFixture[str]) -> None:
+    """Everybody on the terminal hears it, and workers say nothing to it, not even while they begin."""
+    with processes(moody.Interrupted()) as over:
+        assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        assert performed(over, TASKS)[1] == whole()[1]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_more_processes_than_the_system_starts() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Path(os.devnull).open() as file:
+        free = file.fileno()  # the first that is
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 12, before[1]))
+    try:
+        with pytest.raises(ModelError, match=r"^--processes 50: the system starts [0-9]: Too many open files$"):
+            Processes(moody.moody, 50)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize(("gpus", "wanted"), [(1, ["cuda"] * 3), (2, ["cuda:0", "cuda:1", "cuda:0"])])
@@ -386,6 +436,112 @@ def test_a_worker_without_a_task_may_go() -> None:
         spread_over(place)
 
 
+def test_a_single_search_goes_on_to_a_higher_limit() -> None:
+    few, lines = performed(spread_over(Scripted(1)), [asked(PATTERNS[0], limit=5)])
+    assert few.ended is Ended.LIMIT
+    outcome, more = performed(spread_over(Scripted(1)), [asked(PATTERNS[0], limit=9)], few.saved)
+    alone, alone_lines = performed(Here(Moody()), [asked(PATTERNS[0], limit=9)])
+    assert lines + more == alone_lines
+    assert_same(outcome, alone)
+
+
+class Leaving(Scripted):
+    """The worker that did so many tasks is lost with the last of them."""
+
+    def __init__(self, count: int, tasks: int) -> None:
+        super().__init__(count)
+        self._tasks = tasks
+
+    def wait(self, seconds: float) -> Sequence[tuple[int, Said]]:
+        said = [*super().wait(seconds)]
+        if len(self.begun) == self._tasks and said:
+            said.append((said[-1][0], Lost("SIGKILL")))
+        return said
+
+
+def test_a_worker_may_go_when_all_is_done() -> None:
+    outcome, lines = performed(spread_over(Leaving(1, tasks=len(TASKS))), TASKS)
+    assert lines == whole()[1]
+    assert_same(outcome, whole()[0])
+
+
+class Cluster(types.ModuleType):
+    """What is used of Ray, in this process; `gone`: it fails with that, whatever is wanted of it."""
+
+    def __init__(self) -> None:
+        super().__init__("ray")
+        self.gone: Exception | None = None
+        self.done: dict[object, object] = {}
+
+    def init(self, **_: object) -> None:
+        pass
+
+    shutdown = kill = init
+
+    def cluster_resources(self) -> Json:
+        return {"CPU": 2.0}
+
+    def remote(self, made: Callable[..., object]) -> Any:
+        actor = types.SimpleNamespace(remote=lambda *arguments: Actor(self, made(*arguments)))
+        return types.SimpleNamespace(options=lambda **_: actor)
+
+    def wait(self, references: list[object], *, num_returns: int, timeout: float) -> tuple[list[object], list[object]]:
+        if self.gone is not None:
+            raise self.gone
+        return references[:num_returns], references[num_returns:]
+
+    def get(self, reference: object) -> object:
+        return self.done.pop(reference)
+
+
+class Actor:
+    def __init__(self, cluster: Cluster, made: object) -> None:
+        self._cluster, self._made = cluster, made
+
+    def __getattr__(self, name: str) -> Any:
+        def remote(*arguments: object) -> object:
+            if self._cluster.gone is not None:
+                raise self._cluster.gone
+            reference = object()
+            self._cluster.done[reference] = getattr(self._made, name)(*arguments)
+            return reference
+
+        return types.SimpleNamespace(remote=remote)
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """What was found before is kept, whatever it is that Ray fails with."""
+    cluster = Cluster()
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    with Ray("auto", moody.moody, 1, 9, "cpu") as place:
+        over = spread_over(place)
+        begun: list[str] = []
+        begin = place.begin
+
+        def going(worker: int, job: Job) -> None:
+            if len(begun) == at:
+                cluster.gone = RuntimeError("a SECRET")
+            begun.append(job.task.name)
+            begin(worker, job)
+
+        place.begin = going  # type: ignore[method-assign]
+        outcome, lines = performed(over, TASKS)
+    assert str(outcome.error) == f"{PATTERNS[at]}: the worker that was at it has ended: RuntimeError"
+    assert (outcome.ended, len(outcome.saved.done)) == (Ended.FAILED, at)
+    assert lines == [line for line in whole()[1] if line["query"] in PATTERNS[:at]]
+
+
+def test_who_loads_for_ever_is_not_waited_for() -> None:
+    """Where the others have gone."""
+    place = Leaving(2, tasks=2)
+    place.said.pop()
+    place.patience = 0.0
+    outcome, _ = performed(spread_over(place), TASKS)
+    assert (outcome.ended, str(outcome.error)) == (Ended.FAILED, "no worker is ready after 0 s")
+    assert len(outcome.saved.done) == 2
+
+
 def test_of_another_version_nobody_is_asked() -> None:
     place = Scripted(1)
     place.said = [(0, Ready(frozenset(), "0.0.0"))]
@@ -402,16 +558,28 @@ def test_who_does_not_stop_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     assert (outcome.ended, lines, outcome.saved, place.killed) == (Ended.FAILED, [], Saved(), [1])
 
 
-def test_nobody_reads_the_lines_any_more() -> None:
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
+@pytest.mark.parametrize("read", [0, 20, 39, 50])
+def test_nobody_reads_the_lines_any_more(read: int) -> None:
+    """What nobody read is said when the audit goes on."""
 
-    meter = Meter(io.StringIO())
+    class Closing(io.StringIO):
+        def write(self, text: str) -> int:
+            if len(self.getvalue().splitlines()) == read:
+                raise BrokenPipeError
+            return super().write(text)
+
+    out, meter = Closing(), Meter(io.StringIO())
     with Watch() as watch:
-        outcome = spread_over(Scripted(1)).perform(TASKS, Lines(meter, Closed()), meter, watch)
+        outcome = spread_over(Scripted(2)).perform(TASKS, Lines(meter, out), meter, watch)
     assert isinstance(outcome.error, BrokenPipeError)
-    assert len(outcome.saved.done) == 1
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    ends = list(accumulate(sum(line["query"] == name for line in whole()[1]) for name in PATTERNS))
+    assert len(outcome.saved.done) == sum(end <= read for end in ends)
+    resumed, rest = performed(spread_over(Scripted(2)), TASKS, outcome.saved)
+    # Of the task in the middle some are said once more.
+    begin = max(end for end in (0, *ends) if end <= read)
+    assert lines == whole()[1][:read] and rest == whole()[1][begin:]
+    assert_same(resumed, whole()[0])
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -535,6 +703,16 @@ def test_killed_workers_leave_what_is_done(queries: Callable[..., list[Path]], t
         rest = lines_of(portcullis("audit", *paths, "--resume", saved, no_proxy="*").stdout)
         whole_lines = lines_of(portcullis("audit", *paths, no_proxy="*").stdout)
     assert sorted(names(first[:-1] + rest[:-1])) == sorted(names(whole_lines[:-1]))
+
+
+def test_nobody_is_left_behind(queries: Callable[..., list[Path]]) -> None:
+    """When the audit is killed, while its workers wait for a model."""
+    model = Halted(8)
+    with gateway(model) as (url, _), half_way(queries(url, *MANY), model) as process:
+        assert len(children_of(process.pid)) == 2
+        process.kill()
+        # They all write to the same pipe, which has an end when the last of them is gone.
+        assert process.communicate(timeout=PATIENCE / 2)[1] == b""
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

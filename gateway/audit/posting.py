@@ -1,0 +1,46 @@
+"""JSON sent to another server, and its whole answer: bounded in bytes and in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import httpx
+
+
+class Unanswered(Exception):
+    """There is no answer, or none that is read to its end; says why, and quotes neither address nor key."""
+
+
+def client(key: str | None, timeout: httpx.Timeout | float) -> httpx.Client:
+    """One that sends `key` as a bearer token and follows no redirect. `timeout`: seconds, for each read. Raises
+    Unanswered if the environment names a proxy or certificates that cannot be used."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        return httpx.Client(headers=headers, timeout=timeout, follow_redirects=False)
+    except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
+        # The message may hold a proxy's password.
+        raise Unanswered(
+            f"{type(error).__name__}: a proxy or certificates that the environment names cannot be used; look at "
+            "ALL_PROXY, HTTP_PROXY, HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
+        ) from None
+
+
+def post(
+    client: httpx.Client, url: str, body: Mapping[str, object], *, most: int, patience: float
+) -> tuple[int, bytes]:
+    """The status and the content of the answer. Raises Unanswered, also for one of more than `most` bytes, and for one
+    that is not whole after `patience` seconds, however many reads it takes."""
+    data = bytearray()
+    deadline = time.monotonic() + patience
+    try:
+        with client.stream("POST", url, json=body) as response:
+            for piece in response.iter_bytes():
+                data += piece
+                if len(data) > most:
+                    raise Unanswered(f"an answer of more than {most} bytes")
+                if time.monotonic() > deadline:
+                    raise Unanswered(f"an answer that is not whole after {patience:.0f} s")
+            return response.status_code, bytes(data)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise Unanswered(type(error).__name__) from None

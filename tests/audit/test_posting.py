@@ -1,0 +1,54 @@
+"""What is sent to another server, and when an answer is given up."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.audit.deployed import Deployed, GatewayError
+from gateway.audit.posting import Unanswered, client, post
+from tests.audit.test_deployed import gateway
+
+SECRET = "hunter2swordfish"
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+def test_an_answer_comes_as_it_is() -> None:
+    with gateway(lambda *_: (418, b"x" * 10)) as (url, asked), client("a-key", 10.0) as made:
+        assert post(made, url, {"a": 1}, most=10, patience=60.0) == (418, b"x" * 10)
+    assert asked == [("/", {"a": 1}, "Bearer a-key")]
+
+
+def test_an_answer_is_bounded_in_bytes_and_in_time() -> None:
+    with gateway(lambda *_: (200, b"x" * 11)) as (url, _), client(None, 10.0) as made:
+        with pytest.raises(Unanswered, match=r"^an answer of more than 10 bytes$"):
+            post(made, url, {}, most=10, patience=60.0)
+        with pytest.raises(Unanswered, match=r"^an answer that is not whole after 0 s$"):
+            post(made, url, {}, most=100, patience=0.0)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://[::1", "http://"])
+def test_where_nobody_answers_the_kind_of_error_is_said(url: str) -> None:
+    with client(SECRET, 10.0) as made, pytest.raises(Unanswered) as failed:
+        post(made, url, {}, most=100, patience=60.0)
+    assert str(failed.value) in {"ConnectError", "InvalidURL", "UnsupportedProtocol"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("HTTP_PROXY", f"foo://user:{SECRET}@127.0.0.1:9"), ("SSL_CERT_FILE", f"/{SECRET}/nowhere")],
+)
+def test_what_the_environment_says_may_be_of_no_use(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.delenv("http_proxy", raising=False)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(Unanswered, match=f"a proxy or certificates .* {name}") as failed:
+        client(None, 10.0)
+    assert SECRET not in str(failed.value)
+    with pytest.raises(GatewayError, match=f"^http://h/v1: .*{name}"):
+        Deployed("http://h", "m")
