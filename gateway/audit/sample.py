@@ -19,14 +19,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gateway.audit.automaton import Automaton
-from gateway.audit.count import Walks, cardinality, walks
+from gateway.audit.automaton import Automaton, TooLarge
+from gateway.audit.count import MAX_COUNTS, Walks, cardinality, walks
 from gateway.audit.frontier import Family, Node
 from gateway.audit.law import Floats, Model, ModelError
 from gateway.audit.query import Query, Random, compile
 from gateway.audit.steps import Steps
 
-MAX_PREFIX = 4096  # bytes
 MAX_ENDLESS_PREFIX = 256  # bytes, where there is no longest one
 MAX_KEPT = 2_000_000  # tokens with what is known of them, 20 bytes each
 
@@ -112,7 +111,7 @@ class Sampling(Iterator[Sample]):
         self._drawn: list[Sample] = []
         self._given = 0
         self._begins: dict[str, Node] = {}
-        self._families: dict[tuple[int, ...], Family] = {}
+        self._families: dict[tuple[int, ...], Family] = {}  # by `_path`
         self._kept = 0
 
     def __next__(self) -> Sample:
@@ -169,19 +168,19 @@ class Sampling(Iterator[Sample]):
         if self._kept > MAX_KEPT:
             self._families.clear()
             self._kept = 0
-        missing = {tuple(node.tokens()): node for node in nodes}
-        missing = {tokens: node for tokens, node in missing.items() if tokens not in self._families}
+        missing = {_path(node): node for node in nodes}
+        missing = {path: node for path, node in missing.items() if path not in self._families}
         if not missing:
             return
         families = self._steps.families(list(missing.values()))
-        for tokens, family in zip(missing, families, strict=True):
-            self._families[tokens] = family
+        for path, family in zip(missing, families, strict=True):
+            self._families[path] = family
             self._kept += len(family) + 1
 
     def _step(self, chain: _Chain) -> None:
         """Draw one more token."""
         node = chain.node
-        family = self._families[tuple(node.tokens())]
+        family = self._families[_path(node)]
         sums = np.cumsum(np.exp(family.logprobs - node.logprob))
         if not len(sums):
             chain.stuck = True
@@ -202,7 +201,7 @@ class Sampling(Iterator[Sample]):
         node = chain.node
         return Sample(
             text=self._steps.text(node).decode() if chain.complete else None,
-            tokens=tuple(node.tokens()),
+            tokens=node.tokens(),
             logprob=node.logprob,
             prefix_logprob=node.prefix_logprob,
             weight=math.exp(chain.log_weight) if chain.complete else 0.0,
@@ -210,8 +209,16 @@ class Sampling(Iterator[Sample]):
         )
 
 
+def _path(node: Node) -> tuple[int, ...]:
+    """What decides how a path goes on: behind prefixes of different lengths the same tokens are different paths."""
+    return node.inside, *node.tokens()
+
+
 def _walks_of(prefix: Automaton) -> Walks:
-    return walks(prefix, MAX_ENDLESS_PREFIX if cardinality(prefix) is None else MAX_PREFIX)
+    found = walks(prefix, MAX_ENDLESS_PREFIX if cardinality(prefix) is None else MAX_COUNTS)
+    if not found.total:
+        raise TooLarge(f"there are endless prefixes, and none of them has {MAX_ENDLESS_PREFIX:,} bytes or less")
+    return found
 
 
 def _below(random: np.random.Generator, below: int) -> int:

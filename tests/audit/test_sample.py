@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from gateway.audit.automaton import TooLarge
 from gateway.audit.law import ModelError, Rule
 from gateway.audit.models import Toy
 from gateway.audit.query import Bounds, Decoding, Expression, Query, Random, Tokenizations, compile
@@ -196,6 +197,23 @@ def test_a_prefix_is_written_as_the_tokenizer_does_it() -> None:
     assert each.text is not None and len(each.text) == 5
 
 
+@pytest.mark.parametrize("max_tokens", [3, 9])
+def test_the_same_tokens_behind_different_prefixes_are_different_paths(max_tokens: int) -> None:
+    """Where a prefix goes on as a longer one does, its tokens count and those of the longer one do not."""
+    model = Toy(vocabulary_of("a", "b", "c"), seed=1)
+    query = Query(query="ab?[ab]{1,2}c", prefix=Expression("ab?"), decoding=Decoding(max_tokens=max_tokens))
+    wanted = {len(prefix): paths(model, query, prefix) for prefix in ("a", "ab")}
+    drawn = list(sample(model, query, samples=200, seed=3))
+    prefixes_of: dict[tuple[int, ...], set[int]] = {}
+    for each in drawn:
+        share, said = wanted[each.prefix][each.tokens]
+        assert each.weight == pytest.approx(said / share)
+        if each.text is not None:
+            assert math.exp(each.logprob) == pytest.approx(said)
+            prefixes_of.setdefault(each.tokens, set()).add(each.prefix)
+    assert {1, 2} in prefixes_of.values()
+
+
 def test_a_prefix_can_be_the_whole_string() -> None:
     [each] = sample(Toy(SMALL, seed=2), Query(query="abc?", prefix="ab"), samples=1)
     assert (each.text, each.logprob, each.weight) == ("ab", 0.0, 1.0)
@@ -205,6 +223,15 @@ def test_a_prefix_without_an_end_is_bounded() -> None:
     drawn = list(sample(Toy(SMALL, seed=2), Query(query="a*c", prefix=Expression("a*")), samples=200))
     lengths = {each.prefix for each in drawn}
     assert max(lengths) <= 256 and len(lengths) > 50
+
+
+def test_a_prefix_with_an_end_may_be_long() -> None:
+    model = Toy(vocabulary_of("a", "b", "a" * 100), seed=2)
+    query = Query(query="(a{1,2}|a{6000})b", prefix=Expression("a{1,2}|a{6000}"), decoding=Decoding(max_tokens=1))
+    prefixes = Counter(each.prefix for each in sample(model, query, samples=300, seed=1))
+    assert_follows(prefixes, dict.fromkeys((1, 2, 6000), 1 / 3))
+    with pytest.raises(TooLarge, match="none of them has 256 bytes or less"):
+        sample(model, Query(query="a{300,}b", prefix=Expression("a{300,}")))
 
 
 def test_a_tokenizer_that_writes_something_else_is_an_error() -> None:

@@ -652,6 +652,18 @@ def test_a_checkpoint_goes_on_with_the_same_results(query: Query, stop: int) -> 
     assert len(list(search(model, query, limit=stop + 1, resume=Checkpoint.decode(data)))) == (stop < len(wanted))
 
 
+@pytest.mark.parametrize("stop", range(0, 60, 6))
+def test_equally_likely_strings_keep_their_order_behind_a_checkpoint(stop: int) -> None:
+    """Where a prefix ends at several places, a path takes the place of another that is as likely."""
+    model = Toy(vocabulary_of("b", "b", "b", "a", "a", " ", "b", "b ", "b"), contrast=0.0)
+    decoding = Decoding(max_tokens=3, end_of_text=True)
+    query = Query(query="[ab ]{1,3}", prefix=Expression("(a|b| )?"), decoding=decoding, limit=60)
+    wanted = list(search(model, query))
+    begun = search(model, query, limit=stop)
+    given = list(begun)
+    assert given + list(search(model, query, resume=begun.checkpoint())) == wanted
+
+
 def test_a_checkpoint_of_something_else_is_refused() -> None:
     model = Toy(SMALL, seed=4)
     begun = search(model, QUERY, limit=3)

@@ -55,15 +55,16 @@ def check_rows() -> None:
 
 
 def check_paths() -> None:
-    """A tree of paths, many at a time and in any order, in a cache that holds all of them, some, or none."""
+    """A tree of paths, many at a time and in any order, in a cache that holds all of them, some, or none; also where
+    one call of the network does not take all of them, and what is kept is forgotten between two."""
     chance = random.Random(0)
     fresh = HuggingFace(MODEL, reuse=False)
     paths = [(1,)]
     for _ in range(120):
         paths.append((*chance.choice(paths), chance.randrange(300)))
     wanted = rows_of(fresh, paths)
-    for bytes_ in (512 * 1024**2, 40_000, 0):
-        models.MAX_CACHE_BYTES = bytes_
+    for bytes_, tokens in ((512 * 1024**2, 16_384), (40_000, 16_384), (40_000, 32), (0, 16_384)):
+        models.MAX_CACHE_BYTES, models.MAX_BATCH_TOKENS = bytes_, tokens
         kept = HuggingFace(MODEL)
         for _ in range(40):
             numbers = [chance.randrange(len(paths)) for _ in range(chance.choice((1, 5, 20)))]
@@ -73,7 +74,7 @@ def check_paths() -> None:
         assert len(kept._cache) * 2 * 2 * 32 * 2 * 4 <= bytes_
         if bytes_ > 100_000:
             assert len(kept._cache) > 20
-    models.MAX_CACHE_BYTES = 512 * 1024**2
+    models.MAX_CACHE_BYTES, models.MAX_BATCH_TOKENS = 512 * 1024**2, 16_384
 
 
 def check_stopped() -> None:
