@@ -27,8 +27,8 @@ from gateway.audit.processes import Processes
 from gateway.audit.query import LocalModel, Query, ServedModel
 from gateway.audit.report import page
 from gateway.audit.rules import rules_of, short_words, written
-from gateway.audit.running import STANDARD_OUTPUT, Drawn, Ended, Lines, Meter, Outcome, Performer, Unwritten, draw
-from gateway.audit.saved import Saved, read_saved, save
+from gateway.audit.running import STANDARD_OUTPUT, Drawn, Lines, Meter, Outcome, Performer, Unwritten, draw
+from gateway.audit.saved import Done, Ended, Saved, read_saved, save
 from gateway.audit.spread import Spread
 from gateway.audit.tasks import Here
 from gateway.audit.verifying import Verified, through_gateway, through_masks
@@ -92,7 +92,7 @@ class _Audit:
     def _begun(self) -> Performer:
         """Where the tasks are performed, with the model loaded there."""
         options, done = self._options, self._saved.states().values()
-        left = len(self._plan.tasks) - sum(isinstance(state, tuple) for state in done)
+        left = len(self._plan.tasks) - sum(isinstance(state, Done) for state in done)
         keeps = options.checkpoint is not None or options.resume is not None
         load = Loading(anywhere(self._wanted), options.device)
         place: Processes | Ray

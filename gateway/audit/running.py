@@ -8,39 +8,22 @@ import math
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import partial
 from typing import IO, Protocol
 
-from gateway.audit.attended import Attended, Reason, Stop, Watch
+from gateway.audit.attended import Attended, Stop, Watch
 from gateway.audit.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.law import Model
 from gateway.audit.query import Query
 from gateway.audit.report import line
 from gateway.audit.sample import Estimate, Sample, Sampling
-from gateway.audit.saved import Found, Saved, State
-from gateway.audit.search import Progress, Result, Search, Summary
+from gateway.audit.saved import Done, Ended, Found, Part, Saved, State
+from gateway.audit.search import Progress, Result, Search
 from gateway.policy.model import Rule
 
 EVERY = 10.0  # seconds between two lines of progress in a log
 OFTEN = 0.2  # and on a terminal
 STANDARD_OUTPUT = "standard output"
-
-
-class Ended(StrEnum):
-    """How an audit ended: nothing is left to be found, or nothing that is likely enough; its limit was reached, its
-    time was up, somebody stopped it, or something failed."""
-
-    FINISHED = "finished"
-    LEAST = "least"
-    LIMIT = "limit"
-    TIMEOUT = "timeout"
-    INTERRUPTED = "interrupted"
-    FAILED = "failed"
-
-    @staticmethod
-    def of(stop: Stop) -> Ended:
-        return Ended.TIMEOUT if stop.reason is Reason.TIMEOUT else Ended.INTERRUPTED
 
 
 class Task(Protocol):
@@ -76,7 +59,7 @@ class Outcome:
     @staticmethod
     def of(
         ended: Ended, found: Mapping[int, tuple[Found, ...]], states: Mapping[int, State],
-        parts: Iterable[Summary | Outcome], seconds: float, error: Exception | None,
+        parts: Iterable[Part], seconds: float, error: Exception | None,
     ) -> Outcome:  # fmt: skip
         """From what tasks found and where they stand, by their numbers, and what they did."""
         parts = list(parts)
@@ -234,12 +217,11 @@ class Run:
         self._tasks, self._lines, self._meter, self._watch, self._least = tasks, lines, meter, watch, least
         self._through, self._keeps = through, keeps
         self._unlikely = False
-        self._ends: list[Ended] = []
         self._states = (saved or Saved()).states()
         self._current: tuple[int, Search] | None = None
+        self._ended = Ended.FINISHED  # the current one
         self._number = 0
-        self._summaries: list[Summary] = []
-        self._printed = sum(len(state) for state in self._states.values() if isinstance(state, tuple))
+        self._printed = sum(len(done.found) for done in self._done().values())
 
     def perform(self, model: Model) -> Outcome:
         """Whatever ends it, what was found is in the outcome. Raises CheckpointError for a checkpoint of something
@@ -248,10 +230,10 @@ class Run:
         error: Exception | None = None
         try:
             for number, task in enumerate(self._tasks):
-                if not isinstance(self._states.get(number), tuple):
+                if not isinstance(self._states.get(number), Done):
                     self._close()
                     self._search(number, task, model)
-            ended = whole(self._ends)
+            ended = whole([*(done.ended for done in self._done().values()), self._ended])
         except Stop as stop:
             ended = Ended.of(stop)
         except CheckpointError:
@@ -263,7 +245,7 @@ class Run:
     def _search(self, number: int, task: Task, model: Model) -> None:
         self._number, self._unlikely = number, False
         resume = self._states.get(number)
-        assert not isinstance(resume, tuple)
+        assert not isinstance(resume, Done)
         attended = Attended(self._through(model, task), self._watch)
         try:
             search = task.start(attended, self._progress, resume)
@@ -280,17 +262,19 @@ class Run:
                 self._printed += 1
                 self._lines.write(Found(result, task.more(result)).fields())
                 self._watch.check()
-            self._ends.append(Ended.FINISHED if search.summary().finished else Ended.LIMIT)
+            self._ended = Ended.FINISHED if search.summary().finished else Ended.LIMIT
         except _Enough:
-            self._ends.append(Ended.LEAST)
+            self._ended = Ended.LEAST
 
     def _close(self) -> None:
         """Before the next task: the one before will not be gone on with. The last one may, up to another limit."""
         if self._current is not None:
             number, search = self._current
-            self._summaries.append(search.summary())
-            self._states[number] = self._found_by(search, self._tasks[number])
+            self._states[number] = Done.of(self._found_by(search, self._tasks[number]), self._ended, search.summary())
             self._current = None
+
+    def _done(self) -> dict[int, Done]:
+        return {number: state for number, state in self._states.items() if isinstance(state, Done)}
 
     def _found_by(self, search: Search, task: Task) -> tuple[Found, ...]:
         return tuple(Found(result, task.more(result)) for result in search.found if result.logprob >= self._least)
@@ -314,15 +298,16 @@ class Run:
 
     def _outcome(self, ended: Ended, seconds: float, error: Exception | None) -> Outcome:
         # A task that was about to go on stands where it stood.
-        states, summaries = dict(self._states), list(self._summaries)
-        found = {number: state for number, state in states.items() if isinstance(state, tuple)}
+        states, done = dict(self._states), self._done()
+        found = {number: state.found for number, state in done.items()}
+        parts: list[Part] = list(done.values())
         if self._current is not None:
             number, search = self._current
             found[number] = self._found_by(search, self._tasks[number])
-            summaries.append(search.summary())
+            parts.append(search.summary())
             if ended in self._keeps:
                 states[number] = search.checkpoint()
-        return Outcome.of(ended, found, states, summaries, seconds, error)
+        return Outcome.of(ended, found, states, parts, seconds, error)
 
 
 def whole(ends: Collection[Ended]) -> Ended:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from gateway.audit.attended import Reason, Stop
 from gateway.audit.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.search import Result
 from gateway.files import write_private
@@ -32,7 +34,51 @@ class Found:
         return {**self.more, **shown}
 
 
-State: TypeAlias = tuple[Found, ...] | Checkpoint  # of a task: what it found, if it is done, or where it stands
+class Ended(StrEnum):
+    """How an audit ended: nothing is left to be found, or nothing that is likely enough; its limit was reached, its
+    time was up, somebody stopped it, or something failed."""
+
+    FINISHED = "finished"
+    LEAST = "least"
+    LIMIT = "limit"
+    TIMEOUT = "timeout"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+
+    @staticmethod
+    def of(stop: Stop) -> Ended:
+        return Ended.TIMEOUT if stop.reason is Reason.TIMEOUT else Ended.INTERRUPTED
+
+
+class Part(Protocol):
+    """What a search's summary and an outcome have in common."""
+
+    @property
+    def nodes(self) -> int: ...
+
+    @property
+    def exact_to(self) -> float | None: ...
+
+    @property
+    def prefixes_cut(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What came of a task that is not gone on with. `nodes`, `exact_to` and `prefixes_cut` as in a search's summary."""
+
+    found: tuple[Found, ...] = field(repr=False)
+    ended: Ended = Ended.FINISHED
+    nodes: int = 0
+    exact_to: float | None = None
+    prefixes_cut: bool = False
+
+    @staticmethod
+    def of(found: tuple[Found, ...], ended: Ended, part: Part) -> Done:
+        return Done(found=found, ended=ended, nodes=part.nodes, exact_to=part.exact_to, prefixes_cut=part.prefixes_cut)
+
+
+State: TypeAlias = Done | Checkpoint  # of a task: what came of it, or where it stands
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +86,17 @@ class Saved:
     """An audit that was stopped: what its finished tasks found, and where the next one was. `later`: the same of tasks
     behind the next, for several can be under way at a time."""
 
-    done: tuple[tuple[Found, ...], ...] = ()
+    done: tuple[Done, ...] = ()
     search: Checkpoint | None = None
     later: Mapping[int, State] = field(default_factory=dict)
 
     @staticmethod
     def of(states: Mapping[int, State]) -> Saved:
         """From the states of tasks, by their numbers."""
-        done: list[tuple[Found, ...]] = []
-        while isinstance(found := states.get(len(done)), tuple):
-            done.append(found)
-        return Saved(tuple(done), found, {at: state for at, state in states.items() if at > len(done)})
+        done: list[Done] = []
+        while isinstance(state := states.get(len(done)), Done):
+            done.append(state)
+        return Saved(tuple(done), state, {at: state for at, state in states.items() if at > len(done)})
 
     def states(self) -> dict[int, State]:
         """Of all tasks that were begun, by their numbers."""
@@ -65,7 +111,7 @@ def save(path: Path, saved: Saved, audit: str) -> None:
     content = {
         "portcullis_audit": VERSION,
         "audit": audit,
-        "done": [_described(found) for found in saved.done],
+        "done": [_described(done) for done in saved.done],
         "search": None if saved.search is None else _described(saved.search),
         "later": {str(number): _described(state) for number, state in saved.later.items()},
     }
@@ -85,7 +131,7 @@ def read_saved(path: Path, audit: str) -> Saved:
             raise CheckpointError(f"{path}: a checkpoint of another version")
         if content["audit"] != audit:
             raise CheckpointError(f"{path}: a checkpoint of another query, or of other prompts or rules")
-        done = tuple(tuple(map(_found, each)) for each in content["done"])
+        done = tuple(map(_done, content["done"]))
         search = None if content["search"] is None else _checkpoint(content["search"])
         later = {int(number): _state(state) for number, state in content.get("later", {}).items()}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -98,11 +144,18 @@ def read_saved(path: Path, audit: str) -> Saved:
 def _described(state: State) -> object:
     if isinstance(state, Checkpoint):
         return json.loads(state.encode())
-    return [{"more": dict(found.more), **asdict(found.result)} for found in state]
+    found = [{"more": dict(each.more), **asdict(each.result)} for each in state.found]
+    rest = {"ended": state.ended, "nodes": state.nodes, "exact_to": state.exact_to, "prefixes_cut": state.prefixes_cut}
+    return {"found": found, **rest}
 
 
 def _state(described: Any) -> State:
-    return tuple(map(_found, described)) if isinstance(described, list) else _checkpoint(described)
+    return _done(described) if "found" in described else _checkpoint(described)
+
+
+def _done(described: Any) -> Done:
+    rest = {**described, "found": ()}
+    return replace(msgspec.convert(rest, Done), found=tuple(map(_found, described["found"])))
 
 
 def _checkpoint(described: Any) -> Checkpoint:

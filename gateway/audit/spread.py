@@ -13,8 +13,8 @@ from typing import Protocol
 from gateway.audit.attended import Stop, Watch
 from gateway.audit.checkpoint import CheckpointError
 from gateway.audit.law import ModelError
-from gateway.audit.running import Ended, Lines, Meter, Outcome, Task, whole
-from gateway.audit.saved import Found, Saved, State
+from gateway.audit.running import Lines, Meter, Outcome, Task, whole
+from gateway.audit.saved import Done, Ended, Part, Saved, State
 from gateway.audit.worker import STOPPED, Job, Lost, Performed, Ready, Said, Told, Unloaded
 from gateway.policy.model import Rule
 from gateway.version import __version__
@@ -91,7 +91,7 @@ class Spread:
         except OSError as caught:
             ended, error = Ended.FAILED, caught
         work.forget_unprinted()
-        return Outcome.of(ended, work.found, work.states, work.outcomes, time.monotonic() - begin, error)
+        return Outcome.of(ended, work.found, work.states, work.parts, time.monotonic() - begin, error)
 
     def _work_off(self, work: _Work, job: Callable[..., Job], meter: Meter, watch: Watch) -> None:
         waiting = deque(work.open())
@@ -109,7 +109,7 @@ class Spread:
 
     def _begin(self, number: int, work: _Work, job: Callable[..., Job]) -> None:
         resume = work.states.get(number)
-        assert not isinstance(resume, tuple)
+        assert not isinstance(resume, Done)
         told = job(task=work.tasks[number], ticket=next(self._tickets), resume=resume)
         worker = self._idle.popleft()
         self._busy[worker] = number, told
@@ -174,7 +174,7 @@ class Spread:
 
     def _said(self, work: _Work, seconds: float) -> str:
         told = self._told.values()
-        nodes = sum(outcome.nodes for outcome in work.outcomes) + sum(each.nodes for each in told)
+        nodes = sum(part.nodes for part in work.parts) + sum(each.nodes for each in told)
         strings = sum(map(len, work.found.values())) + sum(each.strings for each in told)
         return (
             f"{work.done} of {len(work.tasks)} done, {len(self._busy)} under way, {nodes:,} nodes, {strings:,} strings "
@@ -189,31 +189,30 @@ class _Work:
         self.tasks, self._lines = tasks, lines
         self._before = saved.states()
         self.states: dict[int, State] = dict(self._before)
-        self.found: dict[int, tuple[Found, ...]] = {
-            number: state for number, state in self.states.items() if isinstance(state, tuple)
-        }
-        self.outcomes: list[Outcome] = []
-        self.ends: list[Ended] = []
+        before = {number: state for number, state in self.states.items() if isinstance(state, Done)}
+        self.found = {number: done.found for number, done in before.items()}
+        self.parts: list[Part] = list(before.values())
+        self.ends = [done.ended for done in before.values()]
         self._unprinted: dict[int, Sequence[Mapping[str, object]]] = {}
         self._turn = 0
 
     def open(self) -> list[int]:
-        return [number for number in range(len(self.tasks)) if not isinstance(self.states.get(number), tuple)]
+        return [number for number in range(len(self.tasks)) if not isinstance(self.states.get(number), Done)]
 
     @property
     def done(self) -> int:
-        return sum(isinstance(state, tuple) for state in self.states.values())
+        return sum(isinstance(state, Done) for state in self.states.values())
 
     def keep(self, number: int, job: Job, performed: Performed) -> Exception | None:
         """What came of a task; returns why it is not done if it is not."""
         name, outcome, failure = job.task.name, performed.outcome, performed.failure
-        self.outcomes.append(outcome)
+        self.parts.append(outcome)
         self.found[number] = outcome.found
         self._unprinted[number] = performed.lines
         if outcome.ended in job.keeps and outcome.saved.search is not None:
             self.states[number] = outcome.saved.search
         elif outcome.ended not in STOPPED:
-            self.states[number] = outcome.found
+            self.states[number] = Done.of(outcome.found, outcome.ended, outcome)
         if outcome.ended not in STOPPED:
             self.ends.append(outcome.ended)
             return None
@@ -223,7 +222,7 @@ class _Work:
 
     def print_ready(self) -> None:
         """The lines of tasks that are done, as far as all before them are."""
-        while isinstance(self.states.get(self._turn), tuple):
+        while isinstance(self.states.get(self._turn), Done):
             self._print(self._turn)
             self._turn += 1
 

@@ -11,8 +11,8 @@ from gateway.audit.judge import Judge
 from gateway.audit.masked import Masked
 from gateway.audit.plans import Plan
 from gateway.audit.query import Query
-from gateway.audit.running import Ended, Lines, Meter, Performer, draw
-from gateway.audit.saved import Found
+from gateway.audit.running import Lines, Meter, Performer, draw
+from gateway.audit.saved import Ended, Found
 from gateway.audit.tasks import Here
 from gateway.policy.model import Rule
 

@@ -17,8 +17,8 @@ from gateway.audit.automaton import TooLarge
 from gateway.audit.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.law import Model, ModelError
 from gateway.audit.query import Query
-from gateway.audit.running import OFTEN, Ended, Lines, Meter, Outcome, Run, Task
-from gateway.audit.saved import Saved
+from gateway.audit.running import OFTEN, Lines, Meter, Outcome, Run, Task
+from gateway.audit.saved import Ended, Saved
 from gateway.audit.search import Progress, Result, Search
 from gateway.audit.tasks import Masks
 from gateway.policy.model import Rule
@@ -35,15 +35,15 @@ Load: TypeAlias = Callable[[int], Model]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A task for a worker. `ticket` tells this from all other jobs. `resume`: where the task stood; `least`: as in
-    `Run`; `masked`: the model is kept from the words of these rules; `keeps`: if the task is stopped, where it stands
-    is wanted."""
+    `Run`; `masked`: the model is kept from the words of these rules; `keeps`: if the task ends so, where it stands is
+    wanted."""
 
     task: Task
     ticket: int = 0
     resume: Checkpoint | None = field(default=None, repr=False)
     least: float = -math.inf
     masked: tuple[Rule, ...] = ()
-    keeps: bool = False
+    keeps: frozenset[Ended] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Worker:
             self._under_way = job.ticket, watch
             run = Run(
                 [_Telling(job.task, telling)], lines, meter, watch, Saved(search=job.resume), job.least,
-                self._masks, keeps=STOPPED if job.keeps else (),
+                self._masks, job.keeps,
             )  # fmt: skip
             try:
                 outcome = run.perform(self._model)

@@ -20,10 +20,10 @@ from gateway.audit.attended import Attended, Reason, Stop, Watch
 from gateway.audit.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.law import Floats, Messages, Model, ModelError
 from gateway.audit.models import Toy
-from gateway.audit.query import Decoding, Query, Random
-from gateway.audit.running import Drawn, Ended, Lines, Meter, Outcome, Run, Task, Unwritten, draw
+from gateway.audit.query import Bounds, Decoding, Query, Random
+from gateway.audit.running import Drawn, Lines, Meter, Outcome, Run, Task, Unwritten, draw
 from gateway.audit.sample import sample
-from gateway.audit.saved import Found, Saved, read_saved, save
+from gateway.audit.saved import Done, Ended, Found, Saved, read_saved, save
 from gateway.audit.search import Progress, Result, Search, search
 from gateway.automata.vocabulary import Ints
 from gateway.files import write_private
@@ -169,7 +169,8 @@ def test_a_signal_loses_nothing(number: signal.Signals, at: int, tmp_path: Path)
 
 
 def assert_same(one: Outcome, other: Outcome) -> None:
-    assert one.ended == other.ended
+    assert (one.ended, one.nodes, one.prefixes_cut) == (other.ended, other.nodes, other.prefixes_cut)
+    assert one.exact_to == pytest.approx(other.exact_to)
     assert len(one.found) == len(other.found)
     for here, there in zip(one.found, other.found, strict=True):
         assert (here.result.text, here.result.tokens, here.result.encodings) == (
@@ -280,8 +281,11 @@ def test_a_failure_keeps_what_was_found(error: Exception, at: int) -> None:
 
 
 def test_a_later_task_is_taken_up_where_it_failed(tmp_path: Path) -> None:
-    tasks = [task(replace(QUERY, limit=limit), prompt=str(limit)) for limit in (5, 6, 7)]
+    # One ends at its limit and one drops paths, which the others do not make good.
+    limits = {5: QUERY.bounds, 6: Bounds(batch=4, max_nodes=12), 10_000: QUERY.bounds}
+    tasks = [task(replace(QUERY, limit=limit, bounds=bounds), prompt=str(limit)) for limit, bounds in limits.items()]
     whole, all_lines = perform(Toy(VOCABULARY), *tasks)
+    assert whole.ended is Ended.LIMIT and whole.exact_to is not None
     wanted = [json.loads(line) for line in all_lines.splitlines()]
     done = set()
     for at in itertools.count(1):
@@ -381,9 +385,9 @@ def test_a_checkpoint_that_no_search_left_is_refused(change: Callable[[Path], No
 @pytest.mark.parametrize("name", ["text", "tokens", "logprob", "encodings"])
 def test_what_was_found_is_of_its_types(name: str, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    save(path, Saved((WHOLE.found,), None), "this")
+    save(path, Saved((Done(found=WHOLE.found),), None), "this")
     content = json.loads(path.read_bytes())
-    content["done"][0][0][name] = [[None]]
+    content["done"][0]["found"][0][name] = [[None]]
     path.write_text(json.dumps(content))
     with pytest.raises(CheckpointError):
         read_saved(path, "this")
@@ -526,4 +530,4 @@ def test_progress_says_numbers_only() -> None:
 
 def test_what_was_found_shows_no_text() -> None:
     found = Found(Result("a secret", (1,), 0.0, 0.0, 0.0, 1, 0), {"prompt": "a secret"})
-    assert "secret" not in repr(found) and "secret" not in repr(Saved(((found,),), None))
+    assert "secret" not in repr(found) and "secret" not in repr(Saved((Done(found=(found,)),), None))

@@ -34,8 +34,8 @@ from gateway.audit.on_ray import Ray
 from gateway.audit.processes import Processes
 from gateway.audit.prompts import prompted
 from gateway.audit.query import Decoding, LocalModel, Query, ServedModel
-from gateway.audit.running import Ended, Lines, Meter, Outcome, Performer, Task
-from gateway.audit.saved import Saved, read_saved, save
+from gateway.audit.running import Lines, Meter, Outcome, Performer, Task
+from gateway.audit.saved import Ended, Saved, read_saved, save
 from gateway.audit.spread import Place, Spread
 from gateway.audit.tasks import Asked, Heard, Here
 from gateway.audit.worker import Job, Lost, Ready, Said, Told, Worker

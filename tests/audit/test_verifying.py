@@ -20,8 +20,8 @@ from gateway.audit.models import Toy
 from gateway.audit.plans import Plan
 from gateway.audit.prompts import prompted
 from gateway.audit.query import Decoding, LocalModel
-from gateway.audit.running import Ended, Lines, Meter
-from gateway.audit.saved import Found
+from gateway.audit.running import Lines, Meter
+from gateway.audit.saved import Ended, Found
 from gateway.audit.search import Result
 from gateway.audit.tasks import Heard, Here
 from gateway.audit.verifying import Verified, through_gateway, through_masks
