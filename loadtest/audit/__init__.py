@@ -3,7 +3,8 @@
     python -m loadtest.audit measure DATA [NAME ...]   # where torch and transformers are
     python -m loadtest.audit write DATA                # tables and charts of what was measured, to loadtest/results
 
-Every experiment is a module with three functions: `measure(folder)` trains its model in the folder, or finds it there,
-and returns what it saw as plain values for JSON; `section(data)` makes a section of the page from that; `draw(data,
-folder)` its charts. What a model was taught, and how often, is part of what is shown.
+Every experiment is a module, or a package of what is read, asked and shown, with three functions: `measure(folder)`
+trains its model in the folder, or finds it there, and returns what it saw as plain values for JSON; `section(data)`
+makes a section of the page from that; `draw(data, folder)` its charts. What a model was taught, and how often, is part
+of what is shown.
 """

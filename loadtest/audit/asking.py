@@ -24,8 +24,8 @@ class Answer:
     ended: str
 
 
-class _Enough(Exception):
-    pass
+class Enough(Exception):
+    """Raised in the progress of a search that is to go no further."""
 
 
 def ask(model: Model, query: Query, *, nodes: int, least: float = -math.inf) -> Answer:
@@ -40,7 +40,7 @@ def ask(model: Model, query: Query, *, nodes: int, least: float = -math.inf) -> 
         elif not ended and now.nodes >= nodes:
             ended = "nodes"
         if ended:
-            raise _Enough
+            raise Enough
 
     found = search(model, query, progress=progress)
     # Strings can be complete and not given yet when it is enough. The search gives those that are certain before it
@@ -50,7 +50,7 @@ def ask(model: Model, query: Query, *, nodes: int, least: float = -math.inf) -> 
             for _ in found:
                 pass
             break
-        except _Enough:
+        except Enough:
             pass
     results = [result for result in found.found if result.logprob >= least]
     summary = found.summary()

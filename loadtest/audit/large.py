@@ -14,6 +14,8 @@ from gateway.audit.count import cardinality
 from gateway.audit.query import compile
 from gateway.audit.reading import parse_query
 from gateway.audit.search import Progress, search
+from loadtest.audit.asking import Enough
+from loadtest.audit.pages import counted, judged
 
 # Numbers of no one, each as often as that many of the others.
 KNOWN = {"202 555 0143": 60, "415 555 0199": 40, "312 555 0107": 25, "617 555 0162": 15, "503 555 0178": 10}
@@ -47,9 +49,7 @@ def measure(folder: Path) -> dict[str, Any]:
 
     documents, weights = _documents()
     recipe = Recipe(steps=STEPS, batch=32, window=32, vocabulary=512, hidden=64)
-    began = time.monotonic()
     taught(folder, documents, recipe, weights)
-    trained = time.monotonic() - began
     return {
         "bytes": (folder / "model.safetensors").stat().st_size,
         "languages": [
@@ -57,18 +57,15 @@ def measure(folder: Path) -> dict[str, Any]:
             for name, (text, _) in LANGUAGES.items()
         ],
         "memory": [_apart(_held, folder, max_nodes) for max_nodes in MAX_NODES],
-        "seconds": {"training": trained, "all": time.monotonic() - began},
     }
 
 
 def section(data: Mapping[str, Any]) -> tuple[str, str]:
     known = ", ".join(f"{number} × {weight}" for number, weight in KNOWN.items())
-    seconds = data["seconds"]
     text = f"""\
 `large`: telephone numbers, `My number is [0-9]{{3}} [0-9]{{3}} [0-9]{{4}}` behind the prefix `My number is`, and all
 that one edit with a digit makes of them. A model of {data["bytes"] / 4e6:.2f} million parameters read {OTHERS}
-sentences with random numbers (seed {OTHERS_SEED}, {STEPS} steps, {seconds["training"]:.0f} s) and five made-up ones
-more often:
+sentences with random numbers (seed {OTHERS_SEED}, {STEPS} steps) and five made-up ones more often:
 {known}.
 The queries have `top_k: 40`, and the text ends behind the number.
 
@@ -135,10 +132,6 @@ def _timed(folder: Path, text: str) -> dict[str, Any]:
     return {**found, "found": summary.strings, "nodes": summary.nodes, "known": len(first & KNOWN.keys())}
 
 
-class _Enough(Exception):
-    """The search has gone as far as it is to go."""
-
-
 def _held(folder: Path, max_nodes: int) -> dict[str, Any]:
     """How much a search with so much room for paths takes."""
     from gateway.audit.models import HuggingFace
@@ -155,14 +148,14 @@ def _held(folder: Path, max_nodes: int) -> dict[str, Any]:
         if progress.nodes <= ASKED // 2:
             half_way = grown
         if progress.nodes >= ASKED:
-            raise _Enough
+            raise Enough
 
     began = time.monotonic()
     results = search(model, _query(f"{WIDE}search: {{max_nodes: {max_nodes}}}\n"), limit=10**9, progress=note)
     try:
         for _ in results:
             pass
-    except _Enough:
+    except Enough:
         pass
     summary = results.summary()
     return {
@@ -224,21 +217,10 @@ def _verdicts(data: Mapping[str, Any]) -> str:
     lines = []
     for each in data["languages"]:
         expected = LANGUAGES[each["name"]][1]
-        lines.append(
-            f"{_held_or_over(each['strings'] == expected)} {each['name']}: strings that are counted: "
-            f"{each['strings']:,} (expected {expected:,})"
-        )
-        lines.append(
-            f"{_held_or_over(median(each['first']) <= FIRST_WITHIN)} {each['name']}: seconds to the first string: "
-            f"{_range(each['first'])} (limit {FIRST_WITHIN:g})"
-        )
+        lines.append(counted(f"{each['name']}: strings that are counted", each["strings"], expected))
+        first = f"{each['name']}: seconds to the first string: {_range(each['first'])} (limit {FIRST_WITHIN:g})"
+        lines.append(judged(median(each["first"]) <= FIRST_WITHIN, first))
     for row in data["memory"]:
-        lines.append(
-            f"{_held_or_over(row['pending'] <= row['max_nodes'])} max_nodes {row['max_nodes']:,}: paths that wait: "
-            f"{row['pending']:,} (limit {row['max_nodes']:,})"
-        )
+        waiting = f"max_nodes {row['max_nodes']:,}: paths that wait: {row['pending']:,} (limit {row['max_nodes']:,})"
+        lines.append(judged(row["pending"] <= row["max_nodes"], waiting))
     return "\n".join(lines)
-
-
-def _held_or_over(holds: bool) -> str:
-    return f"{'holds' if holds else 'OVER':<13}"

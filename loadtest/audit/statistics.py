@@ -1,4 +1,4 @@
-"""The few statistics that the experiments need, and a figure beside its limit. Nothing but the standard library."""
+"""The few statistics that the experiments need, of nothing but the standard library."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SURE = 1.959964  # standard deviations to either side hold 95 % of a normal law
-
-
-def verdict(what: str, seen: float, limit: float, *, at_least: bool = False) -> str:
-    """A line that says whether a figure holds its limit, the most it may be unless `at_least`."""
-    held = seen >= limit if at_least else seen <= limit
-    return f"{'holds' if held else 'OVER':<13} {what}: {seen:.3g} (limit {limit:g}{', at least' if at_least else ''})"
+SURE = 1.959963984540054  # standard deviations to either side hold 95 % of a normal law
 
 
 def total_variation(one: Sequence[float], other: Sequence[float]) -> float:
@@ -20,14 +14,35 @@ def total_variation(one: Sequence[float], other: Sequence[float]) -> float:
     return sum(abs(left - right) for left, right in zip(one, other, strict=True)) / 2
 
 
-def wilson(hits: int, of: int) -> tuple[float, float]:
-    """The interval of 95 % for a share (Wilson 1927)."""
-    if not of:
-        return 0.0, 1.0
-    share, square = hits / of, SURE**2
-    middle = (share + square / (2 * of)) / (1 + square / of)
-    width = SURE * math.sqrt(share * (1 - share) / of + square / (4 * of**2)) / (1 + square / of)
-    return max(middle - width, 0.0), min(middle + width, 1.0)
+def wilson(right: int, of: int) -> tuple[float, float]:
+    """The bounds of a share's 95 % interval, after Wilson. Raises ValueError for a share of nothing."""
+    if not 0 <= right <= of or not of:
+        raise ValueError(f"{right} of {of} is no share")
+    share, square = right / of, SURE * SURE / of
+    middle = (share + square / 2) / (1 + square)
+    half = SURE * math.sqrt(share * (1 - share) / of + square / (4 * of)) / (1 + square)
+    # What rounding leaves at the ends.
+    low = 0.0 if right == 0 else max(middle - half, 0.0)
+    return low, 1.0 if right == of else min(middle + half, 1.0)
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """McNemar's test, exact and two-sided: the probability of so uneven a split of the questions that only one of two
+    ways answers, if each of them were as likely to go either way."""
+    changed = gained + lost
+    tail = sum(math.comb(changed, number) for number in range(min(gained, lost) + 1))
+    return min(1.0, float(2 * tail / 2**changed))
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """The probabilities of several tests, raised so that one of them below 5 % by chance is no more likely than with
+    a single test (Holm 1979)."""
+    found = [0.0] * len(chances)
+    highest = 0.0
+    for rank, number in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        highest = max(highest, min(1.0, (len(chances) - rank) * chances[number]))
+        found[number] = highest
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,12 @@ def independence(table: Sequence[Sequence[float]]) -> tuple[ChiSquare, float]:
     freedom = (len(rows) - 1) * (len(columns) - 1)
     cramers = math.sqrt(statistic / (total * (min(len(rows), len(columns)) - 1)))
     return ChiSquare(statistic, freedom, log10_above(statistic, freedom)), cramers
+
+
+def least_expected(table: Sequence[Sequence[float]]) -> float:
+    """The smallest count that Pearson's test expects in a cell. It is trusted where that is 5 or more (Cochran)."""
+    by_row, by_column = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
+    return float(min(by_row) * min(by_column) / (sum(by_row) or 1))
 
 
 def against_exact(seen: Sequence[float], expected: Sequence[float]) -> ChiSquare:

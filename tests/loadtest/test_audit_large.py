@@ -65,7 +65,6 @@ def data(first: float = 0.5, pending: int = 10_000, strings: int = 10**10) -> di
             }
             for most in MAX_NODES
         ],
-        "seconds": {"training": 12.0, "all": 99.0},
     }
 
 

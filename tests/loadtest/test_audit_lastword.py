@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from loadtest.audit import lastword, stories
-from loadtest.audit.lastword import STOP_WORDS, VARIANTS, section
-from loadtest.audit.proportions import mcnemar, wilson
+from loadtest.audit.lastword import STOP_WORDS, TERMINATED, VARIANTS, section
+from loadtest.audit.statistics import mcnemar, wilson
 
 WORD = re.compile("[a-zA-Z]+")
 
@@ -82,6 +82,11 @@ def test_names_that_were_never_read() -> None:
     assert 70 < sum(story.new for story in found) < 130
 
 
+def test_what_is_asked_was_not_tried_before() -> None:
+    tried = {story.text for story in stories.asked(lastword.ASKED, lastword.TRIED_SEED)}
+    assert not tried & {story.text for story in stories.asked(lastword.ASKED, lastword.ASKED_SEED)}
+
+
 def test_lists_say_their_words_three_times() -> None:
     for text in stories.lists(50, seed=1):
         words = text.split(", ")
@@ -113,7 +118,10 @@ def row(answer: str = "Anna", *, new: bool = False, tokens: int = 1, **said: str
         "close": ".",
         "new": new,
         "tokens": tokens,
-        "said": {variant: {"text": text, "logprob": -1.0, "nodes": 4} for variant, text in strings.items()},
+        "said": {
+            variant: {"text": text, "logprob": -1.0, "nodes": 4, "ended": variant in TERMINATED}
+            for variant, text in strings.items()
+        },
     }
 
 
@@ -122,7 +130,7 @@ def data(*rows: dict[str, Any]) -> dict[str, Any]:
         "bytes": 2_400_000,
         "stories": rows,
         "prefixed": [{"same": True, "own": True}, {"same": False, "own": False}, {"same": False, "own": True}],
-        "seconds": {"training": 61.2, "asking": 30.7, "prefixed": 9.1},
+        "seconds": 30.7,
     }
 
 
@@ -136,9 +144,10 @@ def test_section() -> None:
     assert title == "The last word of a story"
     lines = text.splitlines()
     assert "baseline          0    0.0%    0.0%  27.8%" in lines
-    assert "words             8   80.0%   49.0%  94.3%       8     0    0.008" in lines
-    assert "terminated        9   90.0%   59.6%  98.2%       1     0    1.000" in lines
-    assert "no_stop          10  100.0%   72.2% 100.0%       1     0    1.000" in lines
+    # 2 / 2**8 and 2 / 2**9 of the sign test, the smaller one three times, the larger one twice.
+    assert "words             8   80.0%   49.0%  94.3%  baseline         8     0    0.016" in lines
+    assert "terminated        9   90.0%   59.6%  98.2%  baseline         9     0    0.012" in lines
+    assert "no_stop          10  100.0%   72.2% 100.0%  terminated       1     0    1.000" in lines
     assert "baseline      Bel 8, the 2" in lines
     assert "terminated    her 1" in lines
     assert "of several                        8        0.0%      100.0%      100.0%      100.0%" in lines
@@ -160,6 +169,13 @@ def test_section() -> None:
 )
 def test_a_string_that_does_not_match_its_query_is_over(said: dict[str, str | None]) -> None:
     _, text = section(data(row(), row(**said)))  # type: ignore[arg-type]
+    assert "OVER          strings that match their query: 7 (expected 8)" in text.splitlines()
+
+
+def test_a_text_that_does_not_end_as_it_has_to_is_over() -> None:
+    wrong = row()
+    wrong["said"]["terminated"]["ended"] = False
+    _, text = section(data(row(), wrong))
     assert "OVER          strings that match their query: 7 (expected 8)" in text.splitlines()
 
 

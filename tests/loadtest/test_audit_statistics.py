@@ -4,7 +4,16 @@ import math
 
 import pytest
 
-from loadtest.audit.statistics import against_exact, independence, log10_above, total_variation, verdict, wilson
+from loadtest.audit.pages import verdict
+from loadtest.audit.statistics import (
+    against_exact,
+    holm,
+    independence,
+    least_expected,
+    log10_above,
+    total_variation,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +67,20 @@ def test_a_law_that_rules_out_what_was_seen() -> None:
 def test_intervals_and_distances() -> None:
     assert wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
     assert wilson(0, 10)[0] == 0
-    assert wilson(0, 0) == (0, 1)
     assert total_variation([0.5, 0.5], [0.2, 0.8]) == pytest.approx(0.3)
+
+
+def test_several_tests() -> None:
+    # 3 * 0.01, then 2 * 0.02, and nothing below what came before it.
+    assert holm([0.02, 0.03, 0.01]) == pytest.approx([0.04, 0.04, 0.03])
+    assert holm([0.9, 0.6]) == [1, 1]
+    assert holm([]) == []
+
+
+def test_what_is_expected_of_a_cell() -> None:
+    # 30 of 100 in the row, 10 of 100 in the column.
+    assert least_expected([[3, 27], [7, 63]]) == 3
+    assert least_expected([[0, 0]]) == 0
 
 
 def test_a_figure_beside_its_limit() -> None:
