@@ -23,11 +23,14 @@ class Canonical:
     def may_become(self, tokens: Sequence[int]) -> bool:
         """Can the tokens be the beginning of the tokenizer's own encoding of some text?"""
         pieces = self._model.vocabulary.pieces(tokens, self._at_text_start)
-        # A character of which the last byte is still to come is not looked at.
-        text = codecs.getincrementaldecoder("utf-8")("replace").decode(b"".join(pieces))
-        whole = len(text.encode())
-        settled = sum(end <= whole for end in accumulate(map(len, pieces))) - LOOKAHEAD
-        return settled <= 0 or self._encoded(text)[:settled] == list(tokens[:settled])
+        text = _whole(pieces)
+        settled = sum(end <= len(text.encode()) for end in accumulate(map(len, pieces))) - LOOKAHEAD
+        if settled <= 0:
+            return True
+        # A word that happens to be a token can be written as that, and its beginning in the tokens that also write
+        # what is longer: where a tokenizer takes whole words without its merges (`ignore_merges`), as Llama 3's does.
+        begun = list(tokens[:settled])
+        return self._encoded(text)[:settled] == begun or self._encoded(_whole(pieces[:-1]))[:settled] == begun
 
     def encodes(self, tokens: Sequence[int], text: str) -> bool:
         """Are the tokens the tokenizer's own encoding of the text?"""
@@ -35,3 +38,8 @@ class Canonical:
 
     def _encoded(self, text: str) -> list[int]:
         return self._model.encode(text, self._at_text_start)
+
+
+def _whole(pieces: Sequence[bytes]) -> str:
+    """What they write, but for a last character of which bytes are still to come."""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(b"".join(pieces))

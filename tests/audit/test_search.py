@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 import gateway.audit
 from gateway.audit.checkpoint import Checkpoint, CheckpointError
@@ -287,6 +289,19 @@ def test_every_string_is_given_once() -> None:
     assert math.exp(result.logprob) < total < 1
     canonical = search(model, Query(query="hello", tokenizations=Tokenizations.CANONICAL))
     assert [result.tokens for result in canonical] == [tuple(model.encode("hello"))]
+
+
+def test_a_word_that_no_merges_write_is_the_beginning_of_another() -> None:
+    """As where a tokenizer takes words that are tokens before it looks at its merges: Llama 3's does."""
+    vocabulary = vocabulary_of("a", "b", "c", "d", "abc")
+    encode = Tokenizer(BPE({"a": 0, "b": 1, "c": 2, "d": 3, "abc": 4}, [], ignore_merges=True)).encode
+
+    class Whole(Toy):
+        def encode(self, text: str, at_text_start: bool = False) -> list[int]:
+            return list(encode(text).ids)
+
+    found = search(Whole(vocabulary, seed=1), Query(query="abcd?", tokenizations=Tokenizations.CANONICAL))
+    assert {result.text: result.tokens for result in found} == {"abc": (4,), "abcd": (0, 1, 2, 3)}
 
 
 def test_the_first_space_of_a_text_is_not_one() -> None:
