@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -24,8 +25,8 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """Rules as they look at what a model says, whatever they do about it. Raises ValueError without rules, or for one
-    that cannot be compiled."""
+    """Rules as they look at what a model says, whatever they do about it. `digest`: SHA-256, in hexadecimal, of all
+    that decides what they find. Raises ValueError without rules, or for one that cannot be compiled."""
 
     def __init__(self, rules: Iterable[Rule], max_hold: int = DEFAULT_MAX_HOLD) -> None:
         self.rules = tuple(rules)
@@ -35,6 +36,11 @@ class Judge:
         self._blocking = self._program(Action.BLOCK, max_hold)
         self._flagging = self._program(Action.FLAG, max_hold)
         self.verdict = lru_cache(KEPT)(self._verdict)
+        described = [
+            (rule.id, rule.words, rule.pattern, rule.detector, sorted(rule.fold), rule.whole_word)
+            for rule in self.rules
+        ]
+        self.digest = hashlib.sha256(repr((max_hold, described)).encode()).hexdigest()
 
     def _program(self, action: Action, max_hold: int) -> Program:
         output, everywhere = frozenset({Direction.OUTPUT}), frozenset(Channel)

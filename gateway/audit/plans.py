@@ -35,7 +35,7 @@ from gateway.audit.report import Row
 from gateway.audit.running import Task
 from gateway.audit.sample import Sampling, sample
 from gateway.audit.saved import Found
-from gateway.audit.search import Result
+from gateway.audit.search import Result, digest
 from gateway.audit.tasks import Asked, Heard, judge_of
 from gateway.decode.checks import CHECKS
 from gateway.policy.load import ConfigError, load
@@ -59,8 +59,8 @@ class Plan:
     @property
     def digest(self) -> str:
         """What tells this audit from others."""
-        rules = self.judge.rules if self.judge is not None else ()
-        each = [digest_of(query, rules) for query in self.queries]
+        judge = self.judge
+        each = [digest(query) if judge is None else digest_of(query, judge) for query in self.queries]
         return hashlib.sha256(" ".join(each).encode()).hexdigest()
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import codecs
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -126,7 +126,7 @@ def listen(
         Listening(**known, judge=judge),
         None,
         bounds if batch is None else replace(bounds, batch=batch),
-        digest=digest_of(query, judge.rules),
+        digest=digest_of(query, judge),
         limit=query.limit,
         progress=progress,
         resume=resume,
@@ -145,9 +145,6 @@ def broken(judge: Judge, result: Result) -> Broken:
     return Broken(rule, text if match is None else text[match.start : match.end])
 
 
-def digest_of(query: Query, rules: Sequence[Rule]) -> str:
+def digest_of(query: Query, judge: Judge) -> str:
     """SHA-256, in hexadecimal, of all that decides what is found for a prompt."""
-    described = [
-        (rule.id, rule.words, rule.pattern, rule.detector, sorted(rule.fold), rule.whole_word) for rule in rules
-    ]
-    return hashlib.sha256(repr((digest(query), described)).encode()).hexdigest()
+    return hashlib.sha256(f"{digest(query)} {judge.digest}".encode()).hexdigest()

@@ -191,6 +191,8 @@ def test_a_checkpoint_of_other_rules_is_refused() -> None:
     saved = listen(model, query, Judge([Rule(id="w", words=("ab",))])).checkpoint()
     with pytest.raises(CheckpointError):
         listen(model, query, Judge([Rule(id="w", words=("aa",))]), resume=saved)
+    with pytest.raises(CheckpointError):
+        listen(model, query, Judge([Rule(id="w", words=("ab",))], max_hold=9), resume=saved)
 
 
 # -- the judge ---------------------------------------------------------------------------------------------------------
