@@ -260,7 +260,11 @@ class Run:
                     search.put_back()  # whoever goes on may ask for less likely ones
                     raise _Enough
                 self._printed += 1
-                self._lines.write(Found(result, task.more(result)).fields())
+                try:
+                    self._lines.write(Found(result, task.more(result)).fields())
+                except BrokenPipeError:
+                    search.put_back()  # better a line is said twice than never
+                    raise
                 self._watch.check()
             self._ended = Ended.FINISHED if search.summary().finished else Ended.LIMIT
         except _Enough:

@@ -280,6 +280,25 @@ def test_a_failure_keeps_what_was_found(error: Exception, at: int) -> None:
     assert_same(resumed, WHOLE)
 
 
+def test_a_line_that_nobody_read_is_said_again() -> None:
+    for read in range(len(WHOLE.found)):
+        out = io.StringIO()
+
+        class Left(io.StringIO):
+            def write(self, text: str) -> int:
+                if out.getvalue().count("\n") == read:
+                    raise BrokenPipeError
+                return out.write(text)
+
+        meter = Meter(io.StringIO())
+        with Watch() as watch:
+            stopped = Run([task()], Lines(meter, Left()), meter, watch).perform(Toy(VOCABULARY))
+        assert isinstance(stopped.error, BrokenPipeError)
+        resumed, rest = perform(Toy(VOCABULARY), saved=stopped.saved)
+        assert texts(out.getvalue()) + texts(rest) == texts(WHOLE_LINES)
+        assert_same(resumed, WHOLE)
+
+
 def test_a_later_task_is_taken_up_where_it_failed(tmp_path: Path) -> None:
     # One ends at its limit and one drops paths, which the others do not make good.
     limits = {5: QUERY.bounds, 6: Bounds(batch=4, max_nodes=12), 10_000: QUERY.bounds}
