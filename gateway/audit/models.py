@@ -108,12 +108,21 @@ class HuggingFace(TellsAll):
         order = sorted(range(len(prefixes)), key=sizes.__getitem__)
         # A tokenizer can have more tokens than the model; those cannot come.
         out = np.full((len(prefixes), len(self.vocabulary)), -np.inf, np.float32)
+        emptied = self._emptied
         for chunk in _chunks(order, sizes):
-            # Found again: to keep the chunk before, all may have been forgotten, and the rows hold other tokens now.
-            begun = [self._begun(prefixes[number])[: sizes[number][0]] for number in chunk]
-            rows = self._forward([prefixes[number] for number in chunk], begun)
+            if self._emptied != emptied:
+                # To keep the chunk before, all was forgotten, and the rows hold other tokens now. What is found is cut
+                # to what was planned, or the chunk would be too large.
+                begun = [self._begun(prefix)[:known] for prefix, (known, _) in zip(prefixes, sizes, strict=True)]
+                emptied = self._emptied
+            rows = self._forward([prefixes[number] for number in chunk], [begun[number] for number in chunk])
             out[chunk, : rows.shape[1]] = rows
         return out
+
+    @property
+    def _emptied(self) -> int:
+        """How often all that was kept was forgotten."""
+        return 0 if self._cache is None else self._cache.emptied
 
     def _begun(self, prefix: Tokens) -> list[int]:
         """What is kept of a prefix but for its last token, behind which the model is asked."""

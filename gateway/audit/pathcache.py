@@ -20,13 +20,15 @@ _NO_TOKEN = -1
 
 class PathCache:
     """Keys and values of tokens behind tokens, in at most so many bytes. All is forgotten when there is no room left:
-    what a search goes on from is worked out again with the next paths."""
+    what a search goes on from is worked out again with the next paths. `emptied`: how often that was, after which rows
+    that were found before hold other tokens."""
 
     def __init__(self, torch: Any, max_bytes: int) -> None:
         self._torch = torch
         self._max_bytes = max_bytes
         self._tables: list[tuple[Any, Any]] = []  # keys and values of each layer, [tokens, heads, size]
         self._rows: dict[tuple[int, int], int] = {}  # of a token behind the one in a row
+        self.emptied = 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -56,6 +58,7 @@ class PathCache:
         `layers`, the paths' in their order."""
         if len(self._rows) + sum(map(len, rests)) > self._room(layers):
             self._rows.clear()
+            self.emptied += 1
             return
         width = layers[0][0].shape[2]
         paths: list[int] = []
