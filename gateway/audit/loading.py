@@ -49,6 +49,9 @@ def model_of(wanted: LocalModel | ServedModel, device: str) -> Model:
     if isinstance(wanted, LocalModel):
         from gateway.audit.models import HuggingFace
 
+        # Read when PyTorch is imported. Threads that wait in a loop gain nothing on a machine of their own, and on one
+        # that has other work they cost a third of what an audit gets done.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         _hush()
         return HuggingFace(wanted.hf, device)
     from gateway.audit.endpoint import Endpoint
