@@ -27,10 +27,14 @@ class Canonical:
         settled = sum(end <= len(text.encode()) for end in accumulate(map(len, pieces))) - LOOKAHEAD
         if settled <= 0:
             return True
-        # A word that happens to be a token can be written as that, and its beginning in the tokens that also write
-        # what is longer: where a tokenizer takes whole words without its merges (`ignore_merges`), as Llama 3's does.
         begun = list(tokens[:settled])
-        return self._encoded(text)[:settled] == begun or self._encoded(_whole(pieces[:-1]))[:settled] == begun
+        encoded = self._encoded(text)
+        if encoded[:settled] == begun:
+            return True
+        # Some tokenizers take a word that is a token without looking at their merges (`ignore_merges`: Llama 3's). It
+        # says nothing of longer words, and what stands before its last token does.
+        *before, _ = encoded
+        return before == begun[: len(before)] and self._encoded(_whole(pieces[:-1]))[:settled] == begun
 
     def encodes(self, tokens: Sequence[int], text: str) -> bool:
         """Are the tokens the tokenizer's own encoding of the text?"""
