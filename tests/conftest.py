@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,12 @@ from prometheus_client import values
 # What a test checks is not how long the machine takes; it may be busy with other tests.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+# What a shell has ignored, in the background and under nohup, every process that a test starts would ignore, too. What
+# is caught here is as usual there.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.censor.compile import compile_policy
@@ -342,11 +342,11 @@ def test_what_a_detector_takes_comes_back_past_the_same_detector(name: str) -> N
     detector = DETECTORS[name]
     taken = Rule(id="taken", detector=name, action=Action.PSEUDONYMIZE)
     both = policy(taken, Rule(id="leaked", detector=name, replacement="[X]"))
-    for example in detector.examples:
-        (asked,), table = forwarded(both, f"Is {example} right, or ({example})?")
-        assert example not in asked and f"<{detector.label}_1_" in asked
-        client = stream(both, *(chunk({"content": char}) for char in f"{asked} {example} "), pseudonyms=table)
-        assert client.content == f"Is {example} right, or ({example})? [X] "
+    for value in detector.examples:
+        (asked,), table = forwarded(both, f"Is {value} right, or ({value})?")
+        assert value not in asked and f"<{detector.label}_1_" in asked
+        client = stream(both, *(chunk({"content": char}) for char in f"{asked} {value} "), pseudonyms=table)
+        assert client.content == f"Is {value} right, or ({value})? [X] "
 
 
 NAMES = st.sampled_from(["Ann", "Bob", "ann", "Zed", " ", "x", "<", "PERSON_1_", ">", "\U0001f600"])
@@ -354,6 +354,7 @@ NAMES = st.sampled_from(["Ann", "Bob", "ann", "Zed", " ", "x", "<", "PERSON_1_",
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(NAMES, min_size=1, max_size=10), st.lists(st.integers(0, 400), max_size=5))
+@example(["Zed", "<", "PERSON_1_", "Zed", ">"], [])
 def test_a_model_that_repeats_the_request_gives_it_back(words: list[str], cuts: list[int]) -> None:
     given = "".join(words)
     messages, guarded = ask(BOTH, given)
@@ -362,4 +363,7 @@ def test_a_model_that_repeats_the_request_gives_it_back(words: list[str], cuts: 
     edges = [0, *sorted(min(at, len(asked)) for at in cuts), len(asked)]
     deltas = [chunk({"content": asked[a:b]}) for a, b in pairwise(edges)]
     client = stream(BOTH, *deltas, chunk(finish="stop"), pseudonyms=guarded.pseudonyms)
-    assert client.content == given.replace("Zed", "[X]")
+    # What looks like a placeholder comes back as it was written, whatever the rules.
+    others = re.split("(<[A-Z0-9_]+_[0-9]+_[0-9A-Za-z]+>)", given)
+    others[::2] = [other.replace("Zed", "[X]") for other in others[::2]]
+    assert client.content == "".join(others)
