@@ -30,8 +30,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_intermixed_args(arguments)
     if bool(options.queries) == (options.policy is not None):
         parser.error("give a query's file, or some, or --policy with --config and --prompts")
-    if options.policy is not None and (options.config is None or options.prompts is None or options.model is None):
-        parser.error("--policy needs --config, --prompts and --model")
+    if options.policy is not None and (options.config is None or options.prompts is None):
+        parser.error("--policy needs --config and --prompts")
     for name in ("config", "prompts", "chat", *_DECODING):
         if options.queries and getattr(options, name):
             parser.error(f"--{name.replace('_', '-')} is for prompts, with --policy; a query says it in its file")
@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         help="by workers of Ray, --processes of them: local, auto, ray://HOST:PORT",
     )
 
-    model = parser.add_argument_group("the model, if it is not the query's")
+    model = parser.add_argument_group("the model, if it is not that of the query or of the policy's route")
     model.add_argument("--model", metavar="M", help="hf:FOLDER or vllm:URL")
     model.add_argument("--name", metavar="NAME", help="the model's name at the server, or at the gateway")
     model.add_argument("--tokenizer", type=Path, metavar="PATH", help="a folder or tokenizer.json, for vllm:")

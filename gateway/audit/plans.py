@@ -39,7 +39,7 @@ from gateway.audit.search import Result, digest
 from gateway.audit.tasks import Asked, Heard, judge_of
 from gateway.decode.checks import CHECKS
 from gateway.policy.load import ConfigError, load
-from gateway.policy.model import Policy, Rule
+from gateway.policy.model import Config, Policy, Rule
 from gateway.policy.yaml_source import read_text
 
 
@@ -215,7 +215,8 @@ def _sample(query: Query, samples: int | None, batch: int | None, model: Model) 
 
 
 def _plan_of_prompts(options: argparse.Namespace) -> Plan:
-    policy = _policy(options)
+    config = load(options.config, os.environ, checks=CHECKS)
+    policy = _policy(config, options)
     rules = output_rules(policy)
     if not rules:
         raise ConfigError(str(options.config), f"policies.{policy.name}", "has no rule for what a model says")
@@ -230,7 +231,7 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
         prompted(prompt, chat=options.chat, decoding=decoding, limit=options.limit, source=source) for prompt in prompts
     )
     return Plan(
-        model=options.model,
+        model=options.model or _routed_model(config, options),
         queries=queries,
         tasks=tuple(
             Heard(query=query, prompt=prompt, number=at, rules=rules, max_hold=policy.max_hold, batch=options.batch)
@@ -242,9 +243,29 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
     )
 
 
-def _policy(options: argparse.Namespace) -> Policy:
-    config = load(options.config, os.environ, checks=CHECKS)
+def _policy(config: Config, options: argparse.Namespace) -> Policy:
     if options.policy not in config.policies:
         known = ", ".join(config.policies)
         raise ConfigError(str(options.config), f"policies.{options.policy}", f"no such policy; there are: {known}")
     return config.policies[options.policy]
+
+
+def _routed_model(config: Config, options: argparse.Namespace) -> ServedModel:
+    """The one model of one's own that the policy stands in front of."""
+    found: dict[tuple[str, str], ServedModel] = {}
+    for route in config.routes:
+        name = route.rename or ("" if set(route.model) & set("*?[") else route.model)
+        for upstream in (config.upstreams[each] for each in route.upstreams if route.policy == options.policy):
+            if name and upstream.base_url and upstream.tokenizer is not None:
+                # Several servers of one model say the same.
+                served = ServedModel(
+                    vllm=upstream.base_url, name=name, tokenizer=upstream.tokenizer, api_key=upstream.api_key
+                )
+                found.setdefault((name, upstream.tokenizer), served)
+    if len(found) != 1:
+        reason = (
+            f"its routes lead to {len(found)} models that can be asked, which are named by a route and served by an "
+            "upstream of type vllm with base_url and tokenizer: say --model"
+        )
+        raise ConfigError(str(options.config), f"policies.{options.policy}", reason)
+    return next(iter(found.values()))

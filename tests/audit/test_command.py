@@ -26,12 +26,13 @@ from gateway.audit.command import load_query
 from gateway.audit.law import Floats, Model, ModelError
 from gateway.audit.masked import Masked
 from gateway.audit.models import Toy
-from gateway.audit.plans import Plan
-from gateway.audit.query import compile
+from gateway.audit.options import parsed
+from gateway.audit.plans import Plan, plan_of
+from gateway.audit.query import ServedModel, compile
 from gateway.audit.reading import KEYS
 from gateway.decode.checks import CHECKS
 from gateway.files import write_private
-from gateway.policy.load import load
+from gateway.policy.load import ConfigError, load
 from gateway.policy.model import Action, Decode
 from tests.audit.memory import Memory
 from tests.audit.test_deployed import choices, gateway
@@ -567,7 +568,7 @@ ADDRESSES = [
         [],
         ["q.yaml", "--policy", "default"],
         ["--policy", "default"],
-        ["--policy", "default", "--config", "c", "--prompts", "p"],
+        ["--policy", "default", "--config", "c", "--model", "hf:m"],
         ["q.yaml", "--chat"],
         ["q.yaml", "--top-k", "4"],
         ["q.yaml", "--limit", "0"],
@@ -621,6 +622,39 @@ def test_a_gateway_is_asked_by_the_models_name(audit: Audit, query: Callable[...
     done = audit(query(), "--verify", "http://127.0.0.1:9")
     assert (done.status, done.lines) == (2, [])
     assert done.error == "command line: --verify: a gateway is asked for a model by name: give --name\n"
+
+
+@pytest.mark.parametrize(
+    ("routes", "name"),
+    [
+        ('{model: "*", upstream: near, policy: p, rename: m}', "m"),
+        ("{model: m, upstream: near, policy: p}", "m"),
+        ("{model: m, upstreams: [near, other], policy: p}, {model: n, upstream: far, policy: p}", "m"),
+        ('{model: n, upstream: near, policy: q}, {model: "*", upstream: near, policy: p, rename: m}', "m"),
+        ('{model: "*", upstream: near, policy: p}', None),
+        ("{model: m, upstream: far, policy: p}", None),
+        ("{model: m, upstream: near, policy: q}", None),
+        ("{model: m, upstream: near, policy: p}, {model: n, upstream: near, policy: p}", None),
+    ],
+)
+def test_the_model_that_a_policy_stands_before(routes: str, name: str | None, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    own = "type: vllm, tokenizer: ./tokenizer.json"
+    config = tmp_path / "portcullis.yaml"
+    config.write_text(
+        f'upstreams: {{near: {{{own}, base_url: "http://127.0.0.1:1/v1", api_key: SECRET}},'
+        f' other: {{{own}, base_url: "http://127.0.0.1:2/v1"}}, far: {{base_url: "http://127.0.0.1:3/v1"}}}}\n'
+        f"routes: [{routes}]\npolicies: {{p: {{rules: [{{id: r, words: [x]}}]}}, q: {{}}}}\n"
+    )
+    (tmp_path / "prompts.txt").write_text("Hello\n")
+    options = parsed(["--policy", "p", "--config", str(config), "--prompts", str(tmp_path / "prompts.txt")])
+    if name is None:
+        with pytest.raises(ConfigError, match=r"yaml: policies.p: its routes lead to [02] models .* --model"):
+            plan_of(options)
+        return
+    tokenizer = str(tmp_path / "tokenizer.json")
+    served = ServedModel(vllm="http://127.0.0.1:1/v1", name=name, tokenizer=tokenizer, api_key="SECRET")
+    assert plan_of(options).model == served
 
 
 @pytest.mark.parametrize(
