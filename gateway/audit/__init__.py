@@ -11,6 +11,7 @@
     sample       strings at random, with weights
     prompts      would an answer break a policy's rules? judge asks the censor; masked is a model without their words
     command      the command line: options and plans, running and attended, performing, verifying and deployed
+    saved        what was found and where it stands, as a file; posting is how servers are asked
     tasks        what is asked, as plain data: here, or by workers, among whom spread divides it: processes, or on_ray
     report       what was found as lines and as a page, aligned with what was edited; rules makes word rules of it
 

@@ -19,7 +19,7 @@ from gateway.audit.checkpoint import CheckpointError
 from gateway.audit.command import EXIT_UNWRITTEN, EXIT_USAGE, let_go_of_output
 from gateway.audit.deployed import Deployed, GatewayError, Sampling
 from gateway.audit.law import Model, ModelError
-from gateway.audit.loading import Loading, anywhere, complete, key_from, model_of
+from gateway.audit.loading import Loading, anywhere, key_from, model_of
 from gateway.audit.on_ray import Ray
 from gateway.audit.options import MASK
 from gateway.audit.plans import Plan, plan_of
@@ -80,7 +80,6 @@ class _Audit:
             _check_place(path)
         self._saved = _saved(options.resume, self._plan)
         self._gateway = self._deployed(stack)
-        self._wanted = complete(self._plan.model, self._plan.queries[0].source)
         files = [stack.enter_context(_lines_file(options))] if options.out else []
         self._errors: list[Exception] = []  # of what is made in the end; each leaves the rest to be made
         self._stack = stack
@@ -94,7 +93,7 @@ class _Audit:
         options, done = self._options, self._saved.states().values()
         left = len(self._plan.tasks) - sum(isinstance(state, Done) for state in done)
         keeps = options.checkpoint is not None or options.resume is not None
-        load = Loading(anywhere(self._wanted), options.device)
+        load = Loading(anywhere(self._plan.model), options.device)
         place: Processes | Ray
         if options.ray is not None:
             place = Ray(options.ray, load, options.processes, max(left, 1), options.device)
@@ -110,7 +109,7 @@ class _Audit:
     @cached_property
     def _model(self) -> Model:
         """In this process."""
-        model = model_of(self._wanted, self._options.device)
+        model = model_of(self._plan.model, self._options.device)
         if close := getattr(model, "close", None):
             self._stack.callback(close)
         return model

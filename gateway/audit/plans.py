@@ -17,6 +17,7 @@ from gateway.audit.command import load_query
 from gateway.audit.deployed import Question
 from gateway.audit.judge import Judge
 from gateway.audit.law import Model, ModelError
+from gateway.audit.loading import complete
 from gateway.audit.options import decoding_of
 from gateway.audit.prompts import digest_of, output_rules, prompted
 from gateway.audit.query import (
@@ -159,7 +160,7 @@ def _plan_of_queries(options: argparse.Namespace) -> Plan:
     shown: dict[str, object] = {"query": first.query, "prefix": _prefix_of(first), "decoding": _decoding_of(first)}
     if several:
         shown = {"queries": [query.source for query in queries]}
-    plan = Plan(model=models[0], queries=queries, shown=shown)
+    plan = Plan(model=complete(models[0], first.source), queries=queries, shown=shown)
     if isinstance(first.traversal, Random):
         return replace(plan, sampling=partial(_sample, first, options.limit, options.batch))
     tasks = (Asked(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
@@ -231,7 +232,8 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
         prompted(prompt, chat=options.chat, decoding=decoding, limit=options.limit, source=source) for prompt in prompts
     )
     return Plan(
-        model=options.model or _routed_model(config, options),
+        # A configuration says itself which key its server gets.
+        model=complete(options.model, source) if options.model else _routed_model(config, options),
         queries=queries,
         tasks=tuple(
             Heard(query=query, prompt=prompt, number=at, rules=rules, max_hold=policy.max_hold, batch=options.batch)

@@ -637,12 +637,17 @@ def test_a_gateway_is_asked_by_the_models_name(audit: Audit, query: Callable[...
         ("{model: m, upstream: near, policy: p}, {model: n, upstream: near, policy: p}", None),
     ],
 )
-def test_the_model_that_a_policy_stands_before(routes: str, name: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["SECRET", None])
+def test_the_model_that_a_policy_stands_before(
+    routes: str, name: str | None, key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UPSTREAM_API_KEY", "another")  # not for a server that the configuration gives none
     (tmp_path / "tokenizer.json").write_text("{}")
     own = "type: vllm, tokenizer: ./tokenizer.json"
+    given = f", api_key: {key}" if key else ""
     config = tmp_path / "portcullis.yaml"
     config.write_text(
-        f'upstreams: {{near: {{{own}, base_url: "http://127.0.0.1:1/v1", api_key: SECRET}},'
+        f'upstreams: {{near: {{{own}, base_url: "http://127.0.0.1:1/v1"{given}}},'
         f' other: {{{own}, base_url: "http://127.0.0.1:2/v1"}}, far: {{base_url: "http://127.0.0.1:3/v1"}}}}\n'
         f"routes: [{routes}]\npolicies: {{p: {{rules: [{{id: r, words: [x]}}]}}, q: {{}}}}\n"
     )
@@ -653,7 +658,7 @@ def test_the_model_that_a_policy_stands_before(routes: str, name: str | None, tm
             plan_of(options)
         return
     tokenizer = str(tmp_path / "tokenizer.json")
-    served = ServedModel(vllm="http://127.0.0.1:1/v1", name=name, tokenizer=tokenizer, api_key="SECRET")
+    served = ServedModel(vllm="http://127.0.0.1:1/v1", name=name, tokenizer=tokenizer, api_key=key)
     assert plan_of(options).model == served
 
 
