@@ -1,0 +1,66 @@
+"""The gateway's own process with a probe of its event loop: `python -m loadtest.bounds.probe REPORT serve …`.
+
+A tick every millisecond notes how late it comes (which the machine's other work makes longer) and how much CPU time
+the loop's thread used since the tick before (which it does not). SIGUSR2 writes the largest of both since the last one
+to REPORT, as JSON, and begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from gateway import cli
+from gateway.serving import single
+
+TICK = 0.001  # seconds
+REPORT_SIGNAL = signal.SIGUSR2
+
+
+class LoopProbe:
+    """The largest lateness and CPU time of what ran between two ticks, in seconds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, report: Path) -> None:
+        self._loop, self._report = loop, report
+        self._reset()
+        self._tick()
+
+    def _reset(self) -> None:
+        self._late = self._busy = 0.0
+        self._due, self._cpu = time.perf_counter(), time.thread_time()
+
+    def _tick(self) -> None:
+        now, cpu = time.perf_counter(), time.thread_time()
+        self._late = max(self._late, now - self._due)
+        self._busy = max(self._busy, cpu - self._cpu)
+        self._due, self._cpu = now + TICK, cpu
+        self._loop.call_later(TICK, self._tick)
+
+    def write(self) -> None:
+        """Write what was seen so far, in one step, and forget it."""
+        new = self._report.with_suffix(".new")
+        new.write_text(json.dumps({"late": self._late, "busy": self._busy}))
+        new.rename(self._report)
+        self._reset()
+
+
+def main() -> int:
+    report = Path(sys.argv[1])
+    serve = single.serve
+
+    async def probed(*arguments: Any) -> signal.Signals:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(REPORT_SIGNAL, LoopProbe(loop, report).write)
+        return await serve(*arguments)
+
+    single.serve = probed
+    return cli.main(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
