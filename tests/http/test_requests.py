@@ -12,6 +12,7 @@ import pytest
 
 from gateway.policy.model import Limits, Route
 from gateway.proxy import admission
+from gateway.proxy.upstream import MAX_LISTED
 from tests.http.gateway import PATIENCE, before, error_of, question, running
 from tests.http.gateway import config_for as config
 from tests.http.upstream import (
@@ -241,6 +242,7 @@ async def test_models_are_listed_with_nothing_of_the_upstreams_but_clean_names()
         http(200, b"<html>12MONKEYS</html>", "text/html"),
         plain({"data": "12MONKEYS"}),
         b"HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 9\r\n\r\n12MONKEYS",
+        plain({"data": [{"id": "a" * MAX_LISTED}]}),
     ],
 )
 async def test_models_of_a_broken_upstream_are_502(models: bytes) -> None:

@@ -1,0 +1,124 @@
+"""The parts of the documentation that are made from the code. `python -m tests.docs.generated` writes them anew.
+
+They stand between `<!-- generated: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.docs import scanned
+from tests.docs.pages import PAGES, ROOT
+
+BOUNDS = Path(__file__).with_name("bounds.toml")
+# Every numeric constant of these is a bound of the page, or listed with the reason why it is none.
+BOUNDED_PACKAGES = ("censor", "guard", "journal", "limits", "observe", "proxy", "wire")
+
+_GENERATED = re.compile(r"(<!-- generated: ([a-z' ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_SIZES = (("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+class Bound(NamedTuple):
+    """One row of the page. `where` is `package.module.NAME`, or `package.module.Class.field` for a default."""
+
+    section: str
+    what: str
+    where: str
+    unit: str
+    key: str  # of the configuration that sets it; empty for a fixed bound
+    past: str  # what happens past it
+    test: str  # path::function
+
+    @property
+    def value(self) -> str:
+        number = resolved(self.where)
+        if self.unit == "bytes":
+            for name, size in _SIZES:
+                if number % size == 0:
+                    return f"{number // size:,} {name}"
+        shown = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+        return f"{shown} {self.unit}".rstrip()
+
+
+def resolved(where: str) -> Any:
+    """The value that a row names. Raises `AttributeError` or `ImportError` for one that is not there."""
+    parts = where.split(".")
+    at = next(place for place, part in enumerate(parts) if part[0].isupper() or part.startswith("_"))
+    module = importlib.import_module(".".join(["gateway", *parts[:at]]))
+    value = getattr(module, parts[at])
+    for name in parts[at + 1 :]:
+        value = next(field.default for field in dataclasses.fields(value) if field.name == name)
+    return value
+
+
+@cache
+def bounds() -> tuple[Bound, ...]:
+    read = tomllib.loads(BOUNDS.read_text("utf-8"))
+    return tuple(
+        Bound(section, **{"unit": "", "key": "", **row})  # type: ignore[arg-type]
+        for section, rows in read["bounds"].items()
+        for row in rows
+    )
+
+
+def no_bounds() -> Mapping[str, str]:
+    """Constants that bound nothing, and why."""
+    read: dict[str, str] = tomllib.loads(BOUNDS.read_text("utf-8"))["no bounds"]
+    return read
+
+
+def constants() -> Iterator[str]:
+    """Every public numeric constant of a module in `BOUNDED_PACKAGES`, as a row names it."""
+    for package in BOUNDED_PACKAGES:
+        for file in sorted((ROOT / "gateway" / package).rglob("*.py")):
+            module = ".".join(file.relative_to(ROOT / "gateway").with_suffix("").parts)
+            for node in ast.parse(file.read_text("utf-8")).body:
+                target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+                if isinstance(target, ast.Name) and target.id.isupper() and not target.id.startswith("_"):
+                    value = getattr(importlib.import_module(f"gateway.{module}"), target.id)
+                    if isinstance(value, int | float) and not isinstance(value, bool):
+                        yield f"{module}.{target.id}"
+
+
+def _bounds_table(section: str) -> str:
+    lines = ["| what | bound | set by | past it | test |", "|---|---|---|---|---|"]
+    for row in bounds():
+        if row.section == section:
+            by = f"`{row.key}`" if row.key else f"fixed: `{row.where}`"
+            lines.append(f"| {row.what} | {row.value} | {by} | {row.past} | `{row.test}` |")
+    return "\n".join(lines)
+
+
+def blocks() -> Mapping[str, Callable[[], str]]:
+    sections = dict.fromkeys(row.section for row in bounds())
+    return {
+        **{f"bounds {section}": (lambda section=section: _bounds_table(section)) for section in sections},
+        "scanned in answers": lambda: scanned.table(scanned.in_answers()),
+        "scanned in prompts": lambda: scanned.table(scanned.in_prompts()),
+    }
+
+
+def rendered(text: str) -> str:
+    """A page with its generated parts made anew. Raises `KeyError` for a part that nothing makes."""
+    made = blocks()
+    return _GENERATED.sub(lambda found: f"{found[1]}{made[found[2]]()}\n{found[3]}", text)
+
+
+def main() -> None:
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        if (new := rendered(text)) != text:
+            page.write_text(new, "utf-8")
+            print(page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
