@@ -81,9 +81,12 @@ def _without(node: Node, edge: int) -> Node:
 
 
 def _alternatives(node: Node) -> str:
-    if isinstance(node, Alternation):
-        return "|".join(map(_alternatives, node.options))
-    return _sequence(node)
+    if not isinstance(node, Alternation):
+        return _sequence(node)
+    options = list(map(_alternatives, node.options))
+    written = "|".join(filter(None, options))
+    # outlines never gets to the alternatives behind an empty one.
+    return f"(?:{written})?" if written and "" in options else written
 
 
 def _sequence(node: Node) -> str:
@@ -91,7 +94,8 @@ def _sequence(node: Node) -> str:
         case Concat(parts):
             return "".join(map(_sequence, parts))
         case Alternation():
-            return f"(?:{_alternatives(node)})"
+            written = _alternatives(node)
+            return f"(?:{written})" if written else ""
         case Repeat(part, low, high):
             return _repeated(part, low, high)
         case Chars(chars):

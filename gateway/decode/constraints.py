@@ -46,7 +46,8 @@ def structured_outputs(constrain: Constrain) -> dict[str, Any]:
         case Language.REGEX:
             return {"regex": written[0]}
         case Language.CHOICE:
-            return {"choice": list(written)}
+            # outlines never gets to the options behind an empty one.
+            return {"choice": sorted(written, key=lambda option: not option)}
         case Language.JSON_SCHEMA:
             return {"json": written[0]}
         case Language.GRAMMAR:
@@ -193,6 +194,6 @@ def _compiled(language: Language, texts: tuple[str, ...]) -> Compiled:
 
 def _positions(node: Node) -> Positions:
     try:
-        return positions(node)
+        return positions(node, may_be_empty=True)
     except RegexError as error:
         raise _bad(error) from None

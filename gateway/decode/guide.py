@@ -57,30 +57,28 @@ class Constraint(Protocol[S]):
 
 def regex(*patterns: str) -> ByteAutomaton:
     """The language of texts that one of the patterns describes as a whole (docs/patterns.md says what is accepted).
-    Raises RegexError, also for a pattern that matches the empty string."""
+    Raises RegexError."""
     return union(patterns, ())
 
 
 def choice(*options: str) -> ByteAutomaton:
-    """The language of some texts. Raises ValueError if one of them is empty, or cannot be written as UTF-8."""
+    """The language of some texts. Raises ValueError if one of them cannot be written as UTF-8."""
     return union((), options)
 
 
 def union(patterns: Iterable[str], options: Iterable[str]) -> ByteAutomaton:
     """The language of all texts that a pattern describes or that are among the options. Raises as `regex` and `choice`
     do, and ValueError if there is neither."""
-    automata = [positions(parse(pattern)) for pattern in patterns]
-    automata += [_spelled(number, option) for number, option in enumerate(options)]
+    automata = [positions(parse(pattern), may_be_empty=True) for pattern in patterns]
+    automata += map(_spelled, options)
     if not automata:
         raise ValueError("a language needs at least one pattern or option")
     return ByteAutomaton(automata)
 
 
-def _spelled(number: int, option: str) -> Positions:
-    if not option:
-        raise ValueError(f"option {number} is empty: an answer needs at least one character")
+def _spelled(option: str) -> Positions:
     option.encode()  # raises for a lone surrogate, which is in no text
-    return positions(Concat(tuple(Chars(CharSet.of(char)) for char in option)))
+    return positions(Concat(tuple(Chars(CharSet.of(char)) for char in option)), may_be_empty=True)
 
 
 class GuideState:

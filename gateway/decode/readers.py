@@ -59,7 +59,7 @@ class Automaton:
     def __init__(self, expression: Positions) -> None:
         self._automaton = ByteAutomaton([expression])
         self._lock = threading.Lock()
-        if not self._automaton.live(self.start()):
+        if not self._automaton.arcs(self.start()):
             raise BadPattern(_NO_TEXT, None)
         _refuse_ambiguous(self._automaton, expression)
 
@@ -121,8 +121,8 @@ class Options:
     def __init__(self, texts: tuple[str, ...]) -> None:
         if any(_SURROGATE.search(text) for text in texts):
             raise BadPattern("half a surrogate pair is in no text: write the whole character", None)
-        if not all(texts):
-            raise BadPattern("an option is empty; an answer needs at least one character", None)
+        if not any(texts):
+            raise BadPattern(_NO_TEXT, None)
         self.texts = sorted(texts)
 
     def reader(self) -> Reader:

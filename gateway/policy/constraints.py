@@ -51,8 +51,6 @@ def _texts(value: Value, language: Language) -> tuple[str, ...]:
     options: dict[str, None] = {}
     for item in value.nonempty_items():
         option = item.text()
-        if not option:
-            raise item.fail("is empty; an answer needs at least one character")
         if option in options:
             raise item.wrong("an option that is not listed already")
         options[option] = None

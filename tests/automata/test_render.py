@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import outlines_core
 import pytest
 from hypothesis import assume, example, given, settings
 
@@ -35,6 +36,17 @@ def test_the_language_is_the_same(expression: Expression) -> None:
         assert [pattern.fullmatch(text) is not None for pattern in patterns] == [expected] * 2, text
 
 
+@pytest.mark.parametrize("pattern", ["|a", "(|a|bc)", "(?:|a)*c?", "(?:|(?:|a)){2}", "^$|a"])
+def test_e11_outlines_gets_to_what_stands_behind_an_empty_alternative(pattern: str) -> None:
+    rendered = render(parse(pattern))
+    end = 256
+    vocabulary = outlines_core.Vocabulary(end, {bytes([byte]): [byte] for byte in range(end)})
+    index = outlines_core.Index(rendered, vocabulary)
+    begin = index.get_initial_state()
+    assert index.is_final_state(begin)
+    assert ord("a") in index.get_transitions()[begin]
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(expressions(ALPHABET + "\n", portable=True))
 def test_it_is_the_same_to_outlines_core(expression: Expression) -> None:
@@ -52,8 +64,11 @@ def test_it_is_the_same_to_outlines_core(expression: Expression) -> None:
         ("(a)(?:b)(?P<n>c)", "abc"),
         ("(?:a|bc){2,}|(?:de)?f{3}g{0}", r"(?:a|bc){2,}|(?:de)?f{3}"),
         ("(?:(?:ab)*)+", "(?:(?:ab)*)+"),
-        ("a|", "a|"),
-        ("(?:a|)b", "(?:a|)b"),
+        ("a|", "(?:a)?"),
+        ("(?:a|)b", "(?:(?:a)?)b"),
+        ("|a||[0-9]{2}|", "(?:a|[0-9]{2})?"),
+        ("(?:^|)(?:|b{0})a", "a"),
+        ("(?:|a){2}", "(?:(?:a)?){2}"),
         (r"^a$|^(?:b|^c)\z|\Ad\Z", "a|(?:b|c)|d"),
         ("^^a$$", "a"),
         ("[a^]", r"[a\u005e]"),

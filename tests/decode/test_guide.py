@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.automata.regex import RegexError
 from gateway.decode import compiled, guide, walk
 from gateway.decode.compiled import CompiledGuide, NotATable, precompile
 from gateway.decode.guide import Constraint, DeadLanguage, Guide, NotAllowed, choice, regex, union
@@ -260,17 +259,32 @@ def test_long_ways_are_found_by_bytes() -> None:
     assert shown(constraint, constraint.start()) == {"a", "b", "ab"}
 
 
+@pytest.mark.parametrize("prepare", [lambda lazy: lazy, precompile])
+@pytest.mark.parametrize(
+    ("language", "first"),
+    [
+        (regex(r"([0-9]*)?\.?[0-9]*"), {"1", ".", ".2", "*"}),
+        (regex("^$|1"), {"1", "*"}),
+        (choice("1", ""), {"1", "*"}),
+        (regex("a{0}"), {"*"}),
+        (choice(""), {"*"}),
+    ],
+)
+def test_e11_a_language_may_have_the_empty_text(prepare: Any, language: Any, first: set[str]) -> None:
+    constraint = prepare(Guide(language, FOUR))
+    begin = constraint.start()
+    assert constraint.accepting(begin) and shown(constraint, begin) == first
+    ended = constraint.advance(begin, FOUR.end[0])
+    assert not constraint.accepting(ended) and shown(constraint, ended) == set()
+
+
 def test_languages_and_vocabularies_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="no token that ends a text"):
         Guide(choice("a"), Vocabulary([b"a"]))
-    with pytest.raises(ValueError, match="option 1 is empty"):
-        choice("a", "")
     with pytest.raises(ValueError, match="surrogates not allowed"):
         choice("\ud83d")
     with pytest.raises(ValueError, match="at least one pattern or option"):
         union([], [])
-    with pytest.raises(RegexError, match="matches the empty string"):
-        regex("a*")
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -103,6 +103,33 @@ def test_nothing_is_changed_where_it_is_only_reported(answer: Any) -> None:
         assert body == whole and fact.constraints == outcome
 
 
+AMOUNT = Constrain(language=Language.REGEX, texts=(r"([0-9]*)?\.?[0-9]*",))
+NOTHING_OR = Constrain(language=Language.CHOICE, texts=("yes", ""))
+
+
+@pytest.mark.parametrize("constrain", [AMOUNT, NOTHING_OR], ids=["regex", "choice"])
+@pytest.mark.parametrize("content", ["", None])
+@pytest.mark.parametrize("finish", ["stop", "length", None])
+def test_e11_an_empty_answer_is_held_where_it_is_one(constrain: Constrain, content: Any, finish: str | None) -> None:
+    client = play(policy(constrain), script(chunk({"role": "assistant", "content": content}), *said(finish=finish)))
+    assert (client.content, client.scanned.blocked_by) == ("", None)
+    assert client.scanned.constraints == HELD
+    whole = completion({"role": "assistant", "content": content})
+    whole["choices"][0]["finish_reason"] = finish
+    body, fact = plain(policy(constrain), json.dumps(whole).encode())
+    assert body["choices"][0]["message"]["content"] == content
+    assert body["choices"][0]["finish_reason"] == finish
+    assert fact.constraints == HELD
+
+
+@pytest.mark.parametrize("constrain, text", [(AMOUNT, "1.5x"), (NOTHING_OR, "yesx")])
+def test_e11_what_leaves_such_a_language_is_still_blocked(constrain: Constrain, text: str) -> None:
+    for pieces in ([text], list(text), ["", text]):
+        client = play(policy(constrain), script(*said(*pieces)))
+        assert (client.content, client.finish) == (text[:-1], {0: "content_filter"})
+        assert client.scanned.constraints == LEFT
+
+
 def test_the_upstream_is_stopped_at_once() -> None:
     answer, client = answer_for(policy()), Client()
     client.take(answer.feed(script(*said("Anna", " was", finish=None), done=False), 0.0))
