@@ -10,20 +10,16 @@ import contextlib
 import errno
 import fcntl
 import os
-import stat
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
+from gateway.files import open_private
 from gateway.journal.names import closed_files, next_closed
 from gateway.policy.model import Fsync
 
 SYNC_INTERVAL = 1.0  # seconds between two syncs under `fsync: second`
-
-# O_NONBLOCK: a named pipe that nobody reads is refused instead of waited for.
-_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
-_READABLE_BY_OWNER = 0o600
 
 
 class JournalFile:
@@ -96,18 +92,15 @@ class JournalFile:
 
     def _open(self) -> None:
         new = not self._path.exists()
-        descriptor = os.open(self._path, _FLAGS, _READABLE_BY_OWNER)
+        descriptor = open_private(self._path, os.O_RDWR | os.O_APPEND)
         try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "it is not a regular file")
             _lock(descriptor)
             if not self._is_current(descriptor):
                 raise OSError(errno.ESTALE, "it was replaced while it was being opened")
             if new and self._fsync is Fsync.ALWAYS:
                 _sync_directory(self._path.parent)
-            self._size = found.st_size
-            self._torn = found.st_size > 0 and os.pread(descriptor, 1, found.st_size - 1) != b"\n"
+            self._size = os.fstat(descriptor).st_size
+            self._torn = self._size > 0 and os.pread(descriptor, 1, self._size - 1) != b"\n"
         except BaseException:
             os.close(descriptor)
             raise
@@ -116,7 +109,7 @@ class JournalFile:
     def _is_current(self, descriptor: int) -> bool:
         """Does the path still lead to the file that is open? Otherwise lines would go where nobody looks."""
         try:
-            return os.path.samestat(self._path.stat(), os.fstat(descriptor))
+            return os.path.samestat(self._path.lstat(), os.fstat(descriptor))
         except FileNotFoundError:
             return False
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.files import open_private
 from gateway.journal.lines import Line, MatchLine, RequestLine
 from gateway.journal.names import journal_files
 from gateway.journal.reader import Identity, Piece, identity, read_piece
@@ -134,7 +135,7 @@ def search(
 
 def _connect(database: Path) -> sqlite3.Connection:
     # The names of keys and routes are nobody else's business; SQLite would create the file for all to read.
-    os.close(os.open(database, os.O_RDWR | os.O_CREAT, 0o600))
+    os.close(open_private(database, os.O_RDWR))
     connection = sqlite3.connect(database, timeout=LOCK_PATIENCE, isolation_level=None)
     try:
         connection.execute("PRAGMA foreign_keys = ON")

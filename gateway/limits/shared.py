@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
+from gateway.files import open_private, private_folder
 from gateway.limits.account import UNLIMITED, Account, charged, is_limited, judge, refilled, settled, standing
 from gateway.limits.bucket import FULL, Bucket
 from gateway.limits.decision import Decision
@@ -76,7 +77,7 @@ class SharedLimiter:
         self._directory = directory
         self._worker = worker
         self._own = MemoryLimiter(time.monotonic)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(directory)
         for path in directory.glob(f"*{_SUFFIX}"):
             self._give_back_streams(path)
 
@@ -162,7 +163,7 @@ async def _patiently(step: Callable[[], _Result]) -> _Result:
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
     """The file, this process's alone until the end of the block. Raises `BlockingIOError` if it is another's."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    file = open_private(path, os.O_RDWR)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield file

@@ -9,6 +9,8 @@ from collections import deque
 from pathlib import Path
 from typing import IO
 
+from gateway.files import open_private
+
 LINES = 200  # kept in memory
 MAX_LINE = 2000  # bytes of a line that are kept
 MAX_FILE = 50 * 1024 * 1024  # bytes; then the file becomes FILE.1, in place of an older one
@@ -39,8 +41,7 @@ class LogFile:
             return
 
     def _open(self) -> None:
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._file = os.fdopen(descriptor, "ab", buffering=0)
+        self._file = os.fdopen(open_private(self._path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
 
 
 class Output:

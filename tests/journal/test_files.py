@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -132,6 +133,44 @@ def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     file_at(path).open()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_d27_a_file_that_was_there_becomes_its_owners_only(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b"one\n")
+    path.chmod(0o666)
+    file_at(path).append([b"two\n"])
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to], ids=["symbolic", "hard"])
+@pytest.mark.parametrize("worker", [0, 1])
+def test_d27_nothing_is_appended_to_what_a_link_leads_to(
+    tmp_path: Path, link: Callable[[Path, Path], None], worker: int
+) -> None:
+    victim, path = tmp_path / "victim", worker_path(tmp_path / "journal", worker)
+    victim.write_bytes(b"theirs")
+    link(path, victim)
+    with pytest.raises(OSError, match=r"it is a symbolic link|it has a second name") as refused:
+        file_at(path).append([b"ours\n"])
+    assert refused.value.filename == str(path)
+    assert victim.read_bytes() == b"theirs"
+
+
+def test_d27_a_link_in_the_place_of_the_open_file_is_not_followed(tmp_path: Path) -> None:
+    """Not even one that leads to the very file, under another name."""
+    path = tmp_path / "journal"
+    file = file_at(path)
+    file.append([b"one\n"])
+    path.rename(tmp_path / "moved")
+    path.symlink_to("moved")
+    with pytest.raises(OSError, match="it is a symbolic link"):
+        file.append([b"two\n"])
+    assert (tmp_path / "moved").read_bytes() == b"one\n"
+    path.unlink()
+    file.append([b"two\n"])
+    assert path.read_bytes() == b"two\n"
 
 
 def test_on_a_full_disk_the_file_ends_in_a_whole_line(small_disk: Path) -> None:

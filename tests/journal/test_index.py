@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -231,6 +231,25 @@ def test_an_index_of_another_version_is_refused(database: Path) -> None:
 
 def test_only_the_owner_may_read_it(database: Path) -> None:
     index([], database)
+    assert database.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to], ids=["symbolic", "hard"])
+def test_d27_an_index_behind_a_link_is_left_alone(database: Path, link: Callable[[Path, Path], None]) -> None:
+    victim = database.with_name("victim")
+    victim.touch()
+    link(database, victim)
+    for use in (lambda: index([], database), lambda: search(database)):
+        with pytest.raises(OSError, match=r"it is a symbolic link|it has a second name") as refused:
+            use()
+        assert refused.value.filename == str(database)
+    assert victim.read_bytes() == b""
+
+
+def test_d27_an_index_that_was_there_becomes_its_owners_only(database: Path) -> None:
+    index([], database)
+    database.chmod(0o666)
+    search(database)
     assert database.stat().st_mode & 0o777 == 0o600
 
 

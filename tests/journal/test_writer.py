@@ -76,6 +76,17 @@ def test_the_text_is_in_no_file_and_in_no_complaint(tmp_path: Path) -> None:
         assert SECRET.encode() not in text.lower() and KEY.encode() not in text
 
 
+def test_d27_a_link_is_named_with_the_reason_and_nothing_is_lost(tmp_path: Path) -> None:
+    path, victim = tmp_path / "journal", tmp_path / "victim"
+    victim.touch()
+    path.symlink_to(victim)
+    with writing(journal_at(path)) as (writer, told):
+        assert not writer.write(matches(5))
+        path.unlink()
+    assert told[0].startswith(f"journal {path}: cannot be written: it is a symbolic link")
+    assert (offsets(path), writer.dropped, victim.read_bytes()) == (list(range(5)), 0, b"")
+
+
 def test_files_are_closed_under_load(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with writing(journal_at(path, max_size=10_000, keep=1000)) as (writer, told):

@@ -124,6 +124,31 @@ async def test_no_file_name_or_content_shows_a_name(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
+async def test_d27_nothing_is_written_to_what_a_link_leads_to(tmp_path: Path) -> None:
+    victim, directory = tmp_path / "victim", tmp_path / "limits"
+    victim.write_bytes(b"theirs")
+    limiter = SharedLimiter(directory, 0)
+    assert (await limiter.admit(STREAMS, 0)).admitted
+    (path,) = directory.iterdir()
+    for link in (path.symlink_to, path.hardlink_to):
+        path.unlink()
+        link(victim)
+        before = limiter.failures
+        await limiter.admit(STREAMS, 0)
+        assert limiter.failures == before + 1
+        with pytest.raises(OSError, match=r"it is a symbolic link|it has a second name"):
+            SharedLimiter(directory, 1)
+    assert victim.read_bytes() == b"theirs"
+
+
+def test_d27_a_directory_that_was_there_becomes_its_owners_only(tmp_path: Path) -> None:
+    directory = tmp_path / "limits"
+    directory.mkdir()
+    directory.chmod(0o777)
+    SharedLimiter(directory, 0)
+    assert directory.stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.parametrize("worker", [-1, shared.WORKERS])
 def test_a_slot_that_does_not_exist_is_refused(worker: int, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"worker: {worker} is no slot; use 0 to 255"):

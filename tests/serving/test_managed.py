@@ -233,6 +233,15 @@ def test_a_log_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {each.name for each in tmp_path.iterdir()} == {"log", "log.1"}
 
 
+def test_d27_a_log_file_behind_a_link_is_refused(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"theirs")
+    (tmp_path / "log").symlink_to(victim)
+    with pytest.raises(OSError, match="it is a symbolic link"):
+        LogFile(tmp_path / "log")
+    assert victim.read_bytes() == b"theirs"
+
+
 def test_a_log_that_cannot_go_on_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "MAX_FILE", 1000)
     folder = tmp_path / "folder"
