@@ -27,18 +27,22 @@ def censor_stream(chunks: Iterable[str] | AsyncIterable[str], rules: Rules) -> I
     `rules`, as the configuration file spells it. Words given as plain strings are replaced by `[CENSORED]`. An async
     iterable gives an async iterator. A `block` rule ends the stream before its match; a generator that is the source is
     closed when the stream ends. Raises ValueError (`ConfigError` for a mapping) for a rule that cannot be, TypeError
-    for anything that is no rule.
+    for anything that is no rule or no stream; the stream raises TypeError for a chunk that is no string.
     """
     program = compile_policy(_policy(rules)).program(Direction.OUTPUT, Channel.CONTENT)
     censor = Censor(program)
     if isinstance(chunks, AsyncIterable):
         return _censor_async(chunks, censor)
+    if isinstance(chunks, bytes | bytearray) or not isinstance(chunks, Iterable):
+        raise TypeError(f"chunks: expected an iterable of strings, got {type(chunks).__name__}")
     return _censor(chunks, censor)
 
 
 def _censor(chunks: Iterable[str], censor: Censor) -> Iterator[str]:
     try:
         for chunk in chunks:
+            if not isinstance(chunk, str):
+                raise _no_text(chunk)
             if released := censor.feed(chunk):
                 yield released
             if censor.ended:
@@ -54,6 +58,8 @@ def _censor(chunks: Iterable[str], censor: Censor) -> Iterator[str]:
 async def _censor_async(chunks: AsyncIterable[str], censor: Censor) -> AsyncIterator[str]:
     try:
         async for chunk in chunks:
+            if not isinstance(chunk, str):
+                raise _no_text(chunk)
             if released := censor.feed(chunk):
                 yield released
             if censor.ended:
@@ -65,6 +71,12 @@ async def _censor_async(chunks: AsyncIterable[str], censor: Censor) -> AsyncIter
             await chunks.aclose()
 
 
+def _no_text(chunk: object) -> TypeError:
+    return TypeError(
+        f'chunks: expected strings, got {type(chunk).__name__}: leave out what has no text, as in `content or ""`'
+    )
+
+
 def _policy(rules: Rules) -> Policy:
     if isinstance(rules, Policy):
         return rules
@@ -72,6 +84,8 @@ def _policy(rules: Rules) -> Policy:
         return _loaded(rules)
     if isinstance(rules, str | Rule | Mapping):
         rules = [rules]
+    if isinstance(rules, bytes | bytearray) or not isinstance(rules, Iterable):
+        raise TypeError(f"rules: expected a word, a Rule, a Policy, a mapping or several, got {type(rules).__name__}")
     return Policy(name="rules", rules=tuple(_rule(rule, number) for number, rule in enumerate(rules)))
 
 
@@ -92,5 +106,9 @@ def _loaded(policy: Mapping[str, Any]) -> Policy:
         "routes": [{"model": "*", "upstream": "none", "policy": "rules"}],
         "policies": {"rules": policy},
     }
-    config = parse(json.dumps(whole), "<rules>", Path.cwd(), environ={}, checks=CHECKS)
+    try:
+        text = json.dumps(whole)
+    except TypeError as error:
+        raise ValueError(f"rules: a mapping holds what a configuration file can hold: {error}") from None
+    config = parse(text, "<rules>", Path.cwd(), environ={}, checks=CHECKS)
     return config.policies["rules"]

@@ -10,7 +10,7 @@ from gateway.automata.literals import Literal, LiteralMachine, is_word_char
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
-from gateway.censor.detectors import DETECTORS, Shape
+from gateway.censor.detectors import DETECTORS, Detector, Shape
 from gateway.censor.lens import Lens, is_cjk
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
 
@@ -175,7 +175,7 @@ def pattern_folds(rule: Rule) -> frozenset[Fold]:
 def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
     accepts = None
     if rule.detector is not None:
-        detector = DETECTORS[rule.detector]
+        detector = _detector(rule.id, rule.detector)
         automata = [shape_positions(shape, rule.fold) for shape in detector.shapes]
         accepts = detector.validate
     else:
@@ -187,7 +187,17 @@ def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
 
 def label(rule: Rule) -> str:
     """What a value that the rule finds is called where something stands for it: EMAIL."""
-    return DETECTORS[rule.detector].label if rule.detector is not None else _NOT_IN_LABELS.sub("_", rule.id.upper())
+    return (
+        _detector(rule.id, rule.detector).label
+        if rule.detector is not None
+        else _NOT_IN_LABELS.sub("_", rule.id.upper())
+    )
+
+
+def _detector(rule: str, name: str) -> Detector:
+    if name not in DETECTORS:
+        raise ValueError(f"rule {rule!r}: detector: {name!r} is none of {', '.join(DETECTORS)}")
+    return DETECTORS[name]
 
 
 def _needs_edge(char: str) -> bool:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gateway.policy.given import Given
+
 
 class Action(StrEnum):
     """What happens to a match."""
@@ -107,7 +109,9 @@ class Rule:
     0 turns that off, None leaves it to `secret`, which asks for 60 % of each word. `exhausted` is for `rollback`;
     `decode` is for upstreams that take masks.
 
-    Raises ValueError unless exactly one of `words`, `pattern` and `detector` is given.
+    Names may be given as strings (`action="block"`), and several values in any iterable but a string.
+
+    Raises ValueError unless exactly one of `words`, `pattern` and `detector` is given, and for a field that is none.
     """
 
     id: str
@@ -128,6 +132,17 @@ class Rule:
     decode: Decode | None = None
 
     def __post_init__(self) -> None:
+        given = Given(self, f"rule {self.id!r}")
+        given.texts("id", "replacement")
+        given.texts("pattern", "detector", "mask", "message", optional=True)
+        given.all_of("words", str, "words")
+        given.booleans("whole_word", "secret")
+        given.number("guard_tail", 0, optional=True)
+        given.name("action", Action)
+        given.name("exhausted", Exhausted)
+        given.name("decode", Decode, optional=True)
+        if self.mask is not None and len(self.mask) != 1:
+            raise given.wrong("mask", f"expected one character, got {len(self.mask)}")
         if (bool(self.words), self.pattern is not None, self.detector is not None).count(True) != 1:
             raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern and detector")
         if self.fold is _DEPENDS:
@@ -135,6 +150,9 @@ class Rule:
         if self.apply_to is _DEPENDS:
             only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
             object.__setattr__(self, "apply_to", frozenset({only}))
+        given.names("fold", Fold, least=0)
+        given.names("apply_to", Direction)
+        given.names("channels", Channel)
 
     @property
     def acts_as(self) -> Action:
@@ -183,7 +201,7 @@ class Constrain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A named, ordered set of rules and how strictly they act."""
+    """A named, ordered set of rules and how strictly they act. Raises ValueError for a field that is none."""
 
     name: str
     rules: tuple[Rule, ...] = ()
@@ -192,6 +210,15 @@ class Policy:
     on_overflow: Overflow = Overflow.RELEASE
     unknown: Unknown = Unknown.SCAN
     constrain: Constrain | None = None
+
+    def __post_init__(self) -> None:
+        given = Given(self, f"policy {self.name!r}")
+        given.texts("name")
+        given.all_of("rules", Rule, "rules")
+        given.number("max_hold", 1)
+        given.name("mode", Mode)
+        given.name("on_overflow", Overflow)
+        given.name("unknown", Unknown)
 
     @property
     def rolls_back(self) -> bool:

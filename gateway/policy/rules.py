@@ -40,6 +40,10 @@ RULE_KEYS = (
 WORD_SOURCES = ("words", "words_file")
 SOURCES = (*WORD_SOURCES, "pattern", "detector")
 LATER_RULE_KEYS = {"protect": "use words, pattern or detector"}
+_LONE_SIGN = (
+    "a lone # could be a comment or a word: leave the line out, or write a text behind `# `; a rule for the word has "
+    'words: ["#"]'
+)
 LATER_FOLDS = ("confusables", "leet", "spacing")
 
 
@@ -236,6 +240,8 @@ def _words_of_file(value: Value, files: Files) -> list[LocatedWord]:
         word = start.rstrip(ASCII_SPACE)
         if not word or start.startswith(("# ", "//")):
             continue
+        if word == "#":
+            raise fail_at(number)(_LONE_SIGN)
         located.append((word, fail_at(number)))
     if not located:
         raise value.fail(f"{shown}: holds no words")

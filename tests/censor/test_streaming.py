@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -98,13 +99,52 @@ def test_what_rules_may_be(rules: str, output: str) -> None:
         (["good", b"bad"], TypeError, r"rules\[1\]: expected a word, a Rule or a mapping, got bytes"),
         ({"words": [""]}, ConfigError, r"words\[0\]: is empty"),
         ({"words": ["bad"], "colour": "red"}, ConfigError, "colour"),
-        (7, TypeError, "int"),
-        (None, TypeError, "NoneType"),
+        (7, TypeError, "rules: expected a word, a Rule, a Policy, a mapping or several, got int"),
+        (None, TypeError, "rules: expected a word, a Rule, a Policy, a mapping or several, got NoneType"),
+        (b"bad", TypeError, "rules: expected a word, a Rule, a Policy, a mapping or several, got bytes"),
+        ({"words": {"bad"}}, ValueError, "rules: a mapping holds what a configuration file can hold: .*set"),
+        (
+            Rule(id="r", detector="creditcard"),
+            ValueError,
+            "rule 'r': detector: 'creditcard' is none of email, credit_card",
+        ),
+        (
+            Rule(id="r", detector="mail", action=Action.PSEUDONYMIZE),
+            ValueError,
+            "rule 'r': detector: 'mail' is none of",
+        ),
     ],
 )
 def test_rules_that_are_none_are_refused_at_the_call(rules: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         censor_stream([], rules)
+
+
+@pytest.mark.parametrize("chunks", [None, 7, b"12MONKEYS", bytearray(b"12MONKEYS")])
+def test_e9_what_is_no_stream_is_refused_at_the_call(chunks: Any) -> None:
+    with pytest.raises(TypeError, match=f"chunks: expected an iterable of strings, got {type(chunks).__name__}"):
+        censor_stream(chunks, "12MONKEYS")
+
+
+@pytest.mark.parametrize("rules", ["12MONKEYS", []])
+@pytest.mark.parametrize("chunk", [None, b"12MONKEYS", 7, ["12MONKEYS"]])
+async def test_e9_a_chunk_that_is_no_text_is_refused(rules: Any, chunk: Any) -> None:
+    async def later() -> AsyncIterator[str]:
+        for each in ("a ", chunk):
+            yield each
+
+    message = f"chunks: expected strings, got {type(chunk).__name__}: leave out what has no text"
+    stream = censor_stream(["a ", chunk], rules)
+    assert next(stream) == "a "
+    with pytest.raises(TypeError, match=message):
+        next(stream)
+    with pytest.raises(TypeError, match=message):
+        [text async for text in censor_stream(later(), rules)]
+
+
+def test_e9_a_lens_may_be_any_iterable() -> None:
+    assert "".join(censor_stream(["a 12X"], Rule(id="r", words=["12x"], fold=["case"]))) == "a [REDACTED]"
+    assert "".join(censor_stream(["a 12X 12x"], Rule(id="r", words=["12x"], fold=()))) == "a 12X [REDACTED]"
 
 
 def test_nothing_is_read_before_it_is_asked_for() -> None:

@@ -700,9 +700,22 @@ BAD_LISTS = {
 }
 
 
-def test_a_lone_number_sign_is_a_word(tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_bytes(b"# a\n# \n#\n#tag\nb")
-    assert read_rule("{id: r, words_file: list.txt}", base_dir=tmp_path).words == ("#", "#tag", "b")
+@pytest.mark.parametrize("sign", ["#", "  #", "\t#"])
+def test_e9_a_lone_number_sign_is_refused_with_its_line(sign: str, tmp_path: Path) -> None:
+    text = text_of(policies="{p: {rules: [{id: r, words_file: list.txt}]}}")
+    path = "policies.p.rules[0].words_file"
+    for before, line in (("", 1), ("# a\n# \n#tag\n", 4)):
+        (tmp_path / "list.txt").write_text(f"{before}{sign}\nb")
+        refused(text, path, f"list.txt line {line}: a lone # could be a comment or a word", base_dir=tmp_path)
+    hidden = text_of(policies='{p: {rules: [{id: r, words_file: "${S}"}]}}')
+    reason = "the file line 4: a lone # could be a comment or a word"
+    refused(hidden, path, reason, {"S": "list.txt"}, base_dir=tmp_path)
+
+
+def test_e9_other_number_signs_are_comments_or_words(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_bytes(b"# a\n# \n#tag\n##\nb #\n")
+    assert read_rule("{id: r, words_file: list.txt}", base_dir=tmp_path).words == ("#tag", "##", "b #")
+    assert read_rule("{id: r, words: ['#']}").words == ("#",)
 
 
 @pytest.mark.parametrize(("data", "reason"), BAD_LISTS.values(), ids=list(BAD_LISTS))

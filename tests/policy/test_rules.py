@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from gateway.censor.checks import CHECKS
 from gateway.policy.checks import Checks
-from gateway.policy.model import DEFAULT_FOLD, DEFAULT_PATTERN_FOLD, Action, Direction, Fold, Rule
+from gateway.policy.model import (
+    DEFAULT_FOLD,
+    DEFAULT_PATTERN_FOLD,
+    Action,
+    Channel,
+    Decode,
+    Direction,
+    Exhausted,
+    Fold,
+    Policy,
+    Rule,
+)
 from tests.policy.reading import SECRET, read_rule, refused, text_of
 
 NAMES = Checks(detectors=("email", "ipv4"))
@@ -92,6 +106,104 @@ def test_a_rule_looks_for_one_thing() -> None:
     for sources in ({}, {"words": ("x",), "pattern": "x"}, {"pattern": "x", "detector": "email"}):
         with pytest.raises(ValueError, match=r"^rule 'r': give exactly one of words, pattern and detector$"):
             Rule(id="r", **sources)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("many", [tuple, list, set, frozenset, iter])
+def test_e9_several_values_may_come_in_any_iterable(many: Any) -> None:
+    rule = Rule(
+        id="r",
+        words=many(["x"]),
+        fold=many(["case", Fold.WIDTH]),
+        apply_to=many(["output"]),
+        channels=many([Channel.CONTENT]),
+        action="block",
+        exhausted="block",
+        decode="mask",
+    )
+    assert rule == Rule(
+        id="r",
+        words=("x",),
+        fold=frozenset({Fold.CASE, Fold.WIDTH}),
+        apply_to=frozenset({Direction.OUTPUT}),
+        channels=frozenset({Channel.CONTENT}),
+        action=Action.BLOCK,
+        exhausted=Exhausted.BLOCK,
+        decode=Decode.MASK,
+    )
+    assert hash(rule.fold) and rule.action is Action.BLOCK and rule.decode is Decode.MASK
+    assert Rule(id="r", words=("x",), fold=many([])).fold == frozenset()
+    assert Policy(name="p", rules=many([rule]), mode="observe").rules == (rule,)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"words": SECRET}, "words: expected words, as in a tuple, got str"),
+        ({"words": b"abc"}, "words: expected words, as in a tuple, got bytes"),
+        ({"words": None, "pattern": "x"}, "words: expected words, as in a tuple, got NoneType"),
+        ({"words": (SECRET, 7)}, "words[1]: expected one of the words, got int"),
+        ({"pattern": re.compile(SECRET)}, "pattern: expected a string, got Pattern"),
+        ({"detector": ("email",)}, "detector: expected a string, got tuple"),
+        ({"words": ("x",), "fold": "case"}, "fold: expected names, as in a tuple, got str"),
+        ({"words": ("x",), "fold": Fold.CASE}, "fold: expected names, as in a tuple, got Fold"),
+        ({"words": ("x",), "fold": {"cases"}}, f"fold: expected {', '.join(Fold)}, got 'cases'"),
+        ({"words": ("x",), "fold": [[]]}, f"fold: expected {', '.join(Fold)}, got []"),
+        ({"words": ("x",), "apply_to": "output"}, "apply_to: expected names, as in a tuple, got str"),
+        ({"words": ("x",), "apply_to": ()}, "apply_to: expected at least 1 of input, output"),
+        ({"words": ("x",), "apply_to": ("outputs",)}, "apply_to: expected input, output, got 'outputs'"),
+        ({"words": ("x",), "channels": ()}, "channels: expected at least 1 of content, refusal"),
+        ({"words": ("x",), "channels": 7}, "channels: expected names, as in a tuple, got int"),
+        (
+            {"words": ("x",), "action": "blok"},
+            "action: expected redact, block, flag, rollback, pseudonymize, got 'blok'",
+        ),
+        ({"words": ("x",), "action": None}, "action: expected redact, block"),
+        ({"words": ("x",), "exhausted": "flag"}, "exhausted: expected redact, block, got 'flag'"),
+        ({"words": ("x",), "decode": True}, "decode: expected mask, got True"),
+        ({"words": ("x",), "mask": ""}, "mask: expected one character, got 0"),
+        ({"words": ("x",), "mask": "**"}, "mask: expected one character, got 2"),
+        ({"words": ("x",), "mask": 7}, "mask: expected a string, got int"),
+        ({"words": ("x",), "replacement": None}, "replacement: expected a string, got NoneType"),
+        ({"words": ("x",), "message": 7}, "message: expected a string, got int"),
+        ({"words": ("x",), "whole_word": 1}, "whole_word: expected True or False, got int"),
+        ({"words": ("x",), "secret": "yes"}, "secret: expected True or False, got str"),
+        ({"words": ("x",), "guard_tail": -1}, "guard_tail: expected a whole number of at least 0, got -1"),
+        ({"words": ("x",), "guard_tail": "3"}, "guard_tail: expected a whole number of at least 0, got str"),
+        ({"words": ("x",), "guard_tail": True}, "guard_tail: expected a whole number of at least 0, got bool"),
+    ],
+)
+def test_e9_what_no_field_can_be_is_refused_by_name(given: Any, reason: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        Rule(id="r", **given)
+    assert str(refused.value).startswith(f"rule 'r': {reason}")
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"rules": Rule(id="r", words=("x",))}, "rules: expected rules, as in a tuple, got Rule"),
+        ({"rules": SECRET}, "rules: expected rules, as in a tuple, got str"),
+        ({"rules": (SECRET,)}, "rules[0]: expected one of the rules, got str"),
+        ({"max_hold": 0}, "max_hold: expected a whole number of at least 1, got 0"),
+        ({"max_hold": "5"}, "max_hold: expected a whole number of at least 1, got str"),
+        ({"max_hold": None}, "max_hold: expected a whole number of at least 1, got NoneType"),
+        ({"mode": "observed"}, "mode: expected enforce, observe, got 'observed'"),
+        ({"on_overflow": "blocked"}, "on_overflow: expected release, redact, block, got 'blocked'"),
+        ({"unknown": "ignore"}, "unknown: expected scan, drop, refuse, got 'ignore'"),
+    ],
+)
+def test_e9_what_no_policy_can_have_is_refused_by_name(given: Any, reason: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        Policy(name="p", **given)
+    assert str(refused.value) == f"policy 'p': {reason}"
+
+
+def test_e9_an_identifier_is_a_string() -> None:
+    with pytest.raises(ValueError, match="rule 7: id: expected a string, got int"):
+        Rule(id=7, words=("x",))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="policy None: name: expected a string, got NoneType"):
+        Policy(name=None)  # type: ignore[arg-type]
 
 
 def test_what_a_rule_looks_for_is_not_in_its_representation() -> None:
