@@ -15,7 +15,7 @@ RUN python -m pip wheel --no-cache-dir --disable-pip-version-check --only-binary
 # pip sets the environment up and stays outside it.
 RUN python -m venv --without-pip /opt/portcullis \
     && python -m pip --python /opt/portcullis/bin/python install --no-index --find-links=/build/wheels \
-       --no-cache-dir --disable-pip-version-check --compile "portcullis${EXTRAS}"
+       --no-cache-dir --disable-pip-version-check --compile "portcullis-gateway${EXTRAS}"
 
 FROM python:${PYTHON_TAG}${PYTHON_DIGEST}
 ARG VERSION=0.1.0

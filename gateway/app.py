@@ -27,13 +27,14 @@ from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import in_background
 from gateway.proxy.decoding.canary import Masks
 from gateway.proxy.decoding.entries import Wanted, wanted_masks
-from gateway.proxy.decoding.vocabularies import MISSING, read_vocabularies
+from gateway.proxy.decoding.vocabularies import read_vocabularies
 from gateway.proxy.demo import PASSWORD, TOKEN_PAUSE, build_demo
 from gateway.proxy.fleet import Fleet
 from gateway.proxy.gateway import Gateway
 from gateway.proxy.generation import Generation, compile_policies, gently, keep_fixed
 from gateway.proxy.routes import add_admin_routes, add_error_handlers, add_routes
 from gateway.proxy.upstream import PROBE_TTL
+from gateway.version import missing_part
 
 TELEMETRY_PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 TRACES_PATIENCE = 5.0  # seconds for the last spans at the end
@@ -216,7 +217,7 @@ def check_parts(config: Config) -> None:
     except (ImportError, ValueError) as error:
         raise ConfigError(config.source, "state", str(error)) from None
     if config.telemetry is not None and not all(map(find_spec, TELEMETRY_PACKAGES)):
-        raise ConfigError(config.source, "telemetry", "needs a part that is not here: pip install 'portcullis[otel]'")
+        raise ConfigError(config.source, "telemetry", missing_part("otel"))
 
 
 def _wanted_masks(config: Config) -> tuple[Wanted, ...]:
@@ -229,7 +230,7 @@ def _check_masks(config: Config) -> None:
     for name, policy in config.policies.items() if find_spec("numpy") is None else ():
         for rule in policy.masked:
             at = f"policies.{name}.rules[{policy.rules.index(rule)}].decode"
-            raise ConfigError(config.source, at, MISSING)
+            raise ConfigError(config.source, at, missing_part("decode"))
 
 
 def _limiter(config: Config, scratch: Path | None, slot: int) -> Limiter:

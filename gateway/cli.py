@@ -15,7 +15,7 @@ from gateway.policy.model import Balance, Channel, Direction
 from gateway.serving import command as serving
 from gateway.serving.options import attach_values
 from gateway.serving.vllm import managed_upstreams
-from gateway.version import __version__
+from gateway.version import __version__, missing_part
 
 EXIT_USAGE = 2
 EXIT_INTERNAL = 70
@@ -143,13 +143,12 @@ def _masks(options: argparse.Namespace) -> int:
     import shlex
 
     from gateway.decode.policies import banned_of
-    from gateway.proxy.decoding.vocabularies import MISSING
 
     config = load(options.config, checks=CHECKS)
     try:
         policies = banned_of(config.policies)
     except ImportError:
-        raise ConfigError(config.source, "policies", MISSING) from None
+        raise ConfigError(config.source, "policies", missing_part("decode")) from None
     if not policies:
         raise ConfigError(config.source, "policies", "no rule has words with decode: mask or action: rollback")
     from gateway.decode.maskfile import MaskFileError, write_masks

@@ -15,7 +15,7 @@ from loadtest.process import Cores
 from loadtest.targets import nginx_version
 
 _PACKAGES = (
-    "portcullis",
+    "portcullis-gateway",
     "uvloop",
     "httptools",
     "msgspec",

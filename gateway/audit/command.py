@@ -15,9 +15,9 @@ from gateway.audit.query import Query, compile
 from gateway.audit.reading import parse_query
 from gateway.policy.value import ConfigError
 from gateway.policy.yaml_source import read_text
+from gateway.version import missing_part
 
 INFINITE = "infinite"
-MISSING = "audit needs a part that is not here: pip install 'portcullis[audit]'"
 EXIT_USAGE = 2
 EXIT_UNWRITTEN = 74
 
@@ -36,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     except ImportError as error:
         if error.name != "numpy":
             raise
-        print(f"portcullis: {MISSING}", file=sys.stderr)
+        print(f"portcullis: audit {missing_part('audit')}", file=sys.stderr)
         return EXIT_USAGE
     return perform(options)
 

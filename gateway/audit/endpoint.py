@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from gateway.audit.law import ROUNDING, Floats, Messages, ModelError
-from gateway.audit.models import INSTALL, Rows, Tokens, encoding, short
+from gateway.audit.models import Rows, Tokens, encoding, short
 from gateway.audit.posting import Unanswered, client, post
 from gateway.automata.vocabulary import Ints
 from gateway.decode.vocabulary import read_vocabulary
+from gateway.version import install_hint
 
 PAUSES = (0.5, 2.0)  # seconds, before a request that failed is sent again
 PATIENCE = 120.0  # seconds for an answer
@@ -250,7 +251,7 @@ def _encoder(tokenizer: Path) -> Callable[[str], list[int]]:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise ModelError(f"canonical encodings need the tokenizer itself: {INSTALL} tokenizers") from None
+        raise ModelError(f"canonical encodings need the tokenizer itself: {install_hint('audit')} tokenizers") from None
     try:
         encode = Tokenizer.from_file(str(tokenizer)).encode
     except Exception as error:  # it raises nothing more particular

@@ -17,11 +17,10 @@ from gateway.audit.law import Messages, ModelError, TellsAll
 from gateway.audit.pathcache import PathCache
 from gateway.audit.toy import Toy as Toy
 from gateway.decode.vocabulary import read_vocabulary
+from gateway.version import install_hint
 
 Rows = NDArray[np.floating[Any]]
 Tokens = tuple[int, ...]
-
-INSTALL = "pip install 'portcullis[audit]'"
 
 MAX_BATCH_TOKENS = 16_384  # in one call of the network, with what is kept of their beginnings
 MAX_CACHE_BYTES = 512 * 1024**2
@@ -42,7 +41,9 @@ class HuggingFace(TellsAll):
             import torch
             from transformers import AutoModelForCausalLM, AutoTokenizer
         except ImportError as error:
-            raise ModelError(f"{path}: {error.name} is not installed: {INSTALL} torch transformers") from None
+            raise ModelError(
+                f"{path}: {error.name} is not installed: {install_hint('audit')} torch transformers"
+            ) from None
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(path)
             dtype = torch.float32 if device == "cpu" else "auto"

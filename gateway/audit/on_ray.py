@@ -15,13 +15,12 @@ from typing import Any
 from gateway.audit.law import ModelError
 from gateway.audit.worker import THREADS, Job, Load, Lost, Said, Worker, processors
 from gateway.policy.value import ConfigError
+from gateway.version import missing_part
 
 LOCAL = "local"
 PATIENCE = 1800.0  # seconds until a worker has its place and its model
 EVERY = 1.0  # seconds between two questions how far a task is
 CALLS = 4  # of one worker at a time: a task, how far it is, and to stop
-
-MISSING = "needs a part that is not here: pip install 'portcullis[ray]'"
 
 
 class Ray:
@@ -170,5 +169,5 @@ def _installed() -> Any:
     try:
         import ray
     except ImportError:
-        raise ConfigError("command line", "--ray", MISSING) from None
+        raise ConfigError("command line", "--ray", missing_part("ray")) from None
     return ray

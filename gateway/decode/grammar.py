@@ -1,4 +1,4 @@
-"""JSON schemas and grammars as constraints, through llguidance (`pip install portcullis[decode]`).
+"""JSON schemas and grammars as constraints, through llguidance (the extra `decode`).
 
 Such languages need a parser where a regular expression needs an automaton, and llguidance's is a good one. It is put
 behind the interface of `gateway.decode.guide`: a state is the tokens so far, and the parsers that stand there are kept

@@ -15,6 +15,7 @@ from gateway.automata.bytes import ByteAutomaton, State
 from gateway.automata.positions import Positions
 from gateway.decode.jsonspelling import JsonSpelling
 from gateway.policy.checks import BadPattern
+from gateway.version import missing_part
 
 if TYPE_CHECKING:
     import llguidance
@@ -24,7 +25,6 @@ MAX_REASON = 300  # characters of what llguidance says
 MAX_WAYS = 250  # in which a text can be read at once
 TRIED_LENGTH, TRIED_CHARACTERS = 200, 32
 
-_NEEDS_EXTRA = "needs a part that is not here: pip install 'portcullis[decode]'"
 _AMBIGUOUS = (
     "some texts can be read in more than {} ways at once: leave out counts of what is itself counted, as in "
     "(?:a{{1,9}}){{1,9}}"
@@ -185,7 +185,7 @@ class Parsed:
         try:
             import llguidance
         except ImportError:
-            raise BadPattern(_NEEDS_EXTRA, None) from None
+            raise BadPattern(missing_part("decode"), None) from None
         self._is_json = is_json
         self._root = llguidance.LLMatcher(_bytes_as_tokens(), grammar, log_level=0)
         if self._root.is_error():

@@ -17,6 +17,7 @@ from gateway.limits.decision import Decision
 from gateway.limits.memory import MemoryLimiter
 from gateway.limits.scripts import ADMIT, RENEW, SETTLE
 from gateway.policy.model import ClientKey
+from gateway.version import install_hint
 
 try:
     from redis.asyncio import BlockingConnectionPool, Redis
@@ -24,7 +25,7 @@ try:
     from redis.backoff import NoBackoff
     from redis.exceptions import RedisError
 except ImportError as error:
-    raise ImportError("limits in Redis need the package redis: pip install 'portcullis[redis]'") from error
+    raise ImportError(f"limits in Redis need the package redis: {install_hint('redis')}") from error
 
 CONNECTIONS = 16
 # After a failure Redis is left alone for so many seconds, so that only one request in a while waits for its timeout.

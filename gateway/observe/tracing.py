@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from gateway.observe.facts import RequestFinished
 from gateway.policy.model import Telemetry, Upstream
-from gateway.version import __version__
+from gateway.version import __version__, install_hint
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -70,7 +70,7 @@ def make_tracer(telemetry: Telemetry | None, on_problem: Callable[[str], None] |
     except ImportError as error:
         raise TelemetryUnavailable(
             f"telemetry: OpenTelemetry, which sends traces to {_place(telemetry.endpoint)}, cannot be imported. "
-            "Run pip install 'portcullis[otel]', or take telemetry out of the configuration."
+            f"Run {install_hint('otel')}, or take telemetry out of the configuration."
         ) from error
     problems = Problems(_place(telemetry.endpoint), on_problem or (lambda _: None))
     problems.listen()

@@ -24,6 +24,7 @@ from gateway.observe.log import RequestLog
 from gateway.serving import keeper
 from gateway.serving.output import LINES, LogFile, Output
 from gateway.serving.vllm import HOST, Launch
+from gateway.version import install_hint
 
 LOOK_EVERY = 0.25  # seconds
 ASK_PATIENCE = 3.0
@@ -34,7 +35,6 @@ SHOWN_CAUSES = 5  # errors before those
 SHOWN_LENGTH = 500  # characters of each
 PROGRESS_LENGTH = 100
 NO_PLUGIN = "No module named 'gateway"  # what vLLM's Python says if Portcullis is not installed there
-PLUGIN_MISSING = "For the masks Portcullis has to be installed where vLLM is, too: pip install portcullis, by its pip"
 
 _ERROR = re.compile(r"\w(?:Error|Exception): ")
 
@@ -283,7 +283,9 @@ def _shown(output: Output) -> str:
     lines = [line[:SHOWN_LENGTH] for line in output.last(LINES) if any(map(str.isalnum, line))]
     # The cause stands further up: a process of the engine says it, and others that they are without it.
     causes = dict.fromkeys(line for line in lines[:-SHOWN_LINES] if _ERROR.search(line))
-    said = [PLUGIN_MISSING] if any(NO_PLUGIN in line for line in lines) else []
+    said = []
+    if any(NO_PLUGIN in line for line in lines):
+        said = [f"For the masks Portcullis has to be installed where vLLM is, too: {install_hint()}, by its pip"]
     if causes:
         said += ["Errors in what it wrote:", *(f"  {line}" for line in [*causes][-SHOWN_CAUSES:])]
     if lines:

@@ -21,6 +21,7 @@ from gateway.policy.decoding import STEERED
 from gateway.policy.model import Config, Route, Upstream
 from gateway.policy.value import ConfigError
 from gateway.serving.scratch import scratch_folder
+from gateway.version import missing_part
 
 HOST = "127.0.0.1"
 UPSTREAM = "local"  # the upstream's name where no file gives it one
@@ -255,7 +256,6 @@ def _reserved(port: int) -> Iterator[socket.socket]:
 def _write_masks(stack: contextlib.ExitStack, config: Config) -> Path | None:
     """The file of the policies' words; None if there are none to mask."""
     from gateway.decode.policies import banned_of
-    from gateway.proxy.decoding.vocabularies import MISSING
 
     try:
         banned = banned_of(config.policies)
@@ -266,7 +266,7 @@ def _write_masks(stack: contextlib.ExitStack, config: Config) -> Path | None:
         path = stack.enter_context(scratch_folder()) / "masks.json"
         write_masks(path, banned)
     except ImportError:
-        raise ConfigError(config.source, "policies", MISSING) from None
+        raise ConfigError(config.source, "policies", missing_part("decode")) from None
     except OSError as error:
         raise NotPrepared(f"the file of masks cannot be written: {error.strerror}") from None
     except ValueError as error:  # too many words; what is said of it holds none

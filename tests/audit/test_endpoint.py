@@ -321,7 +321,7 @@ def test_what_was_found_before_the_server_failed_stays(served: Served, endpoint:
 
 def test_what_is_not_installed_is_said(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ModelError, match=r"pip install 'portcullis\[audit\]' tokenizers$"):
+    with pytest.raises(ModelError, match=r"pip install -e '\.\[audit\]' tokenizers$"):
         endpoint.encode("ab")
 
 

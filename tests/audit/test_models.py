@@ -63,7 +63,7 @@ def test_probabilities_of_the_toy_are_what_they_seem() -> None:
 
 def test_a_model_without_pytorch_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModelError, match=r"^model: torch is not installed: pip install 'portcullis\[audit\]' torch"):
+    with pytest.raises(ModelError, match=r"^model: torch is not installed: pip install -e '\.\[audit\]' torch"):
         HuggingFace("model")
 
 

@@ -271,4 +271,4 @@ def test_nothing_shows_the_password() -> None:
 def test_without_the_package_the_error_says_what_to_install() -> None:
     program = "import sys; sys.modules['redis'] = None; import gateway.limits, gateway.limits.redis"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=PATIENCE)
-    assert "ImportError: limits in Redis need the package redis: pip install 'portcullis[redis]'" in done.stderr
+    assert "ImportError: limits in Redis need the package redis: pip install -e '.[redis]'" in done.stderr

@@ -579,7 +579,7 @@ print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "op
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)  # as an import that finds nothing
-    with pytest.raises(TelemetryUnavailable, match=re.escape("pip install 'portcullis[otel]'")) as refused:
+    with pytest.raises(TelemetryUnavailable, match=re.escape("pip install -e '.[otel]'")) as refused:
         make_tracer(Telemetry(endpoint="http://collector:4318/secret-path"))
     assert "collector:4318" in str(refused.value)
     assert "secret-path" not in str(refused.value)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from gateway.policy.model import Config
 from gateway.policy.value import ConfigError
+from gateway.version import missing_part
 
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
-
-MISSING = "needs a part that is not here: pip install 'portcullis[decode]'"
 
 
 def read_vocabularies(config: Config) -> Mapping[str, Vocabulary]:
@@ -27,7 +26,7 @@ def read_vocabularies(config: Config) -> Mapping[str, Vocabulary]:
         try:
             found[name] = _read(path, _changed(Path(path)))
         except ImportError:
-            raise ConfigError(config.source, f"upstreams.{name}.tokenizer", MISSING) from None
+            raise ConfigError(config.source, f"upstreams.{name}.tokenizer", missing_part("decode")) from None
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise ConfigError(config.source, f"upstreams.{name}.tokenizer", f"cannot be read: {reason}") from None
