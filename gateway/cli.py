@@ -106,8 +106,6 @@ def _check(options: argparse.Namespace) -> int:
         if policy.masked:
             masked = ", ".join(rule.id for rule in policy.masked)
             print(f"  masked while the model decodes: {masked}; vLLM needs the file that `portcullis masks` writes")
-        # Whatever the loader let pass must compile, and its parts must be installed.
-        compile_policy(policy)
     masks = any(policy.masked for policy in config.policies.values())
     steered = masks or any(policy.rolls_back for policy in config.policies.values())
     if steered or config.state is not None or config.telemetry is not None:

@@ -13,8 +13,8 @@ from gateway.audit.count import cardinality
 from gateway.audit.options import parsed
 from gateway.audit.query import Query, compile
 from gateway.audit.reading import parse_query
+from gateway.policy.files import read_text
 from gateway.policy.value import ConfigError
-from gateway.policy.yaml_source import read_text
 from gateway.version import missing_part
 
 INFINITE = "infinite"

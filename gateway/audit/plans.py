@@ -39,9 +39,9 @@ from gateway.audit.saved import Found
 from gateway.audit.search import Result, digest
 from gateway.audit.tasks import Asked, Heard, judge_of
 from gateway.decode.checks import CHECKS
+from gateway.policy.files import read_text
 from gateway.policy.load import ConfigError, load
 from gateway.policy.model import Config, Policy, Rule
-from gateway.policy.yaml_source import read_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,29 +34,34 @@ class Trie:
     def __init__(
         self, words: Sequence[str], free: bytes, edged: bytes, is_word_char: Callable[[str], bool] | None
     ) -> None:
-        self.labels = "\0"
+        labels = "\0"
         self.length, self.first, self.fail, self.out, self.live = (array("I", [0]) for _ in range(5))
         self.before, self.edged = bytearray(1), bytearray([1 in edged])
         self.first.pop()
         level = [(0, len(words))]  # for each node of one depth, in order: the words that begin with it and go on
         depth = 0
         while level:
-            level = self._grow(level, depth, words, free, edged, is_word_char)
+            level, chars = self._grow(labels, level, depth, words, free, edged, is_word_char)
+            # In place, since nothing else refers to it: a long word has as many levels as characters.
+            labels += chars
             depth += 1
-        self.first.append(len(self.labels))
-        self.root = {self.labels[child]: child for child in range(self.first[ROOT], self.first[ROOT + 1])}
+        self.labels = labels
+        self.first.append(len(labels))
+        self.root = {labels[child]: child for child in range(self.first[ROOT], self.first[ROOT + 1])}
 
     def _grow(
         self,
+        labels: str,
         level: list[tuple[int, int]],
         depth: int,
         words: Sequence[str],
         free: bytes,
         edged: bytes,
         is_word_char: Callable[[str], bool] | None,
-    ) -> list[tuple[int, int]]:
-        """Add the children of all nodes of `depth`. Everything that a child's links lead to is there already."""
-        labels, length, first, fail, out, live = self.labels, self.length, self.first, self.fail, self.out, self.live
+    ) -> tuple[list[tuple[int, int]], str]:
+        """Add the children of all nodes of `depth`, and return them with their labels. Everything that a child's links
+        lead to is there already."""
+        length, first, fail, out, live = self.length, self.first, self.fail, self.out, self.live
         child = len(labels)
         node = child - len(level)
         chars: list[str] = []
@@ -90,8 +95,7 @@ class Trie:
                 child += 1
                 begin = stop
             node += 1
-        self.labels = labels + "".join(chars)
-        return deeper
+        return deeper, "".join(chars)
 
     def path(self, node: int) -> str:
         """The string of a node."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gateway.automata.literals import Literal, LiteralMachine, is_word_char
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
@@ -68,7 +69,12 @@ class CompiledPolicy:
 
 def fold_word(word: str, folds: frozenset[Fold]) -> str:
     """How a rule with these folds sees `word`."""
-    return Lens(folds).fold_word(word)
+    return _lens(folds).fold_word(word)
+
+
+@lru_cache(64)
+def _lens(folds: frozenset[Fold]) -> Lens:
+    return Lens(folds)
 
 
 def compile_policy(policy: Policy) -> CompiledPolicy:
@@ -89,6 +95,11 @@ def compile_policy(policy: Policy) -> CompiledPolicy:
                 by_rules[chosen] = _compile(policy, [policy.rules[order] for order in chosen])
             programs[direction, channel] = by_rules[chosen]
     return CompiledPolicy(policy, programs, compile_stops(policy))
+
+
+def compile_rule(policy: Policy, rule: Rule) -> Program:
+    """What a policy would be of this rule alone, whatever it applies to. Raises as `compile_policy` does."""
+    return _compile(policy, [rule])
 
 
 def compile_stops(policy: Policy) -> Program | None:
@@ -112,7 +123,7 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
     literals: dict[frozenset[Fold], list[Literal]] = {}
     patterns: dict[frozenset[Fold], list[Pattern]] = {}
     for order, rule in enumerate(rules):
-        lens = Lens(rule.fold)
+        lens = _lens(rule.fold)
         action = Action.FLAG if policy.mode is Mode.OBSERVE else rule.action if stops else rule.acts_as
         replacement = f"<{label(rule)}>" if action is Action.PSEUDONYMIZE else rule.replacement
         compiled.append(CompiledRule(rule.id, order, action, replacement, rule.mask, rule.message, lens.drops_marks))

@@ -9,10 +9,10 @@ from importlib import resources
 
 from gateway.automata.patterns import UNTOLD, PatternMachine
 from gateway.automata.shape import longest
-from gateway.censor.compile import Program, compile_policy
+from gateway.censor.compile import Program, compile_rule, fold_word
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
-from gateway.policy.model import Action, Channel, Direction, Mode, Policy, Rule
+from gateway.policy.model import Action, Mode, Policy, Rule
 
 # A cut that resembles a tokenizer's: words with the blank before them, at most eight characters, and single signs.
 _TOKEN = re.compile(r"\s?\w{1,8}|\s?[^\w\s]|\s")
@@ -26,12 +26,9 @@ def prose() -> tuple[str, ...]:
 
 
 def explain(policy: Policy) -> Iterator[str]:
-    """One line for each rule."""
+    """One line for each rule, which is compiled for it. Raises ValueError as `compile_policy` does."""
     for rule in policy.rules:
-        single = Policy(name=policy.name, rules=(rule,), mode=policy.mode, max_hold=policy.max_hold)
-        direction, channel = Direction(min(rule.apply_to)), Channel(min(rule.channels))
-        program = compile_policy(single).program(direction, channel)
-        assert program is not None
+        program = compile_rule(policy, rule)
         silent = rule.action is Action.FLAG or policy.mode is Mode.OBSERVE
         hold = "holds nothing" if silent else f"{_longest_hold(rule, program)}, {_typical_hold(program)}"
         yield f"rule {rule.id}: {rule.action}, {_size(rule, program)}, {hold}"
@@ -40,7 +37,7 @@ def explain(policy: Policy) -> Iterator[str]:
 def _size(rule: Rule, program: Program) -> str:
     lens = Lens(rule.fold)
     if rule.words:
-        lengths = [len(word) for word in {lens.fold_word(word) for word in rule.words}]
+        lengths = [len(word) for word in {fold_word(word, rule.fold) for word in rule.words}]
         return f"lens {lens}, {len(lengths)} words of {min(lengths)} to {max(lengths)} characters"
     what = "pattern" if rule.detector is None else f"detector {rule.detector}"
     (machine,) = program.patterns
@@ -63,8 +60,7 @@ def _states_met(machine: PatternMachine, text: Iterable[str]) -> int:
 def _longest_hold(rule: Rule, program: Program) -> str:
     if rule.words:
         # A whole word waits for the character behind it.
-        lens = Lens(rule.fold)
-        most: int | None = max(len(lens.fold_word(word)) for word in rule.words) - (0 if rule.whole_word else 1)
+        most: int | None = max(machine.longest for machine in program.machines) - (0 if rule.whole_word else 1)
     else:
         lengths = [longest(pattern.positions) for machine in program.patterns for pattern in machine.patterns]
         most = max((length - 1 for length in lengths if length), default=0) if None not in lengths else None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
+from functools import lru_cache
 
-from gateway.automata.literals import Folded
+from gateway.automata.literals import MAX_FOLDS, Folded
 from gateway.policy.model import Fold
 
 # Default_Ignorable_Code_Point (Unicode DerivedCoreProperties), which `unicodedata` does not expose.
@@ -84,6 +85,8 @@ class Lens:
         self.drops_marks = Fold.ACCENTS in folds
         self._steps = [step for fold, step in _STEPS.items() if fold in folds]
         self._steps_without_accents = [step for step in self._steps if step is not _accents]
+        # Lists of many words are folded when they are loaded: a few characters, very often.
+        self._known = lru_cache(MAX_FOLDS)(self._fold)
 
     def __str__(self) -> str:
         return "+".join(fold for fold in Fold if fold in self.folds) or "exact"
@@ -91,6 +94,9 @@ class Lens:
     def fold(self, char: str) -> Folded:
         """One character. Only a canonical decomposition (a Hangul syllable into its letters) is atomic: compatibility
         and case forms are written for their letters and may be matched in part."""
+        return self._known(char)
+
+    def _fold(self, char: str) -> Folded:
         text = _settle(char, self._steps)
         atomic = len(text) > 1 and self.drops_marks and len(_settle(char, self._steps_without_accents)) == 1
         return Folded(text, atomic)

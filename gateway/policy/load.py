@@ -46,7 +46,7 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ, *, checks: C
     source = str(path)
     files = Files(path.parent)
     try:
-        text = files.text(path.name, lambda reason: ConfigError(source, "", reason))
+        text = files.config(path.name, lambda reason: ConfigError(source, "", reason))
         return _read(text, source, files, environ, checks)
     except ConfigError as error:
         error.files = files.opened

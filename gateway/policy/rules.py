@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from gateway.policy.checks import BadPattern, Checks
@@ -30,6 +30,10 @@ from gateway.policy.upstreams import read_reference
 from gateway.policy.value import NOT_AVAILABLE, ConfigError, Section, Value
 
 MAX_HOLD_LIMIT = 1_000_000
+# The words of all rules of a configuration: 1,000,000 of them with 9.5 million characters take 36 seconds and 1 GB.
+MAX_WORDS = 1_000_000
+MAX_CHARACTERS = 10_000_000
+MAX_WORD = 10_000  # characters
 ASCII_SPACE = " \t\n\r\f\v"
 
 POLICY_KEYS = ("mode", "max_hold", "on_overflow", "unknown", "constrain", "rules")
@@ -49,14 +53,15 @@ LATER_FOLDS = ("confusables", "leet", "spacing")
 
 def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Policy]:
     """Every policy by its name. Raises `ConfigError`."""
-    return {name: _policy(name, policy, files, checks) for name, policy in value.named().items()}
+    lists = _Lists(files, checks)
+    return {name: _policy(name, policy, lists, checks) for name, policy in value.named().items()}
 
 
-def _policy(name: str, value: Value, files: Files, checks: Checks) -> Policy:
+def _policy(name: str, value: Value, lists: _Lists, checks: Checks) -> Policy:
     section = value.section(POLICY_KEYS)
     rules: dict[str, Rule] = {}
     for rule_value in section["rules"].items() if "rules" in section else []:
-        rule = _rule(rule_value, files, checks)
+        rule = _rule(rule_value, lists, checks)
         if rule.id in rules:
             raise rule_value.section(RULE_KEYS)["id"].wrong("an id that no earlier rule of the policy has")
         rules[rule.id] = rule
@@ -76,7 +81,7 @@ def _policy(name: str, value: Value, files: Files, checks: Checks) -> Policy:
     )
 
 
-def _rule(value: Value, files: Files, checks: Checks) -> Rule:
+def _rule(value: Value, lists: _Lists, checks: Checks) -> Rule:
     section = value.section(RULE_KEYS, LATER_RULE_KEYS)
     rule_id = section["id"].label()
     _refuse_approximate(section)
@@ -87,7 +92,7 @@ def _rule(value: Value, files: Files, checks: Checks) -> Rule:
     fold = section.get("fold", _folds, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
     return Rule(
         id=rule_id,
-        words=_words(section, source, fold, files, checks) if source in WORD_SOURCES else (),
+        words=lists.read(section[source], source, fold) if source in WORD_SOURCES else (),
         pattern=_pattern(section, fold, checks) if source == "pattern" else None,
         detector=_detector(section, checks) if source == "detector" else None,
         action=action,
@@ -201,48 +206,67 @@ def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
 
 # Words
 
-
-def _words(section: Section, source: str, fold: frozenset[Fold], files: Files, checks: Checks) -> tuple[str, ...]:
-    value = section[source]
-    located = _words_in_place(value) if source == "words" else _words_of_file(value, files)
-    for word, fail in located:
-        if not checks.fold_word(word, fold):
-            names = ", ".join(sorted(fold))
-            raise fail(f"nothing of this word is left after folding ({names}); remove it, or narrow fold")
-    return tuple(word for word, _ in located)
-
-
 # A word, and how to make an error that says where it stands without quoting it.
 LocatedWord: TypeAlias = tuple[str, Callable[[str], ConfigError]]
 
 
-def _words_in_place(value: Value) -> list[LocatedWord]:
-    located: list[LocatedWord] = []
+class _Lists:
+    """Reads the words of one rule after the other, and counts them."""
+
+    def __init__(self, files: Files, checks: Checks) -> None:
+        self._files = files
+        self._checks = checks
+        self._words = 0
+        self._characters = 0
+
+    def read(self, value: Value, source: str, fold: frozenset[Fold]) -> tuple[str, ...]:
+        located = _words_in_place(value) if source == "words" else _words_of_file(value, self._files)
+        return tuple(self._checked(word, fail, fold) for word, fail in located)
+
+    def _checked(self, word: str, fail: Callable[[str], ConfigError], fold: frozenset[Fold]) -> str:
+        if len(word) > MAX_WORD:
+            raise fail(
+                f"this word has {len(word)} characters, and {MAX_WORD} are allowed; a part of it is found as well"
+            )
+        self._words += 1
+        self._characters += len(word)
+        if self._words > MAX_WORDS or self._characters > MAX_CHARACTERS:
+            raise fail(
+                f"with this word the rules of the file have more than {MAX_WORDS} words or {MAX_CHARACTERS} characters "
+                "together, and no more are allowed; shorten the lists"
+            )
+        if not self._checks.fold_word(word, fold):
+            names = ", ".join(sorted(fold))
+            raise fail(f"nothing of this word is left after folding ({names}); remove it, or narrow fold")
+        return word
+
+
+def _words_in_place(value: Value) -> Iterator[LocatedWord]:
     for item in value.hidden().nonempty_items():
         if not (word := item.text()):
             raise item.fail("is empty; a word needs at least one character")
-        located.append((word, item.fail))
-    return located
+        yield word, item.fail
 
 
-def _words_of_file(value: Value, files: Files) -> list[LocatedWord]:
+def _words_of_file(value: Value, files: Files) -> Iterator[LocatedWord]:
     """One word a line, spaces around it dropped; `# ` and `//` begin a comment line. `${}` is not looked for here."""
     name = value.nonempty()
     shown = name if value.shown else "the file"
+    number = 0
 
-    def fail_at(line: int) -> Callable[[str], ConfigError]:
-        return lambda reason: value.fail(f"{shown} line {line}: {reason}")
+    def fail(reason: str) -> ConfigError:
+        return value.fail(f"{shown} line {number}: {reason}")
 
-    text = files.text(name, lambda reason: value.fail(f"{shown}: {reason}"))
-    located: list[LocatedWord] = []
-    for number, line in enumerate(re.split("\r\n|\n|\r", text), start=1):
+    text = files.words(name, lambda reason: value.fail(f"{shown}: {reason}"))
+    empty = True
+    for number, line in enumerate(re.split("\r\n|\n|\r", text), start=1):  # noqa: B007  `fail` reads it
         start = line.lstrip(ASCII_SPACE)
         word = start.rstrip(ASCII_SPACE)
         if not word or start.startswith(("# ", "//")):
             continue
         if word == "#":
-            raise fail_at(number)(_LONE_SIGN)
-        located.append((word, fail_at(number)))
-    if not located:
+            raise fail(_LONE_SIGN)
+        empty = False
+        yield word, fail
+    if empty:
         raise value.fail(f"{shown}: holds no words")
-    return located

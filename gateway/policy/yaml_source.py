@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -29,28 +28,9 @@ KINDS = {
     f"{TAG}value": Kind.SIGN,
     f"{TAG}merge": Kind.SIGN,
 }
+# Values of a file with every alias in place of what it repeats. Ten aliases a line grow by 10 a line.
+MAX_NODES = 1_000_000
 QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
-
-
-def read_text(path: Path, fail: Callable[[str], ConfigError]) -> str:
-    """The file's text without a byte-order mark; `fail` makes the error out of a reason."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise fail("file not found") from None
-    except IsADirectoryError:
-        raise fail("is a directory, not a file") from None
-    except (OSError, ValueError) as error:
-        raise fail(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise fail(f"line {line}: not valid UTF-8; save the file as UTF-8") from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise fail(f"line {line}: holds a NUL character; is the file UTF-16, or binary?")
-    return text
 
 
 def read_nodes(
@@ -131,6 +111,16 @@ def _json_node(parsed: Any) -> yaml.Node:
             return yaml.ScalarNode(f"{TAG}str", parsed)
 
 
+def _children(node: yaml.Node) -> Sequence[yaml.Node]:
+    match node:
+        case yaml.MappingNode():
+            return [value for _, value in node.value]
+        case yaml.SequenceNode(value=items):
+            return list(items)
+        case _:
+            return []
+
+
 class _Conversion:
     """PyYAML's nodes → ours. Each node is converted once, however many aliases lead to it."""
 
@@ -139,6 +129,7 @@ class _Conversion:
         self.environ = environ
         self.keys_as_written = keys_as_written
         self.done: dict[int, Node] = {}
+        self.sizes: dict[int, int] = {}  # of what is done, in nodes
         self.open: set[int] = set()
 
     def node(self, node: yaml.Node, path: str) -> Node:
@@ -151,6 +142,10 @@ class _Conversion:
         converted = self._convert(node, path)
         self.open.remove(id(node))
         self.done[id(node)] = converted
+        self.sizes[id(node)] = size = 1 + sum(self.sizes[id(child)] for child in _children(node))
+        if size > MAX_NODES:
+            reason = f"holds more than {MAX_NODES} values, those counted each time that an alias repeats; shorten it"
+            raise ConfigError(self.source, path, reason)
         return converted
 
     def _convert(self, node: yaml.Node, path: str) -> Node:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from watchfiles import awatch
 
+from gateway.policy.files import read_regular
+
 if TYPE_CHECKING:
     from gateway.serving.reload import Reloader
 
@@ -18,12 +20,13 @@ LOOK_ANYWAY_MS = 5_000  # where the system does not report changes, as some netw
 
 
 def fingerprint(files: Sequence[str]) -> bytes:
-    """The same as long as no file's content changed; a file that is not there has none."""
+    """The same as long as no file's content changed; one that is not there, or is no file that would be read, has
+    none."""
     digest = hashlib.sha256()
     for name in files:
         digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
         try:
-            digest.update(hashlib.sha256(Path(name).read_bytes()).digest())
+            digest.update(hashlib.sha256(read_regular(Path(name))).digest())
         except OSError:
             digest.update(b"absent")
     return digest.digest()
