@@ -39,6 +39,11 @@ def _listen_warnings(config: Config) -> Iterator[str]:
     admin = config.listen.admin
     if admin is not None and not is_loopback(admin.host):
         yield "listen.admin: metrics are readable by everybody who reaches this address; no key is asked for there"
+    if admin is None and not is_loopback(config.listen.host):
+        yield (
+            "listen.host: /metrics, with the names of keys, rules and upstreams, is readable by everybody who reaches "
+            "this address; no key is asked for there: move it with listen.admin"
+        )
 
 
 def _key_warnings(config: Config) -> Iterator[str]:

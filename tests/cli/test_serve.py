@@ -197,3 +197,12 @@ def test_a_file_configures_the_gateway_and_its_warnings_are_printed(tmp_path: Pa
     (request,) = [json.loads(line) for line in log if json.loads(line)["event"] == "request"]
     assert (request["status"], request["outcome"], request["matches"]) == (200, "redacted", {"password": 1})
     assert "12MONKEYS" not in "".join(log)
+
+
+def test_d31_metrics_at_an_address_of_the_command_line_are_warned_of() -> None:
+    with running("serve", "--host", "0.0.0.0", "--port", "0", "--log", "json", PORTCULLIS_KEY="open-sesame") as process:
+        assert process.stderr is not None
+        warning = process.stderr.readline().decode()
+    assert warning.startswith(
+        "<demo>: warning: listen.host: /metrics, with the names of keys, rules and upstreams, is "
+    )

@@ -51,6 +51,20 @@ CASES = {
         {"more": "listen: {admin: {host: 0.0.0.0, port: 9090}}"},
         ["listen.admin: metrics are readable by everybody who reaches this address; no key is asked for there"],
     ),
+    **{
+        f"d31 metrics on a public address: {host}": (
+            {"more": f"listen: {{host: '{host}'}}\nauth: {auth}"},
+            [
+                "listen.host: /metrics, with the names of keys, rules and upstreams, is readable by everybody who reaches "
+                "this address; no key is asked for there: move it with listen.admin"
+            ],
+        )
+        for host, auth in (("0.0.0.0", "{keys: [k]}"), ("::", "none"), ("10.1.2.3", "{keys: [k]}"), ("box", "none"))
+    },
+    **{
+        f"d31 metrics on {listen}": ({"more": f"listen: {{{listen}}}\nauth: {{keys: [k]}}"}, [])
+        for listen in ("host: 0.0.0.0, admin: {port: 9090}", "host: localhost", "host: '::1'", "port: 8080")
+    },
     "admin listener for this machine": ({"more": "listen: {admin: {host: '::1', port: 9090}}"}, []),
     "limits without shared state": ({"more": "auth: {keys: [{name: a, key: k, rpm: 1}]}"}, []),
     "key for policies without a route": (

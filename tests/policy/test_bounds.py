@@ -49,7 +49,7 @@ def test_d30_a_list_that_is_a_link_to_a_file_is_read(tmp_path: Path) -> None:
 
 
 def test_d30_a_configuration_that_never_ends_is_refused() -> None:
-    with pytest.raises(ConfigError, match="^/dev/zero: is larger than 4 MiB, and such a file may not be"):
+    with pytest.raises(ConfigError, match=r"^/dev/zero: is larger than 4 MiB, and such a file may not be"):
         load("/dev/zero", {})
 
 
