@@ -1,0 +1,153 @@
+"""Media in messages: what is a picture, what is text, and what is text in an envelope."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from gateway.wire.media import MIN_PAYLOAD, Envelope, envelope, is_media, places
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(200))).decode()
+GIF = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one pixel
+PDF = base64.b64encode(b"%PDF-1.4\n" + b"1 0 obj << /Type /Catalog >> endobj\n" * 3).decode()
+
+
+def encoded(text: str, encoding: str = "utf-8") -> str:
+    return base64.b64encode(text.encode(encoding)).decode()
+
+
+MEDIA = {
+    "base64": PNG,
+    "one pixel": GIF,
+    "url": f"data:image/png;base64,{PNG}",
+    "sound with a codec": f"data:audio/webm;codecs=opus;base64,{PNG}",
+    "capitals": f"DATA:Image/PNG;BASE64,{PNG}",
+    "a document of plain characters": f"data:application/pdf;base64,{PDF}",
+    "no type that a list names": f"data:application/octet-stream;base64,{PNG}",
+}
+TEXT = {
+    "a word": "12MONKEYS",
+    "words": "12MONKEYS and what they did " * 10,
+    "an address": "https://example.org/" + "a" * 60,
+    "too short": PNG[: MIN_PAYLOAD - 4],
+    "too short, url": f"data:image/png;base64,{PNG[: MIN_PAYLOAD - 4]}",
+    "not a multiple of four": PNG[:-1].rstrip("="),
+    "another character": PNG[:60] + "-" + PNG[61:],
+    "a line end": PNG[:64] + "\n" + PNG[64:128],
+    "padding within": PNG[:62] + "==" + PNG[:64],
+    "not base64": f"data:image/png,{PNG}!",
+    "a name in the head": f"data:image/png;name=12MONKEYS;base64,{PNG}",
+    "a head too long": f"data:image/{'a' * 300};base64,{PNG}",
+    "empty": "",
+    "empty url": "data:image/png;base64,",
+    "a lone surrogate": "data:,\ud800",
+}
+# What it encodes, and the value.
+ENVELOPES = {
+    "plain": ("12MONKEYS", "data:text/plain,12MONKEYS"),
+    "no type": ("12MONKEYS", "data:,12MONKEYS"),
+    "percent": ("12MONKEYS", "data:text/plain,12%4DONKEYS"),
+    "base64": ("12MONKEYS", f"data:text/plain;base64,{encoded('12MONKEYS')}"),
+    "base64 without padding": ("12MONKEY", f"data:text/plain;base64,{encoded('12MONKEY').rstrip('=')}"),
+    "base64 of another alphabet": ("???>>>", "data:text/plain;base64,Pz8_Pj4-"),
+    "base64 in lines": ("12MONKEYS", "data:text/plain;base64,MTJN\nT05LRVlT"),
+    "charset": ("12MONKÉYS", f"data:text/plain;charset=iso-8859-1;base64,{encoded('12MONKÉYS', 'latin-1')}"),
+    "utf-16": ("12MONKEYS", f"data:text/plain;base64,{encoded('12MONKEYS', 'utf-16')}"),
+    "svg": ("<svg>12MONKEYS</svg>", f"data:image/svg+xml;base64,{encoded('<svg>12MONKEYS</svg>')}"),
+    "svg, plain": ("<svg>12MONKEYS</svg>", "data:image/svg+xml;utf8,<svg>12MONKEYS</svg>"),
+    "json": ("[12]", f"data:application/json;base64,{encoded('[12]')}"),
+    "a name": ("12MONKEYS", f"data:text/plain;name=a.txt;base64,{encoded('12MONKEYS')}"),
+    "no type that a list names": ("12MONKEYS", f"data:application/octet-stream;base64,{encoded('12MONKEYS')}"),
+    "bare": ("12MONKEYS, " * 12, encoded("12MONKEYS, " * 12)),
+}
+
+
+@pytest.mark.parametrize("value", MEDIA.values(), ids=MEDIA)
+def test_e2_media_are_no_text(value: str) -> None:
+    assert is_media(value)
+    assert envelope(value) is None
+
+
+@pytest.mark.parametrize("value", TEXT.values(), ids=TEXT)
+def test_e3_what_is_no_media_is_text(value: str) -> None:
+    assert not is_media(value)
+    opened = envelope(value)
+    assert opened is None or opened.text in ("?", PNG + "!"), "percent-encoded text at most"
+
+
+@pytest.mark.parametrize(("text", "value"), ENVELOPES.values(), ids=ENVELOPES)
+def test_e3_text_in_an_envelope(text: str, value: str) -> None:
+    opened = envelope(value)
+    assert isinstance(opened, Envelope)
+    assert opened.text == text
+    assert not is_media(value)
+    again = envelope(opened.sealed(opened.parameters, opened.text))
+    assert again is not None
+    assert again.text == text, "it can be sealed again"
+
+
+def test_e3_the_parameters_of_an_envelope_are_text() -> None:
+    opened = envelope(f"data:text/plain;name=12MONKEYS.txt;base64,{encoded('secret')}")
+    assert opened is not None
+    assert opened.parameters == ";name=12MONKEYS.txt"
+    sealed = opened.sealed(";name=[CENSORED].txt", "mended")
+    assert sealed == f"data:text/plain;name=[CENSORED].txt;base64,{encoded('mended')}"
+
+
+def test_a_sealed_text_has_the_charset_that_the_head_gives_it() -> None:
+    opened = envelope(f"data:text/plain;charset=iso-8859-1;base64,{encoded('é', 'latin-1')}")
+    assert opened is not None
+    assert opened.sealed("", "é!") == f"data:text/plain;charset=utf-8;base64,{encoded('é!')}"
+
+
+HOLDING: dict[str, Any] = {
+    "image_url": {"content": [{"type": "image_url", "image_url": {"url": "HERE", "detail": "x", "alt": "x"}}]},
+    "image_url, as a string": {"content": [{"type": "image_url", "image_url": "HERE"}]},
+    "video_url": {"content": [{"type": "video_url", "video_url": {"url": "HERE"}}]},
+    "audio_url": {"content": [{"type": "audio_url", "audio_url": {"url": "HERE"}}]},
+    "input_audio": {"content": [{"type": "input_audio", "input_audio": {"data": "HERE", "transcript": "x"}}]},
+    "file": {"content": [{"type": "file", "file": {"file_data": "HERE", "filename": "x"}}]},
+    "image": {"content": [{"type": "image", "source": {"type": "base64", "media_type": "x", "data": "HERE"}}]},
+    "document": {"content": [{"type": "document", "source": {"type": "base64", "data": "HERE"}, "title": "x"}]},
+    "no type": {"content": [{"image_url": {"url": "HERE"}}]},
+    "one part": {"content": {"type": "image_url", "image_url": {"url": "HERE"}}},
+    "nested": {"content": [{"type": "tool_result", "content": [{"type": "image", "source": {"data": "HERE"}}]}]},
+    "images": {"images": ["HERE", {"type": "image_url", "image_url": {"url": "HERE"}}, {"url": "HERE"}]},
+}
+HOLDING_NONE: dict[str, Any] = {
+    "text": {"content": "x", "file": "x", "url": "x"},
+    "a text part": {"content": [{"type": "text", "text": "x", "file": "x", "image_url": {"url": "x"}}]},
+    "another part": {"content": [{"type": "other", "data": "x", "file": "x"}]},
+    "a text in a document": {"content": [{"type": "document", "source": {"type": "text", "data": "x"}}]},
+    "texts in images": {"images": [{"type": "text", "text": "x", "url": "x"}]},
+    "beside the parts": {"image_url": {"url": "x"}, "audio": {"data": "x"}},
+    "no object": ["x"],
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("message", HOLDING.values(), ids=HOLDING)
+def test_e2_the_places_of_media(message: Any) -> None:
+    found = [holder[key] for holder, key in places(message)]
+    assert found
+    assert set(found) == {"HERE"}
+    assert len(found) == repr(message).count("HERE")
+
+
+@pytest.mark.parametrize("message", HOLDING_NONE.values(), ids=HOLDING_NONE)
+def test_e3_no_places_of_media(message: Any) -> None:
+    assert list(places(message)) == []
+
+
+def test_deep_parts_are_walked_without_recursion() -> None:
+    part: Any = {"type": "image", "data": "HERE"}
+    for _ in range(5000):
+        part = [part]
+    assert [key for _, key in places({"content": part})] == ["data"]
+
+
+def test_every_length_at_the_edge() -> None:
+    lengths = [length for length in range(4, 80) if is_media(PNG[:length])]
+    assert lengths == list(range(MIN_PAYLOAD, 80, 4))
