@@ -3,17 +3,35 @@
 msgspec does the work. It refuses two things that real upstreams send and real clients read: a lone surrogate (half of
 an emoji in one delta, the other half in the next) and bytes that are not UTF-8. Those, and a byte order mark, take the
 slow way through the standard library, which forgives nothing else.
+
+A decoder written in C keeps the interpreter's lock, and with it the event loop, until it is done. What bounds its time
+and memory is not the length of a text but what is in it: how many values, and how long its integers are, because
+reading one takes quadratic time. Both are counted before a long text is decoded.
 """
 
 from __future__ import annotations
 
+import codecs
+import gc
 import json
+import math
+from collections.abc import Iterator
 
 import msgspec
 
 _BOM = "\ufeff"
 
-_fast_decode = msgspec.json.Decoder().decode
+# Values in one text: members of objects and items of lists, empty objects and lists twice. So many are decoded in less
+# than 20 ms, into at most some 30 MB.
+MAX_VALUES = 150_000
+# Blocks of `LONG_RUN` digits within runs of digits in one text; 1,000 of them are read in less than 10 ms.
+MAX_LONG_RUNS = 1_000
+LONG_RUN = 300  # digits
+UNCOUNTED = 32 * 1024  # bytes; a text that is no longer cannot do harm, whatever is in it
+_SLICE = 64 * 1024  # bytes that are looked at, or made characters, before another thread may run
+
+_ANY_DIGIT = bytes(ord("0") if ord("0") <= code <= ord("9") else code for code in range(256))
+_LONG = b"0" * LONG_RUN
 _fast_encode = msgspec.json.Encoder().encode
 _slow_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
@@ -28,11 +46,14 @@ def _refuse_constant(name: str) -> float:
 
 def _finite(literal: str) -> float:
     number = float(literal)
-    if number in (float("inf"), float("-inf")):
-        raise JSONError("a number is out of range")
-    return number
+    if math.isfinite(number):
+        return number
+    raise JSONError("a number is out of range")
 
 
+# Left to itself msgspec reads a float with a large exponent in 20 us, this way in 1; and a hook in Python is where a
+# thread gives the interpreter's lock away.
+_fast_decode = msgspec.json.Decoder(float_hook=_finite).decode
 _slow_decode = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
 
 
@@ -40,13 +61,72 @@ def decode(data: bytes | str) -> object:
     """The value that `data` spells. Bytes that are not UTF-8 are read as U+FFFD; strings may hold lone surrogates.
 
     Raises `JSONError` for anything else that is not JSON, for NaN, Infinity and floats past the double's range, for
-    integers past the interpreter's digit limit, and for nesting past its recursion limit.
+    integers past the interpreter's digit limit, for nesting past its recursion limit, and for more than `MAX_VALUES`
+    values or `MAX_LONG_RUNS` long runs of digits. The last two are looked for in texts of more than `UNCOUNTED` bytes.
     """
     try:
-        return _fast_decode(data)
+        return _fast_decode(data) if len(data) <= UNCOUNTED else _decode_long(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+        text = data if isinstance(data, str) else _characters(data)
     return _decode_slowly(text.removeprefix(_BOM))
+
+
+def _decode_long(data: bytes | str) -> object:
+    _refuse_costly(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))
+    # The collector would go through all that is being made, several times, and find nothing.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _fast_decode(data)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _refuse_costly(data: bytes) -> None:
+    # What is within strings is counted too: for almost every text that is enough to see that it is harmless.
+    if _values(data) <= MAX_VALUES and _digits(data).count(_LONG) <= MAX_LONG_RUNS:
+        return
+    values = long_runs = 0
+    cut = b""  # the digits at the end of a part that are no block yet
+    for part in _outside_strings(data):
+        values += _values(part)
+        if values > MAX_VALUES:
+            raise JSONError(f"JSON of more than {MAX_VALUES} values")
+        digits = cut + _digits(part)
+        long_runs += digits.count(_LONG)
+        if long_runs > MAX_LONG_RUNS:
+            raise JSONError("JSON with too many long numbers")
+        cut = b"0" * ((len(digits) - len(digits.rstrip(b"0"))) % LONG_RUN)
+
+
+def _values(data: bytes) -> int:
+    """How many values there can be at most: all but the first in an object or list follow a comma."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+def _digits(data: bytes) -> bytes:
+    return data.translate(_ANY_DIGIT)
+
+
+def _outside_strings(data: bytes) -> Iterator[bytes]:
+    """A text without its strings, in parts. Between two of them another thread may run."""
+    at = within = 0
+    while at < len(data):
+        part = data[at : at + _SLICE]
+        if (len(part) - len(part.rstrip(b"\\"))) % 2:  # no escape is cut in two
+            part = data[at : at + _SLICE + 1]
+        at += len(part)
+        pieces = part.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        yield b"".join(pieces[within::2])
+        within ^= len(pieces) & 1 ^ 1
+
+
+def _characters(data: bytes) -> str:
+    """With U+FFFD for what is not UTF-8. It may take 10 ns a byte, so it goes in slices."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    slices = [decoder.decode(data[at : at + _SLICE]) for at in range(0, len(data), _SLICE)]
+    return "".join([*slices, decoder.decode(b"", final=True)])
 
 
 def _decode_slowly(text: str) -> object:

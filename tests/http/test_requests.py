@@ -13,6 +13,7 @@ import pytest
 from gateway.policy.model import Limits, Route
 from gateway.proxy import admission
 from gateway.proxy.upstream import MAX_LISTED
+from gateway.wire.json import LONG_RUN, MAX_LONG_RUNS, MAX_VALUES
 from tests.http.gateway import PATIENCE, before, error_of, question, running
 from tests.http.gateway import config_for as config
 from tests.http.upstream import (
@@ -109,8 +110,20 @@ BAD_BODIES: dict[str, tuple[bytes, str | None]] = {
     "n a boolean": (json.dumps(question(n=True)).encode(), "n"),
     "vllm_xargs": (json.dumps(question(vllm_xargs={"a": 1})).encode(), "vllm_xargs"),
     "chat_template": (json.dumps(question(chat_template="{{ x }}")).encode(), "chat_template"),
+    "too many values": (b'{"x": [' + b"[]," * MAX_VALUES + b"[]]}", None),
+    "too many long numbers": (b'{"x": [' + b"7" * LONG_RUN * MAX_LONG_RUNS + b"," + b"7" * LONG_RUN + b"]}", None),
     "audio asked for": (json.dumps(question(modalities=["text", "audio"])).encode(), "modalities"),
 }
+
+
+async def test_d26_a_body_of_too_many_values_is_400_and_says_how_many() -> None:
+    most = MAX_VALUES - 10  # beside what the request needs
+    async with before(ANSWER) as (gateway, upstream):
+        assert (await gateway.post(question(x=[1] * most))).status_code == 200
+        error = error_of(await gateway.post(question(x=[1] * (MAX_VALUES + 1))), 400)
+        assert error["code"] == "invalid_json"
+        assert error["message"] == f"The body is JSON of more than {MAX_VALUES} values."
+        assert len(upstream.calls) == 1
 
 
 async def test_bad_bodies_are_400_and_name_the_field() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Limits
+from gateway.wire.json import MAX_VALUES
 from tests.http.gateway import PATIENCE, UPSTREAM_KEY, before, config_for, error_of, quick, running
 from tests.http.upstream import (
     DONE,
@@ -238,6 +239,21 @@ async def test_a_200_to_a_stream_request_that_is_no_answer(body: bytes) -> None:
         assert "MONKEYS" not in answer.response.text
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("form", ["event", "whole"])
+async def test_d26_an_answer_of_too_many_values_is_a_protocol_error(form: str, stream: bool) -> None:
+    said = {**(delta("x") if form == "event" else completion("x")), "x": [1] * MAX_VALUES}
+    play = sending(stream_head() + chunk(event(said)) + END) if form == "event" else sending(plain(said))
+    async with before(play) as (gateway, _):
+        if stream:
+            answer = await gateway.stream()
+            assert answer.error is not None
+            assert answer.error["code"] == "upstream_protocol_error"
+            assert not answer.done
+        else:
+            assert error_of(await gateway.ask(), 502)["code"] == "upstream_protocol_error"
+
+
 async def test_an_end_without_done_is_an_orderly_end() -> None:
     body = b"".join(event(delta(text)) for text in ("Hello ", "12MON"))
     async with before(sending(stream_head() + chunk(body + event(delta(finish="stop"))) + END)) as (gateway, _):
@@ -321,6 +337,7 @@ ODD_ERRORS: dict[str, tuple[bytes, int, str]] = {
     "plain text": (http(500, b"no 12MONKEYS", "text/plain; charset=utf-8"), 500, "no [CENSORED]"),
     "empty": (http(503, b""), 503, "The upstream failed."),
     "a list": (plain([LEAK], 500), 500, "The upstream failed."),
+    "too many values": (plain({"error": {"message": LEAK}, "x": [1] * MAX_VALUES}, 500), 500, "The upstream failed."),
     "no error inside": (plain({"status": LEAK}, 500), 500, "The upstream failed."),
     "error null": (plain({"error": None}, 500), 500, "The upstream failed."),
     "error a string": (plain({"error": f"no {LEAK}"}, 400), 400, "no [CENSORED]"),

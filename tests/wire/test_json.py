@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import math
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.json import JSONError, SurrogateJoiner, decode, encode, join_surrogates
+from gateway.wire.json import (
+    LONG_RUN,
+    MAX_LONG_RUNS,
+    MAX_VALUES,
+    UNCOUNTED,
+    JSONError,
+    SurrogateJoiner,
+    decode,
+    encode,
+    join_surrogates,
+)
 
 READABLE = {
     "object": (b'{"a":[1,2.5,true,false,null,"x"]}', {"a": [1, 2.5, True, False, None, "x"]}),
@@ -159,3 +173,115 @@ def test_surrogates_join_however_the_text_is_cut(pieces: list[str]) -> None:
 @pytest.mark.parametrize("text", ["", "plain", "\u00e9\U0001f600"])
 def test_text_without_surrogates_is_returned_as_it_is(text: str) -> None:
     assert join_surrogates(text) is text
+
+
+# -- what a decoder written in C would take too long for ---------------------------------------------------------------
+
+
+def calls_of(name: str, work: Callable[[], object]) -> int:
+    """How often a function of ours of that name is called."""
+    calls = 0
+
+    def note(frame: Any, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_name == name
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("number", ["1e308", "1.5", "-1.2345678901234567e-300", "2.2250738585072014e-308"])
+def test_d4_floats_are_not_left_to_the_slow_reader(number: str) -> None:
+    data = f"[{','.join([number] * 100)}]".encode()
+    assert decode(data) == [float(number)] * 100
+    assert calls_of("_finite", lambda: decode(data)) == 100
+
+
+VALUES = {
+    "integers": (b"1", 1),
+    "empty lists": (b"[]", 2),
+    "empty objects": (b"{}", 2),
+    "strings": (b'""', 1),
+    "strings of commas": (b'",,,[{"', 1),
+    "strings of quotes": (rb'"\"\\\","', 1),
+    "lone surrogates": (rb'"\ud800"', 1),
+    "members": (b'{"a":1}', 2),
+    "lists of lists": (b"[[1,2],3]", 5),
+    "floats": (b"1.5", 1),
+    "not UTF-8": (b'"\xff"', 1),
+}
+
+
+@pytest.mark.parametrize(("value", "counted"), VALUES.values(), ids=VALUES)
+def test_d26_as_many_values_as_are_decoded_in_time(value: bytes, counted: int) -> None:
+    most = MAX_VALUES // counted
+    decoded = decode(b"[" + b",".join([value] * most) + b"]")
+    assert isinstance(decoded, list)
+    assert len(decoded) == most
+    with pytest.raises(JSONError, match=f"^JSON of more than {MAX_VALUES} values$"):
+        decode(b"[" + b",".join([value] * (most + 1)) + b"]")
+
+
+def test_d26_members_count_as_values() -> None:
+    members = [b'"%d":1' % number for number in range(MAX_VALUES)]
+    assert len(decode(b"{" + b",".join(members) + b"}")) == MAX_VALUES  # type: ignore[arg-type]
+    with pytest.raises(JSONError, match="values"):
+        decode(b"{" + b",".join([*members, b'"":1']) + b"}")
+
+
+def test_d26_text_with_too_many_values_is_refused_as_characters_too() -> None:
+    with pytest.raises(JSONError, match="values"):
+        decode("[" + "[]," * MAX_VALUES + "[]]")
+    with pytest.raises(JSONError, match="values"):
+        decode('["\ud800",' + "[]," * MAX_VALUES + "[]]")
+
+
+@pytest.mark.parametrize("before", range(5))
+@pytest.mark.parametrize("text", ['\\"', "\\\\", '\\\\\\"', "a", "é,"])
+def test_d26_strings_are_told_from_structure_wherever_a_slice_ends(before: int, text: str) -> None:
+    long = text * 40_000
+    data = (" " * before + f'["{long}",{{"{long}":"{long}"}},[1,2],"{long}"]').encode()
+    commas = b",[{" * MAX_VALUES  # past the first look, which does not know strings
+    decoded = decode(data[:-1] + b',"' + commas + b'"]')
+    assert decoded == json.loads(data[:-1] + b',"' + commas + b'"]')
+
+
+def test_d4_long_integers() -> None:
+    fits = [b"7" * LONG_RUN] * MAX_LONG_RUNS
+    assert decode(b"[" + b",".join(fits) + b"]") == [int(fits[0])] * MAX_LONG_RUNS
+    with pytest.raises(JSONError, match="JSON with too many long numbers"):
+        decode(b"[" + b",".join([*fits, b"7" * LONG_RUN]) + b"]")
+    with pytest.raises(JSONError, match="JSON with too many long numbers"):
+        decode(b"[" + b",".join([b"7" * 4000] * (MAX_LONG_RUNS // 13 + 1)) + b"]")
+
+
+def test_d4_digits_in_strings_are_no_numbers() -> None:
+    text = "7" * LONG_RUN * (MAX_LONG_RUNS + 1)
+    assert decode(f'["{text}"]') == [text]
+
+
+def test_d26_a_short_text_is_not_counted() -> None:
+    assert calls_of("_refuse_costly", lambda: decode(b'"' + b"a" * (UNCOUNTED - 2) + b'"')) == 0
+    assert calls_of("_refuse_costly", lambda: decode(b'"' + b"a" * (UNCOUNTED - 1) + b'"')) == 1
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_d26_the_collector_is_left_as_it_was(collects: bool) -> None:
+    if not collects:
+        gc.disable()
+    try:
+        for data in (b'["' + b"a" * UNCOUNTED + b'"]', b'["' + b"a" * UNCOUNTED):
+            with contextlib.suppress(JSONError):
+                decode(data)
+            assert gc.isenabled() is collects
+    finally:
+        gc.enable()
+
+
+def test_d26_long_text_that_is_not_utf_8_is_decoded_in_slices() -> None:
+    data = b'["' + b"a\xff\xe2\x82\xf0\x9f\x98\x80" * 30_000 + b'"]'
+    assert decode(data) == json.loads(data.decode("utf-8", "replace"))
