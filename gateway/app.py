@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,7 +25,7 @@ from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.observe.tracing import make_tracer
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
-from gateway.proxy.asgi import in_background
+from gateway.proxy.asgi import SWITCH_INTERVAL, in_background
 from gateway.proxy.decoding.canary import Masks
 from gateway.proxy.decoding.entries import Wanted, wanted_masks
 from gateway.proxy.decoding.vocabularies import read_vocabularies
@@ -151,6 +152,7 @@ class Portcullis:
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
         gateway = self.gateway
+        sys.setswitchinterval(SWITCH_INTERVAL)
         async with contextlib.AsyncExitStack() as self._stack:
             fleet = await self._fleet(self._config, None)
             vocabularies = read_vocabularies(self._config)

@@ -276,6 +276,11 @@ class PlainAnswer:
         """Nothing more is wanted of the upstream."""
         return self._done
 
+    @property
+    def unread(self) -> int:
+        """As that of a `StreamAnswer`."""
+        return self._source.unread
+
     def feed(self, data: bytes, now: float) -> None:
         """One read. Raises `BrokenAnswer`."""
         self._guard.ledger.now = now

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard import fields
@@ -24,6 +24,13 @@ _NO_TEXT = frozenset({"image_url", "input_audio", "file"})
 
 # Looked at by name in every request; each dialect adds those that it keeps apart.
 _OWN_FIELDS = frozenset({*chat.DROPPED_IN_REQUESTS, "stream", "n", "modalities"})
+
+
+MAX_STEP = 4096  # characters of a text that are scanned in one step
+STEP_OF_A_TEXT = 64  # characters; to begin and end a text takes as long as so many of it
+
+Result = TypeVar("Result")
+Guarding = Generator[int, None, Result]
 
 
 class BadRequest(ValueError):
@@ -142,6 +149,19 @@ def guard_prompt(
 ) -> GuardedPrompt:
     """Censor every text of a request in place: of its messages and `prediction`, or of its prompts, then of the fields
     beside them."""
+    steps = guarding_prompt(body, compiled, on_finding, dialect)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            guarded: GuardedPrompt = end.value
+            return guarded
+
+
+def guarding_prompt(
+    body: Json, compiled: CompiledPolicy, on_finding: OnFinding | None = None, dialect: Dialect = CHAT
+) -> Guarding[GuardedPrompt]:
+    """`guard_prompt` in steps of at most `MAX_STEP`; each yields its size in characters."""
     if not compiled.scans(Direction.INPUT):
         return GuardedPrompt()
     labels = labels_of(compiled)
@@ -150,15 +170,15 @@ def guard_prompt(
     part = "prompt" if dialect is COMPLETIONS else "messages"
     try:
         if dialect is COMPLETIONS:
-            rule = _guard_slots(completions.prompt_slots(body), ledger)
+            rule = yield from _guard_slots(completions.prompt_slots(body), ledger)
         else:
-            rule = _guard_messages(body["messages"], ledger)
+            rule = yield from _guard_messages(body["messages"], ledger)
             if rule is None and isinstance(body.get("prediction"), dict):
                 part = "prediction"
-                rule = _guard_messages([body["prediction"]], ledger)
+                rule = yield from _guard_messages([body["prediction"]], ledger)
         if rule is None:
             part = ""
-            rule = _guard_slots(fields.slots(body, dialect.apart), ledger)
+            rule = yield from _guard_slots(fields.slots(body, dialect.apart), ledger)
     except (TooManyValues, chat.TooDeep) as error:
         return GuardedPrompt(None, ledger.fact(), refusal=BadRequest(str(error), part or None))
     except BadRequest as error:
@@ -175,11 +195,11 @@ def _occurs(text: str, body: Json) -> bool:
         raise BadRequest(f"The body cannot be forwarded: {error}.") from None
 
 
-def _guard_messages(messages: list[Json], ledger: Ledger) -> CompiledRule | None:
+def _guard_messages(messages: list[Json], ledger: Ledger) -> Guarding[CompiledRule | None]:
     for message in messages:
         hidden = _hide_media(message)
         try:
-            rule = _guard_slots(chat.slots(message), ledger)
+            rule = yield from _guard_slots(chat.slots(message), ledger)
         finally:
             for part, name, value in hidden:
                 part[name] = value
@@ -188,7 +208,7 @@ def _guard_messages(messages: list[Json], ledger: Ledger) -> CompiledRule | None
     return None
 
 
-def _guard_slots(slots: Iterable[Slot], ledger: Ledger) -> CompiledRule | None:
+def _guard_slots(slots: Iterable[Slot], ledger: Ledger) -> Guarding[CompiledRule | None]:
     """Censor the texts in place; the rule that blocks one of them. Raises `BadRequest` and `TooManyValues`."""
     renamed: dict[int, tuple[Json, dict[str, str]]] = {}  # by the identity of the object that has the names
     for slot in slots:
@@ -197,9 +217,13 @@ def _guard_slots(slots: Iterable[Slot], ledger: Ledger) -> CompiledRule | None:
         if slot.kind is Kind.LABEL and given in chat.CONSTANT_LABELS:
             continue
         text = _open(slot, ledger)
-        shown = text.feed(given)
-        if text.rule is None:
-            shown += text.finish()
+        pieces = []
+        for at in range(0, max(len(given), 1), MAX_STEP):
+            pieces.append(text.feed(given[at : at + MAX_STEP]))
+            yield min(len(given) - at, MAX_STEP) + STEP_OF_A_TEXT
+            if text.rule is not None:
+                return text.rule
+        shown = "".join([*pieces, text.finish()])
         if text.rule is not None:
             return text.rule
         if shown == given or ledger.compiled.policy.mode is not Mode.ENFORCE:

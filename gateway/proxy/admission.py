@@ -18,7 +18,7 @@ from gateway.observe.facts import Limited, RequestFinished, TextScanned
 from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import ClientKey, Direction, Route
 from gateway.proxy.allowance import Allowance
-from gateway.proxy.asgi import aside, weight
+from gateway.proxy.asgi import aside, in_turns, weight
 from gateway.proxy.decoding.inject import Steering
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.forward import Forward
@@ -85,26 +85,30 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, read: Rea
     generation = gateway.current
     findings: list[Finding] = []
     raw = await _read_body(request, generation.config.limits.max_body)
-    body = _json_object(raw)
+    body = await aside(len(raw), _json_object, raw)
     try:
-        chat = read(body)
-        route, policy = _routed(request, generation, key, chat, body)
+        chat = await aside(len(raw), read, body)
+        route, policy = await aside(len(raw), _routed, request, generation, key, chat, body)
         allowance = await _allowed(gateway, key, len(raw))
         try:
             on_finding = None if gateway.journal is None else findings.append
-            size = len(raw) * weight(policy, Direction.INPUT)
-            prompt = await aside(size, gateway.guard_prompt, body, policy, on_finding, chat.dialect)
+            guarding = gateway.guarding_prompt(body, policy, on_finding, chat.dialect)
+            prompt = await in_turns(request.receive, len(raw), weight(policy, Direction.INPUT), guarding)
         except BaseException:
             await allowance.give_back()
             raise
     except BadRequest as error:
         raise _bad_request(error) from None
+    except ClientDisconnect:
+        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
     texts = (prompt.scanned,) if prompt.scanned is not None else ()
     journal = gateway.request_journal(request_id(request), key.name, route.model, policy.policy.name)
     try:
         if (refusal := _refusal(prompt)) is not None:
             raise refusal
-        steering = Steering(
+        steering = await aside(
+            len(raw),
+            Steering,
             chat.dialect.path,
             {**body, "model": route.rename or chat.model},
             chat.stream,

@@ -6,9 +6,11 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, NamedTuple, TypeVar
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -19,8 +21,17 @@ SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
 ASIDE = 32 * 1024  # bytes; scanning them for words takes some 2 ms
 # How much longer it may take for patterns and detectors, where text is full of what they want, and for constraints.
 PATTERN_WEIGHT = 16
+LONG = 1024 * 1024  # bytes, weighed; less takes some tenths of a second
+TURN = 256 * 1024  # bytes, weighed, of work that is done in turns, before the next one has its turn
+SWITCH_INTERVAL = 0.001  # seconds after which a thread that works beside the event loop lets it go on
 
 Result = TypeVar("Result")
+
+# Threads beside the event loop compete with it for the interpreter's lock, so more of them would make nothing faster
+# and every stream slower. What is short does not wait for what is long. No more work waits than there are requests in
+# flight (`limits.max_streams`): each has one piece at a time.
+_short_work = ThreadPoolExecutor(1, "aside-short")
+_long_work = ThreadPoolExecutor(2, "aside-long")
 
 
 class ServerSend:
@@ -95,16 +106,54 @@ def weight(policy: CompiledPolicy, direction: Direction) -> int:
 async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
     """Do pure work on `size` bytes, weighed (`weight`); in a thread where it would keep every other stream waiting.
 
-    Cancelled, it still waits for the thread to end: nobody else may touch the guard before.
+    Cancelled, it still waits for work that has begun: nobody else may touch the guard before.
     """
     if size <= ASIDE:
         return work(*arguments)
-    done = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    job = (_short_work if size <= LONG else _long_work).submit(work, *arguments)
+    done = asyncio.wrap_future(job)
     try:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
-        await asyncio.wait([done])
+        if not job.cancel():
+            await asyncio.wait([done])
         raise
+
+
+class _Ended(NamedTuple, Generic[Result]):
+    value: Result
+
+
+async def in_turns(receive: Receive, size: int, weight: int, steps: Generator[int, None, Result]) -> Result:
+    """`aside` for long work of a client that may leave: `steps` yields how many bytes each step took, and returns what
+    comes of it. After `TURN` bytes other work has its turn.
+
+    Raises `ClientDisconnect` between two turns when the client has left.
+    """
+    if size * weight <= ASIDE:
+        while (ended := _take_turn(steps, size)) is None:
+            pass
+        return ended.value
+    gone = asyncio.ensure_future(departure(receive))
+    try:
+        while not gone.done():
+            ended = await aside(max(size * weight, LONG + 1), _take_turn, steps, TURN // weight)
+            if ended is not None:
+                return ended.value
+        raise ClientDisconnect
+    finally:
+        gone.cancel()
+        steps.close()
+
+
+def _take_turn(steps: Generator[int, None, Result], most: int) -> _Ended[Result] | None:
+    """None if there are steps left after `most` bytes."""
+    try:
+        while most > 0:
+            most -= next(steps)
+    except StopIteration as end:
+        return _Ended(end.value)
+    return None
 
 
 _background: set[asyncio.Task[Any]] = set()  # the loop itself only holds tasks weakly

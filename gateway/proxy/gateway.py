@@ -10,7 +10,7 @@ from gateway.censor.compile import CompiledPolicy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import GUARD_FAILED, guard_failed
 from gateway.guard.chat import ChatGuard
-from gateway.guard.prompt import GuardedPrompt, guard_prompt
+from gateway.guard.prompt import GuardedPrompt, Guarding, guarding_prompt
 from gateway.guard.texts import OnFinding
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter
@@ -76,12 +76,12 @@ class Gateway:
         except Exception as error:
             raise self._fail_closed(compiled, error) from None
 
-    def guard_prompt(
+    def guarding_prompt(
         self, body: Json, policy: CompiledPolicy, on_finding: OnFinding | None, dialect: Dialect
-    ) -> GuardedPrompt:
-        """`guard.prompt.guard_prompt`, failing closed. Raises `HTTPFailure`."""
+    ) -> Guarding[GuardedPrompt]:
+        """`guard.prompt.guarding_prompt`, failing closed. Raises `HTTPFailure`."""
         try:
-            return guard_prompt(body, policy, on_finding, dialect)
+            return (yield from guarding_prompt(body, policy, on_finding, dialect))
         except Exception as error:
             raise self._fail_closed(policy, error) from None
 

@@ -10,7 +10,6 @@ import asyncio
 import gc
 import hashlib
 import hmac
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 # Sockets, files and exporters are opened once, when the process starts.
 FIXED = ("listen", "journal", "telemetry", "state")
-SWITCH_INTERVAL = 0.001  # seconds after which a thread that works beside the event loop lets it go on
 Result = TypeVar("Result")
 EVERYBODY = ClientKey(name="none", digest=b"")  # whoever calls a gateway that asks for no key
 
@@ -86,19 +84,15 @@ def compile_policies(config: Config, known: Mapping[str, CompiledPolicy]) -> dic
 async def gently(work: Callable[..., Result], *arguments: object) -> Result:
     """Do long work in a thread, so that streams hardly notice it.
 
-    Two things would make them wait: the interpreter's lock, which a thread gives up only so often, and the collector,
-    which would go through all that is being made several times.
+    The collector would make them wait: it would go through all that is being made several times.
     """
 
     def working() -> Result:
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_INTERVAL)
         gc.disable()
         try:
             return work(*arguments)
         finally:
             gc.enable()
-            sys.setswitchinterval(interval)
 
     return await asyncio.to_thread(working)
 

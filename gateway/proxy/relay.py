@@ -289,7 +289,7 @@ class Relay(Response):
             async for data in inflated(response):
                 size += len(data)
                 arrived = perf_counter()
-                await aside(len(data) * self._weight, answer.feed, data, arrived)
+                await aside((len(data) + answer.unread) * self._weight, answer.feed, data, arrived)
                 books.overhead.observe(perf_counter() - arrived)
                 if answer.done:
                     break
@@ -314,19 +314,15 @@ class Relay(Response):
             if len(body) > self._limits.max_body:
                 raise HTTPFailure(502, UPSTREAM_BROKE, "too_large")
         status = response.status_code if 400 <= response.status_code < 600 else 502
+        plain = response.headers.get("content-type", "").lower().startswith("text/plain")
         try:
-            received = json.decode(bytes(body))
-        except json.JSONError:
-            plain = response.headers.get("content-type", "").lower().startswith("text/plain")
-            received = {"message": body.decode("utf-8", "replace")[:MAX_ERROR_TEXT]} if plain and body else None
-        try:
-            shown = await aside(len(body) * self._weight, guard.error, error_object(received))
+            shown = await aside(len(body) * self._weight, _shown_error, bytes(body), plain, guard)
             headers = self._passed_headers(response, guard)
         except Refused as error:
             raise HTTPFailure(502, failure(f"{error}.", "upstream_protocol_error"), "protocol") from None
         self._books.note(guard.ledger.fact())
         self._books.note_failure("status", f"upstream status {response.status_code}")
-        await self._send_journalled(status, headers, json.encode(shown))
+        await self._send_journalled(status, headers, shown)
 
     def _perform(self, commands: list[Command]) -> bytes:
         """Record what is to be recorded; the bytes to send. `Stop` shows in the answer's `done`."""
@@ -384,6 +380,16 @@ class Relay(Response):
             and guard.labels.show(name) == name
             and guard.labels.show(value) == value
         ]
+
+
+def _shown_error(body: bytes, plain: bool, guard: ChatGuard) -> bytes:
+    """What the client gets of the body of an error, which may be plain text. Raises `Refused`."""
+    try:
+        received = json.decode(body)
+    except json.JSONError:
+        message = body[: 4 * MAX_ERROR_TEXT].decode("utf-8", "replace")[:MAX_ERROR_TEXT]
+        received = {"message": message} if plain and message else None
+    return json.encode(guard.error(error_object(received)))
 
 
 class _Clock:

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from gateway.policy.model import Health, Upstream
+from gateway.proxy.asgi import aside
 from gateway.proxy.errors import from_transport
 from gateway.proxy.exchange import ResponseStream
 from gateway.proxy.transport import FastTransport
@@ -113,7 +114,7 @@ class UpstreamClient:
         if model not in self._rooms and len(self._rooms) < MAX_ROOMS:
             with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
                 _, body = await self.get_json("/models", PROBE_TIMEOUT)
-                listed: Any = json.decode(body)
+                listed: Any = await aside(len(body), json.decode, body)
                 for each in listed["data"]:
                     if each["id"] == model and type(each.get("max_model_len")) is int:
                         self._rooms[model] = each["max_model_len"]

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
 
 import httpx
 import pytest
 
 from gateway.policy.model import Limits
-from gateway.proxy import server
+from gateway.proxy import asgi, relay, server
 from tests.http.gateway import PASSWORD, PATIENCE, RunningGateway, before, error_of, question
 from tests.http.test_departures import Torrent, sent
-from tests.http.upstream import completion, http, plain, sending, stream
+from tests.http.upstream import (
+    DONE,
+    END,
+    Call,
+    chunk,
+    completion,
+    delta,
+    event,
+    http,
+    plain,
+    sending,
+    stream,
+    stream_head,
+)
 
 ANSWER = sending(plain(completion("fine")))
 
@@ -93,6 +109,80 @@ async def test_a_large_event_is_scanned_like_any_other() -> None:
     async with before(sending(stream(text[:50_000], text[50_000:]))) as (gateway, _):
         answer = await gateway.stream()
         assert answer.content() == text.replace(PASSWORD, "[CENSORED]")
+
+
+@pytest.fixture
+def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """What a relay hands over to be done aside: the work's name, and its size in bytes, weighed."""
+    seen: list[tuple[str, int]] = []
+
+    async def noting(size: int, work: Callable[..., Any], *arguments: Any) -> Any:
+        seen.append((work.__name__, size))
+        return await asgi.aside(size, work, *arguments)
+
+    monkeypatch.setattr(relay, "aside", noting)
+    return seen
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_d7_an_event_in_small_reads_is_weighed_whole(streams: bool, handed: list[tuple[str, int]]) -> None:
+    async def play(call: Call) -> None:
+        data = event(delta("x" * (2 * asgi.ASIDE)))
+        await call.send(stream_head())
+        for at in range(0, len(data), 4096):
+            await call.send(chunk(data[at : at + 4096]))
+            await asyncio.sleep(0.002)  # so that it is a read of its own
+        await call.send(chunk(DONE) + END)
+
+    async with before(play) as (gateway, _):
+        assert (await gateway.ask(stream=streams)).status_code == 200
+    assert max(size for work, size in handed if work == "feed") > 2 * asgi.ASIDE
+
+
+async def test_d7_small_events_are_not_weighed_together(handed: list[tuple[str, int]]) -> None:
+    async def play(call: Call) -> None:
+        await call.send(stream_head())
+        for _ in range(32):
+            await call.send(chunk(event(delta("x" * 4096))))
+            await asyncio.sleep(0.002)
+        await call.send(chunk(DONE) + END)
+
+    async with before(play) as (gateway, _):
+        assert (await gateway.ask()).status_code == 200
+    assert [size for work, size in handed if work == "feed" and size > asgi.ASIDE] == []
+
+
+async def test_d7_the_body_of_an_error_is_read_aside(handed: list[tuple[str, int]]) -> None:
+    said = {"error": {"message": "x" * 100_000, "code": "c"}}
+    async with before(sending(plain(said, 500))) as (gateway, _):
+        assert error_of(await gateway.ask(), 500)["message"] == "x" * 100_000
+    assert [size > 100_000 for work, size in handed] == [True]
+
+
+async def test_d26_a_client_that_leaves_ends_the_scanning_of_its_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def endless(*_: object) -> Generator[int, None, None]:
+        try:
+            while True:
+                loop.call_soon_threadsafe(begun.set)
+                yield asgi.TURN
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("gateway.proxy.gateway.guarding_prompt", endless)
+    async with before(ANSWER, limits=Limits(max_streams=1)) as (gateway, upstream):
+        _, writer = await sent(gateway, question("x" * 100_000))
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        assert (await gateway.client.get("/healthz")).status_code == 200
+        writer.close()
+        line = (await gateway.logged(1))[0]
+        assert (line["status"], line["error"]) == (400, "client_left")
+        assert ended.is_set()
+        assert not upstream.calls
+        monkeypatch.undo()
+        assert (await gateway.ask()).status_code == 200, "its place is free again"
 
 
 @pytest.mark.parametrize("field", ["Messages", "Vllm_Xargs", "STREAM"])

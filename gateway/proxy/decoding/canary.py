@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from gateway.decode.policies import EXHAUSTED
+from gateway.proxy.asgi import aside
 from gateway.proxy.decoding.entries import Wanted
 from gateway.proxy.upstream import PROBE_TIMEOUT, PROBE_TTL, UpstreamClient
 from gateway.wire import json
@@ -238,7 +239,8 @@ class Canary:
         """The model to ask, and two tokens of the prompt. Raises `Unanswered` and httpx's errors."""
         model = self.wanted.model
         if model is None:
-            model = read_model(*await self.client.get_json(MODELS, self._patience))
+            status, body = await self.client.get_json(MODELS, self._patience)
+            model = await aside(len(body), read_model, status, body)
         if model is None:
             raise Unanswered(UNREADABLE)
         answer = await self._answer(question(model, prompt))
@@ -250,7 +252,8 @@ class Canary:
         return model, pair
 
     async def _answer(self, body: Json) -> Answer:
-        return read_answer(*await self.client.post_json(COMPLETIONS, json.encode(body), self._patience))
+        status, answer = await self.client.post_json(COMPLETIONS, json.encode(body), self._patience)
+        return await aside(len(answer), read_answer, status, answer)
 
 
 def _unnoticed(canary: Canary) -> None:

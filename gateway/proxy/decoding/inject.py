@@ -44,7 +44,6 @@ class Steering:
         vocabularies: Mapping[str, Vocabulary],
     ) -> None:
         self._path = path
-        self._body = body
         self._stream = stream
         self._policy = policy
         self._masks = masks
@@ -58,11 +57,9 @@ class Steering:
             except BadRequest as error:
                 raise client_error(400, str(error), "rollback_unsupported", error.param) from None
             self._wanted = wanted(body, stream)
-
-    @property
-    def model(self) -> str:
-        """The name that the upstream gets."""
-        return str(self._body["model"])
+        self.model = str(body["model"])  # the name that the upstream gets
+        # As objects a body takes many times the memory that it takes as bytes.
+        self._body = body if self._steers or self._wanted is not None else {}
 
     @property
     def stretch(self) -> int:

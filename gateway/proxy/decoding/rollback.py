@@ -129,13 +129,16 @@ class _Body(httpx.AsyncByteStream):
                     comments = decoder.comments
                     if self._told or self._retelling.resume is not None or self._retelling.done:
                         return
-            if sent := self._take(decoder.close()):
+            if sent := await aside(decoder.unread * self._weight, self._close, decoder):
                 yield sent
         except (sse.EventTooLarge, UnreadableAnswer) as error:
             raise httpx.RemoteProtocolError(str(error)) from None
 
     def _read(self, decoder: sse.Decoder, data: bytes) -> bytes:
         return self._take(decoder.feed(data))
+
+    def _close(self, decoder: sse.Decoder) -> bytes:
+        return self._take(decoder.close())
 
     def _take(self, events: list[sse.Event]) -> bytes:
         retelling, sent = self._retelling, b""

@@ -1,0 +1,145 @@
+"""Work beside the event loop: what goes aside, in which thread, in turns, and what happens when a client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from starlette.requests import ClientDisconnect
+
+from gateway.proxy.asgi import ASIDE, LONG, TURN, aside, in_turns
+
+PATIENCE = 30  # seconds; it ends a test that hangs
+
+
+async def stays() -> Any:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("size", "where"),
+    [(ASIDE, "MainThread"), (ASIDE + 1, "aside-short"), (LONG, "aside-short"), (LONG + 1, "aside-long")],
+)
+async def test_d26_where_work_is_done(size: int, where: str) -> None:
+    def name() -> str:
+        return threading.current_thread().name
+
+    assert (await aside(size, name)).startswith(where)
+
+
+async def test_d26_no_more_threads_than_the_loop_can_bear() -> None:
+    """However much work there is: what is running at once is bounded, and all of it is done."""
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    def work(number: int) -> int:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.001)
+        with lock:
+            running -= 1
+        return number
+
+    done = await asyncio.gather(*(aside(LONG + number % 2, work, number) for number in range(100)))
+    assert done == list(range(100))
+    assert most <= 3
+
+
+async def test_cancelled_it_waits_for_work_that_has_begun() -> None:
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(PATIENCE)
+        ended.set()
+
+    task = asyncio.create_task(aside(ASIDE + 1, work))
+    while not begun.is_set():
+        await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
+
+
+async def test_d26_cancelled_it_does_not_wait_for_work_that_has_not_begun() -> None:
+    go_on, begun = threading.Event(), threading.Event()
+    first = asyncio.create_task(aside(ASIDE + 1, go_on.wait, PATIENCE))
+    await asyncio.sleep(0)
+    second = asyncio.create_task(aside(ASIDE + 1, begun.set))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    go_on.set()
+    assert await first
+    assert not begun.is_set()
+
+
+def counting(to: int, size: int, log: list[str], name: str = "") -> Generator[int, None, str]:
+    for step in range(to):
+        log.append(f"{name}{step}")
+        yield size
+    return "done"
+
+
+async def test_d26_short_work_in_turns_is_done_at_once() -> None:
+    log: list[str] = []
+    steps = counting(100, 10, log)
+    assert await in_turns(stays, 1000, 1, steps) == "done"
+    assert len(log) == 100
+
+
+@pytest.mark.parametrize("weight", [1, 16])
+async def test_d26_long_work_lets_others_have_their_turns(weight: int) -> None:
+    log: list[str] = []
+    works = [in_turns(stays, LONG, weight, counting(1000, TURN // weight, log, name)) for name in "abc"]
+    assert await asyncio.gather(*works) == ["done"] * 3
+    assert len(log) == 3000
+    # There are two threads: without turns the third work would begin when one of the others is done.
+    begins = [log.index(f"{name}0") for name in "abc"]
+    ends = [log.index(f"{name}999") for name in "abc"]
+    assert max(begins) < min(ends)
+
+
+async def test_d26_a_client_that_leaves_ends_the_work() -> None:
+    left, log = asyncio.Event(), []
+    ended = False
+
+    def steps() -> Generator[int, None, None]:
+        nonlocal ended
+        try:
+            while True:  # it never ends by itself
+                log.append("step")
+                yield TURN
+        finally:
+            ended = True
+
+    async def receive() -> Any:
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    task = asyncio.create_task(in_turns(receive, LONG, 1, steps()))
+    while len(log) < 5:
+        await asyncio.sleep(0.001)
+    left.set()
+    with pytest.raises(ClientDisconnect):
+        await asyncio.wait_for(task, PATIENCE)
+    assert ended
+
+
+async def test_an_error_in_a_turn_is_raised() -> None:
+    def steps() -> Generator[int, None, None]:
+        yield TURN
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await in_turns(stays, LONG, 1, steps())
