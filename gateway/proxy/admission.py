@@ -16,9 +16,9 @@ from gateway.guard.prompt import BadRequest, ChatRequest, GuardedPrompt, apply_r
 from gateway.guard.texts import Finding
 from gateway.observe.facts import Limited, RequestFinished, TextScanned
 from gateway.observe.tracing import RequestSpan
-from gateway.policy.model import ClientKey, Direction, Route
+from gateway.policy.model import ClientKey, Direction, Limits, Route
 from gateway.proxy.allowance import Allowance
-from gateway.proxy.asgi import aside, in_turns, weight
+from gateway.proxy.asgi import aside, in_background, in_turns, weight
 from gateway.proxy.decoding.inject import Steering
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.forward import Forward
@@ -48,8 +48,8 @@ async def admit(request: Request, gateway: Gateway, read: Reader) -> Relay:
         key = key_of(request, gateway)
         # Counted from here on: a body that is being read costs memory too.
         await _enter(request, gateway)
-        request.state.span = _span_of(request, gateway)
         try:
+            request.state.span = _span_of(request, gateway)
             return await _prepare(request, gateway, key, read, started)
         except BaseException:
             gateway.leave()
@@ -84,60 +84,74 @@ def _record_refusal(request: Request, gateway: Gateway, fact: RequestFinished) -
 async def _prepare(request: Request, gateway: Gateway, key: ClientKey, read: Reader, started: float) -> Relay:
     generation = gateway.current
     findings: list[Finding] = []
-    raw = await _read_body(request, generation.config.limits.max_body)
+    raw = await _read_counted(request, gateway, key, generation.config.limits)
     body = await aside(len(raw), _json_object, raw)
-    try:
-        chat = await aside(len(raw), read, body)
-        route, policy = await aside(len(raw), _routed, request, generation, key, chat, body)
-        allowance = await _allowed(gateway, key, len(raw))
+    async with contextlib.AsyncExitStack() as unless_relayed:
         try:
+            chat = await aside(len(raw), read, body)
+            route, policy = await aside(len(raw), _routed, request, generation, key, chat, body)
+            allowance = await _allowed(gateway, key, len(raw))
+            unless_relayed.push_async_callback(_give_back, allowance)
             on_finding = None if gateway.journal is None else findings.append
             guarding = gateway.guarding_prompt(body, policy, on_finding, chat.dialect)
             prompt = await in_turns(request.receive, len(raw), weight(policy, Direction.INPUT), guarding)
-        except BaseException:
-            await allowance.give_back()
-            raise
-    except BadRequest as error:
-        raise _bad_request(error) from None
-    except ClientDisconnect:
-        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
-    texts = (prompt.scanned,) if prompt.scanned is not None else ()
-    journal = gateway.request_journal(request_id(request), key.name, route.model, policy.policy.name)
-    try:
-        if (refusal := _refusal(prompt)) is not None:
-            raise refusal
-        steering = await aside(
-            len(raw),
-            Steering,
-            chat.dialect.path,
-            {**body, "model": route.rename or chat.model},
-            chat.stream,
-            policy,
-            [generation.config.upstreams[name] for name in route.upstreams],
-            generation.masks,
-            generation.vocabularies,
+        except BadRequest as error:
+            raise _bad_request(error) from None
+        except ClientDisconnect:
+            raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
+        texts = (prompt.scanned,) if prompt.scanned is not None else ()
+        journal = gateway.request_journal(request_id(request), key.name, route.model, policy.policy.name)
+        try:
+            if (refusal := _refusal(prompt)) is not None:
+                raise refusal
+            steering = await aside(
+                len(raw),
+                Steering,
+                chat.dialect.path,
+                {**body, "model": route.rename or chat.model},
+                chat.stream,
+                policy,
+                [generation.config.upstreams[name] for name in route.upstreams],
+                generation.masks,
+                generation.vocabularies,
+            )
+        except HTTPFailure as failure:
+            await _refuse_prompt(request, gateway, failure, texts, journal, findings, started)
+        forward = Forward(
+            request_id=request_id(request),
+            path=path_of(request),
+            chat=chat,
+            steering=steering,
+            headers={**request.headers, "x-request-id": request_id(request)},
+            route=route,
+            policy=policy,
+            fleet=generation.fleet,
+            timeouts=generation.config.upstreams[route.upstream].timeouts,
+            key=key.name,
+            allowance=allowance,
+            started=started,
+            scanned=texts,
+            findings=tuple(findings),
+            pseudonyms=prompt.pseudonyms,
         )
-    except HTTPFailure as failure:
-        await allowance.give_back()
-        await _refuse_prompt(request, gateway, failure, texts, journal, findings, started)
-    forward = Forward(
-        request_id=request_id(request),
-        path=path_of(request),
-        chat=chat,
-        steering=steering,
-        headers={**request.headers, "x-request-id": request_id(request)},
-        route=route,
-        policy=policy,
-        fleet=generation.fleet,
-        timeouts=generation.config.upstreams[route.upstream].timeouts,
-        key=key.name,
-        allowance=allowance,
-        started=started,
-        scanned=texts,
-        findings=tuple(findings),
-        pseudonyms=prompt.pseudonyms,
-    )
-    return Relay(forward, generation.config.limits, gateway.record, gateway.leave, request.state.span, journal)
+        limits, span = generation.config.limits, request.state.span
+        relay = Relay(forward, limits, gateway.record, gateway.leave, span, journal)
+        unless_relayed.pop_all()
+        return relay
+
+
+async def _read_counted(request: Request, gateway: Gateway, key: ClientKey, limits: Limits) -> bytes:
+    """The body. Raises `HTTPFailure`, also where the key has too many bodies that are still arriving."""
+    if (refusal := gateway.unread.refusal(key, limits.max_streams)) is not None:
+        gateway.record(Limited(key.name, refusal.kind))
+        raise refusal
+    with gateway.unread.one_more(key):
+        return await _read_body(request, limits.max_body)
+
+
+async def _give_back(allowance: Allowance) -> None:
+    # It is done to its end, also if the server stops meanwhile.
+    await asyncio.shield(in_background(allowance.give_back()))
 
 
 def _routed(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gateway.limits import Decision, Limiter, headers
@@ -9,6 +11,9 @@ from gateway.policy.model import ClientKey
 from gateway.proxy.errors import HTTPFailure, client_error
 
 CHARS_A_TOKEN = 4  # an estimate, until the upstream says how many tokens it counted
+# Of the gateway's places (`limits.max_streams`), the part 1 / this that the unfinished bodies of one key may take.
+UNREAD_PART = 2
+UNREAD_PAUSE = 1  # seconds after which a client may ask again; nobody knows when a body ends
 _LIMITED = {
     "requests": "requests a minute",
     "tokens": "tokens a minute",
@@ -52,6 +57,45 @@ class Allowance:
         if not self.settled:
             self.settled = True
             await self.limiter.settle(self.key, self.reserved, 0)
+
+
+class Unread:
+    """The requests of each key whose bodies are still arriving, in this process.
+
+    The limiter counts a request when it is whole, so that one that is refused costs nothing. Until then a key has no
+    more of them than its tightest limit would let run, nor than a part of the gateway's places.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}  # by the name of the key; names come from the configuration only
+
+    def refusal(self, key: ClientKey, places: int) -> HTTPFailure | None:
+        """429 where `key` has as many as it may; `places` are all that the gateway has."""
+        most = _most_unread(key, places)
+        if self._counts.get(key.name, 0) < most:
+            return None
+        message = f"This key is at its limit of {most} requests whose bodies are still arriving."
+        refused = client_error(429, message, "rate_limit_exceeded", kind="streams")
+        refused.headers, refused.kind = {"retry-after": str(UNREAD_PAUSE)}, "streams"
+        return refused
+
+    @contextmanager
+    def one_more(self, key: ClientKey) -> Iterator[None]:
+        """A request of `key` while its body is read."""
+        self._counts[key.name] = self._counts.get(key.name, 0) + 1
+        try:
+            yield
+        finally:
+            self._counts[key.name] -= 1
+            if not self._counts[key.name]:
+                del self._counts[key.name]
+
+
+def _most_unread(key: ClientKey, places: int) -> int:
+    if not key.digest:  # everybody: there are no others to keep a part for
+        return places
+    limits = (key.rpm, key.tpm, key.max_streams, max(places // UNREAD_PART, 1))
+    return min(limit for limit in limits if limit is not None)
 
 
 def _refusal(key: ClientKey, decision: Decision, shown: dict[str, str]) -> HTTPFailure:

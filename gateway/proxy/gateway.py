@@ -18,6 +18,7 @@ from gateway.observe.facts import Fact, JournalDropped, MaskJudged
 from gateway.observe.metrics import Metrics
 from gateway.observe.tracing import Tracer
 from gateway.policy.model import Channel, ClientKey, Direction
+from gateway.proxy.allowance import Unread
 from gateway.proxy.decoding.canary import Canary
 from gateway.proxy.errors import HTTPFailure, overloaded
 from gateway.proxy.generation import Generation
@@ -41,6 +42,7 @@ class Gateway:
     journal: JournalWriter | None = None
     journal_required: bool = False
     tracer: Tracer | None = None
+    unread: Unread = field(default_factory=Unread)
     in_flight: int = 0
     draining: bool = False
     _dropped: int = 0
@@ -120,8 +122,8 @@ class Gateway:
         self.metrics.streams_active.set(self.in_flight)
 
     def leave(self) -> None:
-        self.count_dropped()
         self.in_flight -= 1
         self.metrics.streams_active.set(self.in_flight)
         if not self.in_flight:
             self.idle.set()
+        self.count_dropped()
