@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import select
 from time import monotonic
 from typing import NamedTuple, Protocol, cast
 
@@ -116,6 +117,16 @@ class Connection(asyncio.Protocol):
         self.resume_reading()
         self.reused = True
         self._owner.release(self)
+
+    @property
+    def quiet(self) -> bool:
+        """Is there nothing to be read, not even the end? The kernel may know more than the loop has come to."""
+        connected = None if self.transport is None else self.transport.get_extra_info("socket")
+        if connected is None or not hasattr(select, "poll"):
+            return not self.closed
+        poll = select.poll()
+        poll.register(connected.fileno(), select.POLLIN)
+        return not self.closed and not poll.poll(0)
 
     def pause_reading(self) -> None:
         if not self.reading_paused and self.transport is not None and not self.transport.is_closing():

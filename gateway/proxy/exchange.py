@@ -58,7 +58,7 @@ class ResponseStream(httpx.AsyncByteStream):
     ) -> None:
         loop = asyncio.get_running_loop()
         self.head: ResponseHead | None = None
-        self.stale = False  # lost before the response's first byte on a connection that had been idle: worth one retry
+        self.stale = False  # lost before the response's first byte on a connection that had been idle
         self._connection = connection
         self._request = request
         self._limits = limits

@@ -234,19 +234,24 @@ class Fleet:
         call = _Call(first, len(route.upstreams), ask, client_headers, deadline)
         left = list(route.upstreams)
         failed: list[tuple[str, str]] = []
+        stale = 0  # attempts that only lost an idle connection
+        fault: Fault | None = None
         name = self._next(left, route.balance)
         while True:
             on_try(name)
             replaceable = bool(left) and len(failed) < first.client.upstream.retries.attempts
-            outcome, fault = await self._ask(name, call, tuple(failed), until_begun=replaceable)
-            if fault is None or (pause := self._pause(call, fault, len(failed))) is None:
+            fresh = fault is not None and fault.stale
+            outcome, fault = await self._ask(name, call, tuple(failed), until_begun=replaceable, fresh=fresh)
+            if fault is None or (pause := self._pause(call, fault, len(failed), stale)) is None:
                 break
             if isinstance(outcome, Opened):
                 await outcome.close()
             failed.append((name, fault.kind))
             on_retry(name, fault.kind)
             await self._sleep(pause)
-            if left:
+            if fault.stale:
+                stale += 1
+            elif left:
                 name = self._next(left, route.balance)
         if isinstance(outcome, Opened):
             return outcome
@@ -293,20 +298,20 @@ class Fleet:
         left.remove(chosen)
         return chosen
 
-    def _pause(self, call: _Call, fault: Fault, failed: int) -> float | None:
+    def _pause(self, call: _Call, fault: Fault, failed: int, stale: int) -> float | None:
         """Seconds before the next attempt, which is paid for herewith; None: there is none. `failed`: attempts before
-        this one."""
+        this one, `stale` of them repeated at once."""
         retries = call.first.client.upstream.retries
-        repeated = failed + 1 - call.upstreams
+        repeated = failed - stale + 1 - call.upstreams
         pause: float | None = 0.0
-        if repeated >= 0:  # everybody has been asked
+        if repeated >= 0 and not fault.stale:  # everybody has been asked
             pause = backoff(repeated, fault.retry_after, self._chance()) if fault.again else None
         if pause is None or failed >= retries.attempts or self._clock() + pause >= call.deadline:
             return None
         return pause if call.first.budget.spend() else None
 
     async def _ask(
-        self, name: str, call: _Call, failed: tuple[tuple[str, str], ...], *, until_begun: bool
+        self, name: str, call: _Call, failed: tuple[tuple[str, str], ...], *, until_begun: bool, fresh: bool
     ) -> tuple[Opened | httpx.TransportError, Fault | None]:
         """One attempt, and what is wrong with it if it may be replaced by another. The breaker hears of it."""
         member = self._members[name]
@@ -315,7 +320,7 @@ class Fleet:
         outcome: Opened | httpx.TransportError
         fault: Fault | None
         try:
-            response = await self._answer(member.client, call, until_begun=until_begun)
+            response = await self._answer(member.client, call, until_begun=until_begun, fresh=fresh)
         except FAILURES as error:
             member.leave()
             outcome, fault = error, fault_of_error(error)
@@ -333,7 +338,7 @@ class Fleet:
             member.breaker.failure(self._clock())
         return outcome, fault
 
-    async def _answer(self, client: UpstreamClient, call: _Call, *, until_begun: bool) -> httpx.Response:
+    async def _answer(self, client: UpstreamClient, call: _Call, *, until_begun: bool, fresh: bool) -> httpx.Response:
         """The response's head; with `until_begun` also a first byte of a good one's body, unread.
 
         Servers send the head of a stream before their model has said anything, so that only the body tells whether
@@ -342,7 +347,7 @@ class Fleet:
         patience = max(call.deadline - self._clock(), 0.0)
         try:
             async with asyncio.timeout(patience):
-                response = await client.open(call.ask(client.upstream), call.headers)
+                response = await client.open(call.ask(client.upstream), call.headers, fresh=fresh)
                 try:
                     if until_begun and response.is_success:
                         await begun(response)

@@ -127,6 +127,8 @@ class ConnectionPool:
                 raise
             what = f"{origin}: all {self._max_connections} connections stayed in use for {limit:g} seconds"
             raise httpx.PoolTimeout(what, request=request) from error
+        if connection.transport is not None and not connection.quiet:
+            connection.abort()
         if connection.closed:
             if self._closed:
                 raise _closed_error(request, origin)
@@ -182,10 +184,10 @@ class ConnectionPool:
             return None
         connection = idle.pop()
         self._forget_if_empty(origin)
-        if monotonic() - connection.idle_since < self._idle_expiry:
+        if monotonic() - connection.idle_since < self._idle_expiry and connection.quiet:
             return connection
         connection.abort()
-        return self._take_idle(origin)  # older ones still: they go the same way
+        return self._take_idle(origin)  # one that is older still, if there is any
 
     def _forget_if_empty(self, origin: Origin) -> None:
         if not self._idle[origin]:

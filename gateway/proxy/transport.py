@@ -21,9 +21,15 @@ DEFAULT_MAX_CONNECTIONS = 4096
 DEFAULT_IDLE_EXPIRY = 30.0  # seconds; servers commonly keep idle connections for 60 or more
 _ONE_WRITE = 64 * 1024  # bytes; a larger body is not copied behind the head
 
+_SAFE = ("GET", "HEAD")  # what may be sent twice without being done twice
+
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
 _FIELD_VALUE = re.compile(rb"[^\x00\r\n]*")
+
+
+class StaleConnection(httpx.ReadError):
+    """A reused connection was lost before the response began: closed because it was idle, or with the request read."""
 
 
 class FastTransport(httpx.AsyncBaseTransport):
@@ -34,10 +40,12 @@ class FastTransport(httpx.AsyncBaseTransport):
     it in, and optionally `first_byte`, which stands in for `read` until the first body byte. Where `pool` is None, a
     full pool is waited for as long as `connect` says.
 
-    A request with a body of bytes that finds a reused connection closed before any byte of the response is sent once
-    more on a new connection. Raises `httpx.PoolTimeout`, `ConnectTimeout`, `ConnectError`, `ReadTimeout`, `ReadError`,
-    `WriteTimeout`, `WriteError`, `RemoteProtocolError`, `LocalProtocolError` and `UnsupportedProtocol`, by true cause;
-    messages name host and port, never a URL or a header's value.
+    A GET or HEAD that loses a reused connection before any byte of the response is sent once more on a new one. Any
+    other request is sent once and raises `StaleConnection` then: whether the server has read it, nobody knows.
+    `request.extensions["fresh"]` asks for a new connection. Raises `httpx.PoolTimeout`, `ConnectTimeout`,
+    `ConnectError`, `ReadTimeout`, `ReadError`, `WriteTimeout`, `WriteError`, `RemoteProtocolError`,
+    `LocalProtocolError` and `UnsupportedProtocol`, by true cause; messages name host and port, never a URL or a
+    header's value.
 
     Proxies from the environment (`HTTPS_PROXY` and its kin) are not supported and not looked at: where one applies,
     use httpx's own transport. One instance belongs to one event loop. A given `ssl.SSLContext` is set to ALPN http/1.1.
@@ -58,8 +66,10 @@ class FastTransport(httpx.AsyncBaseTransport):
         origin = _origin(request)
         outgoing = _encode(request)
         try:
-            stream = await self._exchange(request, origin, outgoing, reuse=True)
-        except _Stale:
+            stream = await self._exchange(request, origin, outgoing, reuse=not request.extensions.get("fresh", False))
+        except StaleConnection:
+            if request.method not in _SAFE:
+                raise
             stream = await self._exchange(request, origin, outgoing, reuse=False)
         head = stream.head
         assert head is not None
@@ -69,7 +79,7 @@ class FastTransport(httpx.AsyncBaseTransport):
     async def _exchange(
         self, request: httpx.Request, origin: Origin, outgoing: _Outgoing, *, reuse: bool
     ) -> ResponseStream:
-        """A stream whose head has been read. Raises `_Stale` where sending again is safe and may help."""
+        """A stream whose head has been read."""
         timeouts = request.extensions.get("timeout", {})
         connection = await self._pool.acquire(request, origin, timeouts, reuse=reuse)
         stream = ResponseStream(connection, request, self._limits, timeouts)
@@ -78,7 +88,7 @@ class FastTransport(httpx.AsyncBaseTransport):
             await stream.read_head()
         except httpx.TransportError as error:
             if stream.stale and outgoing.rest is None:
-                raise _Stale from error
+                raise StaleConnection(str(error), request=request) from error
             raise
         except BaseException:
             stream.abort()
@@ -88,10 +98,6 @@ class FastTransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close every connection; what is still under way on them fails."""
         await self._pool.aclose()
-
-
-class _Stale(Exception):
-    """A reused connection was closed by the peer before the response began."""
 
 
 def _origin(request: httpx.Request) -> Origin:

@@ -18,7 +18,7 @@ from gateway.policy.model import Health, Upstream
 from gateway.proxy.asgi import aside
 from gateway.proxy.errors import from_transport
 from gateway.proxy.exchange import ResponseStream
-from gateway.proxy.transport import FastTransport
+from gateway.proxy.transport import FastTransport, StaleConnection
 from gateway.wire import json
 
 PROBE_TTL = 10.0  # seconds that a probe's answer holds
@@ -71,15 +71,18 @@ class UpstreamClient:
         self._up = False
         self._rooms: dict[str, int] = {}
 
-    async def open(self, asked: Asked, client_headers: Mapping[str, str]) -> httpx.Response:
-        """Send a request; the response's head has arrived, its body has not. Raises httpx's transport errors."""
+    async def open(self, asked: Asked, client_headers: Mapping[str, str], *, fresh: bool = False) -> httpx.Response:
+        """Send a request, once; the response's head has arrived, its body has not. Raises httpx's transport errors.
+
+        `fresh`: on a new connection, which the server has no reason to close.
+        """
         headers = self._headers()
         for name, value in client_headers.items():
             if (name in FORWARDED_UP or name.startswith(FORWARDED_UP_PREFIXES)) and _travels(value):
                 headers[name] = value
         headers["accept"] = "text/event-stream" if asked.stream else "application/json"
         headers["content-type"] = "application/json"
-        return await self._send("POST", asked.path, headers, asked.body, self.upstream.timeouts.first_byte)
+        return await self._send("POST", asked.path, headers, asked.body, self.upstream.timeouts.first_byte, fresh=fresh)
 
     async def get_json(self, path: str, patience: float) -> tuple[int, bytes]:
         """A small plain call of our own: status and body, all within `patience` seconds. Raises httpx's errors."""
@@ -96,7 +99,7 @@ class UpstreamClient:
             headers["content-type"] = "application/json"
         try:
             async with asyncio.timeout(patience):
-                response = await self._send(method, path, headers, body, patience)
+                response = await self._send(method, path, headers, body, patience, fresh=method != "GET")
                 received = bytearray()
                 try:
                     async for data in inflated(response):
@@ -155,7 +158,7 @@ class UpstreamClient:
         return headers
 
     async def _send(
-        self, method: str, path: str, headers: dict[str, str], body: bytes, first_byte: float
+        self, method: str, path: str, headers: dict[str, str], body: bytes, first_byte: float, *, fresh: bool
     ) -> httpx.Response:
         timeouts = self.upstream.timeouts
         patience = {
@@ -165,9 +168,8 @@ class UpstreamClient:
             "read": timeouts.idle,
             "first_byte": first_byte,
         }
-        request = httpx.Request(
-            method, self.base_url + path, headers=headers, content=body, extensions={"timeout": patience}
-        )
+        extensions = {"timeout": patience, "fresh": fresh}
+        request = httpx.Request(method, self.base_url + path, headers=headers, content=body, extensions=extensions)
         return await self._transport.handle_async_request(request)
 
 
@@ -307,12 +309,14 @@ def retry_after_of(headers: Mapping[str, str]) -> float | None:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Why another attempt may be made. `healthy`: what it says about the upstream, None if nothing; `again`: the same
-    upstream may be asked, because it has certainly not begun to work on the request."""
+    upstream may be asked, because it has certainly not begun to work on the request; `stale`: it may be asked at once,
+    on a new connection, because the one that was lost had been idle."""
 
     kind: str
     healthy: bool | None
     again: bool
     retry_after: float | None = None
+    stale: bool = False
 
 
 def fault_of_answer(response: httpx.Response) -> Fault | None:
@@ -326,4 +330,6 @@ def fault_of_error(error: httpx.TransportError) -> Fault:
     kind = from_transport(error).kind
     if isinstance(error, httpx.PoolTimeout):  # our connections ran out
         return Fault(kind, None, again=False)
+    if isinstance(error, StaleConnection):
+        return Fault(kind, None, again=True, stale=True)
     return Fault(kind, False, again=isinstance(error, httpx.ConnectError | httpx.ConnectTimeout))

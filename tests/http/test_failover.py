@@ -337,3 +337,41 @@ async def test_all_down_is_not_ready() -> None:
             assert error_of(await gateway.ask(), 502)["code"] == "upstream_unreachable"
             assert [await is_up(gateway, name) for name in BOTH] == [False, False]
             assert (await gateway.client.get("/readyz")).status_code == 503
+
+
+# -- connections that were kept ----------------------------------------------------------------------------------------
+
+
+def keeping(answered: int, ending: str) -> Play:
+    """Answers so many requests of each connection; the next one is read, then the connection ends."""
+
+    async def play(call: Call) -> None:
+        if len(call.conversation.requests) <= answered:
+            await answering(call)
+        elif ending == "reset":
+            call.conversation.reset()
+        else:
+            call.close()
+
+    return play
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("ending", ["reset", "close"])
+async def test_d15_without_retries_every_request_is_sent_once(ending: str, streamed: bool) -> None:
+    async with before(keeping(1, ending), retries=Retries(attempts=0)) as (gateway, upstream):
+        await said_by(gateway, streamed)
+        lost = await gateway.ask(stream=streamed)
+        assert error_of(lost, 502)["code"] == "upstream_reset"
+        assert len(upstream.calls) == 2
+        await assert_counted(gateway, {}, {("played", "reset"): 1})
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("ending", ["reset", "close"])
+async def test_d15_a_request_is_sent_again_where_retries_allow_it(ending: str, streamed: bool) -> None:
+    async with before(keeping(1, ending), retries=Retries(attempts=1)) as (gateway, upstream):
+        await said_by(gateway, streamed)
+        await said_by(gateway, streamed)
+        assert len(upstream.calls) == 3
+        await assert_counted(gateway, {"played": 1}, {("played", "reset"): 1})

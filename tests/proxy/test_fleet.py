@@ -650,3 +650,75 @@ async def open_on(fleet: Fleet, name: str) -> Opened:
     opened = await fleet.open(route, asking, {}, on_retry=lambda *_: None)
     await read(opened)
     return opened
+
+
+# -- connections that were kept ----------------------------------------------------------------------------------------
+
+
+def keeping(*answers: bytes, sent: list[bytes]) -> Script:
+    """Answers the first request on a connection and closes on the second, once it has read it; `sent` gets all."""
+    left = list(answers)
+
+    async def script(conversation: Conversation) -> None:
+        await conversation.request()
+        sent.append(await conversation.body())
+        await conversation.send(left.pop(0) if len(left) > 1 else left[0])
+        await conversation.request()
+        sent.append(await conversation.body())
+
+    return script
+
+
+@on_both_loops
+@pytest.mark.parametrize(("attempts", "sent_in_all"), [(0, 2), (1, 3), (2, 3)])
+async def test_d15_no_request_is_sent_more_often_than_its_attempts_allow(attempts: int, sent_in_all: int) -> None:
+    sent: list[bytes] = []
+    health = Health(eject_after=1)
+    async with bench(keeping(GOOD, sent=sent), retries=Retries(attempts=attempts), health=health) as made:
+        assert await made.body("a") == ("a", 200, b"good")
+        if attempts:
+            assert await made.body("a") == ("a", 200, b"good")
+            assert made.retried == [("a", "reset")]
+        else:
+            with pytest.raises(httpx.ReadError):
+                await made.body("a")
+            assert made.retried == []
+        assert len(sent) == sent_in_all
+        assert made.pauses == []
+        # Servers close idle connections; that says nothing about their health.
+        assert (await made.fleet.states())["a"]
+
+
+@on_both_loops
+async def test_d15_the_same_upstream_is_asked_again_on_a_new_connection_then_the_next() -> None:
+    sent: list[bytes] = []
+    scripts = (keeping(GOOD, status(500), sent=sent), answering(GOOD))
+    async with bench(*scripts, retries=Retries(attempts=2)) as made:
+        assert await made.body("a", "b") == ("a", 200, b"good")
+        assert await made.body("a", "b") == ("b", 200, b"good")
+        assert made.tried == ["a", "a", "a", "b"]
+        assert made.retried == [("a", "reset"), ("a", "status")]
+        assert made.pauses == []
+
+
+@on_both_loops
+async def test_d15_without_a_budget_nothing_is_sent_again() -> None:
+    sent: list[bytes] = []
+    async with bench(keeping(GOOD, sent=sent), retries=Retries(attempts=5, budget=0)) as made:
+        await made.body("a")
+        with pytest.raises(httpx.ReadError):
+            await made.body("a")
+        assert len(sent) == 2
+
+
+@on_both_loops
+async def test_d15_a_small_call_of_our_own_is_repeated_if_it_may_be_and_else_never_needs_it() -> None:
+    sent: list[bytes] = []
+    async with bench(keeping(GOOD, sent=sent)) as made:
+        client = made.fleet.clients["a"]
+        for _ in range(2):
+            assert await client.get_json("/models", PATIENCE) == (200, b"good")
+        assert len(sent) == 3
+        for _ in range(2):
+            assert await client.post_json("/completions", b"{}", PATIENCE) == (200, b"good")
+        assert len(sent) == 5

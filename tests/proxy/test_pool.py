@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import struct
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -12,7 +15,7 @@ import pytest
 
 from gateway.proxy.connection import Connection, Origin
 from gateway.proxy.pool import ConnectionPool
-from gateway.proxy.transport import FastTransport
+from gateway.proxy.transport import FastTransport, StaleConnection
 from tests.proxy.scripted_server import Conversation, Script, ScriptedServer, on_both_loops, serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -118,12 +121,69 @@ def stale(ending: str, answered_before_ending: bytes = b"") -> Script:
 
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
 @on_both_loops
-async def test_stale_connection_is_retried_once_on_a_new_one(ending: str) -> None:
+async def test_what_may_be_done_twice_is_sent_again_on_a_new_connection(ending: str, method: str) -> None:
+    async with serving(stale(ending)) as server, FastTransport() as transport:
+        await fetch(transport, request_to(server))
+        assert await fetch(transport, httpx.Request(method, server.url)) == (b"ok" if method == "GET" else b"")
+        assert [len(conversation.requests) for conversation in server.conversations] == [2, 1]
+
+
+@pytest.mark.parametrize("ending", ["close", "reset"])
+@pytest.mark.parametrize("content", [b"", b"2", b"x" * 200_000])
+@on_both_loops
+async def test_d15_what_the_server_may_have_read_is_sent_once(ending: str, content: bytes) -> None:
     async with serving(stale(ending)) as server, FastTransport() as transport:
         assert await fetch(transport, request_to(server, content=b"1")) == b"ok"
-        assert await fetch(transport, request_to(server, content=b"2")) == b"ok"
-        assert [len(conversation.requests) for conversation in server.conversations] == [2, 1]
+        with pytest.raises(StaleConnection, match=f"localhost:{server.port}: connection .*before|while"):
+            await fetch(transport, request_to(server, content=content))
+        assert [len(conversation.requests) for conversation in server.conversations] == [2]
+        assert await fetch(transport, request_to(server, content=b"3")) == b"ok"
+
+
+@on_both_loops
+async def test_d15_a_fresh_connection_is_not_one_that_was_kept() -> None:
+    async with serving(answer_everything) as server, FastTransport() as transport:
+        await fetch(transport, request_to(server))
+        await fetch(transport, request_to(server, extensions={"fresh": True}))
+        await fetch(transport, request_to(server, extensions={"fresh": False}))
+        assert sorted(len(conversation.requests) for conversation in server.conversations) == [1, 2]
+
+
+@pytest.mark.parametrize("ending", ["closed", "reset", "unasked"])
+@on_both_loops
+async def test_d15_a_connection_that_has_ended_unnoticed_is_not_used(ending: str) -> None:
+    """The kernel knows; the loop has had no turn yet."""
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        first, _ = listener.accept()
+        first.recv(65536)
+        first.sendall(OK)
+        may_end.wait(20)
+        if ending == "unasked":
+            first.sendall(OK)
+        elif ending == "reset":
+            first.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if ending != "unasked":
+            first.close()
+        has_ended.set()
+        second, _ = listener.accept()
+        with first, second:
+            second.recv(65536)
+            second.sendall(OK)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        serving_it = asyncio.get_running_loop().run_in_executor(None, serve, listener)
+        async with FastTransport() as transport:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            await fetch(transport, httpx.Request("POST", url, content=b"1"))
+            may_end.set()
+            assert has_ended.wait(20)
+            assert await fetch(transport, httpx.Request("POST", url, content=b"2")) == b"ok"
+            await serving_it
 
 
 @on_both_loops
@@ -167,6 +227,9 @@ async def test_no_retry_of_a_body_that_can_be_read_only_once() -> None:
 
 @on_both_loops
 async def test_no_retry_on_a_new_connection_nor_a_second_one() -> None:
+    def request() -> httpx.Request:
+        return httpx.Request("GET", server.url)
+
     async def script(conversation: Conversation) -> None:
         await conversation.request()
         if len(server.conversations) == 1:
@@ -174,12 +237,12 @@ async def test_no_retry_on_a_new_connection_nor_a_second_one() -> None:
             await conversation.request()
 
     async with serving(script) as server, FastTransport() as transport:
-        await fetch(transport, request_to(server))
+        await fetch(transport, request())
         with pytest.raises(httpx.RemoteProtocolError, match="closed before the response"):
-            await fetch(transport, request_to(server))
+            await fetch(transport, request())
         assert [len(conversation.requests) for conversation in server.conversations] == [2, 1]
         with pytest.raises(httpx.RemoteProtocolError, match="closed before the response"):
-            await fetch(transport, request_to(server))
+            await fetch(transport, request())
         assert len(server.conversations) == 3
 
 

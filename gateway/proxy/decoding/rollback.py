@@ -38,7 +38,8 @@ class Asker:
         self._asked += 1
         # vLLM makes its own name for a request of this one, and it may still know the request that was let go.
         headers = {**self._headers, "x-request-id": f"{self._headers['x-request-id']}-{self._asked}"}
-        response = await self._client.open(self._steering.again(self._client.upstream, resume), headers)
+        asked = self._steering.again(self._client.upstream, resume)
+        response = await self._client.open(asked, headers, fresh=True)  # nobody would ask once more
         if response.is_success:
             return response
         await response.aclose()
