@@ -64,6 +64,14 @@ class AllStarts:
         self.history: dict[int, Snapshot] = {}
         self.left_window: Pattern | None = None
 
+    def fork(self) -> AllStarts:
+        """One that goes on by itself from here."""
+        other = AllStarts.__new__(AllStarts)
+        for name in AllStarts.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.active, other.history, other._ends = dict(self.active), dict(self.history), list(self._ends)
+        return other
+
     def step(self, char: str, offset: int) -> list[Hit]:
         """Take the character at `offset`; the matches that are certain with it."""
         machine = self._machine

@@ -8,10 +8,10 @@ characters as would have to be taken again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from gateway.automata.patterns import UNTOLD, Pattern, PatternMachine, State
+from gateway.automata.patterns import EDGE, UNTOLD, Pattern, PatternMachine, State
 from gateway.automata.starts import MAX_REGISTERED, AllStarts, Hit
 from gateway.censor.track import Span
 
@@ -56,6 +56,16 @@ class PatternTrack:
         self._paid = 0
         self._fresh: list[Span] = []
         self._runs: list[Run] = []
+
+    def fork(self, past_exempt: _PastExempt) -> PatternTrack:
+        """One that goes on by itself from here."""
+        other = PatternTrack.__new__(PatternTrack)
+        for name in PatternTrack.__slots__:
+            setattr(other, name, getattr(self, name))
+        other._past_exempt = past_exempt
+        other._exact = None if self._exact is None else self._exact.fork()
+        other._runs = list(self._runs)
+        return other
 
     # -- the quick way -------------------------------------------------------------------------------------------------
 
@@ -136,6 +146,34 @@ class PatternTrack:
                 spans.append(Span(begin, exact.end, tag, True, None))
         self._fresh = spans
         return spans
+
+    def may_end(self) -> bool:
+        """Could the end of the text make anything certain here? If not, `ending` finds nothing."""
+        if self._exact is not None:
+            return True
+        machine, state = self._machine, self._quick.state
+        context = 3 * state.left + EDGE
+        return any(
+            machine.waits[position] >> context & 1 or machine.patterns[machine.owner[position]].guard
+            for position, _ in state.entries
+        )
+
+    def repeated(self, scanned: int) -> int:
+        """How many characters the exact way would have to take again at offset `scanned`."""
+        return scanned - self._quick.registers[0][0] if self._exact is None and self._quick.registers else 0
+
+    def take_exactly(self, scanned: int) -> None:
+        """Go on in the exact way, for a text that comes back to this place again and again."""
+        if self._exact is None:
+            self._begin_exactly(scanned)
+
+    def position(self, scanned: int) -> Hashable | None:
+        """Equal where the same texts lead to the same matches, as long as the machine's states are kept; None where
+        that is not known."""
+        if self._exact is not None or self._runs:
+            return None
+        state, registers = self._quick
+        return id(state), tuple([(scanned - offset, id(before)) for offset, before in registers]), self._behind
 
     def forget_fresh(self) -> None:
         """The matches of the last step do not count."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import insort
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -223,6 +224,56 @@ class Censor:
             self._report_runs(ended=True)
             self.withheld += self.scanned - self._base
             self._held = ""
+
+    # -- texts that several others go on from --------------------------------------------------------------------------
+
+    def fork(self) -> Censor:
+        """One that goes on by itself from here; its reports begin here."""
+        other = Censor.__new__(Censor)
+        for name in Censor.__slots__:
+            setattr(other, name, getattr(self, name))
+        other._tracks = [track.fork() for track in self._tracks]
+        other._patterns = [following.fork(other._past_exempt) for following in self._patterns]
+        # What ended before the text that is held is in no match that could still count.
+        other._exempt = [place for place in self._exempt if place[1] > self._base]
+        other._queue, other.clusters, other.matches, other.seen = list(self._queue), list(self.clusters), [], []
+        return other
+
+    def ends_in_match(self, cheaply: int) -> bool:
+        """If the text ended here, would anything be replaced or blocked, in a text in which nothing was so far?
+
+        Nothing changes, but that a pattern's text of more than `cheaply` characters is not taken again next time.
+        """
+        if self._queue:
+            return True
+        spans = [span for track in self._tracks for span in track.ending()]
+        for following in self._patterns:
+            if following.may_end():
+                again = following.repeated(self.scanned) <= cheaply
+                at_end = following.fork(self._past_exempt) if again else following
+                spans += at_end.ending(self.scanned)
+                at_end.forget_fresh()
+        earliest = self.scanned - self._program.max_hold if self._program is not None else 0
+        return any(
+            span.holds and span.start >= earliest and self._past_exempt(span.start, span.end) < span.end
+            for span in spans
+        )
+
+    def take_exactly(self, cheaply: int) -> None:
+        """As `ends_in_match` does for patterns' texts of more than `cheaply` characters."""
+        for following in self._patterns:
+            if following.repeated(self.scanned) > cheaply:
+                following.take_exactly(self.scanned)
+
+    def position(self) -> Hashable | None:
+        """Equal for texts without matches that no later text can tell apart; None where that is not known. Holds as
+        long as the censor is kept."""
+        if self._high or self._queue or any(track.bends for track in self._tracks):
+            return None
+        patterns = tuple([following.position(self.scanned) for following in self._patterns])
+        exempt = tuple([(self.scanned - start, self.scanned - end) for start, end in self._exempt if end > self._base])
+        states = tuple([id(track.state) for track in self._tracks])
+        return None if None in patterns else (states, patterns, len(self._held), exempt)
 
     # -- stepping ------------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,14 @@ class Track:
         self._shift = 0
         self._just_found: set[tuple[int, int, int]] = set()
 
+    def fork(self) -> Track:
+        """One that goes on by itself from here."""
+        other = Track.__new__(Track)
+        for name in Track.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.bends = list(self.bends)
+        return other
+
     def step(self, char: str, consumed: int) -> list[Span]:
         """Take `char`, the `consumed`-th of the text; the words that are certain with it."""
         state = self.state = self.machine.step(self.state, char)

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.censor.stream import Censor
-from gateway.guard.texts import Ledger, Refused
+from gateway.censor.joins import Joins, Sequence
+from gateway.guard.texts import Ledger, Refused, Text
 from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.wire import chat
 from gateway.wire.chat import Json, Path
 
 MAX_CLEAN = 256
+MAX_CHANGED = 64  # labels in which something was replaced; some kilobytes each
 MAX_LENGTH = 256  # characters; longer labels are scanned each time
 MAX_PLACES = 4096  # of one answer, at which labels other than constants stand
 
@@ -42,7 +43,10 @@ class Labels:
         self.blocked: CompiledRule | None = None
         self._unknown = ledger.compiled.policy.unknown
         self._clean: set[str] = set(known)
-        self._seen: dict[Path, str] = {}  # the labels at one place, joined as some clients join them
+        self._changed: dict[str, tuple[str, Text]] = {}
+        # The labels at one place, as some clients join them.
+        self._joins = Joins(ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
+        self._sequences: dict[Path, Sequence] = {}
 
     def is_clean(self, text: str) -> bool:
         return text in self._clean or text in chat.CONSTANT_LABELS
@@ -51,11 +55,21 @@ class Labels:
         """What may be shown of a label."""
         if self.is_clean(text):
             return text
-        shown, rule = self._scan(text, Channel.OTHER)
-        if rule is not None:
-            self.blocked = rule
-        elif shown == text and len(text) <= MAX_LENGTH and len(self._clean) < MAX_CLEAN:
-            self._clean.add(text)
+        if (known := self._changed.get(text)) is not None:
+            shown, label = known
+            label.settle_again()
+            return shown
+        label = self.ledger.open(Channel.OTHER)
+        shown = label.feed(text) + label.finish()
+        if label.rule is not None:
+            self.blocked = label.rule
+        elif len(text) > MAX_LENGTH:
+            pass
+        elif shown == text:
+            if len(self._clean) < MAX_CLEAN:
+                self._clean.add(text)
+        elif len(self._changed) < MAX_CHANGED and self.ledger.pseudonyms is None:
+            self._changed[text] = shown, label
         return shown
 
     def show_value(self, value: Any, channel: Channel) -> tuple[Any, CompiledRule | None]:
@@ -73,25 +87,16 @@ class Labels:
         """What may be shown of a clean label that a client may append to the one that came before at this place."""
         if not label or label in chat.CONSTANT_LABELS or not self.enforces:
             return label
-        before = self._seen.get(place, "")
-        if not before and len(self._seen) >= MAX_PLACES:
-            raise Refused(f"the answer has labels at more than {MAX_PLACES} places")
-        reach = self.ledger.compiled.policy.max_hold
-        if before == (label * (reach // len(label) + 1))[-reach:]:
-            return label  # the same label over and over, and all that it can make with itself has been seen
-        if before and self._joins_badly(before, label):
+        before = self._sequences.get(place)
+        if before is None:
+            if len(self._sequences) >= MAX_PLACES:
+                raise Refused(f"the answer has labels at more than {MAX_PLACES} places")
+            before = self._joins.start
+        reached = self._joins.follow(before, label)
+        if reached is None:
             return ""
-        self._seen[place] = (before + label)[-reach:]
+        self._sequences[place] = reached
         return label
-
-    def _joins_badly(self, before: str, label: str) -> bool:
-        censor = Censor(self.ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
-        # Either part was judged alone, and a restored value in it is no match; what counts is what lies across.
-        feed = censor.feed if self.ledger.pseudonyms is None else censor.feed_exempt
-        feed(before)
-        feed(label)
-        censor.finish()
-        return censor.changed or censor.blocked is not None
 
     def _scan(self, text: str, channel: Channel) -> tuple[str, CompiledRule | None]:
         label = self.ledger.open(channel)

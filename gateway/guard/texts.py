@@ -246,6 +246,10 @@ class Text:
             self._ledger.hold.observe(self._ledger.now - self._held_since)
         self._ledger.settle(self._channel, self._choice, self._censor, self._written)
 
+    def settle_again(self) -> None:
+        """The same text has come once more, as a text of its own: it is counted and reported once more."""
+        self._ledger.settle(self._channel, self._choice, self._censor, self._written)
+
     @property
     def changed(self) -> bool:
         return self._censor.changed

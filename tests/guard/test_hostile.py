@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from gateway.censor.stream import Censor
 from gateway.guard.chat import MAX_CHOICES
 from gateway.guard.choice import MAX_NAME, MAX_TEXTS
 from gateway.guard.labels import MAX_PLACES
+from gateway.policy.model import Rule
 from tests.guard.playbook import (
     BLOCK,
     HEAD,
@@ -62,6 +64,38 @@ def test_a_label_that_repeats_is_kept_unless_it_makes_a_word_with_itself() -> No
     assert client.messages[0]["name"] == "bon"
     client = stream(policy(max_hold=12), *(chunk({"name": "bon"}) for _ in range(9)))
     assert client.messages[0]["name"] == "bon" * 9
+
+
+@pytest.mark.parametrize("length", [8, 1022, 1023, 1024, 1030, 3000])
+def test_d12_a_long_label_makes_no_word_with_itself(length: int) -> None:
+    label = "KEYS" + "x" * (length - 9) + "12MON"
+    for wrap in (
+        lambda v: {"name": v},
+        lambda v: {"tool_calls": [{"index": 0, "id": v}]},
+        lambda v: {"new": {"id": v}},
+    ):
+        client = stream(policy(), *(chunk(wrap(label)) for _ in range(3)))
+        assert WORD not in client.text and client.raw.count(label.encode()) == 1
+    client = stream(policy(), *(chunk(new=label) for _ in range(3)))
+    assert [e.get("new") for e in client.events] == [label, "", ""]
+
+
+def test_d6_labels_that_repeat_in_every_chunk_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    feed, feed_exempt = Censor.feed, Censor.feed_exempt
+    monkeypatch.setattr(Censor, "feed", lambda censor, text: read.append(text) or feed(censor, text))
+    monkeypatch.setattr(Censor, "feed_exempt", lambda censor, text: read.append(text) or feed_exempt(censor, text))
+    results = [{"title": f"part {n}", "url": f"https://example.org/{n}", "date": None} for n in range(8)]
+    more = {"citations": [each["url"] for each in results], "search_results": results, "provider": "(a b)"}
+    rules = policy(rule(), Rule(id="url", detector="url"), Rule(id="mail", detector="email"))
+    answer, client = answer_for(rules), Client()
+    for number in range(12):
+        if number == 2:
+            read.clear()
+        client.take(answer.feed(event(chunk({"content": "a"}, **more)), 0.0))
+    assert read == ["a"] * 10 and not client.errors
+    client.take(answer.close(0.0))
+    assert sum(match.count for match in client.scanned.matches if match.rule == "url") == 12 * 16
 
 
 def test_a_renamed_field_keeps_its_new_name_to_the_end() -> None:
