@@ -7,7 +7,8 @@ drops it, says the rule's message and ends the choice with `content_filter`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from itertools import zip_longest
+from typing import Any, NamedTuple, TypeGuard
 
 from msgspec import UNSET
 
@@ -21,11 +22,21 @@ from gateway.wire import chat, usual
 from gateway.wire.chat import Json, Path
 from gateway.wire.usual import Template, UsualChunk
 
-MAX_CHOICES = 128
+MAX_CHOICES = 128  # of one answer, and of one event
+MAX_HEAD = 2048  # characters of an event's `id`, `model` and so on: every chunk that is made of it repeats them
 BLOCKED = "content_filter"
 _CONTENT: Path = ("content",)
 _MAX_TOKENS = 1 << 40
 _REASONS = ("stop", "length", "tool_calls", "function_call", BLOCKED)
+
+
+class _Part(NamedTuple):
+    """What an event becomes for one choice: elements of `choices`, one in the chunk that carries the event's own
+    fields, and those of the chunks before and after it."""
+
+    before: list[Json]
+    here: Json | None
+    after: list[Json]
 
 
 class ChatGuard:
@@ -81,23 +92,42 @@ class ChatGuard:
         self.labels.scrub_envelope(received)
         if self.labels.blocked is not None:
             return self._block_all(self.labels.blocked)
+        head = chat.head_of(received)
+        if sum(len(label) for label in head.values() if isinstance(label, str)) > MAX_HEAD:
+            raise Refused(f"the labels of an event (`id`, `model` …) have more than {MAX_HEAD} characters altogether")
         if "id" in received:
-            self._head = chat.head_of(received)
+            self._head = head
         if choices and not isinstance(choices, list):
             self.labels.note_unknown("`choices` that is no list")
             choices = None
         if not choices:
             return [{**received, "choices": []}]
-        sent: list[Json] = []
-        last = len(choices) - 1
-        for position, choice in enumerate(choices):
-            if not isinstance(choice, dict):
+        if len(choices) > MAX_CHOICES:
+            raise Refused(f"an event has more than {MAX_CHOICES} choices")
+        parts = [self._part(number, part) for number, part in self._by_choice(choices).items()]
+        if any(part.after for part in parts):
+            received.pop("usage", None)
+        here = [part.here for part in parts if part.here is not None]
+        sent = _rounds(head, [part.before for part in parts])
+        if here or has_more(received):
+            sent.append({**received, "choices": here})
+        return sent + _rounds(head, [part.after for part in parts])
+
+    def _by_choice(self, choices: list[Any]) -> dict[int, Json]:
+        """What an event says of each choice, by its number."""
+        said: dict[int, Json] = {}
+        for item in choices:
+            if not isinstance(item, dict):
                 self.labels.note_unknown("an element of `choices` that is no object")
                 continue
-            # One choice a chunk: a choice that ends needs chunks of its own around it. Usage goes with the last.
-            envelope = received if position == last else chat.head_of(received)
-            sent += self._choice_chunk(envelope, choice)
-        return sent
+            delta = item.get("delta")
+            item["delta"] = delta if isinstance(delta, dict) else {} if delta is None else {"content": delta}
+            number = _number(item.get("index"))
+            if number in said:  # one entry a choice, with what clients would make of both
+                chat.merge(said[number], item)
+            else:
+                said[number] = item
+        return said
 
     def repeat(self, data: bytes) -> tuple[bytes, list[Json]] | None:
         """The quick way for an event that differs from one seen before in nothing but its content.
@@ -121,7 +151,7 @@ class ChatGuard:
         shown = text.feed(given)
         choice.rule = text.rule
         payload = show(shown) if shown or not given else b""
-        return payload, [] if choice.rule is None else self._block(choice)
+        return payload, [] if choice.rule is None else _rounds(self._head, [self._block(choice)])
 
     def learn(self, data: bytes) -> None:
         """An event was taken the general way; may others like it be taken the quick way?"""
@@ -130,78 +160,68 @@ class ChatGuard:
             if chunk is not None and all(map(self.labels.is_clean, chunk.labels())):
                 self._known, self._template = chunk, Template.of(data, chunk)
 
-    def _choice_chunk(self, envelope: Json, received: Json) -> list[Json]:
-        choice = self._choice(received.get("index"))
+    def _part(self, number: int, received: Json) -> _Part:
+        """What to send for what an event says of one choice; it is used up."""
+        choice = self._choice(number)
         if choice.ended:
-            return [{**envelope, "choices": []}] if has_more(envelope) else []
-        delta = received.pop("delta", None)
-        delta = delta if isinstance(delta, dict) else {} if delta is None else {"content": delta}
+            return _Part([], None, [])
+        delta = received.pop("delta")
         reason = received.get("finish_reason")
-        self.labels.scrub_envelope(received, ("choices", choice.index))
+        self.labels.scrub_envelope(received, ("choices", number))
         if "index" in received:
-            received["index"] = choice.index  # clients file 1.0, "1" or -1 with the texts of another choice
+            received["index"] = number  # clients file 1.0, "1" or -1 with the texts of another choice
         choice.rule, self.labels.blocked = self.labels.blocked, None
-        message = {**envelope, "choices": [{**received, "delta": delta}]}
+        here = {**received, "delta": delta}
         before: list[Json] = []
         if choice.calls and choice.rule is None:
-            before = self._chunks(choice, choice.close_names(delta))
+            before = choice.close_names(delta)
         spoke = choice.take(delta) if choice.rule is None else False
         if reason:
             choice.conclude(reason)
         self._content_only = delta.keys() == {"content"}
         if choice.rule is not None:
-            message["choices"][0]["finish_reason"] = None
-            message.pop("usage", None)
-            return before + ([message] if spoke else []) + self._block(choice)
-        if reason:
-            self._note_reason(reason)
-            return before + self._finish(choice, message, delta)
-        return [*before, message] if spoke or has_more(envelope) or has_more(received) else before
-
-    def _finish(self, choice: Choice, message: Json, delta: Json) -> list[Json]:
-        """The chunk that carries the finish reason, and before it all that was held."""
+            here["finish_reason"] = None
+            return _Part(_parts(number, before), here if spoke else None, self._block(choice))
+        if not reason:
+            return _Part(_parts(number, before), here if spoke or has_more(received) else None, [])
+        self._note_reason(reason)
         tails = choice.tails()
-        if choice.rule is None and not tails:
-            choice.ended = True
-            return [message]
-        sent = self._chunks(choice, [delta, *tails] if delta else tails)
+        if tails or choice.rule is not None:
+            before += [delta, *tails] if delta else tails
+            here["delta"] = {}
         if choice.rule is not None:
-            return sent + self._block(choice)
+            return _Part(_parts(number, before), None, self._block(choice))
         choice.ended = True
-        message["choices"][0]["delta"] = {}
-        return [*sent, message]
+        return _Part(_parts(number, before), here, [])
 
     def _note_reason(self, reason: Any) -> None:
         self.reasons.append(reason if reason in _REASONS else "other")
 
     def _block(self, choice: Choice) -> list[Json]:
         self._note_reason(BLOCKED)
-        return [*self._chunks(choice, choice.block()), chat.chunk(self._head, choice.index, {}, BLOCKED)]
+        return [*_parts(choice.index, choice.block()), chat.part(choice.index, {}, BLOCKED)]
 
     def _block_all(self, rule: CompiledRule) -> list[Json]:
         for index in range(self._expected):
             self._choice(index)
-        sent: list[Json] = []
+        blocked: list[list[Json]] = []
         for choice in self._choices.values():
             if not choice.ended:
                 choice.rule = rule
-                sent += self._block(choice)
-        return sent
-
-    def _chunks(self, choice: Choice, deltas: list[Json]) -> list[Json]:
-        return [chat.chunk(self._head, choice.index, delta) for delta in deltas]
+                blocked.append(self._block(choice))
+        return _rounds(self._head, blocked)
 
     def end(self) -> list[Json]:
         """The stream is over, well or badly: what is held and no match comes out (§4.7)."""
-        sent: list[Json] = []
+        sent: list[list[Json]] = []
         for choice in self._choices.values():
             if choice.ended:
                 continue
-            sent += self._chunks(choice, choice.tails())
+            sent.append(_parts(choice.index, choice.tails()))
             if choice.rule is not None:
-                sent += self._block(choice)
+                sent[-1] += self._block(choice)
             choice.ended = True
-        return sent
+        return _rounds(self._head, sent)
 
     def abandon(self) -> None:
         """The answer ends here and nothing held comes out: the client left, or the guard itself failed."""
@@ -209,7 +229,7 @@ class ChatGuard:
             choice.abandon()
 
     def _choice(self, index: Any) -> Choice:
-        number = index if type(index) is int and index >= 0 else 0
+        number = _number(index)
         choice = self._choices.get(number)
         if choice is None:
             if len(self._choices) >= MAX_CHOICES:
@@ -265,6 +285,20 @@ class ChatGuard:
         if self.labels.blocked is not None:
             return {"error": {**shape, "message": "The upstream failed; its message is blocked by policy."}}
         return shown
+
+
+def _number(index: Any) -> int:
+    """The choice that an index means."""
+    return index if type(index) is int and index >= 0 else 0
+
+
+def _parts(index: int, deltas: list[Json]) -> list[Json]:
+    return [chat.part(index, delta) for delta in chat.combined(deltas)]
+
+
+def _rounds(head: Json, parts: list[list[Json]]) -> list[Json]:
+    """Chunks that hold the parts of each choice in their order, and those of all choices side by side."""
+    return [chat.chunk(head, [part for part in side if part is not None]) for side in zip_longest(*parts)]
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

@@ -219,14 +219,48 @@ def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[Slot]:
 
 
 def head_of(chunk: Json) -> Json:
-    """The part of a chunk that the next one of the same stream repeats."""
-    return {field: chunk[field] for field in HEAD_FIELDS if field in chunk}
+    """The part of a chunk that the next one of the same stream repeats; nothing is repeated that may be of any size."""
+    return {field: chunk[field] for field in HEAD_FIELDS if isinstance(chunk.get(field, chunk), str | int | None)}
 
 
-def chunk(head: Json, index: int, delta: Json, finish_reason: str | None = None) -> Json:
-    """A chunk of our own making for one choice."""
-    choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-    return {**head, "object": "chat.completion.chunk", "choices": [choice]}
+def chunk(head: Json, choices: list[Json]) -> Json:
+    """A chunk of our own making."""
+    return {**head, "object": "chat.completion.chunk", "choices": choices}
+
+
+def part(index: int, delta: Json, finish_reason: str | None = None) -> Json:
+    """What a chunk of our own making holds for one choice."""
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+
+
+def combined(deltas: list[Json]) -> list[Json]:
+    """Deltas of one choice in as few as clients make the same of."""
+    few: list[Json] = []
+    for delta in deltas:
+        fitting = next((known for known in few if _fits(known, delta)), None)
+        if fitting is None:
+            few.append(delta)
+        else:
+            merge(fitting, delta)
+    return few
+
+
+def _fits(whole: Any, more: Any) -> bool:
+    """Does `merge` lose nothing of a second value at the place of the first?"""
+    if isinstance(whole, dict) and isinstance(more, dict):
+        return all(
+            whole[name] == value if name in LABEL_FIELDS else _fits(whole[name], value)
+            for name, value in more.items()
+            if whole.get(name) is not None
+        )
+    if isinstance(whole, list) and isinstance(more, list):
+        if all(isinstance(item, str) for item in (*whole, *more)):
+            return True
+        if not all(isinstance(item, dict) and type(item.get("index")) is int for item in (*whole, *more)):
+            return False
+        known = {item["index"]: item for item in whole}
+        return all(item["index"] not in known or _fits(known[item["index"]], item) for item in more)
+    return isinstance(whole, str) and isinstance(more, str)
 
 
 def place(delta: Json, path: Path, text: str) -> None:
@@ -256,13 +290,18 @@ def _numbered(items: list[Any], index: str | int) -> Json:
 
 
 def as_chunks(completion: Json) -> Iterator[Json]:
-    """A whole answer as the chunks of a stream: each choice's message, then its end; usage last."""
-    head = {field: value for field, value in completion.items() if field not in ("choices", "usage")}
+    """A whole answer as the chunks of a stream: all messages, then their ends; usage last."""
+    head = head_of(completion)
+    around = {field: value for field, value in completion.items() if field not in ("choices", "usage")}
     choices = completion.get("choices")
-    for position, choice in enumerate(choices if isinstance(choices, list) else ()):
-        if not isinstance(choice, dict):
-            continue
-        index = position_of(choice, position)
+    if choices is not None and not isinstance(choices, list):
+        yield {**around, "choices": choices}
+        return
+    numbered = [(position_of(each, at), each) for at, each in enumerate(choices or ()) if isinstance(each, dict)]
+    if len({index for index, _ in numbered}) < len(numbered):  # each is whole: none goes on with another
+        numbered = [(at, each) for at, (_, each) in enumerate(numbered)]
+    begun: list[Json] = []
+    for index, choice in numbered:
         message = choice.get("message")
         delta = dict(message) if isinstance(message, dict) else {"content": message}
         calls = delta.get("tool_calls")
@@ -271,12 +310,12 @@ def as_chunks(completion: Json) -> Iterator[Json]:
                 {"index": at, **call} if isinstance(call, dict) else call for at, call in enumerate(calls)
             ]
         rest = {name: value for name, value in choice.items() if name not in ("message", "finish_reason", "index")}
-        first = chunk(head, index, delta)
-        first["choices"][0].update(rest)
-        yield first
-        yield chunk(head, index, {}, choice.get("finish_reason") or "stop")
+        begun.append({**part(index, delta), **rest})
+    yield chunk(around, begun)
+    if begun:
+        yield chunk(head, [part(index, {}, choice.get("finish_reason") or "stop") for index, choice in numbered])
     if completion.get("usage") is not None:
-        yield {**head, "object": "chat.completion.chunk", "choices": [], "usage": completion["usage"]}
+        yield {**chunk(head, []), "usage": completion["usage"]}
 
 
 class Assembler:

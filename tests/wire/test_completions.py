@@ -79,7 +79,7 @@ def test_order_is_kept() -> None:
 
 
 def test_what_the_guard_makes_itself_is_a_choice_with_a_text() -> None:
-    made = completions.spelled(chat.chunk(chat.head_of(HEAD), 2, {}, "content_filter"))
+    made = completions.spelled(chat.chunk(chat.head_of(HEAD), [chat.part(2, {}, "content_filter")]))
     choice = {"text": "", "index": 2, "logprobs": None, "finish_reason": "content_filter"}
     assert made == event(choice)
     assembler = chat.Assembler()
