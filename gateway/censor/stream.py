@@ -443,7 +443,7 @@ class Censor:
                     self._pseudonym = Cluster(rule, start - self.replaced + self.inserted, start, start)
                     self.clusters.append(self._pseudonym)
                 elif rule.mask is None:
-                    out.append(rule.replacement)
+                    out.append(self._inserted(rule.replacement))
                     self.inserted += len(rule.replacement)
             if end > self._cover:
                 self._swallow(end, out)
@@ -456,13 +456,17 @@ class Censor:
     def _swallow(self, end: int, out: list[str]) -> None:
         """The cluster reaches to `end` now."""
         if self._mask is not None:
-            out.append(self._mask * (end - self._cover))
+            out.append(self._inserted(self._mask * (end - self._cover)))
             self.inserted += end - self._cover
         if self._pseudonym is not None:
             self._pseudonym.end = end
         self.replaced += end - self._cover
         self._held = self._held[end - self._base :]
         self._base = self._cover = end
+
+    def _inserted(self, text: str) -> str:
+        """How a replacement is written."""
+        return text
 
     def _take(self, to: int) -> str:
         """Remove the held text before `to` and return it, less the marks that belong to a replaced match."""

@@ -42,7 +42,7 @@ class _Part(NamedTuple):
 class ChatGuard:
     """The answer to one request. `expected` is the number of choices that were asked for, `known` are labels that the
     client itself or the operator wrote (the model's names) and that are therefore not looked at. `pseudonyms` are those
-    of the prompt: the answer comes with the values that they stand for.
+    of the prompt: the answer comes with the values that they stand for. `json_content`: JSON was asked for.
 
     Methods raise `Refused` when the answer must not go on.
     """
@@ -54,8 +54,9 @@ class ChatGuard:
         known: tuple[str, ...] = (),
         on_finding: OnFinding | None = None,
         pseudonyms: Pseudonyms | None = None,
+        json_content: bool = False,
     ) -> None:
-        self.ledger = Ledger(compiled, Direction.OUTPUT, on_finding, pseudonyms=pseudonyms)
+        self.ledger = Ledger(compiled, Direction.OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content)
         self.labels = Labels(self.ledger, known)
         self.usage: tuple[int, int] | None = None  # tokens of the prompt and of the answer, as the upstream counted
         self.reasons: list[str] = []  # why each choice ended, in the API's words
@@ -260,7 +261,8 @@ class ChatGuard:
             if choice.rule is not None:
                 item["finish_reason"] = BLOCKED
                 if choice.rule.message:
-                    message["content"] = _with_message(message.get("content"), choice.rule.message)
+                    field = self.ledger.message_field
+                    message[field] = _with_message(message.get(field), choice.rule.message)
             choice.ended = True
             self._note_reason(item.get("finish_reason"))
             kept.append({**item, "message": message})
@@ -306,7 +308,7 @@ def _is_count(value: Any) -> TypeGuard[int]:
 
 
 def _with_message(content: Any, message: str) -> Any:
-    """The content of a whole answer, and after it what a rule says about the rest."""
+    """A text of a whole answer, and after it what a rule says about the rest."""
     if isinstance(content, list):
         return [*content, {"type": "text", "text": message}]
     return (content if isinstance(content, str) else "") + message

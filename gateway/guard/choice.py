@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.guard.arguments import JsonArguments
 from gateway.guard.constrained import Constrained, ConstrainedText
+from gateway.guard.guardedjson import GuardedJson, ObservedText
 from gateway.guard.labels import Labels
 from gateway.guard.texts import ChannelText, Refused, Text
 from gateway.policy.model import Channel
@@ -140,9 +140,11 @@ class Choice:
             if len(self.texts) + len(self.calls) >= MAX_TEXTS:
                 raise Refused(f"the answer has more than {MAX_TEXTS} text fields in one choice")
             channel = Channel(slot.channel)
-            # Arguments that nothing looks at are not taken apart: even a number would wait for its end.
-            if slot.kind is Kind.JSON and self._ledger.looks_at(channel):
-                text = JsonArguments(self._ledger, self.index)
+            is_json = slot.kind is Kind.JSON or (self._ledger.json_content and channel is Channel.CONTENT)
+            # JSON that nothing looks at is not taken apart: even a number would wait for its end.
+            if is_json and self._ledger.looks_at(channel):
+                text = GuardedJson(self._ledger, channel, self.index)
+                text = text if self._labels.enforces else ObservedText(text)
             else:
                 text = self._ledger.open(channel, self.index)
             if self._constrained is not None and channel is Channel.CONTENT:
@@ -280,7 +282,7 @@ class Choice:
         for call in self.calls.values():
             call.text.abandon()
         if rule is not None and rule.message:
-            deltas.append({"content": rule.message})
+            deltas.append({self._ledger.message_field: rule.message})
         return deltas
 
     def abandon(self) -> None:

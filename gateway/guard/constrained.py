@@ -13,7 +13,7 @@ from gateway.censor.compile import CompiledRule
 from gateway.decode.constraints import Reading, compiled
 from gateway.guard.texts import ChannelText, Finding, Ledger
 from gateway.observe.facts import HELD, LEFT, UNFINISHED
-from gateway.policy.model import Action, Channel, Conflict, Mode, Policy, Violation
+from gateway.policy.model import Action, Channel, Conflict, Language, Mode, Policy, Violation
 from gateway.wire.chat import Json
 
 RULE = "constrain"  # what a violation is filed under, where a rule's match has the rule's id
@@ -67,6 +67,42 @@ def _is_format(field: str, value: Any) -> bool:
     if field in _WITH_CHOICE:
         return value not in ("none", "auto")
     return not (field == "response_format" and value == {"type": "text"})
+
+
+# How the servers in use are asked for JSON. In some of these fields it is one format of several.
+_JSON_FIELDS = frozenset({"guided_json", "json_schema", "json", "json_object", "schema"})
+_FORMAT_FIELDS = frozenset(
+    {"response_format", "structured_outputs", "guided_decoding", "grammar", "format", "text", "nvext"}
+)
+_SCHEMA_TYPES = frozenset({"object", "array"})
+_FORMAT_DEPTH = 2  # objects around a format
+
+
+def asks_for_json(body: Json, policy: Policy) -> bool:
+    """Is the content of the answers to be JSON, as the client wants it or a policy that is enforced?
+
+    In doubt it is: content that turns out to be no JSON is read as the text that it is.
+    """
+    constrain = policy.constrain
+    if constrain is not None and policy.mode is Mode.ENFORCE and constrain.language is Language.JSON_SCHEMA:
+        return True
+    return _names_json(body, _FORMAT_DEPTH)
+
+
+def _names_json(holder: Json, depth: int) -> bool:
+    for field, value in holder.items():
+        name = field.casefold()
+        if name in _JSON_FIELDS and value is not None and value is not False:
+            return True
+        if name in _FORMAT_FIELDS:
+            kind = value.get("type") if isinstance(value, dict) else value
+            if _is_json_type(kind) or (isinstance(value, dict) and depth and _names_json(value, depth - 1)):
+                return True
+    return False
+
+
+def _is_json_type(name: Any) -> bool:
+    return isinstance(name, str) and ("json" in name.casefold() or name in _SCHEMA_TYPES)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -162,7 +198,7 @@ class ConstrainedText:
         shown = self._text.feed(text[:stands])
         if self._text.rule is None:  # else a rule has ended the text before it left the language
             self._left = self._constrained.leave()
-            self._text.abandon()
+            shown += self._text.abandon()
         return shown
 
     def finish(self) -> str:

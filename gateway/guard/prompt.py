@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard import fields
-from gateway.guard.arguments import JsonArguments
 from gateway.guard.chat import MAX_CHOICES
 from gateway.guard.constrained import settle_formats
+from gateway.guard.guardedjson import GuardedJson
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.guard.texts import ChannelText, Ledger, OnFinding
 from gateway.observe.facts import TextScanned
@@ -249,7 +249,7 @@ def _rename(holder: Json, names: dict[str, str]) -> None:
 
 def _open(slot: Slot, ledger: Ledger) -> ChannelText:
     if slot.kind is Kind.JSON:
-        return JsonArguments(ledger)
+        return GuardedJson(ledger, Channel(slot.channel))
     return ledger.open(Channel(slot.channel))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.censor.spelled import SpelledCensor
 from gateway.censor.stream import Censor
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, Restorer
 from gateway.observe.facts import (
@@ -19,6 +20,7 @@ from gateway.observe.facts import (
     TextScanned,
 )
 from gateway.policy.model import Action, Channel, Direction
+from gateway.wire.escapes import Escape, Unescaper
 from gateway.wire.json import join_surrogates
 
 # Characters of restored values in one answer. A placeholder is short and its value may be long: a model that repeats
@@ -81,7 +83,8 @@ class Ledger:
     """Opens the texts of one prompt or answer and adds up what became of them. `now` is the caller's clock, seconds.
 
     `on_finding` gets every reported match when its text has ended. With a `concealer` the texts of a prompt come out
-    with placeholders in them, with `pseudonyms` those of an answer with the values back.
+    with placeholders in them, with `pseudonyms` those of an answer with the values back. `json_content`: the content of
+    the answer was asked for as JSON.
     """
 
     def __init__(
@@ -92,10 +95,13 @@ class Ledger:
         *,
         concealer: Concealer | None = None,
         pseudonyms: Pseudonyms | None = None,
+        json_content: bool = False,
     ) -> None:
         self._on_finding = on_finding
         self._concealer = concealer
         self.pseudonyms = pseudonyms
+        self.json_content = json_content
+        self._unrestored: Pseudonyms | None = None  # the same, each placeholder standing for itself
         self.compiled = compiled
         self.direction = direction
         self.now = 0.0
@@ -112,7 +118,7 @@ class Ledger:
 
     def looks_at(self, channel: Channel) -> bool:
         """Could anything in a text of this channel be changed or reported?"""
-        return self.pseudonyms is not None or self.compiled.program(self.direction, channel) is not None
+        return self.pseudonyms is not None or self.scans(channel)
 
     def open(self, channel: Channel, choice: int | None = None) -> Text:
         """A new text. Each must end: by `finish`, a block, or `abandon`."""
@@ -122,6 +128,24 @@ class Ledger:
         if self._concealer is not None:
             return ConcealedText(self, channel, choice, censor, self._concealer)
         return Text(self, channel, choice, censor)
+
+    @property
+    def message_field(self) -> str:
+        """Where a rule's message goes: behind JSON it would make the content unreadable."""
+        return "refusal" if self.json_content else "content"
+
+    def scans(self, channel: Channel) -> bool:
+        """Does any rule look at a text of this channel?"""
+        return self.compiled.program(self.direction, channel) is not None
+
+    def open_spelled(self, channel: Channel, choice: int | None, write: Callable[[str], str]) -> SpelledText:
+        """A text of a channel that is scanned, opened beside another one that will read what comes out of it as it
+        stands. `write` is how replacements are written in it."""
+        program = self.compiled.program(self.direction, channel)
+        assert program is not None
+        if self.pseudonyms is not None and self._unrestored is None:
+            self._unrestored = Pseudonyms({name: name for name in self.pseudonyms.values})
+        return SpelledText(self, channel, choice, SpelledCensor(program, write), self._unrestored)
 
     def note_restored(self, channel: Channel, values: list[str]) -> None:
         """Values are about to come back. Raises `Refused` where they are too long altogether."""
@@ -138,15 +162,22 @@ class Ledger:
 
     def settle(self, channel: Channel, choice: int | None, censor: Censor, written: int) -> None:
         """Enter a text that has ended. `written` was counted where its characters went out, replacements included."""
+        self.overflows += censor.overflows
+        self._settle(channel, choice, censor, censor.scanned, written)
+
+    def settle_spelled(self, channel: Channel, choice: int | None, censor: Censor) -> None:
+        """The same for one that another text has scanned as it stands: only what was taken out of it counts here."""
+        self._settle(channel, choice, censor, censor.replaced + censor.withheld, censor.inserted)
+
+    def _settle(self, channel: Channel, choice: int | None, censor: Censor, scanned: int, written: int) -> None:
         counts = self._counts.get(channel)
         if counts is None:
             counts = self._counts[channel] = _Counts()
-        counts.scanned += censor.scanned
+        counts.scanned += scanned
         counts.written += written
         counts.inserted += censor.inserted
         counts.replaced += censor.replaced
         counts.withheld += censor.withheld
-        self.overflows += censor.overflows
         for match in censor.matches:
             self._matches[match.rule, match.action, channel] += 1
         if self._on_finding is not None:
@@ -244,6 +275,9 @@ class Text:
         self._settled = True
         if self._held_since is not None:
             self._ledger.hold.observe(self._ledger.now - self._held_since)
+        self._enter()
+
+    def _enter(self) -> None:
         self._ledger.settle(self._channel, self._choice, self._censor, self._written)
 
     def settle_again(self) -> None:
@@ -290,6 +324,44 @@ class RestoredText(Text):
     def finish(self) -> str:
         rest = self._restorer.finish()
         return (super().feed(rest) if rest else "") + super().finish()
+
+
+class SpelledText(Text):
+    """What a text spells with escapes, censored and spelled as before. What comes out goes through another text, which
+    scans and counts it as it stands and restores the values; so here placeholders stay as they are, and only what is
+    taken out counts."""
+
+    __slots__ = ("_restorer", "_spelled", "_unescaper")
+
+    def __init__(
+        self, ledger: Ledger, channel: Channel, choice: int | None, censor: SpelledCensor, unrestored: Pseudonyms | None
+    ) -> None:
+        super().__init__(ledger, channel, choice, censor)
+        self._spelled = censor
+        self._unescaper = Unescaper()
+        self._restorer = None if unrestored is None else Restorer(unrestored)
+
+    def feed(self, text: str) -> str:
+        return self._read(*self._unescaper.feed(text))
+
+    def finish(self) -> str:
+        out = self._read(*self._unescaper.finish())
+        rest = "" if self._restorer is None else self._restorer.finish()
+        return out + (super().feed(rest) if rest else "") + super().finish()
+
+    def _read(self, text: str, escapes: list[Escape]) -> str:
+        for offset, raw in escapes:
+            self._spelled.spell(offset, raw)
+        if self._restorer is None or self._restorer.passes(text):
+            return super().feed(text)
+        censor = self._censor
+        pieces = self._restorer.feed(text)
+        out = "".join([(censor.feed_exempt if piece.restored else censor.feed)(piece.text) for piece in pieces])
+        self._note_held(out, censor.held + self._restorer.held)
+        return out
+
+    def _enter(self) -> None:
+        self._ledger.settle_spelled(self._channel, self._choice, self._censor)
 
 
 class ConcealedText(Text):

@@ -12,6 +12,7 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from gateway.censor.compile import CompiledPolicy
+from gateway.guard.constrained import asks_for_json
 from gateway.guard.prompt import BadRequest, ChatRequest, GuardedPrompt, apply_request_table
 from gateway.guard.texts import Finding
 from gateway.observe.facts import Limited, RequestFinished, TextScanned
@@ -133,6 +134,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, read: Rea
             scanned=texts,
             findings=tuple(findings),
             pseudonyms=prompt.pseudonyms,
+            json_content=asks_for_json(body, policy.policy),
         )
         limits, span = generation.config.limits, request.state.span
         relay = Relay(forward, limits, gateway.record, gateway.leave, span, journal)

@@ -21,6 +21,7 @@ class Forward:
     """A request that was read, routed and censored, ready to go. `headers` are the client's, lower-case names.
 
     `started` is a time of `perf_counter`; `scanned`, `findings` and `pseudonyms` are about the prompt.
+    `json_content`: the answers are to be JSON.
     """
 
     request_id: str
@@ -38,3 +39,4 @@ class Forward:
     scanned: tuple[TextScanned, ...] = ()
     findings: tuple[Finding, ...] = ()
     pseudonyms: Pseudonyms | None = None
+    json_content: bool = False

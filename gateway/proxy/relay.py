@@ -144,6 +144,7 @@ class Relay(Response):
             self._known_labels(),
             books.on_finding,
             self._forward.pseudonyms,
+            self._forward.json_content,
         )
         try:
             # Before the upstream is asked: an answer that may not be given need not be paid for.

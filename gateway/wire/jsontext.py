@@ -19,6 +19,9 @@ of the token at fault, or from the backslash, is one plain text with one censor,
 structure, whitespace and the three literals gets past a censor. Raw control characters in strings are forgiven (models
 write raw line ends); they leave as escapes.
 
+JSON within a string of other JSON is somebody's text, which stays as it is where nothing is taken out of it. There the
+censors take and give strings as they are spelled (`raw`).
+
 What comes out is a function of the whole text, never of its cuts.
 """
 
@@ -94,6 +97,11 @@ _UNESCAPED = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
+def escaped(text: str) -> str:
+    """How `text` is written within a string of JSON."""
+    return _quoted(text)[1:-1]
+
+
 def _unescape(escape: re.Match[str]) -> str:
     letter, digits = escape.groups()
     return _UNESCAPED[letter] if letter else chr(int(digits, 16))
@@ -108,16 +116,27 @@ def _begins_bare_token(text: str) -> bool:
 
 
 class JsonText:
-    """One stream of JSON text. `new_text` makes the censor of each string, number and plain text."""
+    """One stream of JSON text. `new_text` makes the censor of each number, and of each string and plain text where
+    these have no makers of their own. With `raw` those of strings decode and write them themselves."""
 
-    def __init__(self, new_text: Callable[[], TextCensor]) -> None:
+    def __init__(
+        self,
+        new_text: Callable[[], TextCensor],
+        new_string: Callable[[], TextCensor] | None = None,
+        new_plain: Callable[[], TextCensor] | None = None,
+        *,
+        raw: bool = False,
+    ) -> None:
         self._new_text = new_text
+        self._new_string = new_string or new_text
+        self._new_plain = new_plain or new_text
+        self._raw = raw
         self._mode = _Mode.STRUCTURE
         self._place = _VALUE  # within a string: the place after it
         self._closers: list[str] = []  # what closes the open brackets, innermost last
         self._held = ""  # an incomplete number, literal or escape
         self._censor: TextCensor  # of the last string, number or plain text
-        self._raw = SurrogateJoiner()  # of the characters as they arrive
+        self._arrived = SurrogateJoiner()  # of the characters as they arrive
         self._decoded = SurrogateJoiner()  # of the escapes in one string
         self._blocked = False
 
@@ -129,17 +148,18 @@ class JsonText:
     def feed(self, text: str) -> str:
         """What is now safe to release, as JSON text; nothing once the JSON is closed."""
         out: list[str] = []
-        self._scan(self._raw.feed(text), out)
+        self._scan(self._arrived.feed(text), out)
         return "".join(out)
 
     def finish(self) -> str:
         """The rest, at the end of the text.
 
-        A string that was cut stays open. Half an escape at its end is dropped: it is no character yet. A number that is
-        complete as it stands is scanned as a number, the beginning of one (or of a literal) as plain text.
+        A string that was cut stays open. Half an escape at its end is no character yet: it is dropped, or left to the
+        censor with `raw`. A number that is complete as it stands is scanned as a number, the beginning of one (or of a
+        literal) as plain text.
         """
         out: list[str] = []
-        self._scan(self._raw.finish(), out)
+        self._scan(self._arrived.finish(), out)
         held, self._held = self._held, ""
         if self._mode is _Mode.STRUCTURE and held:
             literal = held.rstrip(" \t\n\r")
@@ -148,7 +168,7 @@ class JsonText:
             else:
                 self._scan_plain(held, out)
         if self._mode is _Mode.STRING:
-            self._end_string(out)
+            self._end_string(out, held if self._raw else "")
         elif self._mode is _Mode.PLAIN:
             self._release(self._censor.finish(), out)
         self._mode = _Mode.STOPPED
@@ -188,7 +208,7 @@ class JsonText:
             return self._scan_bare(text, position, out)
         if kind == '"':
             self._mode = _Mode.STRING
-            self._censor = self._new_text()
+            self._censor = self._new_string()
             self._place = _COLON if self._place in (_KEY, _FIRST_KEY) else self._after_value()
         elif kind == "{":
             self._closers.append("}")
@@ -251,7 +271,7 @@ class JsonText:
         body = _STRING_BODY.match(text, position)
         assert body is not None, "it matches the empty string"
         end = body.end()
-        self._censor_decoded(self._decoded.feed(_ESCAPE.sub(_unescape, body.group())), out)
+        self._censor_string(self._decode(body.group()), out)
         if end == len(text) or self._blocked:
             return end
         if _ESCAPE_BEGINNING.fullmatch(text, end):
@@ -266,26 +286,29 @@ class JsonText:
         self._mode = _Mode.STRUCTURE
         return end + 1
 
-    def _end_string(self, out: list[str]) -> None:
-        self._censor_decoded(self._decoded.finish(), out)
+    def _decode(self, body: str) -> str:
+        return body if self._raw else self._decoded.feed(_ESCAPE.sub(_unescape, body))
+
+    def _end_string(self, out: list[str], held: str = "") -> None:
+        self._censor_string(held + self._decoded.finish(), out)
         if not self._blocked:
             self._release(self._censor.finish(), out)
 
-    def _censor_decoded(self, decoded: str, out: list[str]) -> None:
-        if decoded:
-            self._release(self._censor.feed(decoded), out)
+    def _censor_string(self, text: str, out: list[str]) -> None:
+        if text:
+            self._release(self._censor.feed(text), out)
 
     def _scan_plain(self, text: str, out: list[str]) -> int:
         """All of `text`, which is no JSON: the first or a further part of the plain text. Returns its length."""
         if self._mode is not _Mode.PLAIN:
             self._mode = _Mode.PLAIN
-            self._censor = self._new_text()
+            self._censor = self._new_plain()
         self._release(self._censor.feed(text), out)
         return len(text)
 
     def _release(self, released: str, out: list[str]) -> None:
         """Write what the censor of a string or plain text let go; if it blocked, close the JSON."""
-        out.append(_quoted(released)[1:-1] if self._mode is _Mode.STRING else released)
+        out.append(escaped(released) if self._mode is _Mode.STRING and not self._raw else released)
         if self._censor.blocked:
             self._blocked = True
             out.append(self.close())

@@ -163,9 +163,13 @@ class Client:
 
 
 def answer_for(
-    policy: Policy, expected: int = 1, known: tuple[str, ...] = ("mz",), pseudonyms: Pseudonyms | None = None
+    policy: Policy,
+    expected: int = 1,
+    known: tuple[str, ...] = ("mz",),
+    pseudonyms: Pseudonyms | None = None,
+    json_content: bool = False,
 ) -> StreamAnswer:
-    guard = ChatGuard(compile_policy(policy), expected, known, pseudonyms=pseudonyms)
+    guard = ChatGuard(compile_policy(policy), expected, known, pseudonyms=pseudonyms, json_content=json_content)
     return StreamAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
 
 
@@ -175,9 +179,11 @@ def play(
     expected: int = 1,
     fail: dict[str, Any] | None = None,
     pseudonyms: Pseudonyms | None = None,
+    json_content: bool = False,
 ) -> Client:
     """Feed the reads, then end the upstream: in an orderly way, or with the failure `fail`."""
-    answer, client = answer_for(policy, expected, pseudonyms=pseudonyms), Client()
+    answer = answer_for(policy, expected, pseudonyms=pseudonyms, json_content=json_content)
+    client = Client()
     for number, data in enumerate(reads):
         client.take(answer.feed(data, float(number)))
     client.take(answer.close(99.0) if fail is None else answer.fail(fail, 99.0))
@@ -188,21 +194,31 @@ def play(
 
 
 def stream(
-    policy: Policy, *values: Any, expected: int = 1, done: bool = True, pseudonyms: Pseudonyms | None = None
+    policy: Policy,
+    *values: Any,
+    expected: int = 1,
+    done: bool = True,
+    pseudonyms: Pseudonyms | None = None,
+    json_content: bool = False,
 ) -> Client:
     """One event for each value, all in one read; then the same byte by byte, which must not differ."""
     data = script(*values, done=done)
-    client = play(policy, data, expected=expected, pseudonyms=pseudonyms)
-    slowly = play(policy, *(data[at : at + 1] for at in range(len(data))), expected=expected, pseudonyms=pseudonyms)
+    given: dict[str, Any] = {"expected": expected, "pseudonyms": pseudonyms, "json_content": json_content}
+    client = play(policy, data, **given)
+    slowly = play(policy, *(data[at : at + 1] for at in range(len(data))), **given)
     assert slowly.raw.replace(b":\n\n", b"") == client.raw.replace(b":\n\n", b"")
     return client
 
 
 def plain(
-    policy: Policy, *reads: bytes, expected: int = 1, pseudonyms: Pseudonyms | None = None
+    policy: Policy,
+    *reads: bytes,
+    expected: int = 1,
+    pseudonyms: Pseudonyms | None = None,
+    json_content: bool = False,
 ) -> tuple[dict[str, Any], TextScanned]:
     """The body for a client that asked for it whole; its books."""
-    guard = ChatGuard(compile_policy(policy), expected, ("mz",), pseudonyms=pseudonyms)
+    guard = ChatGuard(compile_policy(policy), expected, ("mz",), pseudonyms=pseudonyms, json_content=json_content)
     answer = PlainAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
     for data in reads:
         answer.feed(data, 0.0)

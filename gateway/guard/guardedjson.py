@@ -1,0 +1,161 @@
+"""JSON text under the guard: one string on the wire, and many texts in it (§4.15).
+
+Arguments of tools are such a text, and so is the content of an answer that was asked for as JSON. Two kinds of text in
+it can spell what they do not look like. They are read twice, first as what they spell and then as they stand:
+
+    a string that begins an object or a list    JSON within JSON: its strings and numbers, and these no deeper
+    what is no JSON                             its escapes, as lenient parsers decode them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.censor.compile import CompiledRule
+from gateway.guard.texts import ChannelText, Ledger, SpelledText, Text
+from gateway.policy.model import Channel
+from gateway.wire.jsontext import JsonText, escaped
+
+_SPACE = " \t\r\n"
+
+
+class _Twice:
+    """A text that is read twice. `spells` makes what reads it first, from the text's first character that is no space
+    on; None where nothing needs to."""
+
+    __slots__ = ("_begun", "_first", "_spells", "_then")
+
+    def __init__(self, spells: Callable[[str], ChannelText | None], then: Text) -> None:
+        self._spells = spells
+        self._first: ChannelText | None = None
+        self._then = then
+        self._begun = False
+
+    def feed(self, text: str) -> str:
+        if not self._begun and (start := text.lstrip(_SPACE)):
+            self._begun = True
+            self._first = self._spells(start[0])
+        return self._then.feed(text) if self._first is None else self._pass_on(self._first, self._first.feed(text))
+
+    def finish(self) -> str:
+        out = "" if self._first is None else self._pass_on(self._first, self._first.finish())
+        return out if self.blocked else out + self._then.finish()
+
+    def _pass_on(self, first: ChannelText, spelled: str) -> str:
+        out = self._then.feed(spelled) if spelled else ""
+        if self.blocked:
+            first.abandon()
+            self._then.abandon()
+        return out
+
+    def abandon(self) -> str:
+        if self._first is not None:
+            self._first.abandon()
+        return self._then.abandon()
+
+    @property
+    def changed(self) -> bool:
+        return self._then.changed
+
+    @property
+    def blocked(self) -> bool:
+        return self.rule is not None
+
+    @property
+    def rule(self) -> CompiledRule | None:
+        return self._then.rule or (None if self._first is None else self._first.rule)
+
+
+class ObservedText:
+    """A text that is scanned and comes out as it came in, whatever would have come out."""
+
+    __slots__ = ("_text",)
+
+    rule: CompiledRule | None = None
+
+    def __init__(self, text: ChannelText) -> None:
+        self._text = text
+
+    def feed(self, text: str) -> str:
+        self._text.feed(text)
+        return text
+
+    def finish(self) -> str:
+        self._text.finish()
+        return ""
+
+    def abandon(self) -> str:
+        self._text.abandon()
+        return ""
+
+
+class _Json:
+    """`json` says which texts there are in it; they are opened by `_opened`."""
+
+    __slots__ = ("_channel", "_choice", "_last", "_ledger", "json")
+
+    json: JsonText
+
+    def __init__(self, ledger: Ledger, channel: Channel, choice: int | None) -> None:
+        self._ledger = ledger
+        self._channel = channel
+        self._choice = choice
+        self._last: Text | _Twice | None = None
+
+    def feed(self, text: str) -> str:
+        return self.json.feed(text)
+
+    def finish(self) -> str:
+        return self.json.finish()
+
+    def abandon(self) -> str:
+        if self._last is not None:
+            self._last.abandon()
+        return self.json.close()
+
+    @property
+    def rule(self) -> CompiledRule | None:
+        return self._last.rule if self._last is not None and self.json.blocked else None
+
+    def _text(self) -> Text:
+        self._last = text = self._ledger.open(self._channel, self._choice)
+        return text
+
+    def _spelled(self, write: Callable[[str], str]) -> SpelledText:
+        self._last = text = self._ledger.open_spelled(self._channel, self._choice, write)
+        return text
+
+
+class GuardedJson(_Json):
+    """JSON text whose strings and numbers are texts of their own. A block closes what is open."""
+
+    __slots__ = ()
+
+    def __init__(self, ledger: Ledger, channel: Channel, choice: int | None = None) -> None:
+        super().__init__(ledger, channel, choice)
+        if ledger.scans(channel):
+            self.json = JsonText(self._text, self._string, self._plain)
+        else:
+            self.json = JsonText(self._text)
+
+    def _string(self) -> _Twice:
+        self._last = text = _Twice(self._nested, self._ledger.open(self._channel, self._choice))
+        return text
+
+    def _nested(self, start: str) -> _NestedJson | None:
+        return _NestedJson(self._ledger, self._channel, self._choice) if start in "{[" else None
+
+    def _plain(self) -> _Twice:
+        then = self._ledger.open(self._channel, self._choice)
+        self._last = text = _Twice(lambda _: self._ledger.open_spelled(self._channel, self._choice, str), then)
+        return text
+
+
+class _NestedJson(_Json):
+    """JSON text within a string of other JSON. It stays as it was spelled, but for what is taken out of it."""
+
+    __slots__ = ()
+
+    def __init__(self, ledger: Ledger, channel: Channel, choice: int | None) -> None:
+        super().__init__(ledger, channel, choice)
+        self.json = JsonText(lambda: self._spelled(str), lambda: self._spelled(escaped), raw=True)

@@ -1,0 +1,86 @@
+r"""Escapes of strings, as JSON, JSON5, JavaScript and Python write them, in a text of no certain grammar.
+
+What is read is what some lenient parser would make of the text: `\x73`, `\163`, `\u{73}` and `\u0073` are an `s`, and a
+backslash before any other character is that character.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from gateway.wire.json import SurrogateJoiner
+
+_PAIR = r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
+_ESCAPE = re.compile(
+    rf"\\(?:{_PAIR}|u([0-9a-fA-F]{{4}})|u\{{([0-9a-fA-F]{{1,8}})\}}|U([0-9a-fA-F]{{8}})|x([0-9a-fA-F]{{2}})"
+    r"|([0-7]{1,3})|(.))",
+    re.DOTALL,
+)
+# The most that can still become another escape than it is: half a pair, and the beginning of the other half.
+_BEGINNING = re.compile(
+    r"\\(?:u[0-9a-fA-F]{0,3}|u\{[0-9a-fA-F]{0,8}|U[0-9a-fA-F]{0,7}|x[0-9a-fA-F]?|[0-7]{0,2}"
+    r"|u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?)"
+)
+_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_LAST = 0x10FFFF
+
+
+class Escape(NamedTuple):
+    """`raw` is how the character at `offset` of the decoded text is spelled."""
+
+    offset: int
+    raw: str
+
+
+class Unescaper:
+    """One text in pieces, decoded; an escape that may not be complete waits for what follows it."""
+
+    __slots__ = ("_decoded", "_held", "_joiner")
+
+    def __init__(self) -> None:
+        self._joiner = SurrogateJoiner()
+        self._held = ""
+        self._decoded = 0  # characters
+
+    def feed(self, text: str) -> tuple[str, list[Escape]]:
+        """What is certain of the decoded text, and the escapes in it; offsets count from the beginning of the text."""
+        text, self._held = self._held + self._joiner.feed(text), ""
+        return self._decode(text)
+
+    def finish(self) -> tuple[str, list[Escape]]:
+        """The rest; half an escape is the characters that it consists of."""
+        rest, self._held = self._held + self._joiner.finish(), ""
+        return self._decode(rest, ended=True)
+
+    def _decode(self, text: str, ended: bool = False) -> tuple[str, list[Escape]]:
+        parts: list[str] = []
+        escapes: list[Escape] = []
+        at = 0
+        while (found := text.find("\\", at)) >= 0:
+            parts.append(text[at:found])
+            self._decoded += found - at
+            at = found
+            if not ended and _BEGINNING.fullmatch(text, at):
+                self._held = text[at:]
+                return "".join(parts), escapes
+            escape = _ESCAPE.match(text, at)
+            if escape is None:  # a backslash ends the text
+                break
+            parts.append(_character(escape))
+            escapes.append(Escape(self._decoded, escape[0]))
+            self._decoded += 1
+            at = escape.end()
+        parts.append(text[at:])
+        self._decoded += len(text) - at
+        return "".join(parts), escapes
+
+
+def _character(escape: re.Match[str]) -> str:
+    high, low, four, braced, eight, two, octal, other = escape.groups()
+    if high is not None:
+        return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
+    if other is not None:
+        return _LETTERS.get(other, other)
+    code = int(octal, 8) if octal is not None else int(four or braced or eight or two, 16)
+    return "\ufffd" if 0xD800 <= code <= 0xDFFF or code > _LAST else chr(code)
