@@ -117,6 +117,8 @@ def cases() -> list[Case]:
         _detector("jwt, a first part without end", lambda size: "eyJ" + "a" * (size - 3), _none),
         _detector("url, a path without end", lambda size: ("http://a.de/" + "(a," * size)[:size], None),
         _detector("private_key, a body without end", lambda size: (PEM + "A" * size)[:size], _one),
+        _detector("private_key, one letter a line", lambda size: (PEM + "A\n" * size)[: size // 2 * 2], _one),
+        _detector("private_key, words behind each BEGIN line", _repeat(PEM + "so it goes on and on. "), None),
         Case(
             "all detectors, random letters and signs",
             tuple(Rule(id=name, detector=name) for name in DETECTORS),

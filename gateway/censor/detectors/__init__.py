@@ -11,7 +11,8 @@ from gateway.censor.detectors.model import Detector, Shape
 from gateway.censor.detectors.network import EMAIL, IPV4, IPV6, MAC_ADDRESS, URL
 from gateway.censor.detectors.numbers import CREDIT_CARD, IBAN, US_SSN
 from gateway.censor.detectors.phones import PHONE
-from gateway.censor.detectors.secrets import JWT, PRIVATE_KEY
+from gateway.censor.detectors.private_keys import PRIVATE_KEY
+from gateway.censor.detectors.secrets import JWT
 
 __all__ = ["DETECTORS", "Detector", "Shape"]
 

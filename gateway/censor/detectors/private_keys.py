@@ -1,0 +1,215 @@
+"""Private keys: PEM however its lines are joined, and the encodings and formats beside it.
+
+The BEGIN line is a match by itself. From there on each match reaches from one character of the key to the next one,
+over what stands between them, in a context that reaches back to the BEGIN line. Such matches overlap, so they make one
+run, and of a key of any length nothing is held but what joins two of its lines.
+
+What joins two lines is one of three, the more of it the more characters of base64 must stand behind it:
+
+* a line end, however it is written, with indentation and the marks of quotations and comments: one character;
+* up to six short words between signs, as `" +` or a line number are: `_PART` characters;
+* up to twenty words: a whole line of `_LONG_PART` characters, or fewer that digits are scattered in, as in base64 and
+  hardly ever in names.
+
+Behind some of the key also the END line. Four hyphens in a row end all this, so that what follows the key is no part
+of it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+from gateway.censor.detectors.model import Detector, Shape
+
+_PART = 20
+_LONG_PART = 40
+
+_B = "[A-Za-z0-9+/=]"
+# Inside a class: what typography makes of hyphens, box drawing included.
+_TYPOGRAPHIC = r"\u2010-\u2015\u2212\u2500\u2501"
+_DASHES = (
+    rf"(?:-{{4,5}}|-?[{_TYPOGRAPHIC}][\-{_TYPOGRAPHIC}]{{1,4}}|(?:%2[Dd]|\\+(?:x|u00)2[Dd]|&#(?:45|x2[Dd]);){{2,}})"
+)
+_SPACE = "(?:[ _+]|%20)"
+_WORDS = rf"(?:[A-Za-z0-9]+{_SPACE}){{0,3}}(?i:PRIVATE){_SPACE}"
+_KEY = rf"(?i:KEY)(?:{_SPACE}(?i:BLOCK))?"
+_BEGINS = rf"{_DASHES}{_SPACE}?(?i:BEGIN){_SPACE}{_WORDS}"
+_BEGIN_END = rf"{_KEY}{_SPACE}?{_DASHES}"
+_BEGIN = rf"{_BEGINS}{_BEGIN_END}"
+# One more hyphen is the mark of a line that a diff takes out.
+_END = rf"-?{_DASHES}{_SPACE}?(?i:END){_SPACE}{_WORDS}{_BEGIN_END}"
+
+# Line ends as they are, and as a program, JSON or HTML writes them, with quotes and indentation around, and with what
+# marks a quotation, a comment or a cell of a table.
+_DECORATION = "[ \t\"'>#*/|]*"
+_LINE = (
+    rf"{_DECORATION}(?:\r?\n|[\u0085\u2028\u2029]|<br ?/?>(?:\r?\n)?|\\+(?:r\\+)?n{_DECORATION}(?:\r?\n)?"
+    rf"|\\+u000[aAdD]|%0[AaDd]|&#(?:10|13|x0?[AaDd]);){_DECORATION}"
+)
+# The end of the BEGIN line, and header lines such as Proc-Type, DEK-Info, Version or Comment.
+_HEAD = rf"{_LINE}(?:{_LINE})?(?:(?:[A-Z][A-Za-z\-]+: [^\r\n\\]+{_LINE})+(?:{_LINE})?)?"
+# Of a character that is escaped, with a backslash or as %2B, what follows is base64 again.
+_ESCAPE = r"[\\%]"
+
+_SIGN = r"(?:[^A-Za-z0-9\-]|-{1,3}[^\-])+"
+
+
+def _apart(words: int, less: int = 0, or_end: str = "") -> str:
+    """Signs and words, and behind them base64 of a length that tells it from words, less some characters; or the END
+    line."""
+    near = rf"(?:{_SIGN}[A-Za-z0-9]{{1,6}}){{0,6}}{_SIGN}{_B}{{{_PART - less}}}"
+    scattered = rf"[A-Za-z0-9]*[0-9][A-Za-z]{_B}{{1,14}}[0-9]{_B}{{{8 - less}}}"
+    far = rf"(?:{_SIGN}[A-Za-z0-9]+){{0,{words}}}{_SIGN}(?:{_B}{{{_LONG_PART - less}}}|{scattered}{or_end})"
+    return f"{near}|{far}"
+
+
+# Header lines that a program joins stand between the BEGIN line and the key.
+_WORDS_BEFORE, _WORDS_BETWEEN = 20, 16
+
+# Each match but the first begins with the last character of one before it, so a context ends before that.
+_PEM = (
+    Shape(_BEGIN),
+    Shape(rf"{_BEGIN_END}(?:{_HEAD}{_B}|{_B}{{{_PART}}}|{_apart(_WORDS_BEFORE)}|(?:{_LINE}| )?{_END})", _BEGINS),
+    Shape(
+        rf"{_B}(?:(?:{_LINE}|{_ESCAPE})?{_B}|{_apart(_WORDS_BETWEEN, or_end='|' + _END)}|(?:{_LINE})?{_END})",
+        rf"{_BEGIN}(?:{_HEAD}|{_B}{{{_PART - 1}}}|{_apart(_WORDS_BEFORE, less=1)})"
+        rf"(?:{_B}|(?:{_LINE}|{_ESCAPE}){_B}|{_apart(_WORDS_BETWEEN, less=1)})*(?:{_LINE}|{_ESCAPE})?",
+    ),
+)
+
+
+def _aligned(text: str) -> str:
+    """What base64 makes of `text`, wherever in the encoded bytes it stands."""
+    forms = []
+    for before in range(3):
+        encoded = b64encode(bytes(before) + text.encode()).decode().rstrip("=")
+        # The first and the last character may also depend on what stands beside the text.
+        known = (before + len(text)) * 8 // 6
+        forms.append(encoded[-(-before * 8 // 6) : known])
+    return "|".join(forms)
+
+
+# Base64 of a PEM, as in the secrets of Kubernetes: the label may have 24 characters of it before PRIVATE.
+_BASE64_BEGINS = rf"(?:{_aligned('-----BEGIN ')}){_B}{{0,24}}"
+_BASE64_KEY = rf"(?:{_aligned('PRIVATE KEY')})"
+_BASE64 = (
+    Shape(_BASE64_BEGINS + _BASE64_KEY),
+    Shape(_BASE64_KEY + _B, _BASE64_BEGINS),
+    Shape(
+        rf"{_B}(?:{_B}|{_LINE}{_B}{{{_PART}}})",
+        rf"{_BASE64_BEGINS}{_BASE64_KEY}(?:{_B}|{_LINE}{_B}{{{_PART - 1}}})*",
+    ),
+)
+
+_DIGIT = "[0-9A-Fa-f]"
+# What may stand between two bytes that are written in hexadecimal: separators, 0x and \x.
+_BETWEEN = r"[\s,:;\"'+\\%]*(?:0?x)?"
+
+
+def _hex(text: str) -> str:
+    """The bytes of `text`, and what may stand behind each."""
+    digits = "".join(f"[{digit}{digit.upper()}]" if digit.isalpha() else digit for digit in text.encode().hex("/"))
+    return digits.replace("/", _BETWEEN) + _BETWEEN
+
+
+_HEX_BEGINS = rf"(?:{_hex('-')})?{_hex('----BEGIN ')}(?:{_DIGIT}{{2}}{_BETWEEN}){{0,15}}{_hex('PRIVATE ')}"
+_HEX_KEY = _hex("KEY").removesuffix(_BETWEEN)
+_HEX = (
+    Shape(_HEX_BEGINS + _HEX_KEY),
+    Shape(rf"{_HEX_KEY}{_BETWEEN}{_DIGIT}{{2}}", _HEX_BEGINS),
+    Shape(
+        rf"{_DIGIT}(?:{_DIGIT}|{_BETWEEN}{_DIGIT}{{2}})",
+        rf"{_HEX_BEGINS}{_HEX_KEY}(?:{_BETWEEN}{_DIGIT})*{_BETWEEN}",
+    ),
+)
+
+# Members of a JSON Web Key that only a private one has: of curves with 32 bytes one of 43 characters, longer ones, and
+# the primes of RSA.
+_URL_SAFE = r"[A-Za-z0-9_\-]"
+_QUOTE = r"\\*[\"']"
+_MEMBER = rf"{_QUOTE}d{_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}"
+_LONG_MEMBER = (
+    rf"(?:{_MEMBER}{_URL_SAFE}{{59}}"
+    rf"|{_QUOTE}(?:p|q|dp|dq|qi){_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}{_URL_SAFE}{{79}})"
+)
+_JWK_SHORT = 43
+_JWK = (
+    Shape(rf"{_URL_SAFE}{{{_JWK_SHORT}}}", _MEMBER, r"\\|[\"']"),
+    Shape(rf"{_URL_SAFE}{{60}}", _MEMBER),
+    Shape(rf"{_URL_SAFE}{{80}}", rf"{_QUOTE}(?:p|q|dp|dq|qi){_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}"),
+    Shape(rf"{_URL_SAFE}{{2}}", rf"{_LONG_MEMBER}{_URL_SAFE}*"),
+)
+
+# XML Signature's RSAKeyValue, as .NET writes a private one.
+_ELEMENT = r"(?:<|&lt;)(?:D|P|Q|DP|DQ|InverseQ)(?:>|&gt;)\s{0,80}"
+_XML = (
+    Shape(rf"{_B}{{{_LONG_PART}}}", _ELEMENT),
+    Shape(rf"{_B}\s{{0,80}}{_B}", rf"{_ELEMENT}{_B}{{{_LONG_PART - 1}}}(?:{_B}|\s)*"),
+)
+
+# WireGuard: 32 bytes in base64 under that name.
+_NAME = r"(?i:private[_\-]?key)" + rf"(?:{_QUOTE})?\s{{0,8}}[:=]\s{{0,8}}(?:{_QUOTE})?"
+_WIREGUARD = (Shape("[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=", _NAME),)
+
+
+def is_private_key(text: str) -> bool:
+    """Is it no name, where only its length tells? Random text of that length has letters of both cases and digits."""
+    if len(text) != _JWK_SHORT:
+        return True
+    return all(any(test(char) for char in text) for test in (str.isupper, str.islower, str.isdigit))
+
+
+def _dashed(label: str) -> str:
+    """A line of a PEM file; in the source, no scanner of repositories takes it for a leak."""
+    return f"-----{label}-----"
+
+
+PRIVATE_KEY = Detector(
+    name="private_key",
+    label="PRIVATE_KEY",
+    title="Private key",
+    shapes=(*_PEM, *_BASE64, *_HEX, *_JWK, *_XML, *_WIREGUARD),
+    validate=is_private_key,
+    examples=(
+        f"{_dashed('BEGIN PRIVATE KEY')}\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n"
+        f"{_dashed('END PRIVATE KEY')}",
+        f"{_dashed('BEGIN EC PRIVATE KEY')}\\nMHcCAQEEIIrYSSNQFaA2Hwf1duRSxKtLYX5CB04fSeQ6tF1aY/PuoAoGCCqGSM49\\n"
+        f"AwEHoUQDQgAEPR3tU2Fta9ktY+6P9G0cWO+0kETA6SFs38GecTyudlHz6xvCdz8q\\n{_dashed('END EC PRIVATE KEY')}",
+        f"{_dashed('BEGIN RSA PRIVATE KEY')}\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,9F2B1D3C\n\n"
+        "q3kW0vZ7m5oO2gC9Xx1TjH8yPpLrN4sBdUeVfYhGkIbMaJtRwQzEcSnFlDuAoKi\nX0pQ==\n"
+        f"{_dashed('END RSA PRIVATE KEY')}",
+        f"{_dashed('BEGIN PGP PRIVATE KEY BLOCK')}\n\nlFgEZc1XyBYJKwYBBAHaRw8BAQdAq0Y3hX2c8eJ5vN7mB1dK4fLpS6tR9wQz\n"
+        f"=njUN\n{_dashed('END PGP PRIVATE KEY BLOCK')}",
+        f"{_dashed('BEGIN OPENSSH PRIVATE KEY')}\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtz",
+        f"{_dashed('BEGIN PRIVATE KEY')} MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp {_dashed('END PRIVATE KEY')}",
+        _dashed("BEGIN PRIVATE KEY"),
+        _dashed("Begin Private Key"),
+        "\u2014\u2013BEGIN PRIVATE KEY\u2014\u2013",
+        "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0t",
+    ),
+    near_misses=(
+        f"{_dashed('BEGIN PUBLIC KEY')}\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n"
+        f"{_dashed('END PUBLIC KEY')}",
+        f"{_dashed('BEGIN CERTIFICATE')}\nMIIBszCCAVmgAwIBAgIU\n{_dashed('END CERTIFICATE')}",
+        "BEGIN PRIVATE KEY",
+        "-- BEGIN PRIVATE KEY --",
+        _dashed("BEGIN PUBLIC KEY"),
+        "PublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=",
+        _dashed("END PRIVATE KEY"),
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBm",
+    ),
+    source=(
+        "RFC 7468 sections 10 and 11 (PKCS #8), RFC 1421 section 4.4 (header lines), RFC 9580 section 6.2 (OpenPGP), "
+        "OpenSSH's PROTOCOL.key, RFC 7518 section 6 (JSON Web Keys), W3C XML Signature section 4.5.2 (RSAKeyValue), "
+        "wg(8) (WireGuard), https://www.rfc-editor.org/rfc/rfc7468"
+    ),
+    note=(
+        "Certain with the BEGIN line, even if nothing follows; base64 after it is swallowed, whatever joins its lines, "
+        "and the END line if it comes. Without one the match ends with the last base64: behind a line end any "
+        "character of it counts, so that a word at the beginning of the next line is taken for it; behind up to six "
+        f"short words between signs {_PART} characters; behind up to {_WORDS_BETWEEN} words {_LONG_PART}, or fewer "
+        "with digits scattered in them. Also found are PEM files in base64 or hexadecimal, the private members of JSON "
+        "Web Keys and of XML's RSAKeyValue, and WireGuard's keys. PuTTY's own format and keys of JSON Web Keys that "
+        "encrypt and decrypt (k) are left out."
+    ),
+)

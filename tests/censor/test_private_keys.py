@@ -1,0 +1,172 @@
+"""Private keys in every form of the table, cut in many ways; and what stands near one comes back."""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+import tomllib
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from gateway.censor.compile import compile_policy
+from gateway.censor.stream import Censor
+from gateway.policy.model import Channel, Direction, Policy, Rule
+
+Form = dict[str, Any]
+TABLE: dict[str, list[Form]] = tomllib.loads(Path(__file__).with_name("private_keys.toml").read_text(encoding="utf-8"))
+PROGRAM = compile_policy(Policy(name="p", rules=(Rule(id="key", detector="private_key", replacement="[X]"),))).program(
+    Direction.OUTPUT, Channel.CONTENT
+)
+ENCODE = {
+    None: str,
+    "url": lambda line: quote(line, safe=""),
+    "form": quote_plus,
+    "slashes": lambda line: line.replace("/", r"\/"),
+}
+CASES = {None: str, "title": str.title, "lower": str.lower}
+BODY = "MIIE" + "".join(random.Random("key").choices(string.ascii_letters + string.digits + "+/", k=2000))
+
+
+def of(kind: str) -> Any:
+    return pytest.mark.parametrize("form", TABLE[kind], ids=[form["name"] for form in TABLE[kind]])
+
+
+def lines_of(form: Form, label: str = "PRIVATE KEY", size: int = 134, width: int = 64) -> list[str]:
+    """A PEM, whose last line of base64 is short."""
+    dashes, case = form.get("dashes", "-----"), CASES[form.get("case")]
+    space = " " * dashes.endswith(" ")
+    open_, close = (dashes + case(f"{word} {label}") + space + dashes.rstrip() for word in ("BEGIN", "END"))
+    body = BODY[: size - 2] + "=="
+    lines = [open_, *(body[at : at + width] for at in range(0, size, width)), close]
+    encode = ENCODE[form.get("encode")]
+    # What is written as escapes already stays so.
+    return [line if "\\" in dashes else encode(line.replace("%2D", "-")).replace("-", "%2D" if "%" in dashes else "-")
+            for line in lines]  # fmt: skip
+
+
+def written(form: Form, lines: list[str]) -> tuple[str, str]:
+    """The text with the key in it, and what is left of it."""
+    template = form.get("line", "{}")
+    parts = [template.replace("{n}", str(number)) for number, _ in enumerate(lines, start=1)]
+    whole = [part.replace("{}", line) for part, line in zip(parts, lines, strict=True)]
+    before, after = "Here it is: " + form.get("before", ""), form.get("after", "") + " And now to something else."
+    text = before + form["join"].join(whole) + after
+    return text, before + parts[0].partition("{}")[0] + "[X]" + parts[-1].partition("{}")[2] + after
+
+
+def censored(pieces: list[str]) -> str:
+    censor = Censor(PROGRAM)
+    return "".join(map(censor.feed, pieces)) + censor.finish()
+
+
+def cuts(text: str) -> Iterator[list[str]]:
+    for size in (len(text), 1, 3, 7):
+        yield [text[at : at + size] for at in range(0, len(text), size)]
+    for at in range(1, len(text), 1 + len(text) // 25):
+        yield [text[:at], text[at:]]
+
+
+def test_the_forms_have_names() -> None:
+    names = [form["name"] for forms in TABLE.values() for form in forms]
+    assert len(set(names)) == len(names)
+    assert len(TABLE["form"]) >= 57
+
+
+@of("form")
+def test_e1_a_key_leaves_nothing_behind_in_any_form(form: Form) -> None:
+    text, expected = written(form, lines_of(form))
+    for pieces in cuts(text):
+        assert censored(pieces) == expected
+
+
+@of("form")
+@pytest.mark.parametrize(
+    ("label", "size", "width"),
+    [("RSA PRIVATE KEY", 1620, 64), ("OPENSSH PRIVATE KEY", 372, 70), ("PGP PRIVATE KEY BLOCK", 304, 76)],
+)
+def test_e1_keys_of_other_kinds(form: Form, label: str, size: int, width: int) -> None:
+    text, expected = written(form, lines_of(form, label, size, width))
+    assert censored([text]) == expected
+
+
+@of("form")
+def test_e1_a_key_that_breaks_off_shows_none_of_its_whole_lines(form: Form) -> None:
+    lines = lines_of(form, size=256)[:-1]
+    shown = censored([written(form, lines)[0]])
+    assert not any(line[8:40] in shown for line in lines[1:])
+
+
+def encodings() -> dict[str, str]:
+    """What the table's names in braces stand for."""
+
+    def pem(label: str) -> bytes:
+        return "\n".join([*lines_of({}, label, size=256), ""]).encode()
+
+    def encoded(label: str, before: bytes = b"") -> str:
+        return b64encode(before + pem(label)).decode()[-(-len(before) * 8 // 6) :]
+
+    key = pem("PRIVATE KEY")
+    return {
+        "base64": encoded("PRIVATE KEY"),
+        "base64_1": encoded("PRIVATE KEY", b"\n"),
+        "base64_2": encoded("PRIVATE KEY", b"\r\n"),
+        "base64_rsa": encoded("RSA PRIVATE KEY"),
+        "base64_openssh": encoded("OPENSSH PRIVATE KEY"),
+        "base64_encrypted": encoded("ENCRYPTED PRIVATE KEY"),
+        "base64_certificate": encoded("CERTIFICATE"),
+        "base64_public": encoded("PUBLIC KEY"),
+        "base64_lines": "\n  ".join(re.findall(".{1,76}", encoded("PRIVATE KEY"))),
+        "hex": key.hex(),
+        "hex_upper": key.hex().upper(),
+        "hex_spaces": key.hex(" "),
+        "hex_colons": key.hex(":"),
+        "hex_c": key.hex("/").replace("/", ", 0x"),
+        "hex_x": key.hex("/").replace("/", r"\x"),
+        "hex_certificate": pem("CERTIFICATE").hex(),
+        "prime": BODY[:171].replace("/", "_").replace("+", "-"),
+        "xml": BODY[:342] + "==",
+        "xml_lines": "\n    ".join(re.findall(".{1,76}", BODY[:170] + "==")),
+    }
+
+
+ENCODINGS = encodings()
+
+
+def filled(text: str) -> str:
+    return re.sub(r"\{([a-z0-9_]+)\}", lambda name: ENCODINGS.get(name[1], name[0]), text)
+
+
+@of("whole")
+def test_e1_other_encodings_and_formats(form: Form) -> None:
+    before, key, after = re.split(r"\[\[|\]\]", filled(form["text"]))
+    for pieces in cuts(before + key + after):
+        assert censored(pieces) == f"{before}[X]{after}"
+
+
+@of("none")
+def test_e1_what_is_no_private_key_comes_back(form: Form) -> None:
+    text = filled(form["text"])
+    for pieces in cuts(text):
+        assert censored(pieces) == text
+
+
+@of("near")
+def test_e1_what_is_near_a_key_comes_back(form: Form) -> None:
+    text = filled(form["text"])
+    for pieces in cuts(text):
+        assert censored(pieces) == filled(form["output"])
+
+
+def test_e1_what_follows_an_end_line_is_not_held() -> None:
+    censor = Censor(PROGRAM)
+    text, _ = written({"join": "\n"}, lines_of({}))
+    key, after = text[: text.index(" And")], " And now"
+    censor.feed(key)
+    assert censor.feed(after) == after
+    assert censor.held == 0
