@@ -55,8 +55,8 @@ CASES = {
         f"d31 metrics on a public address: {host}": (
             {"more": f"listen: {{host: '{host}'}}\nauth: {auth}"},
             [
-                "listen.host: /metrics, with the names of keys, rules and upstreams, is readable by everybody who reaches "
-                "this address; no key is asked for there: move it with listen.admin"
+                "listen.host: /metrics, with the names of keys, rules and upstreams, is readable by everybody who "
+                "reaches this address; no key is asked for there: move it with listen.admin"
             ],
         )
         for host, auth in (("0.0.0.0", "{keys: [k]}"), ("::", "none"), ("10.1.2.3", "{keys: [k]}"), ("box", "none"))
