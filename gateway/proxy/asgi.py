@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import struct
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.policy.model import Direction
 
 SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
+REFUSAL = "portcullis.refusal"  # in an ASGI scope: the `HTTPFailure` that the server answers with, before any endpoint
 ASIDE = 32 * 1024  # bytes; scanning them for words takes some 2 ms
 # How much longer it may take for patterns and detectors, where text is full of what they want, and for constraints.
 PATTERN_WEIGHT = 16
@@ -32,21 +30,6 @@ Result = TypeVar("Result")
 # flight (`limits.max_streams`): each has one piece at a time.
 _short_work = ThreadPoolExecutor(1, "aside-short")
 _long_work = ThreadPoolExecutor(2, "aside-long")
-
-
-class ServerSend:
-    """ASGI middleware for the outside: lets a relay write to the server itself.
-
-    The framework wraps `send` several times to learn whether a response has begun. A relay answers every failure by
-    itself, and each wrapper costs a coroutine for every chunk.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope[SERVER_SEND] = send
-        await self._app(scope, receive, send)
 
 
 class BodyWriter:
@@ -78,22 +61,29 @@ class BodyWriter:
             self._write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
+def _protocol_of(send: Send) -> Any:
+    """The gateway's own protocol; None where another server runs the application."""
+    return getattr(getattr(send, "__self__", None), "protocol", None)
+
+
+def limit_sending(send: Send, seconds: float) -> None:
+    """Cut the client off when it takes nothing of its answer for so long."""
+    if (protocol := _protocol_of(send)) is not None:
+        protocol.send_timeout = seconds
+
+
+def stalled(send: Send) -> bool:
+    """Was the client cut off for that?"""
+    return bool(getattr(_protocol_of(send), "stalled", False))
+
+
 def abort(send: Send) -> None:
     """Cut the client off, with all that it has not read.
 
-    ASGI has no word for it, and a server that closes in order first waits until everything is read. uvicorn's `send` is
-    a method of the object that has the connection.
+    ASGI has no word for it, and a server that closes in order first waits until everything is read.
     """
-    transport = getattr(getattr(send, "__self__", None), "transport", None)
-    if transport is None or transport.is_closing():
-        return
-    connection = transport.get_extra_info("socket")
-    if connection is not None:
-        # Without this the kernel would keep what it has for the client for many minutes. The option belongs to the
-        # connection, whichever descriptor it is set through; uvloop's own socket object may not take it.
-        with socket.socket(fileno=os.dup(connection.fileno())) as same:
-            same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    transport.abort()
+    if (protocol := _protocol_of(send)) is not None:
+        protocol.cut()
 
 
 def weight(policy: CompiledPolicy, direction: Direction) -> int:

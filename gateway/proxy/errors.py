@@ -28,6 +28,10 @@ def client_error(
     return HTTPFailure(status, body, code or kind)
 
 
+def internal_error() -> HTTPFailure:
+    return HTTPFailure(500, failure("The gateway failed.", "internal_error", "server_error"), "internal_error")
+
+
 def overloaded(message: str, retry_after: int = 1) -> HTTPFailure:
     body = failure(message, "overloaded", "server_error")
     return HTTPFailure(503, body, "overloaded", {"retry-after": str(retry_after)})

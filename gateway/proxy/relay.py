@@ -2,7 +2,7 @@
 
 A relay is the ASGI response of a chat request: it calls the upstream, feeds what arrives to the guard and writes what
 the guard says. It runs beside a watch on the client, so that one who leaves takes the upstream request along at once;
-and under a clock for what the transport does not time: the whole answer, and a client that does not read.
+and under a clock for what the transport does not time: the whole answer. The server times a client that does not read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gateway.guard.texts import Refused
 from gateway.observe.facts import Fact
 from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import Direction, Limits
-from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure, weight
+from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure, limit_sending, stalled, weight
 from gateway.proxy.books import CLIENT_IDLE, CLIENT_LEFT, NOT_JOURNALLED, SERVER_STOPS, Books
 from gateway.proxy.decoding.rollback import Asker, rolled_back
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
@@ -88,6 +88,7 @@ class Relay(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._reply = Reply(self._forward, scope.get(SERVER_SEND, send))
+        limit_sending(self._reply.send, self._limits.send_timeout)
         work = asyncio.ensure_future(self._tell())
         gone = asyncio.ensure_future(departure(receive))
         clock = _Clock(self, work)
@@ -103,20 +104,16 @@ class Relay(Response):
                 task.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
             self._finish()  # for work that was cancelled before its first step
-            if self._books.error == CLIENT_IDLE:
-                abort(self._reply.send)
+            if self._timed_out and work.cancelled():
+                abort(self._reply.send)  # it would be served what it has not read for as long as it likes
         if not work.cancelled() and work.exception() is not None:
             raise work.exception() or RuntimeError
 
     def overdue(self, now: float) -> bool:
-        """Must the request end at `now`? If so, the reason is noted."""
-        waiting_since = self._reply.waiting_since
-        if waiting_since is not None and now - waiting_since > self._limits.send_timeout:
-            self._books.error = CLIENT_IDLE
-        elif not self._timed_out and now - self._forward.started > self._forward.timeouts.total:
-            self._timed_out = True
-        else:
+        """Has the answer newly taken too long at `now`?"""
+        if self._timed_out or now - self._forward.started <= self._forward.timeouts.total:
             return False
+        self._timed_out = True
         return True
 
     async def _tell(self) -> None:
@@ -129,6 +126,8 @@ class Relay(Response):
         if self._finished:
             return
         self._finished = True
+        if stalled(self._reply.send):
+            self._books.error = CLIENT_IDLE
         try:
             self._books.close(self._reply.status)
         finally:
@@ -228,7 +227,7 @@ class Relay(Response):
         except httpx.HTTPError as error:
             ending = self._failed(answer, from_transport(error))
         except asyncio.CancelledError:
-            if not self._timed_out or self._reply.waiting_since is not None:
+            if not self._timed_out or self._reply.waiting:
                 self._perform(answer.cancel())
                 raise
             if answer.done:  # in this very turn
@@ -396,7 +395,7 @@ def _shown_error(body: bytes, plain: bool, guard: ChatGuard) -> bytes:
 class _Clock:
     """One timer for each request, instead of one for each chunk."""
 
-    INTERVAL = 0.5  # seconds; the precision of send_timeout and total
+    INTERVAL = 0.5  # seconds; the precision of total
 
     def __init__(self, relay: Relay, work: asyncio.Future[None]) -> None:
         self._relay = relay
@@ -407,8 +406,8 @@ class _Clock:
     def _tick(self) -> None:
         if self._relay.overdue(perf_counter()):
             self._work.cancel()
-        # Goes on after a cancellation: the client must take its last bytes in time, too.
-        self._timer = self._loop.call_later(self.INTERVAL, self._tick)
+        else:
+            self._timer = self._loop.call_later(self.INTERVAL, self._tick)
 
     def stop(self) -> None:
         self._timer.cancel()

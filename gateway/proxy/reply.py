@@ -1,8 +1,6 @@
-"""What the client of one request is sent, and for how long it has kept the gateway waiting."""
+"""What the client of one request is sent."""
 
 from __future__ import annotations
-
-from time import perf_counter
 
 from starlette.types import Message, Send
 
@@ -17,13 +15,12 @@ WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
 
 
 class Reply:
-    """One response. `status` is 0 until it has begun; `waiting_since`, a time of `perf_counter`, is when the piece was
-    begun that the client has not yet made room for, None between two pieces."""
+    """One response. `status` is 0 until it has begun; `waiting` while the client has not yet made room for a piece."""
 
     def __init__(self, forward: Forward, send: Send) -> None:
         self.send = send
         self.status = 0
-        self.waiting_since: float | None = None
+        self.waiting = False
         self._own = [
             (b"x-request-id", forward.request_id.encode("ascii")),
             (b"x-portcullis-policy", forward.policy.policy.name.encode("latin-1", "replace")),
@@ -38,9 +35,9 @@ class Reply:
     async def write(self, body: bytes, *, more: bool = True) -> None:
         """A piece of the body; the last one if there is no more."""
         message: Message = {"type": "http.response.body", "body": body, "more_body": more}
-        self.waiting_since = perf_counter()
+        self.waiting = True
         await self.send(message)
-        self.waiting_since = None
+        self.waiting = False
 
     async def write_whole(self, status: int, headers: Headers, body: bytes) -> None:
         await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])

@@ -12,7 +12,7 @@ from gateway.guard.prompt import read_chat_request, read_completions_request
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.admission import admit, unknown_model
 from gateway.proxy.decoding.canary import Masks
-from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 from gateway.proxy.gateway import Gateway
 from gateway.proxy.inbound import failure_response, finished, json_response, key_of, own_headers
 
@@ -84,6 +84,12 @@ def add_error_handlers(app: FastAPI, gateway: Gateway) -> None:
     @app.exception_handler(HTTPFailure)
     async def failed(request: Request, error: HTTPFailure) -> Response:
         return failure_response(request, error)
+
+    @app.exception_handler(Exception)
+    async def broke(request: Request, error: Exception) -> Response:
+        answer = internal_error()
+        gateway.record(finished(request, answer.status, perf_counter(), error=answer.kind))
+        return failure_response(request, answer)
 
     @app.exception_handler(HTTPException)
     async def no_such_path(request: Request, error: HTTPException) -> Response:

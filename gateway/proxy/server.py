@@ -1,70 +1,60 @@
-"""uvicorn's HTTP protocol with bounds on what comes before a request: without them a client without a key could fill
-the memory with a head that never ends, or keep connections open by never sending one."""
+"""How the gateway's applications are served over HTTP: one place for every process, and for tests."""
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import Callable
+from time import perf_counter
+from typing import Literal
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import uvicorn
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-MAX_HEAD = 64 * 1024  # bytes of request line and headers
-HEAD_PATIENCE = 30.0  # seconds in which a head must be complete, from the connection or from its first byte on
+from gateway.observe.facts import Fact
+from gateway.proxy.asgi import REFUSAL, SERVER_SEND
+from gateway.proxy.inbound import failure_response, finished
+from gateway.proxy.protocol import BoundedProtocol
 
-_UPGRADE = re.compile(rb"(?i)\r\nupgrade:")
+LAST_WORDS = 2  # seconds for what still runs when draining has taken too long
+KEEP_ALIVE = 65  # seconds; longer than the 60 of common balancers, which must be the ones that close
 
 
-class BoundedProtocol(HttpToolsProtocol):
-    """Aborts a connection whose request head is too large or too slow; nothing is answered, nothing was asked yet."""
+class Entrance:
+    """ASGI middleware for the outside: lets a relay write to the server itself, and answers what the protocol refuses.
 
-    _head_bytes = 0
-    _in_head = True
-    _in_body = False
-    _head_timer: asyncio.TimerHandle | None = None
-    on_lost: Callable[[], None] | None = None  # told once when the connection is gone
+    The framework wraps `send` several times to learn whether a response has begun. A relay answers every failure by
+    itself, and each wrapper costs a coroutine for every chunk.
+    """
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._head_begins()
+    def __init__(self, app: ASGIApp, record: Callable[[Fact], None]) -> None:
+        self._app = app
+        self._record = record
 
-    def data_received(self, data: bytes) -> None:
-        if not self._in_body:
-            # No protocol is changed to here, and a server may ignore the offer; the parser would stop before the body.
-            # Java's client offers HTTP/2 with every request.
-            head, separator, rest = data.partition(b"\r\n\r\n")
-            data = _UPGRADE.sub(b"\r\nx-upgrade-ignored:", head) + separator + rest
-        super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD:
-                self.transport.abort()
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = scope.get(REFUSAL)
+        if refusal is not None:
+            request = Request(scope)
+            self._record(finished(request, refusal.status, perf_counter(), error=refusal.kind))
+            await failure_response(request, refusal)(scope, receive, send)
+            return
+        scope[SERVER_SEND] = send
+        await self._app(scope, receive, send)
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        if not self._in_head:
-            self._head_begins()
 
-    def on_headers_complete(self) -> None:
-        self._in_head, self._in_body = False, True
-        self._stop_timer()
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._in_body = False
-        super().on_message_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
-        if self.on_lost is not None:
-            self.on_lost()
-
-    def _head_begins(self) -> None:
-        self._in_head, self._head_bytes = True, 0
-        self._head_timer = self.loop.call_later(HEAD_PATIENCE, self.transport.abort)
-
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+def server_config(
+    app: ASGIApp, record: Callable[[Fact], None], lifespan: Literal["on", "off"] = "on"
+) -> uvicorn.Config:
+    """`record` takes what is refused before the application sees it."""
+    return uvicorn.Config(
+        Entrance(app, record),
+        http=BoundedProtocol,
+        ws="none",
+        lifespan=lifespan,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=LAST_WORDS,
+    )

@@ -12,14 +12,13 @@ from time import monotonic
 import uvicorn
 from fastapi import FastAPI
 
-from gateway.proxy.asgi import ServerSend
 from gateway.proxy.gateway import Gateway
-from gateway.proxy.server import BoundedProtocol
+from gateway.proxy.protocol import BoundedProtocol
+from gateway.proxy.server import server_config
 from gateway.serving.logs import cuts_unsaid
 
 HEARING = 1.0  # seconds for a connection on which nothing was asked yet; its client has just come
 LOOK_EVERY = 0.01  # seconds
-LAST_WORDS = 2  # seconds for what still runs when draining has taken too long
 
 
 class NotStarted(Exception):
@@ -59,8 +58,8 @@ class Servers:
 
     def __init__(self, gateway: Gateway, public: FastAPI, admin: FastAPI | None) -> None:
         self._gateway = gateway
-        self._public = _server(public, lifespan="on")
-        self._admin = None if admin is None else _server(admin, lifespan="off")
+        self._public = _Server(server_config(public, gateway.record))
+        self._admin = None if admin is None else _Server(server_config(admin, gateway.record, "off"))
         self._running: list[asyncio.Task[None]] = []
 
     async def start(self, listeners: Sequence[socket.socket], admin_listeners: Sequence[socket.socket]) -> None:
@@ -113,23 +112,6 @@ class Servers:
             server.should_exit = True
         with cuts_unsaid():
             await asyncio.gather(*self._running, return_exceptions=True)
-
-
-def _server(app: FastAPI, lifespan: str) -> _Server:
-    config = uvicorn.Config(
-        ServerSend(app),
-        http=BoundedProtocol,
-        ws="none",
-        lifespan="on" if lifespan == "on" else "off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=True,
-        proxy_headers=False,
-        timeout_keep_alive=65,
-        timeout_graceful_shutdown=LAST_WORDS,
-    )
-    return _Server(config)
 
 
 def _is_expecting(server: _Server) -> bool:

@@ -36,8 +36,7 @@ from gateway.policy.model import (
     Timeouts,
     Upstream,
 )
-from gateway.proxy.asgi import ServerSend
-from gateway.proxy.server import BoundedProtocol
+from gateway.proxy.server import server_config
 from tests.http.upstream import MODEL, Json, Play, playing
 from tests.http.upstream import Upstream as PlayedUpstream
 
@@ -163,10 +162,8 @@ async def running(config: Config) -> AsyncIterator[RunningGateway]:
     log = io.StringIO()
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    app = ServerSend(build_app(config, RequestLog("json", log)))
-    server = _PromptServer(
-        uvicorn.Config(app, http=BoundedProtocol, ws="none", log_config=None, access_log=False, server_header=False)
-    )
+    app = build_app(config, RequestLog("json", log))
+    server = _PromptServer(server_config(app, app.state.portcullis.gateway.record))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:

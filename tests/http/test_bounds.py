@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gateway.policy.model import Limits
-from gateway.proxy import asgi, relay, server
+from gateway.proxy import asgi, protocol, relay
 from tests.http.gateway import PASSWORD, PATIENCE, RunningGateway, before, error_of, question
 from tests.http.test_departures import Torrent, sent
 from tests.http.upstream import (
@@ -44,19 +44,9 @@ async def is_cut_off(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-@pytest.mark.parametrize("begins", [b"GET /", b"GET / HTTP/1.1\r\nx: "])
-async def test_a_head_without_end_is_cut_off(begins: bytes) -> None:
-    async with before(ANSWER) as (gateway, _):
-        reader, writer = await connected(gateway)
-        writer.write(begins + b"a" * (2 * server.MAX_HEAD))
-        assert await is_cut_off(reader)
-        writer.close()
-        assert (await gateway.ask()).status_code == 200
-
-
 @pytest.mark.parametrize("begins", [b"", b"GET / HTTP/1.1\r\nx: "])
 async def test_a_head_that_never_comes_is_cut_off(begins: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_PATIENCE", 0.3)
+    monkeypatch.setattr(protocol, "HEAD_PATIENCE", 0.3)
     async with before(ANSWER) as (gateway, _):
         reader, writer = await connected(gateway)
         writer.write(begins)
@@ -68,7 +58,7 @@ async def test_a_head_that_never_comes_is_cut_off(begins: bytes, monkeypatch: py
 async def test_a_large_body_behind_a_small_head_is_no_large_head() -> None:
     async with before(ANSWER) as (gateway, _):
         for _ in range(2):
-            assert (await gateway.ask("x" * (4 * server.MAX_HEAD))).status_code == 200
+            assert (await gateway.ask("x" * (4 * protocol.MAX_HEAD))).status_code == 200
 
 
 @pytest.mark.parametrize("offer", ["h2c", "websocket"])
