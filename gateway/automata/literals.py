@@ -260,17 +260,24 @@ class LiteralMachine:
     def live_lengths(self, state: State, at_most: int | None = None) -> Iterator[int]:
         """Folded lengths, descending, of the suffixes that some continuation or the end could complete into a word
         that holds."""
+        return (length for _, length, _ in self._live(state) if at_most is None or length <= at_most)
+
+    def wanted(self, state: State, longer_than: int) -> Iterator[tuple[int, set[int]]]:
+        """Of the live suffixes, descending, that are longer than so many folded characters, the length, and the tags
+        of the words that they are held for."""
+        for node, length, at_edge in self._live(state):
+            if length <= longer_than:
+                return
+            beginning = self.completions(self._trie.path(node), at_edge)
+            yield length, {word.tag for word in beginning if len(word.text) > length or word in state.pending}
+
+    def _live(self, state: State) -> Iterator[tuple[int, int, bool]]:
+        """Of the suffixes that begin a word, those that may become, or wait to be, a word that holds."""
         trie = self._trie
         waiting = {len(literal.text) for literal in state.pending if literal.holds}
         for node, length, at_edge in self._suffixes(state):
-            if (at_most is None or length <= at_most) and (
-                trie.live[node] == length or (at_edge and trie.edged[node]) or length in waiting
-            ):
-                yield length
-
-    def is_live(self, state: State, length: int) -> bool:
-        """Could the last `length` folded characters still become, or wait to be, a word that holds?"""
-        return next(self.live_lengths(state, length), 0) == length
+            if trie.live[node] == length or (at_edge and trie.edged[node]) or length in waiting:
+                yield node, length, at_edge
 
     def beginnings(self, state: State) -> Iterator[tuple[Literal, int]]:
         """Words that hold, of which at least `guard` characters, but not all, end the text; with that length."""
@@ -282,15 +289,6 @@ class LiteralMachine:
             for literal in self.completions(self._trie.path(node), at_edge):
                 if literal.guard and literal.guard <= length < len(literal.text):
                     yield literal, length
-
-    def wanted_at(self, state: State, length: int) -> Literal | None:
-        """The word, first by tag, for which the last `length` folded characters are held."""
-        for node, reached, at_edge in self._suffixes(state):
-            if reached == length:
-                return min(
-                    self.completions(self._trie.path(node), at_edge), key=lambda literal: literal.tag, default=None
-                )
-        return None
 
     def _suffixes(self, state: State) -> Iterator[tuple[int, int, bool]]:
         """The suffixes that begin a word, longest first: node, length, and whether an edge precedes it."""

@@ -35,8 +35,9 @@ class Snapshot(NamedTuple):
 class AllStarts:
     """The beginnings that are alive. Bit i of a set stands for offset `origin` + i.
 
-    Matches longer than `window` characters, look-ahead included, are none: `left_window` is, after each step, the
-    pattern first by tag for which the beginning that just grew too old was held, if one was.
+    Each step is told which beginnings are too old. `left_window` has, after it, the tags of the patterns for which text
+    was held from one that has just become so, each with the earliest. The sets are shortened when they reach back
+    `window` characters further than need be.
     """
 
     __slots__ = (
@@ -62,7 +63,7 @@ class AllStarts:
         self.left = state.left
         self.active: dict[int, int] = {}
         self.history: dict[int, Snapshot] = {}
-        self.left_window: Pattern | None = None
+        self.left_window: dict[int, int] = {}
 
     def fork(self) -> AllStarts:
         """One that goes on by itself from here."""
@@ -72,16 +73,18 @@ class AllStarts:
         other.active, other.history, other._ends = dict(self.active), dict(self.history), list(self._ends)
         return other
 
-    def step(self, char: str, offset: int) -> list[Hit]:
-        """Take the character at `offset`; the matches that are certain with it."""
+    def step(self, char: str, offset: int, earliest: int) -> list[Hit]:
+        """Take the character at `offset`; the matches that are certain with it and begin at offset `earliest` or later,
+        look-ahead included."""
         machine = self._machine
         folded, atomic = machine.fold(char)
-        self.left_window = None
+        if self.left_window:
+            self.left_window = {}
         if not self.active:
             self.origin = self._oldest = offset
             self.history.clear()
-        elif offset - self.origin > 2 * self._window:
-            self._rebase(offset)
+        elif self._oldest - self.origin > self._window:
+            self._rebase()
         hits: dict[tuple[int, int], int] = {}
         snapshot = Snapshot(self.contexts, self.left)
         fresh = 1 << (offset - self.origin)
@@ -97,8 +100,8 @@ class AllStarts:
             self.history[offset] = snapshot
             if len(self.history) > 2 * MAX_REGISTERED:
                 self.history = dict(islice(self.history.items(), MAX_REGISTERED, None))
-        if self._oldest <= offset - self._window:
-            hits = self._leave_window(hits, offset)
+        if self._oldest < earliest:
+            hits = self._leave_window(hits, earliest, offset)
         return self._named(hits) if hits else []
 
     @property
@@ -218,22 +221,23 @@ class AllStarts:
     def _named(self, hits: dict[tuple[int, int], int]) -> list[Hit]:
         return [Hit(self._machine.patterns[owner], starts, end) for (owner, end), starts in hits.items()]
 
-    def _leave_window(self, hits: dict[tuple[int, int], int], offset: int) -> dict[tuple[int, int], int]:
-        """Beginnings that are `window` or more characters ago are none any more."""
-        machine, limit = self._machine, offset + 1 - self._window
-        leaving = 1 << (limit - 1 - self.origin)
-        held = [machine.owner[position] for position, starts in self.active.items() if starts & leaving]
-        held += [owner for (owner, _), starts in hits.items() if starts & leaving]
-        patterns = [pattern for owner in set(held) if (pattern := machine.patterns[owner]).holds]
-        self.left_window = min(patterns, key=lambda pattern: pattern.tag, default=None)
-        kept = -1 << (limit - self.origin)
+    def _leave_window(self, hits: dict[tuple[int, int], int], earliest: int, offset: int) -> dict[tuple[int, int], int]:
+        """Beginnings before `earliest` are none any more."""
+        machine, kept = self._machine, -1 << (earliest - self.origin)
+        leaving: dict[int, int] = {}
+        held = [(machine.owner[position], starts) for position, starts in self.active.items()]
+        held += [(owner, starts) for (owner, _), starts in hits.items()]
+        for owner, starts in held:
+            if (gone := starts & ~kept) and (pattern := machine.patterns[owner]).holds:
+                leaving[pattern.tag] = leaving.get(pattern.tag, 0) | gone
+        self.left_window = {tag: self.offset_of(gone) for tag, gone in leaving.items()}
         self.active = {position: rest for position, starts in self.active.items() if (rest := starts & kept)}
         self._oldest = min(map(self.offset_of, self.active.values()), default=offset + 1)
         return {key: rest for key, starts in hits.items() if (rest := starts & kept)}
 
-    def _rebase(self, offset: int) -> None:
+    def _rebase(self) -> None:
         """Keep the sets short."""
-        shift = offset - self._window - self.origin
+        shift = self._oldest - self.origin
         self.active = {position: starts >> shift for position, starts in self.active.items()}
         self.origin += shift
         self.history = {at: snapshot for at, snapshot in self.history.items() if at >= self.origin}

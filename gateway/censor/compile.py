@@ -13,6 +13,7 @@ from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
 from gateway.censor.detectors import DETECTORS, Detector, Shape
 from gateway.censor.lens import Lens, is_cjk
+from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
 
 PIECE = 1024
@@ -22,7 +23,8 @@ _NOT_IN_LABELS = re.compile("[^A-Z0-9]")
 
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
-    """What the censor needs to know of a rule when one of its words is found. `order` is its place in the policy."""
+    """What the censor needs to know of a rule when one of its words is found. `order` is its place in the policy.
+    `secret`: what is held for it is not released for want of room."""
 
     id: str
     order: int
@@ -31,6 +33,7 @@ class CompiledRule:
     mask: str | None
     message: str | None
     drops_marks: bool
+    secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,8 @@ class Program:
 
     `quick`: no word is so long that `max_hold` could matter while every character folds to exactly one. `piece`: a text
     goes in pieces of so many characters. Holding and replacing copy what is held; and with patterns, a piece in which
-    something is found, or a beginning could grow too old, is taken character by character, all of it.
+    something is found, or a beginning could grow too old, is taken character by character, all of it. `max_unseen`: so
+    many characters that a rule's lens makes vanish may be held besides.
     """
 
     rules: tuple[CompiledRule, ...]
@@ -49,6 +53,7 @@ class Program:
     on_overflow: Overflow
     quick: bool
     piece: int
+    max_unseen: int = MAX_UNSEEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,10 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         lens = _lens(rule.fold)
         action = Action.FLAG if policy.mode is Mode.OBSERVE else rule.action if stops else rule.acts_as
         replacement = f"<{label(rule)}>" if action is Action.PSEUDONYMIZE else rule.replacement
-        compiled.append(CompiledRule(rule.id, order, action, replacement, rule.mask, rule.message, lens.drops_marks))
+        secret = rule.secret and not stops
+        compiled.append(
+            CompiledRule(rule.id, order, action, replacement, rule.mask, rule.message, lens.drops_marks, secret)
+        )
         holds = action is not Action.FLAG
         if rule.words:
             literals.setdefault(rule.fold, []).extend(_literals(rule, order, lens, holds))

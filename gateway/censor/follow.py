@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gateway.automata.patterns import EDGE, UNTOLD, Pattern, PatternMachine, State
 from gateway.automata.starts import MAX_REGISTERED, AllStarts, Hit
 from gateway.censor.track import Span
+from gateway.censor.window import Window
 
 # A run's text is kept for whoever wants to know what was found; a run can be as long as its text.
 MAX_SEEN = 16_384
@@ -44,10 +45,22 @@ class PatternTrack:
     The matches of the last step join the runs when the caller takes what is over.
     """
 
-    __slots__ = ("_behind", "_exact", "_fresh", "_machine", "_paid", "_past_exempt", "_quick", "_runs", "_window")
+    __slots__ = (
+        "_behind",
+        "_exact",
+        "_fresh",
+        "_machine",
+        "_max_hold",
+        "_paid",
+        "_past_exempt",
+        "_quick",
+        "_runs",
+        "_window",
+    )
 
-    def __init__(self, machine: PatternMachine, window: int, past_exempt: _PastExempt) -> None:
+    def __init__(self, machine: PatternMachine, max_hold: int, window: Window, past_exempt: _PastExempt) -> None:
         self._machine = machine
+        self._max_hold = max_hold
         self._window = window
         self._past_exempt = past_exempt
         self._quick = Quick(machine.start(), [])
@@ -62,7 +75,7 @@ class PatternTrack:
         other = PatternTrack.__new__(PatternTrack)
         for name in PatternTrack.__slots__:
             setattr(other, name, getattr(self, name))
-        other._past_exempt = past_exempt
+        other._past_exempt, other._window = past_exempt, self._window.fork()
         other._exact = None if self._exact is None else self._exact.fork()
         other._runs = list(self._runs)
         return other
@@ -74,7 +87,7 @@ class PatternTrack:
         if self._exact is not None:
             return None
         state, registers = self._quick
-        if len(text) + (scanned - registers[0][0] if registers else 0) > self._window:
+        if len(text) + (scanned - registers[0][0] if registers else 0) > self._max_hold:
             return None  # a beginning might grow too old on the way
         at = scanned
         for char in text:
@@ -107,13 +120,16 @@ class PatternTrack:
         exact = self._exact or self._begin_exactly(consumed - 1)
         self._paid += 1
         self._behind += char
-        hits = exact.step(char, consumed - 1)
+        self._window.take(consumed, not self._machine.fold(char).text)
+        hits = exact.step(char, consumed - 1, self._window.start)
         self._fresh = self._spans(hits, consumed) if hits else []
         return self._fresh
 
-    def wanted(self) -> Pattern | None:
-        """The pattern, first by tag, for which the character that has just become too old was held."""
-        return self._exact.left_window if self._exact else None
+    @property
+    def left(self) -> dict[int, int]:
+        """The tags for which text was held from a start that left the window with the last step, each with the first
+        such start."""
+        return self._exact.left_window if self._exact else {}
 
     def relax(self, consumed: int) -> None:
         """Go back to the quick way, if it is worth it. Call it between two pieces of text."""
@@ -123,7 +139,7 @@ class PatternTrack:
         oldest = exact.alive()
         kept = 0 if oldest is None else consumed - oldest
         self._behind = self._behind[len(self._behind) - kept :]
-        if not self._runs and self._paid >= kept and 2 * kept <= self._window and kept <= MAX_REGISTERED:
+        if not self._runs and self._paid >= kept and 2 * kept <= self._max_hold and kept <= MAX_REGISTERED:
             self._quick = Quick(*exact.registers())
             self._exact = None
 
@@ -199,9 +215,9 @@ class PatternTrack:
         """Take the text from the earliest beginning on again. Whatever is found in it is known already."""
         state, registers = self._quick
         begin, state = registers[0] if registers else (offset, state)
-        self._exact = exact = AllStarts(self._machine, self._window, state, begin)
+        self._exact = exact = AllStarts(self._machine, self._max_hold, state, begin)
         for at, char in enumerate(self._behind, start=begin):
-            exact.step(char, at)
+            exact.step(char, at, begin)
         self._paid = 0
         return exact
 

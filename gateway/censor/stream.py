@@ -19,6 +19,7 @@ from gateway.censor.compile import CompiledRule, Program
 from gateway.censor.follow import PatternTrack
 from gateway.censor.lens import is_mark
 from gateway.censor.track import Span, Track
+from gateway.censor.window import Window
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
 
 MAX_REPORTED = 10_000
@@ -106,8 +107,13 @@ class Censor:
         self._tracks: list[Track] = []
         self._patterns: list[PatternTrack] = []
         if program is not None:
-            self._tracks = [Track(machine) for machine in program.machines]
-            self._patterns = [PatternTrack(each, program.max_hold, self._past_exempt) for each in program.patterns]
+            self._tracks = [
+                Track(machine, Window(program.max_hold, program.max_unseen)) for machine in program.machines
+            ]
+            self._patterns = [
+                PatternTrack(machine, program.max_hold, Window(program.max_hold, program.max_unseen), self._past_exempt)
+                for machine in program.patterns
+            ]
         self._exempt: list[tuple[int, int]] = []  # original offsets of what stays as it is
         self._held = ""
         self._base = 0  # original offset of the first held character
@@ -190,7 +196,7 @@ class Censor:
             self._high = ""
             out = self.feed("\ufffd")
         if self._program is not None:
-            earliest = self.scanned - self._program.max_hold
+            earliest = self.scanned - self._program.max_hold - self._program.max_unseen
             self._exempt = [place for place in self._exempt if place[1] > earliest]
             self._exempt.append((self.scanned, self.scanned + len(text)))
         return out + self.feed(text)
@@ -206,10 +212,8 @@ class Censor:
             if self.ended:
                 return out
         if self._program is not None:
-            earliest = self.scanned - self._program.max_hold
             spans = [span for track in self._tracks for span in track.ending()]
             spans += [span for following in self._patterns for span in following.ending(self.scanned)]
-            spans = [span for span in spans if span.start >= earliest]
             if spans and (blocked := self._judge(spans, self.scanned + 1, self._program)) is not None:
                 return out + blocked
         out += self._settle(self.scanned)
@@ -253,11 +257,7 @@ class Censor:
                 at_end = following.fork(self._past_exempt) if again else following
                 spans += at_end.ending(self.scanned)
                 at_end.forget_fresh()
-        earliest = self.scanned - self._program.max_hold if self._program is not None else 0
-        return any(
-            span.holds and span.start >= earliest and self._past_exempt(span.start, span.end) < span.end
-            for span in spans
-        )
+        return any(span.holds and self._past_exempt(span.start, span.end) < span.end for span in spans)
 
     def take_exactly(self, cheaply: int) -> None:
         """As `ends_in_match` does for patterns' texts of more than `cheaply` characters."""
@@ -313,49 +313,42 @@ class Censor:
         for char in text:
             self.scanned += 1
             spans: list[Span] = []
-            bounded = not program.quick
+            left: list[tuple[int, int]] = []
             for track in self._tracks:
                 spans += track.step(char, self.scanned)
-                bounded = bounded or bool(track.bends)
+                if track.left:
+                    left += ((start, tag) for tag, start in track.left.items())
             for following in self._patterns:
                 spans += following.step(char, self.scanned)
-                bounded = bounded or following.wanted() is not None
-            if spans or bounded:
-                overflow = self._overflow(spans, program)
-                if overflow is not None:
-                    return overflow
-                spans = [span for span in spans if self.scanned - span.start <= program.max_hold]
-                blocked = self._judge(spans, self.scanned, program)
-                if blocked is not None:
-                    return blocked
+                if following.left:
+                    left += ((start, tag) for tag, start in following.left.items())
+            if left and (overflow := self._overflow(left, program)) is not None:
+                return overflow
+            if spans and (blocked := self._judge(spans, self.scanned, program)) is not None:
+                return blocked
             self._report_runs()
         for following in self._patterns:
             following.relax(self.scanned)
-        return self._settle(self._live_start(program))
+        return self._settle(self._live_start())
 
-    def _live_start(self, program: Program) -> int:
-        """Where the longest live suffix of at most `max_hold` characters starts."""
-        starts = [track.live_start(self.scanned - program.max_hold) for track in self._tracks]
+    def _live_start(self) -> int:
+        """Where the longest live suffix within its window starts."""
+        starts = [track.live_start() for track in self._tracks]
         starts += [following.live_start() for following in self._patterns]
         return min((start for start in starts if start is not None), default=self.scanned)
 
-    def _overflow(self, spans: list[Span], program: Program) -> str | None:
-        """§4.8: does a start leave the live suffix, with this character, because `max_hold` are behind it?
+    def _overflow(self, left: list[tuple[int, int]], program: Program) -> str | None:
+        """§4.8: starts have left the live suffix with this character; `left` has them with the tags that wanted them.
 
         Returns what comes out when that blocks the text, else None.
         """
-        start, end = self.scanned - program.max_hold - 1, self.scanned - 1
-        if start < 0:
-            return None
-        wanted = [span.tag for span in spans if span.start == start and span.holds]
-        wanted += [literal.tag for track in self._tracks if (literal := track.wanted_at(start)) is not None]
-        wanted += [pattern.tag for following in self._patterns if (pattern := following.wanted()) is not None]
-        if not wanted:
-            return None
         self.overflows += 1
         if program.on_overflow is Overflow.RELEASE:
-            return None
-        rule = program.rules[min(wanted)]
+            left = [(start, tag) for start, tag in left if program.rules[tag].secret]
+            if not left:
+                return None
+        (start, tag), end = min(left), self.scanned - 1
+        rule = program.rules[tag]
         if program.on_overflow is Overflow.BLOCK:
             for following in self._patterns:
                 following.forget_fresh()

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
-from gateway.automata.literals import Literal, LiteralMachine
+from gateway.automata.literals import Arrival, Literal, LiteralMachine
+from gateway.censor.window import Window
 
 
 class Span(NamedTuple):
@@ -41,12 +42,17 @@ class Track:
 
     `bends` is empty for ordinary text; then folded and original positions differ by a constant and the caller may step
     `state` by itself as long as no arrival is remarkable, adding the characters to `folded`.
+
+    Matches that begin before `window` are none. `left` has the tags for which text was held from a start that left the
+    window with the last step, each with the first such start.
     """
 
-    __slots__ = ("_just_found", "_shift", "bends", "folded", "machine", "state")
+    __slots__ = ("_just_found", "_shift", "bends", "folded", "left", "machine", "state", "window")
 
-    def __init__(self, machine: LiteralMachine) -> None:
+    def __init__(self, machine: LiteralMachine, window: Window) -> None:
         self.machine = machine
+        self.window = window
+        self.left: dict[int, int] = {}
         self.state = machine.start()
         self.folded = 0
         self.bends: list[_Bend] = []
@@ -58,18 +64,29 @@ class Track:
         other = Track.__new__(Track)
         for name in Track.__slots__:
             setattr(other, name, getattr(self, name))
-        other.bends = list(self.bends)
+        other.bends, other.window = list(self.bends), self.window.fork()
         return other
 
     def step(self, char: str, consumed: int) -> list[Span]:
         """Take `char`, the `consumed`-th of the text; the words that are certain with it."""
         state = self.state = self.machine.step(self.state, char)
         arrival = state.arrival
+        before = self.window.take(consumed, arrival is not None and arrival.width == 0)
+        spans = [] if arrival is None else self._arrive(arrival, consumed)
         if arrival is None:
             self.folded += 1
-            if self.bends:
-                self._straighten()
-            return []
+        if self.left:
+            self.left = {}
+        if before < self.window.start:
+            spans = self._leave(before, spans)
+        elif spans:
+            spans = [span for span in spans if span.start >= self.window.start]
+        if self.bends and not (arrival is not None and arrival.width == 0):
+            self._straighten()
+        return spans
+
+    def _arrive(self, arrival: Arrival, consumed: int) -> list[Span]:
+        """The words that are certain, and where the positions bend."""
         before, self.folded = self.folded, self.folded + arrival.width
         if arrival.width != 1:
             if arrival.width == 0 and self.bends and self.bends[-1].before == before:
@@ -77,39 +94,40 @@ class Track:
             self.bends.append(_Bend(before, self.folded, consumed, arrival.atomic))
             if arrival.width == 0:
                 return []
-        spans = self._new_spans(
+        return self._new_spans(
             (self._span(self.folded - back, len(literal.text), literal) for literal, back in arrival.found), consumed
         )
-        self._straighten()
-        return spans
+
+    def _leave(self, before: int, spans: list[Span]) -> list[Span]:
+        """The starts from offset `before` on have left the window. Returns the spans that begin in it."""
+        start = self.window.start
+        longest = self.folded - self._position(start)
+        if not spans and self.machine.length(self.state) <= longest:
+            return spans
+        wanted = [(span.start, span.tag) for span in spans if before <= span.start < start and span.holds]
+        for length, tags in self.machine.wanted(self.state, longest):
+            begin = self.folded - length
+            if before <= (origin := self._origin(begin)) < start and not self._splits(begin):
+                wanted += [(origin, tag) for tag in tags]
+        for origin, tag in sorted(wanted, reverse=True):
+            self.left[tag] = origin
+        return [span for span in spans if span.start >= start]
 
     def ending(self) -> list[Span]:
         """What the end of the text makes certain: waiting whole words, and beginnings that a rule guards."""
         state = self.state
         candidates = [(literal, len(literal.text)) for literal in state.pending]
         candidates += self.machine.beginnings(state)
-        return self._new_spans((self._span(self.folded, length, literal) for literal, length in candidates), -1)
+        spans = self._new_spans((self._span(self.folded, length, literal) for literal, length in candidates), -1)
+        return [span for span in spans if span.start >= self.window.start]
 
-    def live_start(self, earliest: int) -> int | None:
-        """The first original offset, not before `earliest`, from which the text may still become a certain match."""
-        for length in self.machine.live_lengths(self.state, self.folded - self._position(earliest)):
+    def live_start(self) -> int | None:
+        """The first original offset in the window from which the text may still become a certain match."""
+        for length in self.machine.live_lengths(self.state, self.folded - self._position(self.window.start)):
             begin = self.folded - length
             if not self._splits(begin):
                 return self._origin(begin)
         return None
-
-    def wanted_at(self, start: int) -> Literal | None:
-        """The word, first by tag, for which the text from original offset `start` is held, if it is."""
-        # An expansion puts several folded positions at one offset.
-        begins = range(self._position(start), min(self._position(start + 1), self.folded))
-        wanted = [
-            self.machine.wanted_at(self.state, self.folded - begin)
-            for begin in begins
-            if self._origin(begin) == start
-            and not self._splits(begin)
-            and self.machine.is_live(self.state, self.folded - begin)
-        ]
-        return min((literal for literal in wanted if literal), key=lambda literal: literal.tag, default=None)
 
     def _new_spans(self, spans: Iterable[Span | None], consumed: int) -> list[Span]:
         """Without repetitions: an expansion (ß) can show a rule's word at one place twice, and a guarded beginning may

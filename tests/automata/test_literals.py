@@ -263,14 +263,11 @@ def test_a_whole_word_guards_the_end_only_from_an_edge() -> None:
         assert len(list(machine.beginnings(state))) == count
 
 
-def test_wanted_at_names_the_first_rule_that_holds_the_text() -> None:
+def test_wanted_names_the_rules_that_hold_the_text() -> None:
     machine = machine_for([Literal("abc", 2), Literal("abd", 1), Literal("abe", 0, holds=False)])
     state = machine.step(machine.step(machine.start(), "a"), "b")
-    wanted = machine.wanted_at(state, 2)
-    assert wanted is not None
-    assert wanted.tag == 1
-    assert machine.wanted_at(state, 1) is None
-    assert not machine.is_live(state, 3)
+    assert list(machine.wanted(state, 1)) == [(2, {1, 2})]
+    assert list(machine.wanted(state, 2)) == []
 
 
 def test_one_word_may_belong_to_several_rules() -> None:

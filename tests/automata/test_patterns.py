@@ -12,6 +12,7 @@ from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
 from gateway.censor.follow import PatternTrack
 from gateway.censor.lens import Lens
+from gateway.censor.window import Window
 from gateway.policy.model import Fold
 
 
@@ -49,7 +50,7 @@ def test_as_many_different_characters_as_a_pattern_may_have_are_little_work() ->
 def test_what_is_remembered_is_bounded_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "MAX_ENTRIES", 500)
     machine = PatternMachine([Pattern(positions(parse("a[ab]{40}c")), tag=0)], Lens(frozenset()).fold)
-    track = PatternTrack(machine, 1024, lambda start, end: False)
+    track = PatternTrack(machine, 1024, Window(1024), lambda start, end: False)
     chosen, scanned = random.Random(4), 0
     for _ in range(3000):
         text = "".join(chosen.choices("ab", k=chosen.randint(1, 60))) + " "

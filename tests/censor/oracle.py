@@ -13,6 +13,7 @@ from itertools import product
 
 from gateway.automata.literals import is_word_char
 from gateway.censor.lens import Lens, is_cjk, is_mark
+from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Fold, Mode, Overflow, Policy, Rule
 
 
@@ -87,8 +88,15 @@ def as_python(rule: Rule) -> str:
 
 
 class Oracle:
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, max_unseen: int = MAX_UNSEEN) -> None:
         self.policy = policy
+        self.max_unseen = max_unseen
+
+    def in_window(self, rule: Rule, text: str, start: int) -> bool:
+        """May a match of the rule reach from `start` to the end of `text`?"""
+        lens = Lens(rule.fold)
+        seen = sum(1 for char in text[start:] if lens.fold(char).text)
+        return seen <= self.policy.max_hold and len(text) - start - seen <= self.max_unseen
 
     def action(self, rule: Rule) -> Action:
         return Action.FLAG if self.policy.mode is Mode.OBSERVE else rule.action
@@ -187,7 +195,6 @@ class Oracle:
 
     def history(self, text: str) -> tuple[list[Hit], Hit | None, int]:
         """Matches in force, the block if any, and overflows; character by character (§4.5, §4.8)."""
-        bound = self.policy.max_hold
         everything, _ = self.candidates(text, ended=True)
         kept: list[Hit] = []
         overflows = 0
@@ -196,22 +203,31 @@ class Oracle:
             fresh = [hit for hit in everything if hit.certain == now]
             blocks: list[Hit] = []
             if not at_end:
-                edge = now - bound - 1
                 _, live = self.candidates(text[:now], ended=False)
-                wanted = [order for start, order in live if start == edge]
-                wanted += [hit.order for hit in fresh if hit.start == edge and hit.action is not Action.FLAG]
-                fresh = [hit for hit in fresh if now - hit.start <= bound]
-                if wanted:
+                wanted = live | {(hit.start, hit.order) for hit in fresh if hit.action is not Action.FLAG}
+                rules = self.policy.rules
+                left = {
+                    (start, order)
+                    for start, order in wanted
+                    if not self.in_window(rules[order], text[:now], start)
+                    and self.in_window(rules[order], text[: now - 1], start)
+                }
+                fresh = [hit for hit in fresh if self.in_window(hit.rule, text[:now], hit.start)]
+                if left:
                     overflows += 1
-                    rule = self.policy.rules[min(wanted)]
+                if self.policy.on_overflow is Overflow.RELEASE:
+                    left = {(start, order) for start, order in left if rules[order].secret}
+                if left:
+                    edge, order = min(left)
+                    rule = rules[order]
                     if self.policy.on_overflow is Overflow.BLOCK:
-                        blocks.append(Hit(edge, now, now - 1, min(wanted), rule, Action.BLOCK))
-                    elif self.policy.on_overflow is Overflow.REDACT:
+                        blocks.append(Hit(edge, now, now - 1, order, rule, Action.BLOCK))
+                    else:
                         if rule.action is not Action.REDACT:
                             rule = replace(rule, action=Action.REDACT, replacement=DEFAULT_REPLACEMENT, mask=None)
-                        kept.append(Hit(edge, now, now - 1, min(wanted), rule, Action.REDACT, overflow=True))
+                        kept.append(Hit(edge, now, now - 1, order, rule, Action.REDACT, overflow=True))
             else:
-                fresh = [hit for hit in fresh if len(text) - hit.start <= bound]
+                fresh = [hit for hit in fresh if self.in_window(hit.rule, text, hit.start)]
             if blocks:
                 return kept, blocks[0], overflows
             kept += fresh
@@ -291,5 +307,5 @@ class Oracle:
         kept = [hit for hit in kept if hit.certain <= len(text)]
         if block is not None and block.certain <= len(text):
             return self.whole(text + "\0")[0]
-        starts = [start for start, _ in live if len(text) - start <= self.policy.max_hold]
+        starts = [start for start, order in live if self.in_window(self.policy.rules[order], text, start)]
         return self.render(text, [hit for hit in kept if hit.action is Action.REDACT], min(starts, default=len(text)))

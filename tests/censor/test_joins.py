@@ -84,9 +84,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         counts["characters"] += len(text)
         return feed(censor, text)
 
-    def stepping(starts: AllStarts, char: str, offset: int) -> object:
+    def stepping(starts: AllStarts, char: str, offset: int, earliest: int) -> object:
         counts["steps"] += 1
-        return step(starts, char, offset)
+        return step(starts, char, offset, earliest)
 
     monkeypatch.setattr(Censor, "feed_exempt", feeding)
     monkeypatch.setattr(AllStarts, "step", stepping)

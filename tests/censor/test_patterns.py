@@ -14,10 +14,10 @@ from gateway.censor.compile import compile_policy
 from gateway.censor.lens import Lens
 from gateway.policy.model import Action, Fold, Mode, Overflow, Policy, Rule
 from tests.censor.oracle import Oracle
-from tests.censor.test_stream import censor_for, report, run
+from tests.censor.test_stream import BOUNDS, Case, censor_for, report, run
 from tests.examples import examples
 
-ALPHABETS = ["ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "각ᄀ\u1161\u11a8", "a1\uff11 "]
+ALPHABETS = ["ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "ab\u200b\u0301", "각ᄀ\u1161\u11a8", "a1\uff11 "]
 
 
 def atoms(alphabet: str, lens: Lens) -> st.SearchStrategy[str]:
@@ -49,7 +49,7 @@ def patterns(alphabet: str, lens: Lens) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Policy, str]:
+def cases(draw: st.DrawFn) -> Case:
     alphabet = draw(st.sampled_from(ALPHABETS))
     rules: list[Rule] = []
     for number in range(draw(st.integers(1, 3))):
@@ -79,17 +79,17 @@ def cases(draw: st.DrawFn) -> tuple[Policy, str]:
         max_hold=draw(st.sampled_from([1024, 1024, 1, 2, 3, 4])),
         on_overflow=draw(st.sampled_from(list(Overflow))),
     )
-    return policy, draw(st.text(alphabet, max_size=9))
+    return policy, draw(st.text(alphabet, max_size=9)), draw(BOUNDS)
 
 
 @settings(max_examples=examples(150), deadline=None)
 @given(cases(), st.lists(st.integers(0, 9), max_size=3))
-def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Policy, str], cuts: list[int]) -> None:
-    policy, text = case
-    expected, matches, blocked = Oracle(policy).whole(text)
+def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: Case, cuts: list[int]) -> None:
+    policy, text, unseen = case
+    expected, matches, blocked = Oracle(policy, unseen).whole(text)
     edges = [0, *sorted(cut for cut in cuts if cut <= len(text)), len(text)]
     for chunks in ([text], list(text), [text[a:b] for a, b in pairwise(edges)]):
-        out, censor = run(policy, chunks)
+        out, censor = run(policy, chunks, unseen)
         assert out == expected
         assert report(censor) == sorted(matches)
         assert (censor.blocked is not None) == blocked
@@ -98,9 +98,9 @@ def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Po
 
 @settings(max_examples=examples(40), deadline=None)
 @given(cases())
-def test_nothing_is_held_that_no_pattern_could_want(case: tuple[Policy, str]) -> None:
-    policy, text = case
-    oracle, censor, out = Oracle(policy), censor_for(policy), ""
+def test_nothing_is_held_that_no_pattern_could_want(case: Case) -> None:
+    policy, text, unseen = case
+    oracle, censor, out = Oracle(policy, unseen), censor_for(policy, unseen), ""
     for read in range(1, len(text) + 1):
         out += censor.feed(text[read - 1])
         assert out == oracle.released(text[:read])
@@ -108,11 +108,11 @@ def test_nothing_is_held_that_no_pattern_could_want(case: tuple[Policy, str]) ->
 
 @settings(max_examples=examples(150), deadline=None)
 @given(cases())
-def test_every_two_way_split_gives_the_same(case: tuple[Policy, str]) -> None:
-    policy, text = case
-    expected, _ = run(policy, [text])
+def test_every_two_way_split_gives_the_same(case: Case) -> None:
+    policy, text, unseen = case
+    expected, _ = run(policy, [text], unseen)
     for cut in range(len(text) + 1):
-        out, _ = run(policy, [text[:cut], text[cut:]])
+        out, _ = run(policy, [text[:cut], text[cut:]], unseen)
         assert out == expected
 
 

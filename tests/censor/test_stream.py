@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import example, given, settings
@@ -10,19 +11,37 @@ from hypothesis import strategies as st
 
 from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
+from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
 from tests.censor.oracle import Oracle
 from tests.examples import examples
 
-ALPHABETS = ["ab", "ab ", "aAb_ .", "aé\u0301b", "a\u200bb", "sßfiﬁ", "각가ᄀ\u1161\u11a8", "a1\uff11 _", "中文a "]
+ALPHABETS = [
+    "ab",
+    "ab ",
+    "aAb_ .",
+    "aé\u0301b",
+    "a\u200bb",
+    "ab\u200b\u0301",
+    "sßfiﬁ",
+    "각가ᄀ\u1161\u11a8",
+    "a1\uff11 _",
+    "中文a ",
+]
 
 
-def censor_for(policy: Policy) -> Censor:
-    return Censor(compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT))
+# A policy, a text, and how many characters that a lens makes vanish may be held.
+Case = tuple[Policy, str, int]
+BOUNDS = st.sampled_from([MAX_UNSEEN, MAX_UNSEEN, 0, 1, 2])
 
 
-def run(policy: Policy, pieces: Iterable[str]) -> tuple[str, Censor]:
-    censor = censor_for(policy)
+def censor_for(policy: Policy, max_unseen: int = MAX_UNSEEN) -> Censor:
+    program = compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT)
+    return Censor(program and replace(program, max_unseen=max_unseen))
+
+
+def run(policy: Policy, pieces: Iterable[str], max_unseen: int = MAX_UNSEEN) -> tuple[str, Censor]:
+    censor = censor_for(policy, max_unseen)
     out = "".join([censor.feed(piece) for piece in pieces])
     return out + censor.finish(), censor
 
@@ -64,9 +83,9 @@ def policies(draw: st.DrawFn, alphabet: str) -> Policy:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Policy, str]:
+def cases(draw: st.DrawFn) -> Case:
     alphabet = draw(st.sampled_from(ALPHABETS))
-    return draw(policies(alphabet)), draw(st.text(alphabet, max_size=14))
+    return draw(policies(alphabet)), draw(st.text(alphabet, max_size=14)), draw(BOUNDS)
 
 
 INSIDE_AN_EXPANSION = (
@@ -77,6 +96,7 @@ INSIDE_AN_EXPANSION = (
         on_overflow=Overflow.REDACT,
     ),
     "ﬁs",
+    MAX_UNSEEN,
 )
 
 INSIDE_A_SYLLABLE = (
@@ -87,6 +107,7 @@ INSIDE_A_SYLLABLE = (
         on_overflow=Overflow.REDACT,
     ),
     "각ᄀ",
+    MAX_UNSEEN,
 )
 
 
@@ -94,13 +115,13 @@ INSIDE_A_SYLLABLE = (
 @given(cases(), st.lists(st.integers(0, 14), max_size=4))
 @example(INSIDE_AN_EXPANSION, [])
 @example(INSIDE_A_SYLLABLE, [])
-def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Policy, str], cuts: list[int]) -> None:
-    policy, text = case
-    expected, matches, blocked = Oracle(policy).whole(text)
+def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: Case, cuts: list[int]) -> None:
+    policy, text, unseen = case
+    expected, matches, blocked = Oracle(policy, unseen).whole(text)
     edges = [0, *sorted(cut for cut in cuts if cut <= len(text)), len(text)]
     pieces = [text[a:b] for a, b in pairwise(edges)]
     for chunks in ([text], list(text), pieces):
-        out, censor = run(policy, chunks)
+        out, censor = run(policy, chunks, unseen)
         assert out == expected
         assert report(censor) == sorted(matches)
         assert (censor.blocked is not None) == blocked
@@ -109,9 +130,9 @@ def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Po
 
 @settings(max_examples=examples(1500), deadline=None)
 @given(cases())
-def test_nothing_is_held_that_no_rule_could_want(case: tuple[Policy, str]) -> None:
-    policy, text = case
-    oracle, censor, out = Oracle(policy), censor_for(policy), ""
+def test_nothing_is_held_that_no_rule_could_want(case: Case) -> None:
+    policy, text, unseen = case
+    oracle, censor, out = Oracle(policy, unseen), censor_for(policy, unseen), ""
     if not policy.rules:
         return
     for read in range(1, len(text) + 1):
@@ -121,9 +142,9 @@ def test_nothing_is_held_that_no_rule_could_want(case: tuple[Policy, str]) -> No
 
 @settings(max_examples=examples(300), deadline=None)
 @given(cases())
-def test_every_two_way_split_gives_the_same(case: tuple[Policy, str]) -> None:
-    policy, text = case
-    expected, _ = run(policy, [text])
+def test_every_two_way_split_gives_the_same(case: Case) -> None:
+    policy, text, unseen = case
+    expected, _ = run(policy, [text], unseen)
     for cut in range(len(text) + 1):
-        out, _ = run(policy, [text[:cut], text[cut:]])
+        out, _ = run(policy, [text[:cut], text[cut:]], unseen)
         assert out == expected
