@@ -15,10 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gateway.automata import charset
 from gateway.automata.charset import CharSet
+from gateway.automata.contexts import ALL, EDGE, KINDS, OTHER, kinds_of_characters
 from gateway.automata.positions import Positions
-from gateway.automata.regex import ALL
 
 MAX_CACHE = 300_000  # transitions and entries of states, some 150 bytes each
 
@@ -32,8 +31,6 @@ _LENGTHS = (
     (4, 0x10000, 0x10FFFF, 0xF0),
 )
 _CONTINUATION = 0x80
-
-_TEXT_EDGE, _NONWORD, _WORD = range(3)  # what stands beside a place: a context is bit 3 x left + right
 
 Ranges = tuple[tuple[int, int], ...]
 T = TypeVar("T")
@@ -214,17 +211,17 @@ class ByteAutomaton:
         depends = _depending(positions)
         for position, chars in enumerate(positions.sets):
             places.append([])
-            for kind, some in _kinds(chars, position in depends):
+            for kind, some in _kinds(chars, position in depends, positions.sees_lines):
                 places[-1].append((len(self._tails), kind))
                 self._tails.append(utf8.encoded(some))
-        self._follow[_START] += _open(positions.first, _TEXT_EDGE, places)
-        if positions.null >> (3 * _TEXT_EDGE + _TEXT_EDGE) & 1:
+        self._follow[_START] += _open(positions.first, EDGE, places)
+        if positions.null >> (KINDS * EDGE + EDGE) & 1:
             self._last.add(_START)
         for position, steps in enumerate(positions.follow):
             last = positions.last.get(position, 0)
             for place, kind in places[position]:
                 self._follow[place] = _open(steps, kind, places)
-                if last >> (3 * kind + _TEXT_EDGE) & 1:
+                if last >> (KINDS * kind + EDGE) & 1:
                     self._last.add(place)
 
     def _trim(self) -> None:
@@ -279,16 +276,15 @@ def _depending(positions: Positions) -> set[int]:
     return depends
 
 
-def _kinds(chars: CharSet, apart: bool) -> list[tuple[int, CharSet]]:
+def _kinds(chars: CharSet, apart: bool, lines: bool) -> list[tuple[int, CharSet]]:
     """The characters by kind. Where the kind makes no difference they stay together, as of any kind."""
     if not apart:
-        return [(_NONWORD, chars)]
-    kinds = (_NONWORD, chars - charset.WORD), (_WORD, chars & charset.WORD)
-    return [(kind, some) for kind, some in kinds if some]
+        return [(OTHER, chars)]
+    return [(kind, some) for kind, every in kinds_of_characters(lines) if (some := chars & every)]
 
 
 def _open(steps: dict[int, int], left: int, places: list[list[tuple[int, int]]]) -> tuple[int, ...]:
     """The places that can be stepped to from one with `left` as its kind."""
     return tuple(
-        place for target, mask in steps.items() for place, kind in places[target] if mask >> (3 * left + kind) & 1
+        place for target, mask in steps.items() for place, kind in places[target] if mask >> (KINDS * left + kind) & 1
     )

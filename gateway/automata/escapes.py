@@ -3,6 +3,7 @@ r"""The small parts of a regular expression: what follows a backslash, and what 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import chain
 from typing import NoReturn
@@ -20,7 +21,24 @@ _HEX_DIGITS = {"x": 2, "u": 4, "U": 8}
 
 _PROPERTY = re.compile(r"[pP](?:\{([^{}]*)\}|([A-Za-z]))")
 _OCTAL = re.compile(r"0[0-7]{0,2}")
-_POSIX_CLASS = re.compile(r"\[:\^?[a-zA-Z]+:\]")
+_POSIX_CLASS = re.compile(r"\[:(\^?)([a-zA-Z]+):\]")
+
+# Unicode's reading of POSIX's classes (UTS #18, annex C), where symbols such as $ and + are punctuation, as in POSIX.
+_POSIX: dict[str, Callable[[], CharSet]] = {
+    "alnum": lambda: property_set("Alphabetic") | charset.DIGIT,
+    "alpha": lambda: property_set("Alphabetic"),
+    "blank": lambda: property_set("Zs") | CharSet.of("\t"),
+    "cntrl": lambda: property_set("Cc"),
+    "digit": lambda: charset.DIGIT,
+    "graph": lambda: ~(charset.SPACE | property_set("Cc") | property_set("Cs") | property_set("Cn")),
+    "lower": lambda: property_set("Lowercase"),
+    "print": lambda: _POSIX["graph"]() | property_set("Zs"),
+    "punct": lambda: (property_set("P") | property_set("S")) - property_set("Alphabetic"),
+    "space": lambda: charset.SPACE,
+    "upper": lambda: property_set("Uppercase"),
+    "word": lambda: charset.WORD,
+    "xdigit": lambda: property_set("Hex_Digit"),
+}
 
 
 class RegexError(ValueError):
@@ -132,6 +150,13 @@ def _property_set(name: str, ignore_case: bool, negated: bool) -> CharSet:
     return ~chars if negated else chars
 
 
+@lru_cache(64)
+def _posix_set(name: str, ignore_case: bool, negated: bool) -> CharSet:
+    chars = _POSIX[name]()
+    chars = chars.ignoring_case() if ignore_case else chars
+    return ~chars if negated else chars
+
+
 def read_class(scanner: Scanner, begin: int, ignore_case: bool) -> CharSet:
     """The class whose bracket at `begin` has been read, up to the closing one. Raises RegexError."""
     negated = scanner.take("^")
@@ -162,8 +187,10 @@ def _member(scanner: Scanner, begin: int, ignore_case: bool) -> str | CharSet:
     at = scanner.at
     if scanner.ended:
         refuse(r"the class has no end: write ] behind it, or \[ for the character", begin)
-    if _POSIX_CLASS.match(scanner.pattern, at):
-        refuse(r"[:name:] is not supported: write \d, \w, \s or \p{...}; for the characters, \[:", at)
+    if found := scanner.take_match(_POSIX_CLASS):
+        if found[2] not in _POSIX:
+            refuse(rf"[:name:] is one of {', '.join(_POSIX)}; for the characters, write \[:", at)
+        return _posix_set(found[2], ignore_case, found[1] == "^")
     scanner.at += 1
     if scanner.pattern[at] != "\\":
         return scanner.pattern[at]

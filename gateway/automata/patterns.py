@@ -22,7 +22,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
 
-from gateway.automata.charset import WORD, CharSet
+from gateway.automata.charset import CharSet
+from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, kinds_of_characters
 from gateway.automata.literals import Folded
 from gateway.automata.positions import Positions, Region
 from gateway.automata.regex import RegexError
@@ -36,10 +37,6 @@ MAX_STEPS = 200_000
 MAX_WORK = 250
 # Of the targets that are missing, one in so many is worked out once there are many.
 KEPT_ONE_IN = 16
-
-# What stands on the left and on the right of a place between two characters.
-EDGE, OTHER, WORD_CHAR = range(3)
-ALL_RIGHTS = 0b111
 
 _NEW = 1 << 40
 _BEFORE = -1
@@ -70,7 +67,7 @@ class Seen(NamedTuple):
 class Letter:
     """Characters that no pattern can tell apart: which states they lead to.
 
-    `steps` are those that are known, by 3 x state + what stands before; `after` works out the others.
+    `steps` are those that are known, by KINDS x state + what stands before; `after` works out the others.
     """
 
     __slots__ = ("_machine", "_members", "kind", "steps")
@@ -83,7 +80,7 @@ class Letter:
 
     def after(self, position: int, left: int) -> tuple[int, ...]:
         """The states that follow `position` when this letter is next; `left` is what stands before it."""
-        steps = self.steps.get(3 * position + left)
+        steps = self.steps.get(KINDS * position + left)
         return self._work_out(position, left) if steps is None else steps
 
     def entering(self, left: int) -> tuple[int, ...]:
@@ -94,13 +91,13 @@ class Letter:
         machine = self._machine
         machine.make_room_for_steps()
         candidates = machine.first if position < 0 else machine.follow[position]
-        context = 1 << (3 * left + self.kind)
+        context = 1 << (KINDS * left + self.kind)
         steps = tuple(
             state
             for state, contexts in candidates.items()
             if contexts & context and state in self._members and machine.reaches[state] >> self.kind & 1
         )
-        self.steps[3 * position + left] = steps
+        self.steps[KINDS * position + left] = steps
         return steps
 
     def forget(self) -> None:
@@ -146,8 +143,7 @@ class PatternMachine:
     Per state of Glushkov's automaton, numbered through all patterns: `reaches[p]` has bit k when a match is possible
     from p after a character of kind k, `goes_on[p]` likewise when that needs a further character or the end, and
     `continues[p]` when a longer match is possible,
-    `arrives[p]` when a match is certain on arrival, and `waits[p]` has the contexts (bit 3 x left + right) that make a
-    waiting match certain.
+    `arrives[p]` when a match is certain on arrival, and `waits[p]` has the contexts that make a waiting match certain.
     """
 
     def __init__(
@@ -165,6 +161,8 @@ class PatternMachine:
         self._sets: dict[CharSet, list[int]] = {}
         for pattern in patterns:
             self._add(pattern)
+        # A line end is a kind of its own only where some pattern asks for it.
+        self._kinds = kinds_of_characters(any(pattern.positions.sees_lines for pattern in self.patterns))
         self.furthest = max(self.past, default=0)
         self._weigh()
         self._letters: dict[str, Letter] = {}
@@ -202,7 +200,7 @@ class PatternMachine:
             members = frozenset(
                 position for charset, positions in self._sets.items() if unit in charset for position in positions
             )
-            key = members, WORD_CHAR if unit in WORD else OTHER
+            key = members, next(kind for kind, every in self._kinds if unit in every)
             letter = self._by_members.get(key)
             if letter is None:
                 letter = self._by_members.setdefault(key, Letter(self, *key))
@@ -258,7 +256,7 @@ class PatternMachine:
 
     def _follow(self, state: State, letter: Letter) -> State:
         left = state.left
-        context = 3 * left + letter.kind
+        context = KINDS * left + letter.kind
         earliest: dict[int, int] = {}
         for position, register in state.entries:
             if self.waits[position] >> context & 1:
@@ -285,7 +283,7 @@ class PatternMachine:
 
     def rights(self, position: int, kind: int) -> int:
         """What may stand behind a character of this kind for a match to end with it: a bit for each."""
-        return ALL_RIGHTS if self.arrives[position] >> kind & 1 else self.waits[position] >> 3 * kind & ALL_RIGHTS
+        return ALL_RIGHTS if self.arrives[position] >> kind & 1 else self.waits[position] >> KINDS * kind & ALL_RIGHTS
 
     def _start(self, target: int, register: int) -> int:
         """Where the way into `target` began, coming from a state with `register`."""
@@ -310,9 +308,9 @@ class PatternMachine:
         count = len(self.owner)
         kinds = [0] * count
         for charset, positions in self._sets.items():
-            kind = bool(charset & WORD) << WORD_CHAR | bool(charset - WORD) << OTHER
+            possible = sum(1 << kind for kind, every in self._kinds if charset & every)
             for position in positions:
-                kinds[position] = kind
+                kinds[position] = possible
         self.arrives, self.waits, self.goes_on, self.reaches, self.continues = ([0] * count for _ in range(5))
         sources: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         for position in range(count):
@@ -320,21 +318,22 @@ class PatternMachine:
                 sources[target].append((position, contexts))
         waiting: list[tuple[int, int]] = []
         for position in range(count):
-            for kind in (OTHER, WORD_CHAR):
-                rights = self._last[position] >> 3 * kind & ALL_RIGHTS if kinds[position] >> kind & 1 else 0
+            for kind, _ in self._kinds:
+                rights = self._last[position] >> KINDS * kind & ALL_RIGHTS if kinds[position] >> kind & 1 else 0
                 if rights:
                     self.reaches[position] |= 1 << kind
                     waiting.append((position, kind))
                 if rights == ALL_RIGHTS:
                     self.arrives[position] |= 1 << kind
                 elif rights:
-                    self.waits[position] |= rights << 3 * kind
+                    self.waits[position] |= rights << KINDS * kind
                     self.goes_on[position] |= 1 << kind
         while waiting:
             target, right = waiting.pop()
             for position, contexts in sources[target]:
-                for kind in (OTHER, WORD_CHAR):
-                    if kinds[position] >> kind & contexts >> 3 * kind + right & ~self.continues[position] >> kind & 1:
+                for kind, _ in self._kinds:
+                    taken = kinds[position] >> kind & contexts >> KINDS * kind + right
+                    if taken & ~self.continues[position] >> kind & 1:
                         self.continues[position] |= 1 << kind
                         self.goes_on[position] |= 1 << kind
                         if not self.reaches[position] >> kind & 1:

@@ -2,7 +2,7 @@
 
 It has one state for each place in the expression where a character stands, its *positions*, and no empty steps: being
 at a position means that its character has just been read. What stands between two characters without being one (`\\b`,
-`^`, `$`) is a mask on the step between them, of the contexts in which it may be taken (`gateway.automata.regex`).
+`^`, `$`) is a mask on the step between them, of the contexts in which it may be taken (`gateway.automata.contexts`).
 
 The expression is walked twice by the same rules: first to count what it takes, then to build it.
 """
@@ -14,7 +14,8 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol, TypeVar
 
 from gateway.automata.charset import CharSet
-from gateway.automata.regex import ALL, EMPTY, Alternation, Chars, Concat, Edge, Node, RegexError, Repeat
+from gateway.automata.contexts import ALL, sees_lines
+from gateway.automata.regex import EMPTY, Alternation, Chars, Concat, Edge, Node, RegexError, Repeat
 
 MAX_POSITIONS = 10_000
 STEPS_PER_POSITION = 20  # how many the budget allows for; each takes about a hundred bytes
@@ -35,7 +36,7 @@ class Positions:
     `sets[p]`: the characters of position p. `first`: where a text may begin. `follow[p]`: what may come next. `last`:
     where it may end. `null`: the contexts in which the empty string matches; there are none, unless that was asked for.
     `past[p]`: for a position after the span, how many characters beyond the span's end have been read there, this one
-    included; 0 for others.
+    included; 0 for others. `sees_lines`: a line end is told from other characters.
     """
 
     sets: tuple[CharSet, ...]
@@ -45,6 +46,7 @@ class Positions:
     null: int
     region: tuple[Region, ...]
     past: tuple[int, ...]
+    sees_lines: bool = False
 
 
 def positions(
@@ -84,6 +86,9 @@ def positions(
         null=whole.null,
         region=tuple(region),
         past=tuple(past),
+        sees_lines=sees_lines(
+            {mask for steps in (whole.first, whole.last, *linking.follow) for mask in steps.values()}
+        ),
     )
 
 

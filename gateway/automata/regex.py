@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.automata.charset import ANY, CharSet
+from gateway.automata.contexts import (
+    LINE_END_EDGE,
+    LINE_START_EDGE,
+    NO_WORD_EDGE,
+    TEXT_END,
+    TEXT_START,
+    WORD_EDGE,
+)
 from gateway.automata.escapes import BACK_REFERENCE, Scanner, read_class, read_escape, refuse
 from gateway.automata.escapes import RegexError as RegexError
 
 MAX_LENGTH = 10_000  # characters of a pattern
 MAX_DEPTH = 100  # groups within groups
 MAX_COUNT = 1_000_000  # in {m,n}
-
-# A place between two characters is one of nine contexts: bit 3 x left + right, where left is 0 for the start of the
-# text, 1 after a character that is not \w, 2 after one that is; right likewise, 0 being the end of the text.
-ALL = 0b111_111_111
-TEXT_START = 0b000_000_111
-TEXT_END = 0b001_001_001
-WORD_EDGE = 0b011_100_100
-NO_WORD_EDGE = ALL - WORD_EDGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """No character, at a place in one of `contexts`."""
+    """No character, at a place in one of `contexts` (`gateway.automata.contexts`)."""
 
     contexts: int
 
@@ -84,7 +84,9 @@ def parse(pattern: str, *, ignore_case: bool = False, fold: Callable[[str], str]
 
 class _Flags(NamedTuple):
     ignore_case: bool = False
+    multi_line: bool = False
     dot_all: bool = False
+    verbose: bool = False
 
 
 _EDGES = {"b": WORD_EDGE, "B": NO_WORD_EDGE, "A": TEXT_START, "Z": TEXT_END, "z": TEXT_END}
@@ -92,6 +94,8 @@ _EDGES = {"b": WORD_EDGE, "B": NO_WORD_EDGE, "A": TEXT_START, "Z": TEXT_END, "z"
 _BRACES = re.compile(r"\{([0-9]*)(?:(,)([0-9]*))?\}")
 _NAMED = re.compile(r"\(\?P?<([^>]*)>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
+_FLAG_NAMES = {"i": "ignore_case", "m": "multi_line", "s": "dot_all", "x": "verbose"}
+_NOTHING_UNDER_X = re.compile(r"[ \t\n\r\f\v]+|#[^\n]*")
 
 _LOOK_AROUND = r"look-around is not supported: name what may stand there as a part of the match, or use \b, ^ or $"
 _REFUSED_GROUPS = {
@@ -104,8 +108,6 @@ _REFUSED_GROUPS = {
     "(?(": "conditional groups are not supported: spell the alternatives out",
 }
 _REFUSED_FLAGS = {
-    "m": r"(?m) is not supported, ^ and $ are the edges of the text: name those of a line as \n",
-    "x": "(?x) is not supported: write the pattern without blanks, and comments as (?#...)",
     "a": r"(?a) is not supported: write [0-9] for \d and [0-9A-Za-z_] for \w",
     "u": "(?u) is what holds without it: leave it out",
     "L": "(?L) is not supported, text is Unicode: leave it out",
@@ -130,8 +132,7 @@ class _Parser(Scanner):
     def _opening_flags(self, flags: _Flags) -> _Flags:
         while True:
             begin = self.at
-            if self.take("(?#"):
-                self._skip_comment(begin)
+            if self._skip_nothing(flags):
                 continue
             found = self.take_match(_FLAGS)
             if found is None or found[3] == ":":
@@ -144,14 +145,11 @@ class _Parser(Scanner):
         on, off, end = found.groups()
         letters = on + (off or "")
         for letter in letters:
-            if letter not in "is":
-                refuse(_REFUSED_FLAGS.get(letter, "unknown flag: i and s are supported"), found.start())
+            if letter not in _FLAG_NAMES:
+                refuse(_REFUSED_FLAGS.get(letter, "unknown flag: i, m, s and x are supported"), found.start())
         if not letters or off == "" or (off and (end == ")" or set(on) & set(off))):
             refuse("flags are written (?i), (?i:...) or (?-i:...)", found.start())
-        return _Flags(
-            (flags.ignore_case or "i" in on) and "i" not in (off or ""),
-            (flags.dot_all or "s" in on) and "s" not in (off or ""),
-        )
+        return flags._replace(**{_FLAG_NAMES[letter]: letter in on for letter in letters})
 
     def _alternatives(self, flags: _Flags, depth: int) -> Node:
         options = [self._sequence(flags, depth)]
@@ -163,6 +161,8 @@ class _Parser(Scanner):
         parts: list[Node] = []
         no_repeat = nothing = r"nothing to repeat: a literal quantifier sign is written \*, \+, \? or \{"
         while not self.ended and self.next() not in "|)":
+            if self._skip_nothing(flags):
+                continue
             begin = self.at
             bounds = self._quantifier()
             if bounds is not None:
@@ -170,19 +170,24 @@ class _Parser(Scanner):
                     refuse(no_repeat, begin)
                 parts[-1] = Repeat(parts[-1], *bounds)
                 no_repeat = "multiple repeat: put what is repeated into a group, (?:...)"
-            elif self.take("(?#"):
-                self._skip_comment(begin)
             else:
                 is_group = self.pattern[begin] == "("
                 parts.append(self._atom(flags, depth))
                 no_repeat = nothing if isinstance(parts[-1], Edge) and not is_group else ""
         return parts[0] if len(parts) == 1 else Concat(tuple(parts))
 
-    def _skip_comment(self, begin: int) -> None:
+    def _skip_nothing(self, flags: _Flags) -> bool:
+        """Go past a comment, and under `(?x)` past blanks and what stands between # and the line's end."""
+        begin = self.at
+        if flags.verbose and self.take_match(_NOTHING_UNDER_X):
+            return True
+        if not self.take("(?#"):
+            return False
         end = self.pattern.find(")", self.at)
         if end < 0:
             refuse("the comment has no end: write ) behind it", begin)
         self.at = end + 1
+        return True
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         """The bounds of the quantifier that stands here; None where none does."""
@@ -222,9 +227,9 @@ class _Parser(Scanner):
             case ".":
                 return Chars(ANY if flags.dot_all else ~CharSet.of("\n"))
             case "^":
-                return Edge(TEXT_START)
+                return Edge(LINE_START_EDGE if flags.multi_line else TEXT_START)
             case "$":
-                return Edge(TEXT_END)
+                return Edge(LINE_END_EDGE if flags.multi_line else TEXT_END)
             case "[":
                 return Chars(read_class(self, begin, flags.ignore_case))
             case "\\":

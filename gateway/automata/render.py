@@ -10,20 +10,8 @@ The language is that of whole texts, in which nothing stands before the first ch
 from __future__ import annotations
 
 from gateway.automata.charset import CharSet
-from gateway.automata.regex import (
-    EMPTY,
-    NO_WORD_EDGE,
-    TEXT_END,
-    TEXT_START,
-    WORD_EDGE,
-    Alternation,
-    Chars,
-    Concat,
-    Edge,
-    Node,
-    RegexError,
-    Repeat,
-)
+from gateway.automata.contexts import LINE_END_EDGE, LINE_START_EDGE, TEXT_END, TEXT_START
+from gateway.automata.regex import EMPTY, Alternation, Chars, Concat, Edge, Node, RegexError, Repeat
 
 _SURROGATES = CharSet(((0xD800, 0xDFFF),))  # no text has them, and some engines refuse their numbers
 _CARET = ord("^")
@@ -37,6 +25,8 @@ _INSIDE = (
     r"^, $, \A and \z can only stand at the beginning and at the end of the whole: the expression describes the whole "
     "answer, so leave them out"
 )
+_LINES = r"^ and $ under (?m) can only stand at the beginning and at the end of the whole: write the line ends as \n"
+_EDGES = {TEXT_START: _INSIDE, TEXT_END: _INSIDE, LINE_START_EDGE: _LINES, LINE_END_EDGE: _LINES}
 _NO_CHARACTER = "a class in it has no character that can stand in a text: take it out"
 
 
@@ -65,7 +55,7 @@ def count_ranges(node: Node) -> int:
 def _without(node: Node, edge: int) -> Node:
     """The tree without those of its edges that stand where the text's edge is anyway."""
     match node:
-        case Edge(contexts) if contexts == edge:
+        case Edge(contexts) if contexts & edge == edge:
             return EMPTY
         case Alternation(options):
             return Alternation(tuple(_without(option, edge) for option in options))
@@ -101,7 +91,7 @@ def _sequence(node: Node) -> str:
         case Chars(chars):
             return _class(chars - _SURROGATES)
         case Edge(contexts):
-            raise RegexError(_AT_WORDS if contexts in (WORD_EDGE, NO_WORD_EDGE) else _INSIDE)
+            raise RegexError(_EDGES.get(contexts, _AT_WORDS))
 
 
 def _repeated(node: Node, low: int, high: int | None) -> str:

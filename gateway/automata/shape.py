@@ -9,12 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, product
 from typing import NamedTuple
 
-from gateway.automata.charset import NONE, WORD, CharSet
+from gateway.automata.charset import NONE, CharSet
+from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, kinds_of_characters
 from gateway.automata.positions import Positions, Region
-
-# What stands beside a place between two characters; the bit of a context is 3 x left + right.
-EDGE, OTHER, WORD_CHAR = range(3)
-ALL_RIGHTS = 0b111
 
 MAX_DELIMITER = 8
 MAX_WAY = 1000
@@ -39,14 +36,16 @@ class Graph:
         numbers: dict[CharSet, int] = {}
         self.of: tuple[int, ...] = tuple(numbers.setdefault(charset, len(numbers)) for charset in positions.sets)
         self._sets = list(numbers)
-        self._parts = [(charset - WORD, charset & WORD) for charset in self._sets]
+        kinds = kinds_of_characters(positions.sees_lines)
+        self.lefts: tuple[int, ...] = (EDGE, *(kind for kind, _ in kinds))
+        self._parts = [{kind: some for kind, every in kinds if (some := chars & every)} for chars in self._sets]
         self._positions = positions
         self._after: dict[Place, list[Place]] = {}
         self._shared: dict[tuple[int, int, int, int], CharSet] = {}
 
     def chars(self, place: Place) -> CharSet:
         """The characters of its kind that the position takes."""
-        return self._parts[self.of[place.position]][place.kind == WORD_CHAR]
+        return self._parts[self.of[place.position]].get(place.kind, NONE)
 
     def shared(self, one: Place, other: Place, less: Place | None = None) -> CharSet:
         """The characters that lead to both, less those that the position of `less` takes."""
@@ -71,15 +70,15 @@ class Graph:
         return self._after[place]
 
     def ends(self, place: Place) -> int:
-        """What may stand behind the place for a match to end there, a bit each: the edge, another, a word character."""
-        return self._positions.last.get(place.position, 0) >> 3 * place.kind & ALL_RIGHTS
+        """What may stand behind the place for a match to end there, a bit for each kind."""
+        return self._positions.last.get(place.position, 0) >> KINDS * place.kind & ALL_RIGHTS
 
     def _places(self, steps: dict[int, int], left: int) -> list[Place]:
         return [
             Place(position, kind)
             for position, contexts in steps.items()
-            for kind in (OTHER, WORD_CHAR)
-            if contexts >> 3 * left + kind & 1 and self._parts[self.of[position]][kind == WORD_CHAR]
+            for kind in self._parts[self.of[position]]
+            if contexts >> KINDS * left + kind & 1
         ]
 
 
@@ -90,7 +89,7 @@ def longest(positions: Positions) -> int | None:
     count. None if there is no bound.
     """
     graph = Graph(positions)
-    everywhere = _reached({place for left in (EDGE, OTHER, WORD_CHAR) for place in graph.first(left)}, graph.after)
+    everywhere = _reached({place for left in graph.lefts for place in graph.first(left)}, graph.after)
     steps = {place: graph.after(place) for place in everywhere if graph.region(place) is not Region.BEFORE}
     sources: dict[Place, list[Place]] = {place: [] for place in steps}
     for place, targets in steps.items():
@@ -150,7 +149,7 @@ def reopens(positions: Positions) -> bool:
         return False
     witnesses = (
         (text, left, right)
-        for left in (EDGE, OTHER, WORD_CHAR)
+        for left in graph.lefts
         for overlap in _overlaps(graph, _shortest_ways(graph, graph.first(left)))
         for text, right in _reopenings(graph, overlap, inside)
     )

@@ -7,10 +7,13 @@ from every beginning needs time that grows with the text's square, or worse, thi
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import islice
+from operator import and_
 from typing import NamedTuple
 
-from gateway.automata.patterns import ALL_RIGHTS, EDGE, Pattern, PatternMachine, State
+from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS
+from gateway.automata.patterns import Pattern, PatternMachine, State
 from gateway.automata.positions import Region
 
 # How far back is remembered what was known before a beginning.
@@ -112,7 +115,7 @@ class AllStarts:
     def at_end(self) -> list[Hit]:
         """The matches that the end of the text makes certain."""
         waits = self._machine.waits
-        context = 3 * self.left + EDGE
+        context = KINDS * self.left + EDGE
         hits: dict[tuple[int, int], int] = {}
         for position, starts in self.active.items():
             if waits[position] >> context & 1:
@@ -147,14 +150,14 @@ class AllStarts:
     def _step(self, unit: str, fresh: int, hits: dict[tuple[int, int], int]) -> None:
         machine = self._machine
         letter, left = machine.letter(unit), self.left
-        context = 3 * left + letter.kind
+        context = KINDS * left + letter.kind
         region, waits, after, known = machine.region, machine.waits, letter.after, letter.steps
         reached: dict[int, int] = {}
         contexts: list[int] = []
         for position, starts in self.active.items():
             if waits[position] >> context & 1:
                 self._hit(position, starts, hits)
-            targets = known.get(3 * position + left)
+            targets = known.get(KINDS * position + left)
             for target in after(position, left) if targets is None else targets:
                 reached[target] = reached.get(target, 0) | starts
         for position in (-1, *self.contexts):
@@ -174,7 +177,7 @@ class AllStarts:
         for position, starts in self.active.items():
             if arrives[position] >> kind & 1:
                 self._hit(position, starts, hits)
-            elif self._machine.waits[position] >> 3 * kind & ALL_RIGHTS:
+            elif self._machine.waits[position] >> KINDS * kind & ALL_RIGHTS:
                 waiting = True
             ended = ended or not goes_on[position] >> kind & 1
         if ended:
@@ -192,16 +195,16 @@ class AllStarts:
         wanted: dict[tuple[int, int], list[int]] = {}
         waiting: list[tuple[int, tuple[int, int]]] = []
         for position, starts in self.active.items():
-            rights = machine.waits[position] >> 3 * kind & ALL_RIGHTS
+            rights = machine.waits[position] >> KINDS * kind & ALL_RIGHTS
             key = machine.owner[position], self._ends[-1 - machine.past[position]]
             if not rights or key[1] < 0:
                 continue
             waiting.append((position, key))
-            by_right = wanted.setdefault(key, [hits.get(key, 0)] * 3)
-            for right in range(3):
+            by_right = wanted.setdefault(key, [hits.get(key, 0)] * KINDS)
+            for right in range(KINDS):
                 if rights >> right & 1:
                     by_right[right] |= starts
-        certain = {key: one & two & three for key, (one, two, three) in wanted.items()}
+        certain = {key: reduce(and_, by_right) for key, by_right in wanted.items()}
         for key, starts in certain.items():
             if starts:
                 hits[key] = hits.get(key, 0) | starts

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.automata.positions import Positions, Region
 
-START, END, NONWORD, WORD = 0, 0, 1, 2
+START, END, NONWORD, WORD, LINE_END = 0, 0, 1, 2, 3
 
 
 class Expression(NamedTuple):
@@ -54,7 +54,11 @@ def _joined(parts: tuple[Expression, ...] | list[Expression]) -> Expression:
 
 
 _ESCAPES = [*map(_both, (r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", r"[\W\d]", r"[^\w\n]"))]
-_ENDS = [Expression("$", r"\Z"), Expression(r"\z", r"\Z"), *map(_both, (r"\b", r"\B", "^", r"\A", r"\Z", ""))]
+_ENDS = [
+    Expression("$", r"\Z"),
+    Expression(r"\z", r"\Z"),
+    *map(_both, (r"\b", r"\B", "^", r"\A", r"\Z", "", "(?m:^)", "(?m:$)")),
+]
 _PORTABLE_QUANTIFIERS = [*map(_both, ("*", "+", "?", "{2}", "{1,2}", "{1,}", "{0}", "{2,3}"))]
 _QUANTIFIERS = [*_PORTABLE_QUANTIFIERS, _both("{,2}")]
 _PORTABLE_GROUPS = [*map(_both, ("(", "(?:"))]
@@ -123,8 +127,8 @@ def context(text: str, at: int) -> int:
     """The context between the characters `at - 1` and `at`, as a mask."""
     left = _kind(text[at - 1]) if at else START
     right = _kind(text[at]) if at < len(text) else END
-    return 1 << (3 * left + right)
+    return 1 << (4 * left + right)
 
 
 def _kind(char: str) -> int:
-    return WORD if char.isalnum() or char == "_" else NONWORD
+    return WORD if char.isalnum() or char == "_" else LINE_END if char == "\n" else NONWORD

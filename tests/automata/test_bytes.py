@@ -50,6 +50,17 @@ def test_whole_texts_are_accepted_as_by_re(expression: Expression) -> None:
         ), text
 
 
+@settings(max_examples=examples(100), deadline=None)
+@given(expressions("a\n "))
+@example(Expression("(?m:^)a(?m:$)|a\n(?m:^)a", "(?m:^)a(?m:$)|a\n(?m:^)a"))
+@example(Expression(r"(?:.(?m:$)\s)+(?m:^)a", r"(?:.(?m:$)\s)+(?m:^)a"))
+def test_e12_whole_texts_of_several_lines_are_accepted_as_by_re(expression: Expression) -> None:
+    machine = never_empty(expression)
+    for text in texts("a\n ", 4):
+        expected = text != "" and matches(expression.pythons, False, text, 0, len(text))
+        assert accepts(machine, text.encode()) == expected, text
+
+
 @settings(max_examples=examples(80), deadline=None)
 @given(expressions(MIXED + "\n", portable=True))
 def test_it_is_the_automaton_of_outlines_core(expression: Expression) -> None:

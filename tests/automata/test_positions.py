@@ -8,8 +8,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from gateway.automata.contexts import ALL
 from gateway.automata.positions import Positions, Region, positions
-from gateway.automata.regex import ALL, RegexError, parse
+from gateway.automata.regex import RegexError, parse
 from tests.automata.expressions import Expression, expressions, matches, spans, texts
 from tests.examples import examples
 

@@ -7,21 +7,28 @@ import warnings
 from itertools import combinations
 
 import pytest
+import regex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.automata import charset
 from gateway.automata.charset import ANY, CharSet
-from gateway.automata.positions import positions
-from gateway.automata.regex import (
+from gateway.automata.contexts import (
     ALL,
-    EMPTY,
-    MAX_DEPTH,
-    MAX_LENGTH,
+    LINE_END_EDGE,
+    LINE_START_EDGE,
     NO_WORD_EDGE,
     TEXT_END,
     TEXT_START,
     WORD_EDGE,
+    kinds_of_characters,
+    sees_lines,
+)
+from gateway.automata.positions import positions
+from gateway.automata.regex import (
+    EMPTY,
+    MAX_DEPTH,
+    MAX_LENGTH,
     Alternation,
     Chars,
     Concat,
@@ -94,6 +101,25 @@ def one(chars: str) -> Node:
         ("(?i)k", one("kK\u212a")),
         ("(?i)[^k]", Chars(~CharSet.of("kK\u212a"))),
         ("(?i:a)a", Concat((one("aA"), A))),
+        ("(?m)^$", Concat((Edge(LINE_START_EDGE), Edge(LINE_END_EDGE)))),
+        (r"(?m)\A\Z", Concat((Edge(TEXT_START), Edge(TEXT_END)))),
+        ("(?m:^)^", Concat((Edge(LINE_START_EDGE), Edge(TEXT_START)))),
+        ("(?m)(?-m:$)$", Concat((Edge(TEXT_END), Edge(LINE_END_EDGE)))),
+        ("(?mi)(?s-m:^a)$", Concat((Concat((Edge(TEXT_START), one("aA"))), Edge(LINE_END_EDGE)))),
+        ("(?x) a b # c)\n c ", Concat((A, B, C))),
+        ("(?x)a +b\t{2}", Concat((Repeat(A, 1, None), Repeat(B, 2, 2)))),
+        (r"(?x)a\ \#[ #]", Concat((A, one(" "), one("#"), one(" #")))),
+        ("(?x: a )b (?-x:c a)", Concat((A, B, one(" "), Concat((C, one(" "), A))))),
+        ("(?x)(?i) (?#c) a(?-x: b)", Concat((one("aA"), Concat((one(" "), one("bB")))))),
+        ("(?x)a|#(\n|b", Alternation((A, EMPTY, B))),
+        ("(?x)[^ a]{1, 2}", Concat((Chars(~CharSet.of(" a")), *map(one, "{1,2}")))),
+        ("[[:digit:]]", Chars(charset.DIGIT)),
+        ("[[:^space:]a]", Chars(~charset.SPACE | CharSet.of("a"))),
+        ("[^[:word:]-]", Chars(~(charset.WORD | CharSet.of("-")))),
+        ("[[:alpha:][:digit:]_]", Chars(charset.property_set("Alphabetic") | charset.DIGIT | CharSet.of("_"))),
+        ("(?i)[[:upper:]]", Chars(charset.property_set("Uppercase").ignoring_case())),
+        ("[:alpha:]", one(":alph")),
+        (r"[\[:alpha:]]", Concat((one("[:alph"), one("]")))),
         ("(?i)(?-i:a)a", Concat((A, one("aA")))),
         ("(?#x)(?i)(?s)a.", Concat((one("aA"), Chars(ANY)))),
         ("(?i)(?s-i:a.)", Concat((A, Chars(ANY)))),
@@ -106,12 +132,92 @@ def test_patterns_read_as(pattern: str, tree: Node) -> None:
 
 def test_contexts() -> None:
     """A mask has the bits of the places where its edge is."""
-    edges_at = [("a", 0, r"^\b"), ("a", 1, r"$\b"), (" ", 0, r"^\B"), (" ", 1, r"$\B"), ("", 0, r"^$\B")]
-    for text, at, edges in edges_at:
-        for edge, mask in {"^": TEXT_START, "$": TEXT_END, r"\b": WORD_EDGE, r"\B": NO_WORD_EDGE}.items():
-            assert bool(mask & context(text, at)) == (edge in edges)
+    masks = {
+        "^": TEXT_START,
+        "$": TEXT_END,
+        r"\b": WORD_EDGE,
+        r"\B": NO_WORD_EDGE,
+        "(?m:^)": LINE_START_EDGE,
+        "(?m:$)": LINE_END_EDGE,
+    }
+    for text in texts("a \n", 2):
+        for at in range(len(text) + 1):
+            for edge, mask in masks.items():
+                found = re.compile(edge.replace("$", r"\Z") if edge == "$" else edge).match(text, at) is not None
+                if edge == r"\B" and not text:
+                    found = True  # which `re` before 3.14 has otherwise
+                assert bool(mask & context(text, at)) == found, (text, at, edge)
     for text, mask in [("aa", NO_WORD_EDGE), ("a ", WORD_EDGE), (" a", WORD_EDGE), ("  ", NO_WORD_EDGE)]:
         assert context(text, 1) & ALL == context(text, 1) & mask
+
+
+def test_e12_only_line_edges_tell_line_ends_apart() -> None:
+    assert not sees_lines([0, ALL, TEXT_START, TEXT_END, WORD_EDGE, NO_WORD_EDGE, TEXT_START & TEXT_END])
+    for mask in (LINE_START_EDGE, LINE_END_EDGE, LINE_START_EDGE & WORD_EDGE, LINE_END_EDGE & NO_WORD_EDGE):
+        assert sees_lines([ALL, mask])
+    assert not positions(parse(r"^a\b\n$|\Bb")).sees_lines
+    assert positions(parse("a|b(?m:$)")).sees_lines
+    for lines in (False, True):
+        sets = [chars for _, chars in kinds_of_characters(lines)]
+        assert sum(map(len, sets)) == len(ANY) and CharSet.within(sum((each.ranges for each in sets), ())) == ANY
+
+
+@pytest.mark.parametrize("name", ["alpha", "blank", "cntrl", "graph", "lower", "print", "punct", "upper", "xdigit"])
+def test_e12_classes_of_posix_are_those_of_the_regex_package(name: str) -> None:
+    theirs = regex.compile(f"[[:{name}:]]")
+    apart = [char for char in map(chr, range(0x3000)) if (char in posix(name)) != (theirs.match(char) is not None)]
+    assert apart == []
+
+
+def test_e12_classes_of_posix_that_have_a_letter_are_what_it_means() -> None:
+    assert (posix("digit"), posix("space"), posix("word")) == (charset.DIGIT, charset.SPACE, charset.WORD)
+    assert posix("alnum") == posix("alpha") | posix("digit")
+
+
+def posix(name: str) -> CharSet:
+    (chars,) = positions(parse(f"[[:{name}:]]")).sets
+    (others,) = positions(parse(f"[[:^{name}:]]")).sets
+    assert others == ~chars
+    assert "".join(filter(chars.__contains__, map(chr, range(128)))) == _POSIX_IN_ASCII[name]
+    return chars
+
+
+_LOWER, _UPPER, _DIGITS = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
+_VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
+_POSIX_IN_ASCII = {
+    "alnum": _DIGITS + _UPPER + _LOWER,
+    "alpha": _UPPER + _LOWER,
+    "blank": "\t ",
+    "cntrl": "".join(map(chr, range(0x20))) + "\x7f",
+    "digit": _DIGITS,
+    "graph": _VISIBLE,
+    "lower": _LOWER,
+    "print": " " + _VISIBLE,
+    "punct": "".join(char for char in _VISIBLE if not char.isalnum()),
+    "space": "\t\n\v\f\r\x1c\x1d\x1e\x1f ",  # as \s has it in Python
+    "upper": _UPPER,
+    "word": _DIGITS + _UPPER + "_" + _LOWER,
+    "xdigit": _DIGITS + "ABCDEFabcdef",
+}
+
+
+@settings(max_examples=examples(600), deadline=None)
+@given(st.text("ab #\n[]()+?|{}1,\\-:x", max_size=9))
+@example("a b#c\n+")
+@example("[ #]#]\n")
+@example("a\\ b\\#")
+@example("a#b")
+def test_e12_what_x_leaves_out_is_what_it_leaves_out_to_re(body: str) -> None:
+    try:
+        machine = positions(parse(f"(?x){body}"))
+    except RegexError:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        theirs = re.compile(body, re.VERBOSE)
+    for text in texts("ab #", 3):
+        whole = (0, len(text)) in spans(machine, text)
+        assert whole == (text != "" and theirs.fullmatch(text) is not None), text
 
 
 def test_literals_are_folded_and_classes_are_not() -> None:
@@ -148,8 +254,13 @@ def test_literals_are_folded_and_classes_are_not() -> None:
         ("a{2}+", 1, "possessive"),
         ("(?>a)", 0, "atomic"),
         ("(a)?(?(1)b|c)", 4, "conditional"),
-        ("(?m)^a", 0, "edges of the text"),
-        ("(?x)a", 0, "(?x)"),
+        ("(?x)a (?i)b", 6, "at its beginning"),
+        ("(?x)a ? ?", 8, "multiple repeat"),
+        ("(?x)a+?", 5, "lazy"),
+        ("(?x) #a\n *", 9, "nothing to repeat"),
+        ("(?x)( ?:a)", 6, "nothing to repeat"),
+        ("(?m)^*", 5, "nothing to repeat"),
+        ("(?m-m:^)", 0, "flags are written"),
         ("(?a:a)", 0, "(?a)"),
         ("(?iu)a", 0, "(?u)"),
         ("(?L)a", 0, "(?L)"),
@@ -199,7 +310,10 @@ def test_literals_are_folded_and_classes_are_not() -> None:
         (r"[a-\d]", 2, "bad range"),
         (r"[\w-z]", 3, "bad range"),
         ("[a-", 0, "no end"),
-        ("[[:alpha:]]", 1, r"\p{...}"),
+        ("[a[:alpah:]]", 2, "one of alnum, alpha, blank"),
+        ("[[:ALPHA:]]", 1, "one of alnum, alpha, blank"),
+        ("[[:alpha:]-z]", 10, "bad range"),
+        ("[a-[:digit:]]", 2, "bad range"),
         ("(" * (MAX_DEPTH + 1), MAX_DEPTH, "nested deeper than 100"),
         ("(" * 9000, MAX_DEPTH, "nested deeper than 100"),
     ],
@@ -254,7 +368,10 @@ _OURS_ONLY = re.compile(r"\\z|\(\?<[^=!]|\\[pP]")
 
 
 @settings(max_examples=examples(2500), deadline=None)
-@given(st.text(r"ab()[]{}*+?|\^$.,-:#012i<>P=!dwsbBAZ", max_size=9))
+@given(st.text(r"ab()[]{}*+?|\^$.,-:#012im<>P=!dwsbBAZ", max_size=9))
+@example("(?m)^a$|b")
+@example("(?m:a$)")
+@example("(?-m:a$)^")
 @example("[[a]")
 @example("[a--b]")
 @example("[a&&b]")
@@ -269,8 +386,8 @@ def test_any_text_is_refused_or_means_what_it_means_to_re(pattern: str) -> None:
         return
     if _OURS_ONLY.search(pattern):
         return
-    flags, body = re.match(r"((?:\(\?[is]+\)|\(\?#[^)]*\))*)(.*)", pattern, re.DOTALL).groups()  # type: ignore[union-attr]
-    letters = "".join(sorted(set(re.findall(r"[is](?=[is]*\))", re.sub(r"\(\?#[^)]*\)", "", flags)))))
+    flags, body = re.match(r"((?:\(\?[ims]+\)|\(\?#[^)]*\))*)(.*)", pattern, re.DOTALL).groups()  # type: ignore[union-attr]
+    letters = "".join(sorted(set(re.findall(r"[ims](?=[ims]*\))", re.sub(r"\(\?#[^)]*\)", "", flags)))))
     pythons = f"(?{letters}:{body})" if letters else body
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)

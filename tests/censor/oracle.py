@@ -55,8 +55,8 @@ def needs_edge(char: str) -> bool:
     return is_word_char(char) and not is_cjk(char)
 
 
-# What may stand behind a place, as far as `\b` and `$` can see: nothing, a word character, another one.
-RIGHTS = ("", "w", " ")
+# What may stand behind a place, as far as `\b` and `$` can see: nothing, a word character, a line end, another one.
+RIGHTS = ("", "w", "\n", " ")
 LONGEST_CONTINUATION = 4  # what the patterns of the tests need to be completed
 
 
@@ -75,16 +75,18 @@ def continuations(alphabet: str) -> list[str]:
 def letters_of(pattern: str) -> str:
     """Those that a pattern names, and one of each kind besides that it can tell apart."""
     named = {char for char in re.sub(r"\\[A-Za-z]", "", pattern) if char.isalnum() or not char.isascii()}
-    return "".join(sorted(named | set("a. ") | set("0" if r"\d" in pattern else "")))
+    besides = ("0" if r"\d" in pattern else "") + ("\n" if "m:" in pattern else "")
+    return "".join(sorted(named | set("a. ") | set(besides)))
 
 
 def as_python(rule: Rule) -> str:
-    """The pattern in Python's dialect, where `$` also stands before a last newline."""
+    """The pattern in Python's dialect, where `$` without (?m) also stands before a last newline."""
     assert rule.pattern is not None
-    pattern = rule.pattern.replace("$", r"\Z")
-    ignore_case = pattern.startswith("(?i)") or Fold.CASE in rule.fold
-    pattern = pattern.removeprefix("(?i)")
-    return f"(?i:{pattern})" if ignore_case else pattern
+    _, flags, pattern = re.split(r"^(?:\(\?([im]+)\))?", rule.pattern)
+    flags = "".join(sorted({*(flags or ""), *("i" if Fold.CASE in rule.fold else "")}))
+    if "m" not in flags:
+        pattern = pattern.replace("$", r"\Z")
+    return f"(?{flags}:{pattern})" if flags else pattern
 
 
 class Oracle:

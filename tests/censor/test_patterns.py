@@ -17,7 +17,10 @@ from tests.censor.oracle import Oracle
 from tests.censor.test_stream import BOUNDS, Case, censor_for, report, run
 from tests.examples import examples
 
-ALPHABETS = ["ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "ab\u200b\u0301", "각ᄀ\u1161\u11a8", "a1\uff11 "]
+ALPHABETS = [
+    *("ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "ab\u200b\u0301", "각ᄀ\u1161\u11a8", "a1\uff11 "),
+    *("a\n", "ab\n "),
+]
 
 
 def atoms(alphabet: str, lens: Lens) -> st.SearchStrategy[str]:
@@ -43,7 +46,7 @@ def patterns(alphabet: str, lens: Lens) -> st.SearchStrategy[str]:
     one = st.recursive(st.one_of(atom, atom, twice), larger, max_leaves=2)
     edges = st.sampled_from(["", "", "", "", r"\b", r"\b", r"\B", "^", "$"])
     parts = st.lists(st.tuples(one, edges), min_size=1, max_size=2)
-    return st.tuples(st.sampled_from(["", "", "", "(?i)"]), edges, parts).map(
+    return st.tuples(st.sampled_from(["", "", "", "(?i)", "(?m)", "(?im)"]), edges, parts).map(
         lambda it: it[0] + it[1] + "".join(a + b for a, b in it[2])
     )
 
@@ -116,6 +119,48 @@ def test_every_two_way_split_gives_the_same(case: Case) -> None:
         assert out == expected
 
 
+LINES = [
+    ("(?m)^a", "a\nba\na", "<r>\nba\n<r>"),
+    ("(?m)a$", "ab\na\nba", "ab\n<r>\nb<r>"),
+    ("(?m)^a$", "a\naa\na", "<r>\naa\n<r>"),
+    (r"(?m)\Aa", "a\na", "<r>\na"),
+    (r"(?m)a\Z", "a\na", "a\n<r>"),
+    ("(?m:^)a", "b\na", "b\n<r>"),
+    ("^a$", "a\na", "a\na"),
+    ("(?m)^(?-m:^)a", "a\na", "<r>\na"),
+    (r"(?m)^.*b.*$", "a\nabc\nb\nc", "a\n<r>\n<r>\nc"),
+    (r"(?m)a$\n^b", "a\nb a\nab", "<r> a\nab"),
+    (r"(?m)\b\w+$", "one two\nthree", "one <r>\n<r>"),
+    (r"(?m)^token: \w+$", "token: x1\n token: y\ntoken: z!", "<r>\n token: y\ntoken: z!"),
+    (r"(?m)a\r?$", "a\r\nb", "<r>\nb"),
+    (r"(?m)a$", "a\r\u2028a", "a\r\u2028<r>"),
+    (r"(?x) a \  b  # a blank", "a b ab", "<r> ab"),
+    (r"[[:upper:]]{2}[[:digit:]]+", "AB12 Ab1", "<r> Ab1"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text", "out"), LINES)
+def test_e12_lines_blanks_and_classes_under_every_cut(pattern: str, text: str, out: str) -> None:
+    policy = Policy(name="p", rules=(Rule(id="r", pattern=pattern, replacement="<r>"),))
+    for first in range(len(text) + 1):
+        for second in range(first, len(text) + 1):
+            assert run(policy, [text[:first], text[first:second], text[second:]])[0] == out, (first, second)
+    assert run(policy, list(text))[0] == out
+
+
+def test_e12_lines_beside_patterns_that_know_none_and_with_a_short_window() -> None:
+    """A line end that is a kind of its own changes nothing for the others, nor where beginnings grow too old."""
+    lines = Rule(id="lines", pattern="(?m)^a[^x]*$", replacement="<l>")
+    plain = Rule(id="plain", pattern=r"\Bb\W+c\b", replacement="<p>")
+    text = "ab\n c\naaaa\nab \nc"
+    for max_hold in (2, 3, 1024):
+        policy = Policy(name="p", rules=(lines, plain), max_hold=max_hold)
+        expected, matches, _ = Oracle(policy).whole(text)
+        for chunks in ([text], list(text), [text[:5], text[5:9], text[9:]]):
+            out, censor = run(policy, chunks)
+            assert (out, report(censor)) == (expected, sorted(matches))
+
+
 @pytest.mark.parametrize(
     ("pattern", "text", "released"),
     [
@@ -123,9 +168,13 @@ def test_every_two_way_split_gives_the_same(case: Case) -> None:
         ("b|b$", "abc", ["a", "<r>", "c"]),
         (r"a|\S\B", "a b", ["<r>", " ", ""]),
         (r"(?:a|.{2})\b.?", "a ", ["", "<r>"]),
+        (r"(?m)a$|a[^\n]", "xa\ny", ["x", "", "<r>\n", "y"]),
+        (r"(?m)a$|a(?:\b|\B)", "xa\ny", ["x", "<r>", "\n", "y"]),
+        (r"(?m)^a", "xa\na", ["x", "a", "\n", "<r>"]),
+        (r"(?m)^$\n", "a\n\n", ["a", "\n", "<r>"]),
     ],
 )
 def test_nothing_waits_for_a_character_that_cannot_matter(pattern: str, text: str, released: list[str]) -> None:
-    """Two alternatives may be certain together where neither is alone."""
+    """Several alternatives may be certain together where none is alone."""
     censor = censor_for(Policy(name="p", rules=(Rule(id="r", pattern=pattern, replacement="<r>"),)))
     assert [censor.feed(char) for char in text] == released
