@@ -58,8 +58,8 @@ class Walks:
         return self.counts[read].get(state, 0) if read < len(self.counts) else 0
 
     def draw(self, below: Callable[[int], int]) -> bytes:
-        """One of the strings, each as likely as any other. `below(n)` draws a number from 0 to n - 1. Raises ValueError
-        if there are none."""
+        """One of the strings, each as likely as any other. `below(n)` draws a number from 0 to n - 1, which is the
+        string's place in the order of bytes. Raises ValueError if there are none."""
         if not self.total:
             raise ValueError("there is no string to draw")
         text = bytearray()

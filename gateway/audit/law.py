@@ -101,8 +101,8 @@ class Law:
         """Which of some tokens can come, as places in `tokens`, and their log-probabilities."""
         scores = self.row[tokens]
         places = np.flatnonzero(scores >= self.least)
-        # Never above 0, so that no path grows more likely as it grows longer.
-        return places, np.minimum(scores[places].astype(np.float64) / self.temperature - self.log_sum, 0.0)
+        # Never above 0, so that no path grows more likely as it grows longer: `_log_sums` is no less than the highest.
+        return places, scores[places].astype(np.float64) / self.temperature - self.log_sum
 
 
 @dataclass(frozen=True, slots=True)

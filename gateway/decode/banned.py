@@ -72,6 +72,7 @@ class LensMask:
         self._sorted = sorted(words)
         self._in_words = vocabulary.folds.in_words
         self._edged = any(edges.left for edges in words.values())
+        self._goes_on_broken = any(BROKEN in word for word in words)
         count = len(self._sorted)
         self._trie = Trie(self._sorted, b"\1" * count, bytes(count), self._in_words if self._edged else None)
         self._ends: dict[tuple[int, bool], tuple[bool, bool]] = {}
@@ -200,7 +201,7 @@ class LensMask:
 
     def _forbidden_headed(self, state: LensState, last: bool) -> Ids:
         """Of the tokens with a head; there are few, so each is tried."""
-        if not state.partial and BROKEN not in self._trie.root:
+        if not state.partial and not self._goes_on_broken:
             # Whatever the text is, these bytes break it off. A word that waits finds its edge in that.
             state = LensState(ROOT, False, state.pending, b"")
         known = self._headed.get((state, last))

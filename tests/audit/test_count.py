@@ -86,6 +86,13 @@ def test_every_number_draws_another_string(pattern: str) -> None:
     assert len(set(drawn)) == ways.total and frozenset(drawn) == strings(Regex(pattern), 6)
 
 
+@pytest.mark.parametrize("pattern", ["a*b", "[a-d]{0,3}", "(?:é|b)+a?", "[ab][x-z]{2}|[ac]y"])
+def test_e14_strings_are_drawn_in_the_order_of_their_bytes(pattern: str) -> None:
+    ways = walks(Regex(pattern), 6)
+    drawn = [ways.draw(lambda below, number=number: number) for number in range(ways.total)]  # type: ignore[misc]
+    assert drawn == sorted(drawn)
+
+
 def test_nothing_is_drawn_from_nothing() -> None:
     assert cardinality(Regex("a$b")) == walks(Regex("a$b"), 9).total == walks(Regex("aaa"), 2).total == 0
     with pytest.raises(ValueError, match="there is no string to draw"):

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 import gateway.audit
+from gateway.audit.canonical import LOOKAHEAD, Canonical
 from gateway.audit.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.frontier import Family, Frontier, Node
 from gateway.audit.law import Floats, ModelError, Rule
@@ -302,6 +303,46 @@ def test_a_word_that_no_merges_write_is_the_beginning_of_another() -> None:
 
     found = search(Whole(vocabulary, seed=1), Query(query="abcd?", tokenizations=Tokenizations.CANONICAL))
     assert {result.text: result.tokens for result in found} == {"abc": (4,), "abcd": (0, 1, 2, 3)}
+
+
+def test_e14_a_path_that_departs_from_the_tokenizers_is_left_two_tokens_later() -> None:
+    model = Toy(vocabulary_of("a", "b", "ab", "c"))
+    canonical = Canonical(model, at_text_start=False)
+    assert LOOKAHEAD == 2
+    assert [canonical.may_become(tokens) for tokens in ([0], [0, 1], [2, 3], [2, 2, 3, 0])] == [True] * 4
+    assert [canonical.may_become(tokens) for tokens in ([0, 1, 3], [0, 1, 3, 3], [2, 0, 1, 3])] == [False] * 3
+
+
+def test_e14_a_path_behind_a_prefix_is_looked_at_once() -> None:
+    """`ab` begins behind the prefix `a`, and does not straddle the end of the prefix `aa` as well."""
+    asked: list[tuple[int, ...]] = []
+
+    class Noting(Toy):
+        def __call__(self, prefixes: Sequence[Sequence[int]], /) -> Floats:
+            asked.extend(map(tuple, prefixes))
+            return super().__call__(prefixes)
+
+    query = Query(query="a{1,2}ba*", prefix=Expression("a{1,2}"), decoding=Decoding(max_tokens=3))
+    found = search(Noting(vocabulary_of("a", "b", "ab"), seed=1), query)
+    assert {result.text for result in found} >= {"ab", "aab"} and {each.encodings for each in found.found} == {2}
+    assert asked.count((2,)) == asked.count((0, 2)) == 1
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    st.lists(st.floats(-60, 0, width=32), min_size=1, max_size=12),
+    st.sampled_from([np.float32, np.float64]),
+    st.sampled_from([0.0, 1e-3, 0.1, 0.7, 1.0, 1.3, 100.0]),
+    st.sampled_from([None, 1, 2, 5]),
+    st.sampled_from([1.0, 0.9, 0.1, 1e-9]),
+)
+def test_e14_no_token_is_more_likely_than_certain(
+    row: list[float], kind: type, temperature: float, top_k: int | None, top_p: float
+) -> None:
+    law = Rule(top_k=top_k, top_p=top_p, temperature=temperature).law(np.array(row, kind))
+    _, logprobs = law.among(np.arange(len(row)))
+    assert len(logprobs) and (logprobs <= 0).all()
+    assert math.fsum(np.exp(logprobs)) == pytest.approx(1)
 
 
 def test_the_first_space_of_a_text_is_not_one() -> None:

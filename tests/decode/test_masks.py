@@ -7,6 +7,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 
@@ -122,6 +123,10 @@ CASES = [
     Case("invisible and wide", PIECES, (words("password"),)),
     Case("invisible and wide, whole", PIECES, (words("password", "pa", whole_word=True),)),
     Case("two lenses", PIECES, (words("PASS", fold=EXACT), words("word", whole_word=True), words("ssw", fold=ALL))),
+    Case("the replacement character at the end", CUT, (words("t\ufffd", fold=EXACT),)),
+    Case("the replacement character in the middle", CUT, (words("t\ufffdt", "é\ufffd ", fold=EXACT),)),
+    Case("the replacement character at the beginning", CUT, (words("\ufffdt", fold=EXACT),)),
+    Case("the replacement character, whole", CUT, (words("t\ufffdt", fold=EXACT, whole_word=True),)),
     Case("the replacement character", CUT, (words("\ufffd", "t\ufffdt", fold=EXACT), words("t", whole_word=True))),
 ]  # fmt: skip
 
@@ -295,6 +300,7 @@ def test_rows_are_longer_than_vocabularies() -> None:
 
 def test_many_states_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.decode.masks.MAX_KEPT_STATES", 2)
+    monkeypatch.setattr("gateway.decode.masks.MAX_KEPT_STEPS", 3)
     monkeypatch.setattr("gateway.decode.masks.MAX_SHARED", 2)
     monkeypatch.setattr("gateway.decode.banned.MAX_HEADED", 1)
     for case in (CASES[4], CASES[7]):
@@ -302,7 +308,21 @@ def test_many_states_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> 
         for state, said in states(mask, case.tokens).items():
             if not mask.forbidden(state).exhausted:
                 assert mask.row(state).tolist() == naive(case.banned, case.tokens, said, False)
+            assert len(mask._known) <= 2 and len(mask._steps) <= 3
+            assert mask._kept_ids == sum(len(kept.tokens) for kept in mask._known.values())
+            assert all(len(lens._headed) <= 1 for lens in mask._lenses)
         assert len(mask.shared) == 2
+
+
+def test_e14_many_ids_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.decode.masks.MAX_KEPT_IDS", 6)
+    mask = CASES[0].mask()
+    kept: list[int] = []
+    for state in states(mask, CASES[0].tokens):
+        size = len(mask.forbidden(state).tokens)
+        kept.append(sum(len(each.tokens) for each in mask._known.values()))
+        assert kept[-1] == mask._kept_ids <= max(6, size)
+    assert max(kept) > 3 and any(after < before for before, after in pairwise(kept))
 
 
 @pytest.mark.parametrize(
