@@ -22,7 +22,7 @@ from gateway.wire import chat, usual
 from gateway.wire.chat import Json, Path
 from gateway.wire.usual import Template, UsualChunk
 
-MAX_CHOICES = 128  # of one answer, and of one event
+MAX_CHOICES = 128  # that a request may ask for, and of one event
 MAX_HEAD = 2048  # characters of an event's `id`, `model` and so on: every chunk that is made of it repeats them
 BLOCKED = "content_filter"
 _CONTENT: Path = ("content",)
@@ -233,8 +233,8 @@ class ChatGuard:
         number = _number(index)
         choice = self._choices.get(number)
         if choice is None:
-            if len(self._choices) >= MAX_CHOICES:
-                raise Refused(f"the answer has more than {MAX_CHOICES} choices")
+            if len(self._choices) >= self._expected:
+                raise Refused(f"the answer has more choices than the {self._expected} that were asked for")
             choice = self._choices[number] = Choice(number, self.labels)
         return choice
 

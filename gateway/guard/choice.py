@@ -16,7 +16,6 @@ from gateway.policy.model import Channel
 from gateway.wire import chat
 from gateway.wire.chat import Json, Kind, Path, Slot
 
-MAX_TEXTS = 512  # of one choice, its tool calls included
 MAX_NAME = 4096  # characters of a tool's name
 
 _HEAD_FIELDS = chat.LABEL_FIELDS | {"function", "custom"}
@@ -137,8 +136,7 @@ class Choice:
     def _text(self, slot: Slot) -> ChannelText:
         text = self.texts.get(slot.path)
         if text is None:
-            if len(self.texts) + len(self.calls) >= MAX_TEXTS:
-                raise Refused(f"the answer has more than {MAX_TEXTS} text fields in one choice")
+            self._ledger.make_room("text fields")
             channel = Channel(slot.channel)
             is_json = slot.kind is Kind.JSON or (self._ledger.json_content and channel is Channel.CONTENT)
             # JSON that nothing looks at is not taken apart: even a number would wait for its end.
@@ -175,8 +173,7 @@ class Choice:
             return  # a client would add it to, or put it in place of, a name that was checked without it
         call = self.calls.get(path)
         if call is None:
-            if len(self.calls) + len(self._closed_names) >= MAX_TEXTS:
-                raise Refused(f"the answer has more than {MAX_TEXTS} tool calls in one choice")
+            self._ledger.make_room("tool calls")
             call = self.calls[path] = _Call(path, self._ledger.open(Channel.TOOL_NAMES, self.index))
         call.name += call.text.feed(given)
         self.rule = call.text.rule

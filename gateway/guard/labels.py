@@ -17,7 +17,7 @@ from gateway.wire.chat import Json, Path
 MAX_CLEAN = 256
 MAX_CHANGED = 64  # labels in which something was replaced; some kilobytes each
 MAX_LENGTH = 256  # characters; longer labels are scanned each time
-MAX_PLACES = 4096  # of one answer, at which labels other than constants stand
+MAX_PLACES = 2048  # of one answer, at which labels other than constants stand; two kilobytes or so each
 
 _ENVELOPE_FIELDS = frozenset(
     {*chat.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}

@@ -26,6 +26,7 @@ from gateway.wire.json import join_surrogates
 # Characters of restored values in one answer. A placeholder is short and its value may be long: a model that repeats
 # one must not make the gateway write without end.
 MAX_RESTORED = 1 << 20
+MAX_TEXTS = 512  # text fields of one answer, all choices together, and likewise tool calls; a kilobyte or two each
 
 HELD_BOUNDS: tuple[float, ...] = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 HOLD_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -114,6 +115,7 @@ class Ledger:
         self._matches: Counter[tuple[str, Action, Channel]] = Counter()
         self._restored: Counter[Channel] = Counter()
         self._restored_chars = 0
+        self._kept: Counter[str] = Counter()
         self._constraints: Counter[str] = Counter()
 
     def looks_at(self, channel: Channel) -> bool:
@@ -146,6 +148,12 @@ class Ledger:
         if self.pseudonyms is not None and self._unrestored is None:
             self._unrestored = Pseudonyms({name: name for name in self.pseudonyms.values})
         return SpelledText(self, channel, choice, SpelledCensor(program, write), self._unrestored)
+
+    def make_room(self, kind: str) -> None:
+        """One more of a kind is about to be kept for as long as its choice goes on. Raises `Refused`."""
+        self._kept[kind] += 1
+        if self._kept[kind] > MAX_TEXTS:
+            raise Refused(f"the answer has more than {MAX_TEXTS} {kind}")
 
     def note_restored(self, channel: Channel, values: list[str]) -> None:
         """Values are about to come back. Raises `Refused` where they are too long altogether."""

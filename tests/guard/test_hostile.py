@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
-from gateway.guard.chat import MAX_CHOICES
-from gateway.guard.choice import MAX_NAME, MAX_TEXTS
+from gateway.guard.answer import StreamAnswer
+from gateway.guard.chat import MAX_CHOICES, ChatGuard
+from gateway.guard.choice import MAX_NAME
 from gateway.guard.labels import MAX_PLACES
+from gateway.guard.texts import MAX_TEXTS, Refused
 from gateway.policy.model import Rule
 from tests.guard.playbook import (
     BLOCK,
@@ -22,6 +27,7 @@ from tests.guard.playbook import (
     calls,
     chunk,
     event,
+    play,
     policy,
     rule,
     script,
@@ -157,6 +163,7 @@ def test_usual_chunks_are_censored_in_every_order_with_unusual_ones() -> None:
         chunk({"content": "1"}, 1),
         chunk({"content": "2"}, 1),
         chunk(finish="stop"),
+        expected=2,
     )
     assert client.content == f"a {SEEN} 12M!" and client.messages[1]["content"] == "12" and WORD not in client.text
     assert "obfuscation" not in client.text
@@ -181,6 +188,67 @@ def test_an_answer_that_grows_without_end_is_ended(values: list[Any]) -> None:
     for value in values:
         client.take(answer.feed(event(value), 0.0))
     assert answer.done and client.errors[0]["code"] == "upstream_protocol_error" and client.stopped
+
+
+@pytest.mark.parametrize("asked", [1, 2, MAX_CHOICES])
+def test_d8_an_answer_has_the_choices_that_were_asked_for_and_no_more(asked: int) -> None:
+    values = [chunk({"content": "a"}, 7 * index) for index in range(asked)]
+    assert not play(policy(), script(*values), expected=asked).errors
+    client = play(policy(), script(*values, chunk({"content": "b"}, 7 * asked)), expected=asked)
+    assert client.errors[0]["code"] == "upstream_protocol_error" and str(asked) in client.errors[0]["message"]
+    assert client.messages.keys() == {7 * index for index in range(asked)} and not client.done
+    together = {**HEAD, "choices": [part for value in values for part in value["choices"]] + [{"index": 1 + 7 * asked}]}
+    assert play(policy(), script(together), expected=asked).errors[0]["code"] == "upstream_protocol_error"
+    whole = [{"message": {"content": "a"}}] * (asked + 1)
+    guard = ChatGuard(compile_policy(policy()), asked)
+    assert len(guard.completion({"choices": whole[:asked]})["choices"]) == asked
+    with pytest.raises(Refused):
+        ChatGuard(compile_policy(policy()), asked).completion({"choices": whole})
+
+
+@pytest.mark.parametrize("choices", [1, 8, MAX_CHOICES])
+@pytest.mark.parametrize("kind", ["text fields", "tool calls", "names"])
+def test_d8_texts_are_bounded_for_all_choices_together(choices: int, kind: str) -> None:
+    def said(number: int) -> dict[str, Any]:
+        place = number // choices
+        delta = {
+            "text fields": {f"new{place}": "a"},
+            "tool calls": {"tool_calls": [call(place, "f", "{}")]},
+            "names": {"tool_calls": [call(place, "f")]},
+        }[kind]
+        return chunk(delta, number % choices)
+
+    values = [said(number) for number in range(MAX_TEXTS + 1)]
+    assert not play(policy(), script(*values[:-1]), expected=choices).errors
+    assert str(MAX_TEXTS) in play(policy(), script(*values), expected=choices).errors[0]["message"]
+
+
+GROWING: dict[str, Callable[[int], dict[str, Any]]] = {
+    "choices with fields": lambda n: chunk({f"f{field}": "1" for field in range(500)}, n % MAX_CHOICES),
+    "calls": lambda n: calls(*(call(number, "f", '["12') for number in range(300)), index=n % MAX_CHOICES),
+    "call numbers": lambda n: calls(*({"index": 1000 * n + number} for number in range(500))),
+    "labels": lambda n: chunk({f"{n}-{field}": {"id": f"{n}@{field}" + "x" * 100} for field in range(40)}),
+    "lists": lambda n: chunk({"new": [[{"index": 1000 * n + number}] for number in range(500)]}),
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("asked", [1, MAX_CHOICES])
+def test_d8_an_answer_takes_a_few_megabytes_at_most(name: str, asked: int) -> None:
+    events = [event(GROWING[name](number)) for number in range(200)]
+    guard = ChatGuard(compile_policy(policy(rule(), Rule(id="mail", detector="email"))), asked, ("mz",))
+    answer, size, most = StreamAnswer(guard, max_event=1 << 20, max_whole=1 << 20), 0, 0
+    tracemalloc.start()
+    try:
+        for data in events:
+            size += len(data)
+            answer.feed(data, 0.0)
+            most = max(most, tracemalloc.get_traced_memory()[0])
+            if answer.done or size > 700_000:
+                break
+    finally:
+        tracemalloc.stop()
+    assert most < 8_000_000
 
 
 def test_deep_nesting_does_no_harm() -> None:

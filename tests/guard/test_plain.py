@@ -77,7 +77,7 @@ def test_json_where_a_stream_was_asked_for_becomes_a_stream() -> None:
         assert client.finish == {0: "stop", 1: "stop"} and client.done and client.usage == {"total_tokens": 1}
     client = play(BLOCK, body(completion({"content": f"a {WORD} more"})))
     assert (client.content, client.finish, client.done) == ("a Not shown.", {0: "content_filter"}, True)
-    client = play(policy(), body({"choices": [{"message": f"a {WORD}"}, 5, {"new": 1}]}))
+    client = play(policy(), body({"choices": [{"message": f"a {WORD}"}, 5, {"new": 1}]}), expected=2)
     assert client.content == f"a {SEEN}" and client.done
     assert play(policy(), body({"choices": 5})).done
 
@@ -88,7 +88,7 @@ def test_a_stream_where_json_was_asked_for_becomes_json() -> None:
               chunk({"content": [{"type": "text", "text": "p"}]}, 1), chunk({"new": ["b"]}), chunk({"new": ["c"]}),
               chunk({"new": {"d": "e"}}, finish="stop"),
               {**HEAD, "choices": [], "usage": {"total_tokens": 1}}]  # fmt: skip
-    answer, fact = plain(policy(), script(*values))
+    answer, fact = plain(policy(), script(*values), expected=2)
     first, second = answer["choices"]
     assert answer["object"] == "chat.completion" and answer["usage"] == {"total_tokens": 1} and answer["id"] == "qz"
     assert first["message"]["content"] == f"a {SEEN}" and first["finish_reason"] == "stop"
@@ -130,17 +130,17 @@ def test_a_block_in_a_whole_answer_ends_its_choice() -> None:
 def test_a_block_around_a_message_ends_its_choice_only() -> None:
     given = completion({"content": "a"}, {"content": "b"})
     given["choices"][0]["new"] = WORD
-    answer, _ = plain(BLOCK, body(given))
+    answer, _ = plain(BLOCK, body(given), expected=2)
     assert [choice["message"]["content"] for choice in answer["choices"]] == ["Not shown.", "b"]
     assert [choice["finish_reason"] for choice in answer["choices"]] == ["content_filter", "stop"]
-    answer, _ = plain(BLOCK, body({**completion({"content": "a"}, {"content": "b"}), "new": WORD}))
+    answer, _ = plain(BLOCK, body({**completion({"content": "a"}, {"content": "b"}), "new": WORD}), expected=2)
     assert [choice["message"]["content"] for choice in answer["choices"]] == ["Not shown.", "Not shown."]
 
 
 def test_choices_that_claim_one_index_are_all_kept() -> None:
     given = completion({"content": "a 12MON"}, {"content": "KEYS"})
     given["choices"][1]["index"] = 0
-    answer, _ = plain(policy(), body(given))
+    answer, _ = plain(policy(), body(given), expected=2)
     assert [choice["message"]["content"] for choice in answer["choices"]] == ["a 12MON", "KEYS"]
 
 

@@ -269,7 +269,9 @@ def test_every_choice_and_list_of_parts() -> None:
     )
     assert (messages[0]["content"], messages[1]["content"]) == ("Ann", "Bob")
     assert messages[1]["annotations"] == [{"title": "Annmore of Ann"}]
-    body, _ = plain(BOTH, json.dumps(completion({"content": parts}, {"content": LEE})).encode(), pseudonyms=KNOWN)
+    body, _ = plain(
+        BOTH, json.dumps(completion({"content": parts}, {"content": LEE})).encode(), expected=2, pseudonyms=KNOWN
+    )
     assert [choice["message"]["content"] for choice in body["choices"]] == [
         [{"type": "text", "text": "for Ann"}],
         "ann lee",
