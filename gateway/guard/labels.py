@@ -72,6 +72,13 @@ class Labels:
             self._changed[text] = shown, label
         return shown
 
+    def passes(self, text: str) -> bool:
+        """May a text that can be left out be shown as it is? Whatever a rule says of it, the answer goes on."""
+        blocked, blocked_by = self.blocked, self.ledger.blocked_by
+        shown = self.show(text)
+        self.blocked, self.ledger.blocked_by = blocked, blocked_by
+        return shown == text
+
     def show_value(self, value: Any, channel: Channel) -> tuple[Any, CompiledRule | None]:
         """The same for a string or number within a choice, where a block ends only that choice.
 

@@ -370,15 +370,15 @@ class Relay(Response):
         return {**others, **self._span.headers()}
 
     def _passed_headers(self, response: httpx.Response, guard: ChatGuard) -> Headers:
-        """The upstream's headers that may pass; one that a rule wants changed is dropped."""
+        """The upstream's headers that may pass; one that a rule wants changed, or blocks, is left out."""
         own = self._forward.allowance.headers
         return [
             (name.encode("ascii"), value.encode("latin-1"))
             for name, value in headers_down(response)
             # A client with limits of its own is not told those of the key that it does not have.
             if not (own and name.startswith("x-ratelimit-"))
-            and guard.labels.show(name) == name
-            and guard.labels.show(value) == value
+            and guard.labels.passes(name)
+            and guard.labels.passes(value)
         ]
 
 

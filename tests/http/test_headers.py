@@ -7,6 +7,7 @@ import asyncio
 import httpx
 import pytest
 
+from gateway.policy.model import Action, Rule
 from tests.http.gateway import PATIENCE, before, question
 from tests.http.upstream import completion, plain, sending, stream
 
@@ -87,6 +88,21 @@ async def test_a_header_with_the_secret_is_dropped(streamed: bool) -> None:
         got = await gateway.ask(stream=streamed)
         assert got.headers["openai-version"] == "1"
         assert "monkeys" not in str(got.headers).lower()
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("line", ["OpenAI-Note: has 12MONKEYS", "x-ratelimit-12MONKEYS: 1"])
+async def test_d21_a_header_that_a_rule_blocks_is_left_out_and_blocks_nothing(line: str, streamed: bool) -> None:
+    blocking = Rule(id="password", words=("12MONKEYS",), action=Action.BLOCK, message="Not shown.")
+    body = stream("ok", " then") if streamed else plain(completion("ok then"))
+    head, _, rest = body.partition(b"\r\n")
+    answer = head + f"\r\n{line}\r\nOpenAI-Version: 1\r\n".encode() + rest
+    async with before(sending(answer), rules=(blocking,)) as (gateway, _):
+        got = await gateway.ask(stream=streamed)
+        assert got.headers["openai-version"] == "1" and "monkeys" not in str(got.headers).lower()
+        assert got.status_code == 200 and "then" in got.text
+        assert "Not shown." not in got.text and "content_filter" not in got.text
+        assert ("[DONE]" in got.text) == streamed
 
 
 @pytest.mark.parametrize("value", ["caf\xe9".encode("latin-1"), "café →".encode(), b"a\x01b", b"\xff\xfe"])
