@@ -199,7 +199,8 @@ class StreamAnswer:
             except json.JSONError:
                 raise Refused("the upstream sent an event that is not JSON") from None
             self._object(received, out)
-            self._guard.learn(event.data)
+            if self._dialect is CHAT:  # the quick way writes what it has read, as it was read
+                self._guard.learn(event.data)
 
     def _repeat(self, data: bytes, out: list[bytes]) -> bool:
         quick = self._guard.repeat(data)

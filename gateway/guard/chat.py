@@ -62,6 +62,7 @@ class ChatGuard:
         self.reasons: list[str] = []  # why each choice ended, in the API's words
         self._expected = max(expected, 1)
         self._choices: dict[int, Choice] = {}
+        self._in_deltas: set[int] = set()  # the choices that have come in deltas
         self._head: Json = {}
         self._content_only = False  # was the last chunk that came the general way
         # A chunk with clean labels; others with the same need no second look, those of its template not even parsing.
@@ -98,9 +99,7 @@ class ChatGuard:
             raise Refused(f"the labels of an event (`id`, `model` …) have more than {MAX_HEAD} characters altogether")
         if "id" in received:
             self._head = head
-        if choices and not isinstance(choices, list):
-            self.labels.note_unknown("`choices` that is no list")
-            choices = None
+        choices = _listed(choices)
         if not choices:
             return [{**received, "choices": []}]
         if len(choices) > MAX_CHOICES:
@@ -116,19 +115,24 @@ class ChatGuard:
 
     def _by_choice(self, choices: list[Any]) -> dict[int, Json]:
         """What an event says of each choice, by its number."""
-        said: dict[int, Json] = {}
+        by_number: dict[int, Json] = {}
         for item in choices:
             if not isinstance(item, dict):
                 self.labels.note_unknown("an element of `choices` that is no object")
                 continue
-            delta = item.get("delta")
-            item["delta"] = delta if isinstance(delta, dict) else {} if delta is None else {"content": delta}
             number = _number(item.get("index"))
-            if number in said:  # one entry a choice, with what clients would make of both
-                chat.merge(said[number], item)
+            if item.get("delta") is not None:
+                self._in_deltas.add(number)
+            # What comes whole beside or behind the deltas, and the same text in another dialect's place, is left out.
+            parts = chat.PARTS_OF_CHUNKS[:1] if number in self._in_deltas else chat.PARTS_OF_CHUNKS
+            said = chat.take_part(item, *parts)
+            item["delta"] = said if isinstance(said, dict) else {} if said is None else {"content": said}
+            self._leave_out(item, chat.PARTS_OF_CHUNKS[1:])
+            if number in by_number:  # one entry a choice, with what clients would make of both
+                chat.merge(by_number[number], item)
             else:
-                said[number] = item
-        return said
+                by_number[number] = item
+        return by_number
 
     def repeat(self, data: bytes) -> tuple[bytes, list[Json]] | None:
         """The quick way for an event that differs from one seen before in nothing but its content.
@@ -160,6 +164,11 @@ class ChatGuard:
             chunk = usual.read(data)
             if chunk is not None and all(map(self.labels.is_clean, chunk.labels())):
                 self._known, self._template = chunk, Template.of(data, chunk)
+
+    def _leave_out(self, item: Json, names: tuple[str, ...]) -> None:
+        if self.labels.enforces:
+            for name in names:
+                item.pop(name, None)
 
     def _part(self, number: int, received: Json) -> _Part:
         """What to send for what an event says of one choice; it is used up."""
@@ -247,12 +256,13 @@ class ChatGuard:
         self.labels.scrub_envelope(received)
         everywhere = self.labels.blocked
         kept: list[Json] = []
-        for position, item in enumerate(choices if isinstance(choices, list) else ()):
+        for position, item in enumerate(_listed(choices)):
             if not isinstance(item, dict):
                 self.labels.note_unknown("an element of `choices` that is no object")
                 continue
             choice = self._choice(position)  # each is whole: two that claim one index do not continue each other
-            message = item.pop("message", None)
+            message = chat.take_part(item, *chat.PARTS_OF_ANSWERS)
+            self._leave_out(item, chat.PARTS_OF_ANSWERS)
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
             self.labels.scrub_envelope(item, ("choices", position))
             choice.rule, self.labels.blocked = self.labels.blocked, everywhere
@@ -287,6 +297,13 @@ class ChatGuard:
         if self.labels.blocked is not None:
             return {"error": {**shape, "message": "The upstream failed; its message is blocked by policy."}}
         return shown
+
+
+def _listed(choices: Any) -> list[Any]:
+    """Raises `Refused` for `choices` of another shape: nothing that stands there must be lost without a word."""
+    if choices is None or isinstance(choices, list):
+        return choices or []
+    raise Refused("the answer has `choices` that are no list")
 
 
 def _number(index: Any) -> int:

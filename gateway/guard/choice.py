@@ -95,6 +95,8 @@ class Choice:
             return
         for field in chat.DROPPED_IN_ANSWERS.keys() & message.keys():
             del message[field]
+        for field in chat.PARTS_OF_CHUNKS[:2]:  # a text completion's choice is its own delta
+            message.pop(field, None)
         audio = message.get("audio")
         if isinstance(audio, dict):
             for field in chat.DROPPED_IN_AUDIO & audio.keys():

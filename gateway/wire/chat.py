@@ -65,6 +65,11 @@ DROPPED_IN_ANSWERS = {
 # An audio object keeps its transcript, which is text; its sound cannot be read.
 DROPPED_IN_AUDIO = frozenset({"data"})
 
+# Where a choice holds what it says. Under a name after the first that it has, it says the same again, or what it has
+# said so far, or says it as another dialect would; while a policy enforces, that is taken out.
+PARTS_OF_CHUNKS = ("delta", "message", "text")
+PARTS_OF_ANSWERS = ("message", "delta", "text")
+
 DROPPED_IN_REQUESTS = {
     "return_token_ids": "the answer as numbers",
     "return_tokens_as_token_ids": "the answer's logprobs as numbers",
@@ -218,6 +223,12 @@ def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[Slot]:
         yield Slot(holder, key, (*way, step), "other", Kind.KEY)
 
 
+def take_part(choice: Json, *names: str) -> Any:
+    """Take out what a choice says: what stands under the first of these names that it has; None if it has none."""
+    name = next((name for name in names if choice.get(name) is not None), None)
+    return None if name is None else choice.pop(name)
+
+
 def head_of(chunk: Json) -> Json:
     """The part of a chunk that the next one of the same stream repeats; nothing is repeated that may be of any size."""
     return {field: chunk[field] for field in HEAD_FIELDS if isinstance(chunk.get(field, chunk), str | int | None)}
@@ -302,14 +313,14 @@ def as_chunks(completion: Json) -> Iterator[Json]:
         numbered = [(at, each) for at, (_, each) in enumerate(numbered)]
     begun: list[Json] = []
     for index, choice in numbered:
-        message = choice.get("message")
+        message = take_part(choice, *PARTS_OF_ANSWERS)
         delta = dict(message) if isinstance(message, dict) else {"content": message}
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
             delta["tool_calls"] = [
                 {"index": at, **call} if isinstance(call, dict) else call for at, call in enumerate(calls)
             ]
-        rest = {name: value for name, value in choice.items() if name not in ("message", "finish_reason", "index")}
+        rest = {name: value for name, value in choice.items() if name not in ("delta", "finish_reason", "index")}
         begun.append({**part(index, delta), **rest})
     yield chunk(around, begun)
     if begun:

@@ -84,6 +84,8 @@ def _in_chats_words(received: Json, part: str, kind: str) -> Json:
 def _split(choice: Json, part: str) -> Json:
     around = {field: value for field, value in choice.items() if field in _AROUND}
     said = {_SWAPPED.get(field, field): value for field, value in choice.items() if field not in _AROUND}
+    if choice.get("text") is None and isinstance(nested := chat.take_part(said, *chat.PARTS_OF_CHUNKS[:2]), dict):
+        said = {**said, **nested}  # as a chat would say it
     return {**around, part: said}
 
 

@@ -182,8 +182,6 @@ CHANNELS: dict[str, tuple[str, Channel]] = {
     "refusal": ("refusal", Channel.REFUSAL),
     "an unknown field": ("new", Channel.OTHER),
     "chat's content": ("content", Channel.OTHER),
-    "chat's delta": ("delta", Channel.OTHER),
-    "chat's message": ("message", Channel.OTHER),
 }
 
 
@@ -275,8 +273,8 @@ def test_unknown_fields() -> None:
     assert reader.messages == {0: {"text": "a", "number": 1}} and reader.scanned.unknown_events == 1
     assert stream(REFUSE, value).errors[0]["code"] == "upstream_protocol_error"
     assert broken(REFUSE, script(value))["code"] == "upstream_protocol_error"
-    reader = stream(policy(), {**HEAD, "choices": [f"no object {WORD}", 5]}, {**HEAD, "choices": {"text": WORD}})
-    assert WORD not in reader.text and reader.scanned.unknown_events == 3
+    reader = stream(policy(), {**HEAD, "choices": [f"no object {WORD}", 5]})
+    assert WORD not in reader.text and reader.scanned.unknown_events == 2
 
 
 @pytest.mark.parametrize("name", ["index", "finish_reason", "logprobs", "text", "object"])
@@ -379,7 +377,30 @@ def test_chunks_of_a_chat_hide_nothing() -> None:
     chunk = {"id": "qz", "object": "chat.completion.chunk", "created": 1, "model": "mz"}
     values = [{**chunk, "choices": [{"index": 0, "delta": {"content": text}}]} for text in ("a ", "12", "MON", "KEYS")]
     reader = stream(policy(), *values)
-    assert WORD not in reader.text and reader.messages[0] == {"text": "", "delta": {"content": f"a {SEEN}"}}
+    assert WORD not in reader.text and reader.messages[0] == {"text": f"a {SEEN}"}
+
+
+ESCAPED = json.dumps({"tool_calls": [{"function": {"arguments": '{"p":"\\u0031\\u0032MONKEYS"}'}}], "content": WORD})
+
+
+@pytest.mark.parametrize("beside", ["delta", "message"])
+@pytest.mark.parametrize("said", [WORD, {"content": WORD}, json.loads(ESCAPED)])
+def test_d11_what_a_chat_would_say_beside_the_text_is_left_out(beside: str, said: Any) -> None:
+    content = policy(rule(channels=frozenset({Channel.CONTENT})))
+    reader = stream(content, part("a ", **{beside: said}), part("12MON", **{beside: said}), part("KEYS", finish="stop"))
+    assert WORD not in reader.text and "MONKEYS" not in reader.text and reader.messages[0] == {"text": f"a {SEEN}"}
+    whole = {**HEAD, "choices": [{"text": f"a {WORD}", "index": 0, "finish_reason": "stop", beside: said}]}
+    assert plain(content, body(whole))[0]["choices"] == [{"text": f"a {SEEN}", "index": 0, "finish_reason": "stop"}]
+    observed = stream(OBSERVE, part("a ", **{beside: said}))
+    assert observed.messages[0][beside] == (said if isinstance(said, str) else observed.messages[0][beside])
+
+
+@pytest.mark.parametrize("name", ["delta", "message"])
+def test_d22_a_chats_answer_without_a_text_is_read_as_one(name: str) -> None:
+    values = [{**HEAD, "choices": [{"index": 0, name: {"content": text}}]} for text in ("a ", "12MON", "KEYS")]
+    assert stream(policy(), *values).said() == f"a {SEEN}"
+    whole = {**HEAD, "choices": [{"index": 0, name: {"content": f"a {WORD}"}, "finish_reason": "stop"}]}
+    assert plain(policy(), body(whole))[0]["choices"][0]["text"] == f"a {SEEN}"
 
 
 def test_a_value_comes_back_where_its_placeholder_was() -> None:

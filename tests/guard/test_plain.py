@@ -11,7 +11,7 @@ from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import BrokenAnswer, PlainAnswer, guard_failed
 from gateway.guard.chat import ChatGuard
-from gateway.policy.model import Action
+from gateway.policy.model import Action, Channel
 from tests.guard.playbook import (
     BLOCK,
     DROP,
@@ -79,7 +79,7 @@ def test_json_where_a_stream_was_asked_for_becomes_a_stream() -> None:
     assert (client.content, client.finish, client.done) == ("a Not shown.", {0: "content_filter"}, True)
     client = play(policy(), body({"choices": [{"message": f"a {WORD}"}, 5, {"new": 1}]}), expected=2)
     assert client.content == f"a {SEEN}" and client.done
-    assert play(policy(), body({"choices": 5})).done
+    assert play(policy(), body({"choices": 5})).errors
 
 
 def test_a_stream_where_json_was_asked_for_becomes_json() -> None:
@@ -212,3 +212,27 @@ def test_a_message_within_a_stream_does_not_replace_what_the_deltas_say() -> Non
     value["choices"][0]["message"] = "b"
     answer, _ = plain(policy(), script(value))
     assert answer["choices"][0]["message"] == {"role": "assistant", "content": "a"}
+
+
+ARGUMENTS = {"tool_calls": [{"function": {"name": "f", "arguments": '{"p":"\\u0031\\u0032MONKEYS"}'}}]}
+
+
+@pytest.mark.parametrize("beside", ["delta", "text"])
+@pytest.mark.parametrize("again", [WORD, {"content": WORD}, ARGUMENTS])
+def test_d11_what_stands_beside_a_message_is_left_out(beside: str, again: Any) -> None:
+    given = completion({"content": "a"})
+    given["choices"][0][beside] = again
+    content = policy(rule(channels=frozenset({Channel.CONTENT})))
+    for rules in (content, policy()):
+        assert plain(rules, body(given))[0] == completion({"content": "a"})
+        assert play(rules, body(given)).messages == {0: {"content": "a"}}
+    assert plain(OBSERVE, body(given))[0] == given
+
+
+@pytest.mark.parametrize("name", ["delta", "text"])
+def test_d22_a_choice_without_a_message_says_what_it_says_elsewhere(name: str) -> None:
+    said = {"content": f"a {WORD}", **ARGUMENTS} if name == "delta" else f"a {WORD}"
+    given = {**completion(), "choices": [{"index": 0, name: said, "finish_reason": "stop"}]}
+    message = plain(policy(), body(given))[0]["choices"][0]["message"]
+    assert message["content"] == f"a {SEEN}" and "MONKEYS" not in json.dumps(message)
+    assert play(policy(), body(given)).content == f"a {SEEN}"

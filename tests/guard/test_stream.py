@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.guard.playbook import (
     WORD,
     Client,
     answer_for,
+    broken,
     call,
     calls,
     chunk,
@@ -252,9 +254,7 @@ def test_a_block_around_the_delta_acts_on_what_it_is_about() -> None:
     assert client.finish == {0: "content_filter", 1: "content_filter"} and client.done
 
 
-@pytest.mark.parametrize(
-    "value", [f'"{WORD}"', f'[1, "{WORD}"]', f'{{"choices": ["{WORD}", 1]}}', f'{{"choices": "{WORD}"}}']
-)
+@pytest.mark.parametrize("value", [f'"{WORD}"', f'[1, "{WORD}"]', f'{{"choices": ["{WORD}", 1]}}'])
 def test_events_that_are_no_chunks(value: str) -> None:
     client = stream(policy(), value.encode(), chunk({"content": "a"}, finish="stop"))
     assert WORD not in client.text and client.content == "a" and client.scanned.unknown_events >= 1
@@ -283,7 +283,7 @@ def test_fields_that_describe_the_text_are_dropped() -> None:
     client = stream(policy(), value)
     seen = client.events[0]
     assert seen["choices"][0]["delta"] == {"content": "a", "audio": {"transcript": "t"}}
-    assert seen["choices"][0]["message"] == {"content": "a"}
+    assert "message" not in seen["choices"][0]
     for holder in (seen, seen["choices"][0]):
         assert not fields.keys() & holder.keys() - {"logprobs"} and holder.get("logprobs") is None
 
@@ -455,7 +455,7 @@ def test_texts_that_are_complete_are_not_continued() -> None:
     [
         lambda piece: chunk({"annotations": piece}),
         lambda piece: chunk({"annotations": [{"index": 0, "url_citation": {"title": piece}}]}),
-        lambda piece: {**HEAD, "choices": [{"index": 0, "text": piece, "delta": {}, "finish_reason": None}]},
+        lambda piece: {**HEAD, "choices": [{"index": 0, "new": piece, "delta": {}, "finish_reason": None}]},
         lambda piece: {**HEAD, "choices": [], "response": piece},
         lambda piece: {**HEAD, "choices": [], "delta": {"text": piece}},
     ],
@@ -465,6 +465,58 @@ def test_texts_outside_the_known_fields_make_no_word_together(told: Callable[[st
     assert "12MON" in client.text
     assert "KEYS" not in client.text
     assert "fine" in client.text
+
+
+ARGUMENTS = '{"p":"\\u0031\\u0032MONKEYS"}'
+AGAIN: list[Any] = [
+    f"say {WORD}",
+    {"role": "assistant", "content": f"say {WORD}"},
+    {"content": [{"type": "text", "text": WORD}]},
+    {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ARGUMENTS}}]},
+]
+
+
+@pytest.mark.parametrize("beside", ["message", "text"])
+@pytest.mark.parametrize("again", AGAIN)
+def test_d11_what_stands_beside_a_delta_is_left_out(beside: str, again: Any) -> None:
+    content = policy(rule(channels=frozenset({Channel.CONTENT})))
+    values = [chunk({"content": "a "}), chunk({"content": "12MON"}), chunk({"content": "KEYS"}), chunk(finish="stop")]
+    for value in values:
+        value["choices"][0][beside] = again
+    for rules in (content, policy()):
+        client = stream(rules, *values)
+        assert client.content == f"a {SEEN}" and "MONKEYS" not in client.text
+        assert not any(beside in part for value in client.events for part in value["choices"])
+    assert beside in stream(OBSERVE, *values).events[0]["choices"][0]
+
+
+@pytest.mark.parametrize("name", ["message", "text"])
+def test_d22_a_choice_without_a_delta_says_what_it_says_elsewhere(name: str) -> None:
+    def said(text: str) -> Any:
+        return {**HEAD, "choices": [{"index": 0, name: {"content": text} if name == "message" else text}]}
+
+    for rules, shown in ((policy(), SEEN), (OBSERVE, WORD)):
+        client = stream(rules, said("a "), said("12MON"), said("KEYS"), chunk(finish="stop"))
+        assert client.content == f"a {shown}" and client.finish == {0: "stop"}
+        client = stream(rules, chunk({"content": "a "}), said("a and all that"), chunk({"content": "b"}))
+        assert client.content == "a b"  # it says how far the answer has come
+
+
+def test_d22_arguments_in_a_message_are_read_as_json() -> None:
+    value = {**HEAD, "choices": [{"index": 0, "message": AGAIN[3]}]}
+    client = stream(policy(), value, chunk(finish="tool_calls"))
+    assert at(client, "tool_calls", 0, "function", "arguments") == f'{{"p":"{SEEN}"}}'
+
+
+@pytest.mark.parametrize("choices", [{"0": WORD}, WORD, 5, True, 0, "", {}, 1.5])
+def test_d22_choices_of_another_shape_are_an_error(choices: Any) -> None:
+    client = stream(policy(), chunk({"content": "a 12"}), {**HEAD, "choices": choices}, chunk({"content": "b"}))
+    assert client.content == "a 12" and client.errors[0]["code"] == "upstream_protocol_error" and not client.done
+    for form in (play, broken):
+        found = form(policy(), json.dumps({**HEAD, "choices": choices}).encode())
+        error = found.errors[0] if isinstance(found, Client) else found
+        assert error["code"] == "upstream_protocol_error" and WORD not in str(error)
+    assert stream(policy(), {**HEAD, "choices": None}, chunk({"content": "a"})).content == "a"
 
 
 def test_tool_calls_in_one_chunk_keep_their_order() -> None:
