@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from gateway.automata.patterns import EDGE, UNTOLD, Pattern, PatternMachine, State
+from gateway.automata.contexts import EDGE, KINDS
+from gateway.automata.patterns import UNTOLD, Pattern, PatternMachine, State
 from gateway.automata.starts import MAX_REGISTERED, AllStarts, Hit
 from gateway.censor.track import Span
 from gateway.censor.window import Window
@@ -168,7 +169,7 @@ class PatternTrack:
         if self._exact is not None:
             return True
         machine, state = self._machine, self._quick.state
-        context = 3 * state.left + EDGE
+        context = KINDS * state.left + EDGE
         return any(
             machine.waits[position] >> context & 1 or machine.patterns[machine.owner[position]].guard
             for position, _ in state.entries

@@ -91,7 +91,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, read: Rea
         try:
             chat = await aside(len(raw), read, body)
             route, policy = await aside(len(raw), _routed, request, generation, key, chat, body)
-            allowance = await _allowed(gateway, key, len(raw))
+            allowance = await allowed(gateway, key, len(raw))
             unless_relayed.push_async_callback(_give_back, allowance)
             on_finding = None if gateway.journal is None else findings.append
             guarding = gateway.guarding_prompt(body, policy, on_finding, chat.dialect)
@@ -172,7 +172,7 @@ def _routed(
     return route, policy
 
 
-async def _allowed(gateway: Gateway, key: ClientKey, body_bytes: int) -> Allowance:
+async def allowed(gateway: Gateway, key: ClientKey, body_bytes: int) -> Allowance:
     """Raises `HTTPFailure` where the key is at one of its limits."""
     allowance = await Allowance.ask(gateway.limiter, key, body_bytes)
     if allowance.refusal is not None:

@@ -23,7 +23,7 @@ from gateway.proxy.decoding.canary import Canary
 from gateway.proxy.errors import HTTPFailure, overloaded
 from gateway.proxy.generation import Generation
 from gateway.proxy.journal import RequestJournal
-from gateway.proxy.models import list_models
+from gateway.proxy.models import Models
 from gateway.wire.chat import Json
 from gateway.wire.dialect import Dialect
 
@@ -46,6 +46,7 @@ class Gateway:
     in_flight: int = 0
     draining: bool = False
     _dropped: int = 0
+    _models: Models = field(default_factory=Models)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     current: Generation = field(init=False)  # set before the first request
 
@@ -64,12 +65,7 @@ class Gateway:
         self.record(MaskJudged(wanted.upstream, wanted.entry, verdict.state, verdict.reason))
 
     async def models(self, key: ClientKey) -> list[dict[str, object]]:
-        generation = self.current
-
-        def is_clean(policy: str, text: str) -> bool:
-            return self._is_clean(generation.policies[policy], text)
-
-        return await list_models(generation.config, generation.router, generation.fleet, key, is_clean)
+        return await self._models.list(self.current, key, self._is_clean)
 
     def _is_clean(self, compiled: CompiledPolicy, text: str) -> bool:
         try:

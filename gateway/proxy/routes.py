@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
 
 from fastapi import FastAPI, Request
@@ -10,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from gateway.guard.prompt import read_chat_request, read_completions_request
 from gateway.observe.metrics import CONTENT_TYPE
-from gateway.proxy.admission import admit, unknown_model
+from gateway.proxy.admission import admit, allowed, unknown_model
 from gateway.proxy.decoding.canary import Masks
 from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 from gateway.proxy.gateway import Gateway
@@ -106,7 +107,11 @@ async def _models(request: Request, gateway: Gateway, wanted: str | None = None)
     """The list of models, or the entry of the one that is `wanted`."""
     started = perf_counter()
     try:
-        listed = await gateway.models(key_of(request, gateway))
+        key = key_of(request, gateway)
+        # It counts as a request, and runs beside the streams of its key.
+        allowance = await allowed(gateway, replace(key, tpm=None, max_streams=None), 0)
+        await allowance.give_back()
+        listed = await gateway.models(key)
         answer: object = {"object": "list", "data": listed}
         if wanted is not None:
             answer = next((entry for entry in listed if entry.get("id") == wanted), None)
@@ -116,4 +121,6 @@ async def _models(request: Request, gateway: Gateway, wanted: str | None = None)
         gateway.record(finished(request, failed.status, started, error=failed.kind))
         raise
     gateway.record(finished(request, 200, started))
-    return json_response(request, answer)
+    response = json_response(request, answer)
+    response.headers.update(allowance.headers)
+    return response

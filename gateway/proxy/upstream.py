@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -16,6 +15,7 @@ import httpx
 
 from gateway.policy.model import Health, Upstream
 from gateway.proxy.asgi import aside
+from gateway.proxy.cached import Cached
 from gateway.proxy.errors import from_transport
 from gateway.proxy.exchange import ResponseStream
 from gateway.proxy.transport import FastTransport, StaleConnection
@@ -66,9 +66,7 @@ class UpstreamClient:
         self.base_url = base_url
         self.max_connections = max_connections
         self._transport = _transport_for(base_url, max_connections)
-        self._probe: asyncio.Task[None] | None = None
-        self._probed_at = float("-inf")
-        self._up = False
+        self._probe = Cached(self._answers, PROBE_TTL, result=False)
         self._rooms: dict[str, int] = {}
 
     async def open(self, asked: Asked, client_headers: Mapping[str, str], *, fresh: bool = False) -> httpx.Response:
@@ -124,31 +122,19 @@ class UpstreamClient:
         return self._rooms.get(model)
 
     async def up(self) -> bool:
-        """Does the server answer at all? Cached for `PROBE_TTL` seconds; an error status below 500 is an answer.
-
-        Who asks while a probe runs waits for that one.
-        """
-        probing = self._probe is not None and not self._probe.done()
-        if not probing and time.monotonic() - self._probed_at > PROBE_TTL:
-            self._probe = asyncio.create_task(self._ask_models())
-        if self._probe is not None:
-            await asyncio.wait((self._probe,))  # unlike awaiting it: a caller who leaves does not end it for the others
-        return self._up
+        """Does the server answer at all? Cached for `PROBE_TTL` seconds; an error status below 500 is an answer."""
+        return await self._probe.get()
 
     async def close(self) -> None:
-        if self._probe is not None:
-            self._probe.cancel()
-            await asyncio.wait((self._probe,))
+        await self._probe.close()
         await self._transport.aclose()
 
-    async def _ask_models(self) -> None:
-        up = False
+    async def _answers(self) -> bool:
         try:
-            with contextlib.suppress(httpx.HTTPError):
-                status, _ = await self.get_json("/models", PROBE_TIMEOUT)
-                up = status < 500
-        finally:
-            self._up, self._probed_at = up, time.monotonic()
+            status, _ = await self.get_json("/models", PROBE_TIMEOUT)
+        except httpx.HTTPError:
+            return False
+        return status < 500
 
     def _headers(self) -> dict[str, str]:
         # Compressed answers would have to be inflated and would arrive in blocks.
