@@ -23,9 +23,11 @@ from gateway.observe.facts import Fact
 from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.observe.tracing import make_tracer
+from gateway.policy.exposure import is_loopback
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import SWITCH_INTERVAL, in_background
+from gateway.proxy.browsers import LocalNames
 from gateway.proxy.decoding.canary import Masks
 from gateway.proxy.decoding.entries import Wanted, wanted_masks
 from gateway.proxy.decoding.vocabularies import read_vocabularies
@@ -106,8 +108,21 @@ class Portcullis:
         self.admin = None if config.listen.admin is None else _application()
         add_routes(self.public, self.gateway)
         add_admin_routes(self.admin or self.public, self.gateway)
+        self._keep_pages_out(config.listen)
         for app in filter(None, (self.public, self.admin)):
             add_error_handlers(app, self.gateway)
+
+    def _keep_pages_out(self, listen: Listen) -> None:
+        """Where no key is asked for, of the listeners that only this machine, and so its browsers, can reach."""
+        gateway, names = self.gateway, frozenset(listen.hosts)
+
+        def keyless() -> bool:
+            return not gateway.current.keys.asked_for
+
+        if names or is_loopback(listen.host):
+            self.public.add_middleware(LocalNames, gateway=gateway, names=names, guarded=keyless)
+        if self.admin is not None and listen.admin is not None and is_loopback(listen.admin.host):
+            self.admin.add_middleware(LocalNames, gateway=gateway, names=names, guarded=lambda: True)
 
     @property
     def drain_timeout(self) -> float:

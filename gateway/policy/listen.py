@@ -8,7 +8,7 @@ import re
 from gateway.policy.model import Address, Listen
 from gateway.policy.value import Value
 
-LISTEN_KEYS = ("host", "port", "admin", "drain_timeout")
+LISTEN_KEYS = ("host", "port", "admin", "drain_timeout", "hosts")
 ADMIN_KEYS = ("host", "port")
 HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -26,6 +26,7 @@ def read_listen(value: Value) -> Listen:
         port=clients.port,
         admin=section.get("admin", lambda admin: _admin(admin, clients), None),
         drain_timeout=section.get("drain_timeout", Value.seconds, default.drain_timeout),
+        hosts=section.get("hosts", _hosts, default.hosts),
     )
 
 
@@ -44,6 +45,10 @@ def _admin(value: Value, clients: Address) -> Address:
 
 def _port(value: Value) -> int:
     return value.integer(0, 65535)
+
+
+def _hosts(value: Value) -> tuple[str, ...]:
+    return tuple(_host(host).lower() for host in value.nonempty_items())
 
 
 def _host(value: Value) -> str:

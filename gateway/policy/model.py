@@ -319,12 +319,14 @@ class Address:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
     """`admin` is where /metrics, /healthz and /readyz move, if it is set. `drain_timeout`: seconds for running answers
-    when the server is told to stop."""
+    when the server is told to stop. `hosts`: names, in lower case, that requests may be sent to besides those of this
+    machine where no key is asked for."""
 
     host: str = "127.0.0.1"
     port: int = 8080
     admin: Address | None = None
     drain_timeout: float = 30.0
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

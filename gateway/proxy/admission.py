@@ -20,6 +20,7 @@ from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import ClientKey, Direction, Limits, Route
 from gateway.proxy.allowance import Allowance
 from gateway.proxy.asgi import aside, in_background, in_turns, weight
+from gateway.proxy.browsers import check_content_type
 from gateway.proxy.decoding.inject import Steering
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.forward import Forward
@@ -47,6 +48,7 @@ async def admit(request: Request, gateway: Gateway, read: Reader) -> Relay:
     started = perf_counter()
     try:
         key = key_of(request, gateway)
+        check_content_type(request.headers, key)
         # Counted from here on: a body that is being read costs memory too.
         await _enter(request, gateway)
         try:

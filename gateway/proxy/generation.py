@@ -38,6 +38,10 @@ class Keys:
     def __init__(self, auth: Auth) -> None:
         self._keys = auth.keys
 
+    @property
+    def asked_for(self) -> bool:
+        return bool(self._keys)
+
     def admit(self, headers: Headers) -> ClientKey | None:
         """Whose key a request carries; None if it is nobody's."""
         if not self._keys:

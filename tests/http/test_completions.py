@@ -388,7 +388,7 @@ async def test_a_body_too_large_or_too_late(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(admission, "BODY_TIMEOUT", 0.1)
     async with before(ANSWER) as (gateway, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
-        writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
+        writer.write(f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert b" 408 " in await asyncio.wait_for(reader.readline(), PATIENCE)
         writer.close()
 

@@ -70,7 +70,7 @@ async def sent(gateway: RunningGateway, body: Any) -> tuple[asyncio.StreamReader
     reader, writer = await asyncio.open_connection(sock=raw, limit=4096)
     payload = json.dumps(body).encode()
     writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(payload) + payload
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(payload) + payload
     )
     await writer.drain()
     return reader, writer

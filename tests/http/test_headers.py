@@ -121,7 +121,8 @@ async def test_ids_that_could_break_a_header_or_log_line_are_replaced() -> None:
     async with before(sending(plain(completion("ok")))) as (gateway, upstream):
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
         body = b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}'
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nX-Request-ID: a\tb\xff\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+        head += b"X-Request-ID: a\tb\xff\r\nContent-Length: %d\r\n\r\n"
         writer.write(head % len(body) + body)
         got = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         writer.close()

@@ -318,7 +318,7 @@ async def test_a_client_that_left_has_its_place_back(case: str) -> None:
         for number in range(1, 6):
             reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
             body = json.dumps(question(stream=streamed)).encode()
-            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nx-api-key: {KEY}\r\n"
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nx-api-key: {KEY}\r\n"
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             while len(upstream.calls) < number:
                 assert len(gateway.log.getvalue().splitlines()) < number, "it was refused"

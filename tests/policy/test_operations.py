@@ -24,6 +24,7 @@ LISTENS = {
     "{admin: {host: '::', port: 8080}}": Listen(admin=Address(host="::", port=8080)),
     "{admin: {host: 127.0.0.2, port: 8080}}": Listen(admin=Address(host="127.0.0.2", port=8080)),
     "{drain_timeout: 0.5}": Listen(drain_timeout=0.5),
+    "{hosts: [Gateway.Internal, 10.0.0.5]}": Listen(hosts=("gateway.internal", "10.0.0.5")),
 }
 
 
@@ -92,6 +93,10 @@ REFUSED = [
     ("listen", "{host: '::1', admin: {host: '0:0::1', port: 8080}}", "listen.admin.port", "another port"),
     ("listen", "{admin: {host: 0.0.0.0, port: 8080}}", "listen.admin.port", "another port"),
     ("listen", "{drain_timeout: 0}", "listen.drain_timeout", "must be a positive number of seconds, not 0"),
+    ("listen", "{hosts: []}", "listen.hosts", "is an empty list"),
+    ("listen", "{hosts: gateway}", "listen.hosts", "write [...] around it"),
+    ("listen", "{hosts: ['*.internal']}", "listen.hosts[0]", "an IP address (without brackets) or a host name"),
+    ("listen", "{hosts: ['gateway:8080']}", "listen.hosts[0]", "an IP address (without brackets) or a host name"),
     # upstreams
     ("upstreams", "{u: {type: demo, health: []}}", "upstreams.u.health", "keys such as eject_after, eject_for"),
     ("upstreams", "{u: {type: demo, health: {eject: 1}}}", "upstreams.u.health.eject", "unknown key"),
