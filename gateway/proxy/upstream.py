@@ -30,6 +30,8 @@ MAX_LISTED = 1024 * 1024  # bytes of a list of models, or of what else a small c
 # Request headers that travel on, by name or beginning. Cookies, authorization and forwarding headers never do.
 FORWARDED_UP = frozenset({"traceparent", "tracestate", "x-request-id"})
 FORWARDED_UP_PREFIXES = ("openai-",)
+# Who pays for a request is up to whoever has the key: where that is the operator's, the client's choice stays here.
+PAYERS = frozenset({"openai-organization", "openai-project"})
 # Response headers that travel back.
 FORWARDED_DOWN = frozenset({"retry-after", "retry-after-ms", "traceparent", "tracestate"})
 FORWARDED_DOWN_PREFIXES = ("x-ratelimit-", "openai-")
@@ -75,8 +77,10 @@ class UpstreamClient:
         `fresh`: on a new connection, which the server has no reason to close.
         """
         headers = self._headers()
+        kept = PAYERS if self.upstream.api_key else ()
         for name, value in client_headers.items():
-            if (name in FORWARDED_UP or name.startswith(FORWARDED_UP_PREFIXES)) and _travels(value):
+            listed = name in FORWARDED_UP or name.startswith(FORWARDED_UP_PREFIXES)
+            if listed and name not in kept and _travels(value):
                 headers[name] = value
         headers["accept"] = "text/event-stream" if asked.stream else "application/json"
         headers["content-type"] = "application/json"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import httpx
 import pytest
 
 from gateway.policy.model import Action, Rule
-from tests.http.gateway import PATIENCE, before, question
-from tests.http.upstream import completion, plain, sending, stream
+from tests.http.gateway import PATIENCE, before, config_for, question, running
+from tests.http.upstream import completion, plain, playing, sending, stream
 
-UP_PASS = {"traceparent": "00-ab-cd-01", "tracestate": "a=b", "openai-organization": "org-1", "openai-project": "p"}
+UP_PASS = {"traceparent": "00-ab-cd-01", "tracestate": "a=b", "openai-beta": "assistants=v2", "openai-note": "n"}
+PAYERS = {"openai-organization": "org-1", "OpenAI-Project": "p"}
 UP_STOP = {
     "cookie": "session=1",
     "authorization": "Bearer sk-client",
@@ -53,8 +55,8 @@ DOWN_STOP = {
 
 
 async def test_request_headers_pass_by_list() -> None:
-    async with before(sending(plain(completion("ok")))) as (gateway, upstream):
-        await gateway.post(question(), {**UP_PASS, **UP_STOP, "x-request-id": "mine"})
+    async with before(sending(plain(completion("ok"))), keys=("sk-client",)) as (gateway, upstream):
+        await gateway.post(question(), {**UP_PASS, **PAYERS, **UP_STOP, "x-request-id": "mine"})
         got = upstream.asked.request.headers
         assert UP_PASS.items() <= got.items()
         assert got["x-request-id"] == "mine"
@@ -62,6 +64,19 @@ async def test_request_headers_pass_by_list() -> None:
         ours = {"host", "accept-encoding", "user-agent", "accept", "content-type", "content-length", "authorization"}
         assert got.keys() == UP_PASS.keys() | ours | {"x-request-id"}
         assert got["user-agent"] == "portcullis"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("api_key", [None, "", "sk-of-the-operator"])
+async def test_d29_who_pays_is_the_choice_of_whoever_has_the_key(api_key: str | None, streamed: bool) -> None:
+    async with playing(sending(stream("ok") if streamed else plain(completion("ok")))) as upstream:
+        config = config_for(upstream.base_url)
+        upstreams = {"played": replace(config.upstreams["played"], api_key=api_key)}
+        async with running(replace(config, upstreams=upstreams)) as gateway:
+            await gateway.post(question(stream=streamed), {**PAYERS, "openai-beta": "x"})
+        got = upstream.asked.request.headers
+        assert ("openai-organization" in got, "openai-project" in got) == (not api_key, not api_key)
+        assert got["openai-beta"] == "x"
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -109,12 +124,12 @@ async def test_d21_a_header_that_a_rule_blocks_is_left_out_and_blocks_nothing(li
 async def test_header_bytes_beyond_ascii_are_dropped_and_break_nothing(value: bytes) -> None:
     answer = plain(completion("ok")).replace(b"\r\n", b"\r\nOpenAI-Note: " + value + b"\r\n", 1)
     async with before(sending(answer)) as (gateway, upstream):
-        given = {b"openai-organization": value} if b"\x01" not in value else {}
+        given = {b"openai-beta": value} if b"\x01" not in value else {}
         got = await gateway.client.post("/v1/chat/completions", json=question(), headers=given)
         # A control character makes the answer as a whole unreadable HTTP to some parsers; either way it does not pass.
         assert got.status_code in ((200,) if b"\x01" not in value else (200, 502))
         assert "openai-note" not in got.headers
-        assert "openai-organization" not in upstream.asked.request.headers
+        assert "openai-beta" not in upstream.asked.request.headers
 
 
 async def test_ids_that_could_break_a_header_or_log_line_are_replaced() -> None:
