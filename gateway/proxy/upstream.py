@@ -187,7 +187,7 @@ async def inflated(response: httpx.Response) -> AsyncIterator[bytes]:
     """The response's body, decompressed if an upstream compressed it although it was asked not to.
 
     Yields pieces of at most `MAX_INFLATED` bytes, so that a small body cannot become a large buffer. Raises
-    `UnknownEncoding`.
+    `UnknownEncoding`, and `httpx.RemoteProtocolError` for what is not compressed as it says, or not to its end.
     """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     stream: Any = response.stream
@@ -197,17 +197,28 @@ async def inflated(response: httpx.Response) -> AsyncIterator[bytes]:
         return
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise UnknownEncoding("content-encoding")
-    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds gzip's or zlib's header by itself
+    inflater: Any = zlib.decompressobj(zlib.MAX_WBITS | 32)  # finds gzip's or zlib's header by itself
+    begun = False
     async for data in stream:
-        while data:
+        left, more, begun = data, True, True
+        while more:
+            if inflater.eof:
+                # Another member may follow one of gzip (RFC 1952, 2.2), and nothing else.
+                if encoding == "deflate":
+                    raise httpx.RemoteProtocolError("data behind the compressed answer")
+                inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
-                piece = inflater.decompress(data, MAX_INFLATED)
+                piece = inflater.decompress(left, MAX_INFLATED)
             except zlib.error:
                 raise httpx.RemoteProtocolError("broken compression") from None
             if piece:
                 yield piece
-                await asyncio.sleep(0)  # a small read may hold a great many of these: the others get their turn
-            data = inflater.unconsumed_tail
+            # With all of the input taken there may be more output than one piece.
+            left = inflater.unused_data if inflater.eof else inflater.unconsumed_tail
+            more = bool(left) or (len(piece) == MAX_INFLATED and not inflater.eof)
+            await asyncio.sleep(0)  # a small read may hold a great many of these: the others get their turn
+    if begun and not inflater.eof:
+        raise httpx.RemoteProtocolError("compression that ends too early")
 
 
 def is_plain(response: httpx.Response) -> bool:
