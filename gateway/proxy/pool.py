@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
 from collections import deque
@@ -13,6 +15,13 @@ from time import monotonic
 import httpx
 
 from gateway.proxy.connection import Connection, Origin
+
+# This process, or its system, has nothing left to make a connection of.
+_SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class NoDescriptor(httpx.ConnectError):
+    """There was no descriptor or memory for a connection: that says nothing about the server."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +54,7 @@ class ConnectionPool:
     ) -> Connection:
         """A connected connection: where `reuse` allows, the idle one that was used last.
 
-        Raises `httpx.PoolTimeout`, `httpx.ConnectTimeout`, `httpx.ConnectError`.
+        Raises `httpx.PoolTimeout`, `httpx.ConnectTimeout`, `httpx.ConnectError`, for a cause of our own `NoDescriptor`.
         """
         if self._closed:
             raise _closed_error(request, origin)
@@ -222,6 +231,8 @@ def _connect_error(
         within = "" if limit is None else f" within {limit:g} seconds"
         return httpx.ConnectTimeout(f"{origin}: not connected{within}", request=request)
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if getattr(error, "errno", None) in _SHORTAGE or (isinstance(error, socket.gaierror) and not _descriptors_left()):
+        return NoDescriptor(f"{origin}: no descriptor is left for a connection", request=request)
     if isinstance(error, socket.gaierror | UnicodeError):
         return httpx.ConnectError(f"{origin}: the host's name cannot be resolved: {reason}", request=request)
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -234,6 +245,15 @@ def _connect_error(
     if isinstance(error, ConnectionRefusedError):
         return httpx.ConnectError(f"{origin}: connection refused", request=request)
     return httpx.ConnectError(f"{origin}: cannot connect: {reason}", request=request)
+
+
+def _descriptors_left() -> bool:
+    """A look-up that finds no descriptor for its files and sockets reports that there is no such name."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno not in _SHORTAGE
+    return True
 
 
 def _closed_error(request: httpx.Request, origin: Origin) -> httpx.ConnectError:

@@ -18,6 +18,7 @@ from gateway.proxy.asgi import aside
 from gateway.proxy.cached import Cached
 from gateway.proxy.errors import from_transport
 from gateway.proxy.exchange import ResponseStream
+from gateway.proxy.pool import NoDescriptor
 from gateway.proxy.transport import FastTransport, StaleConnection
 from gateway.wire import json
 
@@ -39,6 +40,7 @@ FORWARDED_DOWN_PREFIXES = ("x-ratelimit-", "openai-")
 # Statuses that say the server is not well, not that the request is wrong.
 _UNWELL = frozenset({500, 502, 503, 504})
 _ASK_AGAIN = frozenset({429, 503})  # the server says that it did nothing
+_OUR_OWN = (httpx.PoolTimeout, NoDescriptor)  # our connections ran out, or what they are made of
 # What can go wrong before an answer that is not the request's own fault.
 FAILURES = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError)
 
@@ -69,6 +71,7 @@ class UpstreamClient:
         self.max_connections = max_connections
         self._transport = _transport_for(base_url, max_connections)
         self._probe = Cached(self._answers, PROBE_TTL, result=False)
+        self._answered = False
         self._rooms: dict[str, int] = {}
 
     async def open(self, asked: Asked, client_headers: Mapping[str, str], *, fresh: bool = False) -> httpx.Response:
@@ -136,9 +139,13 @@ class UpstreamClient:
     async def _answers(self) -> bool:
         try:
             status, _ = await self.get_json("/models", PROBE_TIMEOUT)
+        except _OUR_OWN:
+            pass  # what was known of the server still holds
         except httpx.HTTPError:
-            return False
-        return status < 500
+            self._answered = False
+        else:
+            self._answered = status < 500
+        return self._answered
 
     def _headers(self) -> dict[str, str]:
         # Compressed answers would have to be inflated and would arrive in blocks.
@@ -329,7 +336,7 @@ def fault_of_answer(response: httpx.Response) -> Fault | None:
 
 def fault_of_error(error: httpx.TransportError) -> Fault:
     kind = from_transport(error).kind
-    if isinstance(error, httpx.PoolTimeout):  # our connections ran out
+    if isinstance(error, _OUR_OWN):
         return Fault(kind, None, again=False)
     if isinstance(error, StaleConnection):
         return Fault(kind, None, again=True, stale=True)

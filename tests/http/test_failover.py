@@ -15,6 +15,7 @@ from tests.http.gateway import PATIENCE, RunningGateway, before, config_for, err
 from tests.http.upstream import (
     DONE,
     END,
+    MODELS,
     Call,
     Play,
     Upstream,
@@ -31,6 +32,7 @@ from tests.http.upstream import (
     stream,
     stream_head,
 )
+from tests.proxy.descriptors import none_left
 
 AGAIN = Retries(attempts=2)
 NEVER = Health(eject_after=10_000)
@@ -375,3 +377,20 @@ async def test_d15_a_request_is_sent_again_where_retries_allow_it(ending: str, s
         await said_by(gateway, streamed)
         assert len(upstream.calls) == 3
         await assert_counted(gateway, {"played": 1}, {("played", "reset"): 1})
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_d19_without_descriptors_the_gateway_is_overloaded_and_no_upstream_to_blame(streamed: bool) -> None:
+    health = Health(eject_after=1, eject_for=100_000)
+    play, listed = sending_then_closing(plain(completion("ok"))), plain(MODELS, 200, "Connection: close")
+    async with before(play, models=listed, health=health) as (gateway, upstream):
+        await gateway.metrics()  # the client's connection is there, and the upstream has been probed
+        with none_left():
+            for _ in range(3):
+                refused = await gateway.ask(stream=streamed)
+                assert error_of(refused, 503)["code"] == "overloaded"
+                assert refused.headers["retry-after"] == "1"
+        assert upstream.calls == []
+        assert await is_up(gateway)
+        assert (await gateway.ask()).status_code == 200
+        await assert_counted(gateway, {}, {("played", "overloaded"): 3})

@@ -14,7 +14,9 @@ import pytest
 
 from gateway.policy.model import Balance, Health, Retries, Route, Timeouts, Upstream
 from gateway.proxy.fleet import MAX_BALANCE, Fleet, Opened, RetryBudget, backoff, order
+from gateway.proxy.pool import NoDescriptor
 from gateway.proxy.upstream import Asked, Breaker, State, UpstreamClient, retry_after_of
+from tests.proxy.descriptors import none_left
 from tests.proxy.scripted_server import Conversation, Script, on_both_loops, serving
 
 PATIENCE = 20  # seconds; only ends a hang
@@ -454,6 +456,21 @@ async def test_no_free_connection_says_nothing_against_health() -> None:
         opened = await made.ask("a")
         assert opened.client.upstream.name == "a"
         await opened.close()
+
+
+@on_both_loops
+async def test_d19_no_descriptor_says_nothing_against_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.proxy.upstream.PROBE_TTL", -1.0)
+    async with bench(closing(GOOD), health=Health(eject_after=1)) as made:
+        assert await made.body("a") == ("a", 200, b"good")
+        assert await made.fleet.states() == {"a": True}
+        with none_left():
+            for _ in range(3):
+                with pytest.raises(NoDescriptor):
+                    await made.body("a")
+                assert await made.fleet.states() == {"a": True}
+        assert made.retried == []
+        assert await made.body("a") == ("a", 200, b"good")
 
 
 @on_both_loops

@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 from gateway.proxy.connection import Connection, Origin
-from gateway.proxy.pool import ConnectionPool
+from gateway.proxy.pool import ConnectionPool, NoDescriptor
 from gateway.proxy.transport import FastTransport, StaleConnection
+from tests.proxy.descriptors import none_left
 from tests.proxy.scripted_server import Conversation, Script, ScriptedServer, on_both_loops, serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -258,6 +259,21 @@ async def test_no_retry_after_a_timeout() -> None:
         with pytest.raises(httpx.ReadTimeout):
             await fetch(transport, request_to(server, extensions={"timeout": {"read": 0.1}}))
         assert len(server.conversations) == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@on_both_loops
+async def test_d19_a_shortage_of_descriptors_is_no_failure_of_the_server(host: str) -> None:
+    async with serving(answer_everything) as server, FastTransport(max_connections=1) as transport:
+        url = f"http://{host}:{server.port}"
+        await asyncio.get_running_loop().run_in_executor(None, lambda: None)  # the thread that looks names up
+        with none_left():
+            for _ in range(3):
+                with pytest.raises(NoDescriptor, match=f"{host}:{server.port}: no descriptor is left"):
+                    await transport.handle_async_request(httpx.Request("POST", url))
+        assert await fetch(transport, httpx.Request("POST", url)) == b"ok"
+        with none_left():  # a kept connection needs none
+            assert await fetch(transport, httpx.Request("POST", url)) == b"ok"
 
 
 # The limit.
