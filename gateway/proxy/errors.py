@@ -3,6 +3,9 @@ message reaches a client, because it may quote an address, a header or an answer
 
 from __future__ import annotations
 
+import errno
+import socket
+import ssl
 from typing import Any
 
 import httpx
@@ -62,7 +65,34 @@ def from_transport(error: httpx.HTTPError | TimeoutError) -> HTTPFailure:
             kind = "connect_timeout" if isinstance(error, httpx.ConnectTimeout) else "timeout"
             return HTTPFailure(504, failure("The upstream took too long.", "upstream_timeout"), kind)
         case httpx.ConnectError():
-            return HTTPFailure(502, failure("The upstream could not be reached.", "upstream_unreachable"), "connect")
+            unreachable = failure("The upstream could not be reached.", "upstream_unreachable")
+            return HTTPFailure(502, unreachable, _why_not_connected(error))
         case httpx.ReadError() | httpx.WriteError() | httpx.CloseError():
             return HTTPFailure(502, failure("The upstream closed the connection.", "upstream_reset"), "reset")
     return HTTPFailure(502, failure("The upstream broke the protocol.", "upstream_protocol_error"), "protocol")
+
+
+def _why_not_connected(error: httpx.ConnectError) -> str:
+    """What a connection failed of, as far as the error below tells; all of these are `OSError`s but one."""
+    cause: BaseException | None = error
+    while cause is not None:
+        match cause:
+            case socket.gaierror() | UnicodeError():
+                return "dns"
+            case ssl.SSLError():
+                return "tls"
+            case ConnectionRefusedError():
+                return "refused"
+            case ConnectionResetError() | ConnectionAbortedError() if _is_secure(error):
+                return "tls"  # in the handshake, which is a part of connecting
+            case OSError(errno=errno.EHOSTUNREACH | errno.ENETUNREACH):
+                return "unreachable"
+        cause = cause.__cause__ or cause.__context__
+    return "connect"
+
+
+def _is_secure(error: httpx.ConnectError) -> bool:
+    try:
+        return error.request.url.scheme == "https"
+    except RuntimeError:  # no request is known
+        return False

@@ -31,6 +31,9 @@ from gateway.proxy.upstream import (
 MAX_BALANCE = 10.0  # retries that a quiet gateway has saved up at most
 MAX_BACKOFF = 1.0  # seconds; whoever is told to wait for longer gets the refusal instead
 FIRST_BACKOFF = 0.05
+# Seconds for which an upstream that was up may be down before the gateway is not ready for it. A gateway beside each
+# application sees the same provider: were they unready with its every hiccup, all applications would be so at once.
+BLIP = 30.0
 SETTLING = 75.0  # seconds; a request that came before a reload has 60 to arrive, and then asks the old fleet
 
 
@@ -90,6 +93,7 @@ class _Member:
         self.budget = RetryBudget(client.upstream.retries.budget)
         self.busy = 0
         self.owners = 0
+        self.down_since: float | None = float("-inf")  # None while it is up; not up yet is down for ever
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -208,10 +212,20 @@ class Fleet:
         """Which upstreams are up: they answer a probe, which is cached, and are not left out."""
         probed = await asyncio.gather(*(member.client.up() for member in self._members.values()))
         now = self._clock()
-        return {
-            name: up and member.breaker.state(now) is not State.OPEN
-            for (name, member), up in zip(self._members.items(), probed, strict=True)
-        }
+        states: dict[str, bool] = {}
+        for (name, member), answers in zip(self._members.items(), probed, strict=True):
+            states[name] = answers and member.breaker.state(now) is not State.OPEN
+            if states[name]:
+                member.down_since = None
+            elif member.down_since is None:
+                member.down_since = now
+        return states
+
+    @property
+    def usable(self) -> bool:
+        """Whether any upstream was up within the last `BLIP` seconds, as far as `states` was asked."""
+        now = self._clock()
+        return any(m.down_since is None or now - m.down_since < BLIP for m in self._members.values())
 
     async def open(
         self,

@@ -52,7 +52,7 @@ def add_admin_routes(app: FastAPI, gateway: Gateway) -> None:
     async def readyz(request: Request) -> Response:
         states = await gateway.probe()
         masks = gateway.current.masks
-        status = _status(gateway, masks, any(states.values()))
+        status = _status(gateway, masks)
         body: dict[str, object] = {**status, "upstreams": {name: "up" if up else "down" for name, up in states.items()}}
         if masks.states:
             body["masks"] = masks.states
@@ -64,13 +64,13 @@ def add_admin_routes(app: FastAPI, gateway: Gateway) -> None:
         return Response(gateway.metrics.exposition(), headers=own_headers(request), media_type=CONTENT_TYPE)
 
 
-def _status(gateway: Gateway, masks: Masks, any_up: bool) -> dict[str, str]:
+def _status(gateway: Gateway, masks: Masks) -> dict[str, str]:
     """Why no request should come here; `READY` if there is no reason."""
     if gateway.draining:
         return {"status": "stopping"}
     if gateway.journal_fails:
         return {"status": "the journal cannot be written"}
-    if not any_up:
+    if not gateway.current.fleet.usable:
         return {"status": "all upstreams are down"}
     if (missing := masks.missing) is not None:
         wanted = missing.wanted

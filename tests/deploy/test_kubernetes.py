@@ -16,6 +16,7 @@ import yaml
 from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.metrics import Metrics
 from gateway.policy.load import ConfigError, parse
+from gateway.proxy.upstream import PROBE_TIMEOUT
 from tests.deploy.files import Json, Resource, configuration_of, resource, resources
 
 OLDEST, NEWEST = "1.30", "1.37"
@@ -209,6 +210,12 @@ def test_probes_ask_the_admin_port(each: Resource, tmp_path: Path) -> None:
     asked = {name: gateway[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
     assert {get["port"] for get in asked.values()} == {port}
     assert [get["path"] for get in asked.values()] == ["/healthz", "/readyz", "/healthz"]
+
+
+@pytest.mark.parametrize("each", DEPLOYMENTS, ids=str)
+def test_e10_readiness_is_waited_for_as_long_as_it_takes(each: Resource) -> None:
+    """A probe of the upstreams and, behind it, a canary."""
+    assert gateway_of(each.body)["readinessProbe"]["timeoutSeconds"] > 2 * PROBE_TIMEOUT
 
 
 @pytest.mark.parametrize("each", resources("HorizontalPodAutoscaler"), ids=str)

@@ -55,14 +55,14 @@ async def test_refused_is_502() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     async with running(config_for(f"http://127.0.0.1:{port}/v1")) as gateway:
-        await assert_failure(gateway, 502, "upstream_unreachable", "connect")
+        await assert_failure(gateway, 502, "upstream_unreachable", "refused")
         assert (await gateway.client.get("/readyz")).status_code == 503
         error_of(await gateway.client.get("/v1/models"), 502)
 
 
 async def test_an_unknown_host_is_502() -> None:
     async with running(config_for("http://nowhere.invalid/v1")) as gateway:
-        await assert_failure(gateway, 502, "upstream_unreachable", "connect")
+        await assert_failure(gateway, 502, "upstream_unreachable", "dns")
 
 
 async def test_a_connection_not_taken_is_504() -> None:

@@ -265,8 +265,8 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
 # -- failures before the first byte: the next upstream -----------------------------------------------------------------
 
 FAILOVER: dict[str, tuple[Script | str, str]] = {
-    "refused": (refusing(), "connect"),
-    "unknown host": ("http://nowhere.invalid", "connect"),
+    "refused": (refusing(), "refused"),
+    "unknown host": ("http://nowhere.invalid", "dns"),
     "500": (answering(status(500)), "status"),
     "502": (answering(status(502)), "status"),
     "503": (answering(status(503)), "status"),
@@ -573,6 +573,66 @@ async def test_a_trial_that_is_left_is_none() -> None:
         trying.cancel()
         await asyncio.wait((trying,))
         assert (await made.body("a", "b"))[0] == "a"
+
+
+# -- readiness ---------------------------------------------------------------------------------------------------------
+
+
+async def _with_probes(made: Bench, up: dict[str, bool]) -> None:
+    for name, client in made.fleet.clients.items():
+
+        async def probed(name: str = name) -> bool:
+            return up[name]
+
+        client.up = probed  # type: ignore[method-assign]
+
+
+async def test_e10_a_hiccup_of_all_upstreams_leaves_the_gateway_usable() -> None:
+    async with bench(answering(GOOD), answering(GOOD)) as made:
+        up = {"a": True, "b": False}
+        await _with_probes(made, up)
+        assert await made.fleet.states() == up
+        assert made.fleet.usable
+        up["a"] = False
+        made.now += 10
+        for passed, usable in ((0, True), (29.9, True), (0.1, False), (100, False)):
+            made.now += passed
+            assert not any((await made.fleet.states()).values())
+            assert made.fleet.usable is usable, passed
+        up["b"] = True
+        assert (await made.fleet.states())["b"]
+        assert made.fleet.usable
+
+
+async def test_e10_every_answer_begins_the_time_anew() -> None:
+    async with bench(answering(GOOD)) as made:
+        up = {"a": True}
+        await _with_probes(made, up)
+        for _ in range(4):
+            for up["a"], passed in ((True, 1), (False, 20)):
+                await made.fleet.states()
+                assert made.fleet.usable
+                made.now += passed
+
+
+async def test_e10_an_upstream_that_was_never_up_is_not_waited_for() -> None:
+    async with bench(answering(GOOD)) as made:
+        await _with_probes(made, {"a": False})
+        assert not made.fleet.usable
+        await made.fleet.states()
+        assert not made.fleet.usable
+
+
+async def test_e10_requests_that_fail_are_a_hiccup_too() -> None:
+    async with bench(answering(status(500)), health=Health(eject_after=1, eject_for=1000)) as made:
+        await _with_probes(made, {"a": True})
+        assert await made.fleet.states() == {"a": True}
+        await made.body("a")
+        assert await made.fleet.states() == {"a": False}
+        assert made.fleet.usable
+        made.now += 30
+        await made.fleet.states()
+        assert not made.fleet.usable
 
 
 # -- reloads -----------------------------------------------------------------------------------------------------------
