@@ -20,7 +20,10 @@ MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 ALERT_CASES = Path(__file__).parent / "alerts_test.yml"
 COMPOSE_FILES = sorted(DEPLOY.glob("compose*.yaml"))
 # Grafana's provider is named after what it provides and is no configuration of the gateway.
-CONFIGURATIONS = [path for path in sorted(DEPLOY.glob("**/portcullis*.yaml")) if "grafana" not in path.parts]
+CONFIGURATIONS = [
+    *(path for path in sorted(DEPLOY.glob("**/portcullis*.yaml")) if "grafana" not in path.parts),
+    DEPLOY / "compose" / "gateway" / "demo.yaml",
+]
 
 KEYS = {"PORTCULLIS_KEY": "a-client-key", "UPSTREAM_API_KEY": "an-upstream-key"}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.policy.load import load
+from gateway.policy.load import ConfigError, load
 from tests.deploy.files import COMPOSE_FILES, DEPLOY, KEYS, Json, documents
 
 SCHEMA = ["--builtin-schema", "vendor.compose-spec"]
@@ -80,7 +80,37 @@ def test_what_is_mounted_from_here_exists(name: str) -> None:
             assert volume.endswith(":ro"), f"{source} can be written by the container"
 
 
-@pytest.mark.parametrize("name", ["portcullis.yaml", "portcullis.vllm.yaml"])
+VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?P<rule>:?[-?])?(?P<rest>[^}]*)\}")
+
+
+@pytest.mark.parametrize("path", COMPOSE_FILES, ids=lambda path: path.name)
+def test_e10_no_variable_has_to_be_set(path: Path) -> None:
+    """A variable without a default, or with `:?`, would stop `docker compose up`, or be empty."""
+    found = list(VARIABLE.finditer(path.read_text("utf-8")))
+    assert found
+    assert [each[0] for each in found if each["rule"] != ":-"] == []
+
+
+def test_e10_with_nothing_set_the_demo_runs() -> None:
+    def unset(text: str) -> str:
+        return VARIABLE.sub(lambda found: found["rest"], text)
+
+    *command, path = map(unset, STACK["gateway"]["command"])
+    assert command == ["serve", "--config"]
+    (mount,) = STACK["gateway"]["volumes"]
+    source, target, _ = mount.split(":")
+    set_by_compose = {name: unset(value) for name, value in STACK["gateway"]["environment"].items()}
+    config = load(DEPLOY / source / Path(path).relative_to(target), set_by_compose)
+    assert [upstream.type for upstream in config.upstreams.values()] == ["demo"]
+    assert config.auth.open_to_all
+    assert config.listen.admin is not None
+    (secret,) = documents(DEPLOY / "compose.yaml")[0]["secrets"].values()
+    assert (DEPLOY / unset(secret["file"])).read_text("utf-8").strip()
+    with pytest.raises(ConfigError, match="api_key: is empty"):
+        load(DEPLOY / source / "portcullis.yaml", set_by_compose)
+
+
+@pytest.mark.parametrize("name", ["demo.yaml", "portcullis.yaml", "portcullis.vllm.yaml"])
 def test_the_drain_fits_the_grace_period(name: str) -> None:
     listen = load(DEPLOY / "compose" / "gateway" / name, KEYS).listen
     assert listen.drain_timeout < seconds(STACK["gateway"]["stop_grace_period"])
