@@ -37,9 +37,8 @@ from gateway.proxy.gateway import Gateway
 from gateway.proxy.generation import Generation, compile_policies, gently, keep_fixed
 from gateway.proxy.routes import add_admin_routes, add_error_handlers, add_routes
 from gateway.proxy.upstream import PROBE_TTL
-from gateway.version import missing_part
+from gateway.version import TELEMETRY, is_installed, missing_part
 
-TELEMETRY_PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 TRACES_PATIENCE = 5.0  # seconds for the last spans at the end
 METRICS, LIMITS = "metrics", "limits"  # directories that workers share
 
@@ -233,7 +232,7 @@ def check_parts(config: Config) -> None:
         _limiter(config, None, 0)
     except (ImportError, ValueError) as error:
         raise ConfigError(config.source, "state", str(error)) from None
-    if config.telemetry is not None and not all(map(find_spec, TELEMETRY_PACKAGES)):
+    if config.telemetry is not None and not is_installed(*TELEMETRY):
         raise ConfigError(config.source, "telemetry", missing_part("otel"))
 
 

@@ -15,7 +15,7 @@ from gateway.policy.model import Balance, Channel, Direction
 from gateway.serving import command as serving
 from gateway.serving.options import attach_values
 from gateway.serving.vllm import managed_upstreams
-from gateway.version import __version__, missing_part
+from gateway.version import TELEMETRY, __version__, is_installed, missing_part
 
 EXIT_USAGE = 2
 EXIT_INTERNAL = 70
@@ -24,6 +24,8 @@ EXIT_INTERNAL = 70
 def main(argv: list[str] | None = None) -> int:
     """Run one command; returns its exit status (§2)."""
     arguments = sys.argv[1:] if argv is None else argv
+    if arguments == ["--version"]:
+        arguments = ["version"]
     if arguments and arguments[0] == "journal":
         from gateway.journal.command import run as journal
 
@@ -54,7 +56,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="portcullis", description="The gateway that language-model output passes through on its way to people."
+        prog="portcullis",
+        description="The gateway that language-model output passes through on its way to people.",
+        epilog="portcullis --version is portcullis version.",
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -195,14 +199,14 @@ def _detectors(options: argparse.Namespace) -> int:
 
 
 def _version(_: argparse.Namespace) -> int:
-    import importlib.util
     import platform
 
     print(f"portcullis {__version__}")
     print(f"python {platform.python_version()} ({platform.python_implementation()})")
     print(f"platform {platform.platform()}")
     for part in ("uvloop", "vllm", "torch", "transformers", "redis", "opentelemetry", "ray"):
-        print(f"{part}: {'present' if importlib.util.find_spec(part) else 'not installed'}")
+        modules = TELEMETRY if part == "opentelemetry" else (part,)
+        print(f"{part}: {'present' if is_installed(*modules) else 'not installed'}")
     return 0
 
 

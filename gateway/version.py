@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 __version__ = "0.1.0"
 
+# What traces are sent with: the SDK alone cannot.
+TELEMETRY = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
 # The command and the project are called portcullis. On the package index that name is another project's.
 DISTRIBUTION = "portcullis-gateway"
+
+
+def is_installed(*modules: str) -> bool:
+    """Whether all of them could be imported, by their full names."""
+    try:
+        return all(map(find_spec, modules))
+    except ModuleNotFoundError:  # what one of them is a part of
+        return False
 
 
 def install_hint(extra: str = "") -> str:

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from gateway import version
 from gateway.censor.detectors import DETECTORS
+from gateway.cli import main
 from gateway.version import __version__
 from tests.cli.commands import portcullis, write_config
 
@@ -24,6 +26,31 @@ def test_version_says_what_is_installed() -> None:
     assert system.startswith("platform ")
     assert all(re.fullmatch(r"\w+: (present|not installed)", part) for part in parts)
     assert done.returncode == 0
+
+
+def test_e10_the_usual_option_prints_the_version() -> None:
+    asked, usual = portcullis("version"), portcullis("--version")
+    assert (usual.stdout, usual.stderr, usual.returncode) == (asked.stdout, b"", 0)
+
+
+@pytest.mark.parametrize("lacking", ["opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk", "opentelemetry"])
+def test_e10_telemetry_is_there_when_traces_can_be_sent(
+    lacking: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["version"]) == 0
+    assert "opentelemetry: present" in capsys.readouterr().out.splitlines()
+
+    def find_spec(name: str) -> object:
+        """As importlib's: None for what is not there, an error for a part of what is not there."""
+        if name == lacking:
+            return None
+        if name.startswith(f"{lacking}."):
+            raise ModuleNotFoundError(name)
+        return object()
+
+    monkeypatch.setattr(version, "find_spec", find_spec)
+    assert main(["version"]) == 0
+    assert "opentelemetry: not installed" in capsys.readouterr().out.splitlines()
 
 
 RULES = [
