@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -19,6 +20,8 @@ from gateway.policy.model import (
     Policy,
     Rule,
 )
+
+VERSION = re.compile(r"/v[0-9]+[a-z0-9.]*(/|$)")
 
 
 def warnings(config: Config, checks: Checks = UNCHECKED) -> tuple[str, ...]:
@@ -65,6 +68,11 @@ def _upstream_warnings(config: Config) -> Iterator[str]:
         if name not in used:
             yield f"upstreams.{name}: no route uses this upstream"
         parts = urlsplit(upstream.base_url)
+        if upstream.base_url and not VERSION.search(parts.path):
+            yield (
+                f"upstreams.{name}.base_url: has no version in its path, and most servers answer below /v1: write it, "
+                "as in https://api.openai.com/v1, unless /chat/completions is right behind this address"
+            )
         if upstream.api_key is not None and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield f"upstreams.{name}.base_url: http to another machine sends api_key unencrypted; use https"
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 
 from gateway.policy.model import Auth, ClientKey
-from gateway.policy.upstreams import read_key, read_reference
+from gateway.policy.upstreams import read_key, read_reference, refuse_default
 from gateway.policy.value import Kind, Scalar, Section, Value
 
 AUTH_KEYS = ("keys",)
@@ -55,7 +55,7 @@ def _client_keys(entries: list[Value], policies: Collection[str]) -> tuple[Clien
 
 def _client_key(value: Value, position: int, policies: Collection[str]) -> ClientKey:
     if not isinstance(value.node, dict):
-        return ClientKey.of(read_key(value), f"key-{position}")
+        return ClientKey.of(read_key(refuse_default(value)), f"key-{position}")
     _refuse_foreign_keys(value, CLIENT_KEYS)
     section = value.section(CLIENT_KEYS)
     return ClientKey(
@@ -90,8 +90,8 @@ def _digest(section: Section) -> bytes:
     if len(given) != 1:
         raise section.value.fail(f"needs exactly one of key and key_sha256; it has {'both' if given else 'neither'}")
     if given == ["key"]:
-        return ClientKey.of(read_key(section["key"])).digest
-    value = section["key_sha256"].hidden()
+        return ClientKey.of(read_key(refuse_default(section["key"]))).digest
+    value = refuse_default(section["key_sha256"].hidden())
     text = value.text()
     if not SHA256.fullmatch(text):
         raise value.wrong("the 64 hexadecimal digits of the key's SHA-256")

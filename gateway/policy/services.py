@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.policy.files import Files
 from gateway.policy.model import Fsync, Journal, Telemetry
 from gateway.policy.sizes import read_size
+from gateway.policy.upstreams import refuse_default
 from gateway.policy.urls import read_http_url
 from gateway.policy.value import Value
 
@@ -49,7 +50,7 @@ def _path(value: Value, files: Files) -> str:
 
 
 def _journal_key(value: Value) -> str:
-    value = value.hidden()
+    value = refuse_default(value.hidden())
     key = value.text()
     if len(key) < MIN_JOURNAL_KEY:
         raise value.wrong(f"at least {MIN_JOURNAL_KEY} characters", "with a short key, matched text could be guessed")

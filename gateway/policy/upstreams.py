@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
+from urllib.parse import urlsplit
 
 from gateway.policy.files import Files
 from gateway.policy.model import Balance, Health, Retries, Route, Timeouts, Upstream
 from gateway.policy.urls import read_http_url
-from gateway.policy.value import Section, Value
+from gateway.policy.value import Scalar, Section, Value
 
 UPSTREAM_KEYS = ("type", "base_url", "api_key", "tokenizer", "timeouts", "health", "retries")
 TIMEOUT_KEYS = ("connect", "first_byte", "idle", "total")
@@ -17,6 +18,9 @@ RETRY_KEYS = ("attempts", "budget")
 ROUTE_KEYS = ("model", "upstream", "upstreams", "balance", "policy", "rename")
 
 MAX_ATTEMPTS = 10
+EXAMPLE_URL = "https://api.openai.com/v1"
+# What comes behind a base URL and does not belong to it.
+ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings", "/moderations", "/models")
 
 
 class UpstreamType(StrEnum):
@@ -43,6 +47,13 @@ def read_key(value: Value) -> str:
     if not all("!" <= character <= "~" for character in key):
         raise value.fail("holds a space or another character that cannot travel in a header")
     return key
+
+
+def refuse_default(value: Value) -> Value:
+    """The value of a key. Raises `ConfigError` for one that stands in the file as a default, since that is copied."""
+    if isinstance(value.node, Scalar) and value.node.defaulted:
+        raise value.fail("is a default in the file, and so no secret; write ${NAME} alone, and set the variable")
+    return value
 
 
 def read_reference(value: Value, what: str, names: Collection[str]) -> str:
@@ -72,7 +83,7 @@ def _upstream(name: str, value: Value, files: Files) -> Upstream:
         type=kind.value,
         # The address of a model server that the gateway starts itself is known when it runs.
         base_url=_base_url(section["base_url"]) if "base_url" in section or kind is not UpstreamType.VLLM else "",
-        api_key=section.get("api_key", read_key, None),
+        api_key=section.get("api_key", lambda key: read_key(refuse_default(key)), None),
         timeouts=timeouts,
         health=health,
         retries=retries,
@@ -88,7 +99,13 @@ def _tokenizer(value: Value, files: Files) -> str:
 
 
 def _base_url(value: Value) -> str:
-    return read_http_url(value, "https://api.openai.com/v1", "keys belong under api_key")
+    url = read_http_url(value, EXAMPLE_URL, "keys belong under api_key")
+    path = urlsplit(url).path
+    endpoint = next((name for name in ENDPOINTS if path.endswith(name)), None)
+    if endpoint is not None:
+        before = url.removesuffix(endpoint) if value.shown else "the part before it"
+        raise value.fail(f"ends with {endpoint}, which the gateway adds itself; write {before}")
+    return url
 
 
 def _timeouts(value: Value) -> Timeouts:

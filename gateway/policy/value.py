@@ -58,11 +58,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """`text` as written, after `${}`; `substituted` says that a part of it came from the environment and is secret."""
+    """`text` as written, after `${}`; `substituted` says that a part of it came from the environment and is secret,
+    `defaulted` that a part is a default that stands in the file."""
 
     text: str = field(repr=False)
     kind: Kind
     substituted: bool = False
+    defaulted: bool = False
 
 
 Node: TypeAlias = "Scalar | list[Node] | dict[str, Node]"

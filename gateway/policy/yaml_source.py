@@ -188,10 +188,10 @@ class _Conversion:
         if kind is not Kind.TEXT:
             return Scalar(node.value, kind)
         try:
-            text, substituted = substitute(node.value, self.environ)
+            text, substituted, defaulted = substitute(node.value, self.environ)
         except BadReference as error:
             raise ConfigError(self.source, path, str(error)) from None
-        return Scalar(self._joined(text, path), kind, substituted)
+        return Scalar(self._joined(text, path), kind, substituted, defaulted)
 
     def _joined(self, text: str, path: str) -> str:
         """JSON's `\\ud83d\\ude00` comes as two surrogates out of YAML; two make one character, one alone is no text."""

@@ -91,12 +91,26 @@ CASES = {
         [],
     ),
     "key in the clear": (
-        {"upstreams": "u: {base_url: 'http://example.org', api_key: k}"},
+        {"upstreams": "u: {base_url: 'http://example.org/v1', api_key: k}"},
         ["upstreams.u.base_url: http to another machine sends api_key unencrypted; use https"],
     ),
-    "key in the clear to this machine": ({"upstreams": "u: {base_url: 'http://[::1]:1', api_key: k}"}, []),
-    "key over https": ({"upstreams": "u: {base_url: 'https://example.org', api_key: k}"}, []),
-    "no key over http": ({"upstreams": "u: {base_url: 'http://example.org'}"}, []),
+    **{
+        f"e10 {url}": (
+            {"upstreams": f"u: {{base_url: '{url}'}}"},
+            [
+                "upstreams.u.base_url: has no version in its path, and most servers answer below /v1: write it, "
+                "as in https://api.openai.com/v1, unless /chat/completions is right behind this address"
+            ],
+        )
+        for url in ("http://h", "https://h:8000/", "https://h/api", "https://h/version1", "https://h/openai")
+    },
+    **{
+        f"e10 {url}": ({"upstreams": f"u: {{base_url: '{url}'}}"}, [])
+        for url in ("http://h/v1", "http://h/api/v3/", "https://h/v1beta/openai", "https://h/v1.0")
+    },
+    "key in the clear to this machine": ({"upstreams": "u: {base_url: 'http://[::1]:1/v1', api_key: k}"}, []),
+    "key over https": ({"upstreams": "u: {base_url: 'https://example.org/v1', api_key: k}"}, []),
+    "no key over http": ({"upstreams": "u: {base_url: 'http://example.org/v1'}"}, []),
     "shadowed by a star": (
         {"routes": "{model: '**', upstream: u, policy: p}, {model: gpt, upstream: u, policy: p}"},
         ["routes[1]: is never reached, since routes[0] comes first and matches the same models"],

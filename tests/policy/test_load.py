@@ -213,6 +213,46 @@ def test_anchors_and_aliases() -> None:
     assert [rule.words for rule in read_parts(policies=policies).policies["p"].rules] == [("x", "y"), ("x", "y")]
 
 
+@pytest.mark.parametrize("endpoint", ["chat/completions", "completions", "responses", "embeddings", "models"])
+@pytest.mark.parametrize("end", ["", "/", "//"])
+def test_e10_an_address_of_an_endpoint_is_no_base_url(endpoint: str, end: str) -> None:
+    text = text_of(upstreams=f"{{u: {{base_url: 'https://h/v1/{endpoint}{end}'}}}}")
+    reason = f"ends with /{endpoint}, which the gateway adds itself; write https://h/v1"
+    assert refused(text, "upstreams.u.base_url", reason).reason == reason
+
+
+def test_e10_an_address_of_an_endpoint_out_of_the_environment_is_not_shown() -> None:
+    text = text_of(upstreams="{u: {base_url: '${URL}'}}")
+    error = refused(text, "upstreams.u.base_url", "write the part", {"URL": f"https://{SECRET}/v1/chat/completions"})
+    assert error.reason == "ends with /chat/completions, which the gateway adds itself; write the part before it"
+
+
+KEY_PLACES = {
+    "auth.keys[0]": {"auth": "{keys: ['KEY']}"},
+    "auth.keys[0].key": {"auth": "{keys: [{name: a, key: 'KEY'}]}"},
+    "auth.keys[0].key_sha256": {"auth": "{keys: [{name: a, key_sha256: 'KEY'}]}"},
+    "upstreams.u.api_key": {"upstreams": "{u: {base_url: 'http://h', api_key: 'KEY'}}"},
+    "journal.key": {"journal": "{path: j, key: 'KEY'}"},
+}
+
+
+@pytest.mark.parametrize("path", KEY_PLACES)
+@pytest.mark.parametrize("key", ["${KEY:-%s}", "sk-${KEY:-%s}", "${SET}${KEY:-%s}"])
+def test_e10_a_key_is_no_default_of_the_file(path: str, key: str) -> None:
+    default = "ab" * 32
+    parts = {part: text.replace("KEY", key % default) for part, text in KEY_PLACES[path].items()}
+    error = refused(text_of(**parts), path, "is a default in the file, and so no secret", {"SET": "0"})
+    assert default not in str(error)
+    if key == "${KEY:-%s}":
+        read_parts({"KEY": "cd" * 32}, **parts)  # the variable is set, and the default not taken
+
+
+@pytest.mark.parametrize("path", KEY_PLACES)
+def test_e10_no_default_is_advised_for_a_key(path: str) -> None:
+    parts = {part: text.replace("KEY", "${KEY}") for part, text in KEY_PLACES[path].items()}
+    assert refused(text_of(**parts), path, "").reason == "environment variable KEY is not set; set it"
+
+
 def test_aliases_of_aliases_do_not_grow() -> None:
     lists = "[&a0 [x], " + ", ".join(f"&a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 64)) + "]"
     refused(text_of(policies=lists), "policies[19]", "holds more than 1000000 values")
@@ -315,7 +355,7 @@ def test_bad_references_are_errors(written: str) -> None:
 
 
 def test_a_missing_variable_is_named() -> None:
-    reason = "environment variable NOWHERE is not set; set it, or write ${NOWHERE:-default}"
+    reason = "environment variable NOWHERE is not set; set it"
     error = refused(text_of(auth="{keys: ['${NOWHERE}']}"), "auth.keys[0]", reason)
     assert str(error) == f"F: auth.keys[0]: {reason}"
 
