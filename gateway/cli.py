@@ -37,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         status: int = options.run(options)
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        for each in error.all:
+            print(each, file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         return 130
@@ -124,6 +125,7 @@ def _check(options: argparse.Namespace) -> int:
         print(f"route {route.model!r}: upstream {behind}, policy {route.policy}{renamed}")
     for warning in warnings(config, CHECKS):
         print(f"warning: {warning}")
+    print(f"{options.config}: valid")
     return 0
 
 

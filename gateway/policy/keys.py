@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import re
 from collections.abc import Collection
+from functools import partial
 
 from gateway.policy.model import Auth, ClientKey
 from gateway.policy.upstreams import read_key, read_reference, refuse_default
@@ -42,25 +43,27 @@ def _client_keys(entries: list[Value], policies: Collection[str]) -> tuple[Clien
     by_digest: dict[bytes, Value] = {}
     by_name: dict[str, Value] = {}
     for position, entry in enumerate(entries, start=1):
-        key = _client_key(entry, position, policies)
+        key = entry.attempt(partial(_client_key, position, policies), None)
+        if key is None:
+            continue
         if other := by_digest.get(key.digest):
-            raise entry.fail(f"is the same key as {other.path}; remove one of them")
+            entry.note(entry.fail(f"is the same key as {other.path}; remove one of them"))
         if other := by_name.get(key.name):
             unnamed = f"a key without a name is named by its place, here key-{position}"
-            raise entry.fail(f"has the name of {other.path}; give each its own ({unnamed})")
+            entry.note(entry.fail(f"has the name of {other.path}; give each its own ({unnamed})"))
         by_digest[key.digest] = by_name[key.name] = entry
         keys.append(key)
     return tuple(keys)
 
 
-def _client_key(value: Value, position: int, policies: Collection[str]) -> ClientKey:
+def _client_key(position: int, policies: Collection[str], value: Value) -> ClientKey | None:
     if not isinstance(value.node, dict):
         return ClientKey.of(read_key(refuse_default(value)), f"key-{position}")
     _refuse_foreign_keys(value, CLIENT_KEYS)
     section = value.section(CLIENT_KEYS)
     return ClientKey(
-        name=_name(section["name"]),
-        digest=_digest(section),
+        name=section.need("name", _name, ""),
+        digest=value.attempt(lambda _: _digest(section), b""),
         rpm=section.get("rpm", _limit, None),
         tpm=section.get("tpm", _limit, None),
         max_streams=section.get("max_streams", _limit, None),

@@ -1,11 +1,12 @@
 """A configuration file → `Config`, or a `ConfigError` that names file, key path and reason.
 
 Nothing is guessed: unknown keys, keys of later versions, values of another type than the key wants and names that lead
-nowhere are all refused. The first error ends the reading.
+nowhere are all refused. The reading goes on after an error, so that all are reported at once.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,13 +18,13 @@ from gateway.policy.exposure import check_exposure, is_loopback
 from gateway.policy.files import Files
 from gateway.policy.keys import read_auth
 from gateway.policy.listen import host_is_shown, read_listen
-from gateway.policy.model import Auth, Config, Limits, Listen
+from gateway.policy.model import Auth, Config, Limits, Listen, Policy, Upstream
 from gateway.policy.rules import read_policies
 from gateway.policy.services import read_journal, read_telemetry
 from gateway.policy.sizes import read_size
 from gateway.policy.upstreams import read_routes, read_upstreams
 from gateway.policy.urls import read_state_url
-from gateway.policy.value import ConfigError, Value
+from gateway.policy.value import ConfigError, Errors, TooManyErrors, Value
 from gateway.policy.yaml_source import read_nodes
 
 __all__ = ["ConfigError", "check_exposure", "is_loopback", "load", "parse", "warnings"]
@@ -39,8 +40,8 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ, *, checks: C
     """Read the file at `path`; word lists are looked for beside it.
 
     With `checks`, words of which folding leaves nothing are refused, and patterns and detectors that there cannot be.
-    Raises `ConfigError` for everything that is wrong. The absolute paths of the files that were opened, the one at
-    `path` first, are in `Config.files` and in `ConfigError.files`.
+    Raises `ConfigError` for everything that is wrong, the rest of it in `ConfigError.others`. The absolute paths of the
+    files that were opened, the one at `path` first, are in `Config.files` and in `ConfigError.files`.
     """
     path = Path(path)
     source = str(path)
@@ -66,14 +67,30 @@ def parse(
 
 
 def _read(text: str, source: str, files: Files, environ: Mapping[str, str], checks: Checks) -> Config:
-    section = read_nodes(text, source, environ).section(ROOT_KEYS, LATER_ROOT_KEYS)
+    errors = Errors()
+    try:
+        config = _config(read_nodes(text, source, environ, errors=errors), files, checks, errors)
+    except ConfigError as error:
+        with contextlib.suppress(TooManyErrors):
+            errors.note(error)
+    except TooManyErrors:
+        pass
+    if errors.found:
+        raise errors.as_one()
+    return config
+
+
+def _config(root: Value, files: Files, checks: Checks, errors: Errors) -> Config:
+    section = root.section(ROOT_KEYS, LATER_ROOT_KEYS)
     listen = section.get("listen", read_listen, Listen())
     limits = section.get("limits", _limits, Limits())
-    upstreams = read_upstreams(section["upstreams"], files)
-    policies = read_policies(section["policies"], files, checks)
+    no_upstreams: dict[str, Upstream] = {}
+    no_policies: dict[str, Policy] = {}
+    upstreams = section.need("upstreams", lambda upstreams: read_upstreams(upstreams, files), no_upstreams)
+    policies = section.need("policies", lambda policies: read_policies(policies, files, checks), no_policies)
     config = Config(
         upstreams=upstreams,
-        routes=read_routes(section["routes"], upstreams, policies),
+        routes=section.need("routes", lambda routes: read_routes(routes, upstreams, policies), ()),
         policies=policies,
         listen=listen,
         auth=section.get("auth", lambda auth: read_auth(auth, policies), Auth()),
@@ -81,11 +98,14 @@ def _read(text: str, source: str, files: Files, environ: Mapping[str, str], chec
         journal=section.get("journal", lambda journal: read_journal(journal, files), None),
         telemetry=section.get("telemetry", read_telemetry, None),
         state=section.get("state", read_state_url, None),
-        source=source,
+        source=root.source,
         files=files.opened,
     )
-    check_decoding(config)
-    check_exposure(config, listen.host, shown=section.get("listen", host_is_shown, True))
+    if not errors.within("upstreams", "policies", "routes"):
+        root.attempt(lambda _: check_decoding(config), None)
+    if not errors.within("listen", "auth"):
+        shown = section.get("listen", host_is_shown, True)
+        root.attempt(lambda _: check_exposure(config, listen.host, shown=shown), None)
     return config
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeAlias
 
 from gateway.policy.checks import BadPattern, Checks
@@ -43,6 +44,7 @@ RULE_KEYS = (
 )
 WORD_SOURCES = ("words", "words_file")
 SOURCES = (*WORD_SOURCES, "pattern", "detector")
+NOTHING = ("nothing",)  # of a rule whose words were refused while the file is read on
 LATER_RULE_KEYS = {"protect": "use words, pattern or detector"}
 _LONE_SIGN = (
     "a lone # could be a comment or a word: leave the line out, or write a text behind `# `; a rule for the word has "
@@ -54,17 +56,22 @@ LATER_FOLDS = ("confusables", "leet", "spacing")
 def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Policy]:
     """Every policy by its name. Raises `ConfigError`."""
     lists = _Lists(files, checks)
-    return {name: _policy(name, policy, lists, checks) for name, policy in value.named().items()}
+    return {
+        name: policy.attempt(partial(_policy, name, lists, checks), Policy(name=name))
+        for name, policy in value.named().items()
+    }
 
 
-def _policy(name: str, value: Value, lists: _Lists, checks: Checks) -> Policy:
+def _policy(name: str, lists: _Lists, checks: Checks, value: Value) -> Policy:
     section = value.section(POLICY_KEYS)
     rules: dict[str, Rule] = {}
     for rule_value in section["rules"].items() if "rules" in section else []:
-        rule = _rule(rule_value, lists, checks)
-        if rule.id in rules:
-            raise rule_value.section(RULE_KEYS)["id"].wrong("an id that no earlier rule of the policy has")
-        rules[rule.id] = rule
+        rule = rule_value.attempt(partial(_rule, lists, checks), None)
+        if rule is not None and rule.id in rules:
+            at = rule_value.section(RULE_KEYS)["id"]
+            at.note(at.wrong("an id that no earlier rule of the policy has"))
+        elif rule is not None:
+            rules[rule.id] = rule
     constrain = section.get("constrain", lambda constrain: read_constrain(constrain, checks), None)
     if constrain is not None and any(rule.action is Action.ROLLBACK for rule in rules.values()):
         raise section["constrain"].fail(
@@ -81,20 +88,28 @@ def _policy(name: str, value: Value, lists: _Lists, checks: Checks) -> Policy:
     )
 
 
-def _rule(value: Value, lists: _Lists, checks: Checks) -> Rule:
+def _rule(lists: _Lists, checks: Checks, value: Value) -> Rule | None:
     section = value.section(RULE_KEYS, LATER_RULE_KEYS)
-    rule_id = section["id"].label()
-    _refuse_approximate(section)
+    rule_id = section.need("id", Value.label, "")
+    value.attempt(lambda _: _refuse_approximate(section), None)
     action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
     if "mask" in section and "replacement" in section:
-        raise section["mask"].fail("give either mask or replacement, not both")
-    source = _source(section)
+        value.note(section["mask"].fail("give either mask or replacement, not both"))
+    source = value.attempt(lambda _: _source(section), "")
     fold = section.get("fold", _folds, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
+    words: tuple[str, ...] = ()
+    pattern = detector = None
+    if source in WORD_SOURCES:
+        words = section.need(source, lambda listed: lists.read(listed, source, fold), ())
+    elif source == "pattern":
+        pattern = value.attempt(lambda _: _pattern(section, fold, checks), None)
+    elif source == "detector":
+        detector = value.attempt(lambda _: _detector(section, checks), None)
     return Rule(
         id=rule_id,
-        words=lists.read(section[source], source, fold) if source in WORD_SOURCES else (),
-        pattern=_pattern(section, fold, checks) if source == "pattern" else None,
-        detector=_detector(section, checks) if source == "detector" else None,
+        words=words if words or pattern or detector else NOTHING,
+        pattern=pattern,
+        detector=detector,
         action=action,
         replacement=section.get("replacement", Value.text, DEFAULT_REPLACEMENT),
         mask=section.get("mask", _mask, None),
@@ -103,10 +118,10 @@ def _rule(value: Value, lists: _Lists, checks: Checks) -> Rule:
         fold=fold,
         guard_tail=section.get("guard_tail", lambda characters: characters.integer(0), None),
         secret=section.get("secret", Value.boolean, False),
-        apply_to=_apply_to(section, action),
+        apply_to=value.attempt(lambda _: _apply_to(section, action), frozenset()),
         channels=section.get("channels", _channels, frozenset(Channel)),
         exhausted=section.get("exhausted", lambda name: name.choice(Exhausted), Exhausted.REDACT),
-        decode=_decode(section, source, action),
+        decode=value.attempt(lambda _: _decode(section, source, action), None),
     )
 
 
@@ -221,7 +236,13 @@ class _Lists:
 
     def read(self, value: Value, source: str, fold: frozenset[Fold]) -> tuple[str, ...]:
         located = _words_in_place(value) if source == "words" else _words_of_file(value, self._files)
-        return tuple(self._checked(word, fail, fold) for word, fail in located)
+        words: list[str] = []
+        for word, fail in located:
+            try:
+                words.append(self._checked(word, fail, fold))
+            except ConfigError as error:
+                value.note(error)
+        return tuple(words)
 
     def _checked(self, word: str, fail: Callable[[str], ConfigError], fold: frozenset[Fold]) -> str:
         if len(word) > MAX_WORD:
@@ -243,9 +264,14 @@ class _Lists:
 
 def _words_in_place(value: Value) -> Iterator[LocatedWord]:
     for item in value.hidden().nonempty_items():
-        if not (word := item.text()):
-            raise item.fail("is empty; a word needs at least one character")
-        yield word, item.fail
+        if word := item.attempt(_word, ""):
+            yield word, item.fail
+
+
+def _word(value: Value) -> str:
+    if not (word := value.text()):
+        raise value.fail("is empty; a word needs at least one character")
+    return word
 
 
 def _words_of_file(value: Value, files: Files) -> Iterator[LocatedWord]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from enum import StrEnum
+from functools import partial
 from urllib.parse import urlsplit
 
 from gateway.policy.files import Files
@@ -31,12 +32,18 @@ class UpstreamType(StrEnum):
 
 def read_upstreams(value: Value, files: Files) -> dict[str, Upstream]:
     """Every upstream by its name. Raises `ConfigError`."""
-    return {name: _upstream(name, upstream, files) for name, upstream in value.named().items()}
+    # One that is refused has a name all the same, and routes may lead there.
+    return {
+        name: upstream.attempt(partial(_upstream, name, files), Upstream(name=name))
+        for name, upstream in value.named().items()
+    }
 
 
 def read_routes(value: Value, upstreams: Collection[str], policies: Collection[str]) -> tuple[Route, ...]:
     """The routes in order, of which there is at least one. Raises `ConfigError`."""
-    return tuple(_route(route, upstreams, policies) for route in value.nonempty_items())
+    read = partial(_route, upstreams, policies)
+    routes = (route.attempt(read, None) for route in value.nonempty_items())
+    return tuple(route for route in routes if route is not None)
 
 
 def read_key(value: Value) -> str:
@@ -57,15 +64,16 @@ def refuse_default(value: Value) -> Value:
 
 
 def read_reference(value: Value, what: str, names: Collection[str]) -> str:
-    """One of `names`, which the file defines elsewhere as `what`. Raises `ConfigError`."""
+    """One of `names`, which the file defines elsewhere as `what`; any where it defines none, which is refused there.
+    Raises `ConfigError`."""
     name = value.text()
-    if name not in names:
+    if names and name not in names:
         which = f" {name!r}" if value.shown else ""
         raise value.fail(f"unknown {what}{which}; known: {', '.join(names)}")
     return name
 
 
-def _upstream(name: str, value: Value, files: Files) -> Upstream:
+def _upstream(name: str, files: Files, value: Value) -> Upstream:
     section = value.section(UPSTREAM_KEYS)
     kind = section.get("type", lambda name: name.choice(UpstreamType), UpstreamType.OPENAI)
     if "tokenizer" in section and kind is not UpstreamType.VLLM:
@@ -82,7 +90,9 @@ def _upstream(name: str, value: Value, files: Files) -> Upstream:
         name=name,
         type=kind.value,
         # The address of a model server that the gateway starts itself is known when it runs.
-        base_url=_base_url(section["base_url"]) if "base_url" in section or kind is not UpstreamType.VLLM else "",
+        base_url=section.need("base_url", _base_url, "")
+        if "base_url" in section or kind is not UpstreamType.VLLM
+        else "",
         api_key=section.get("api_key", lambda key: read_key(refuse_default(key)), None),
         timeouts=timeouts,
         health=health,
@@ -137,14 +147,15 @@ def _retries(value: Value) -> Retries:
     )
 
 
-def _route(value: Value, upstreams: Collection[str], policies: Collection[str]) -> Route:
+def _route(upstreams: Collection[str], policies: Collection[str], value: Value) -> Route | None:
     section = value.section(ROUTE_KEYS)
-    model = section["model"].nonempty()
+    model = section.need("model", Value.nonempty, "")
+    policy = section.need("policy", lambda policy: read_reference(policy, "policy", policies), "")
     first, *others = _route_upstreams(section, upstreams)
     return Route(
         model=model,
         upstream=first,
-        policy=read_reference(section["policy"], "policy", policies),
+        policy=policy,
         rename=section.get("rename", Value.nonempty, None),
         others=tuple(others),
         balance=section.get("balance", lambda balance: balance.choice(Balance), Balance.FIRST),

@@ -11,8 +11,9 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
 
@@ -21,6 +22,7 @@ E = TypeVar("E", bound=StrEnum)
 
 NOT_AVAILABLE = "not available in this version"
 SHOWN_LENGTH = 60
+MAX_ERRORS = 50  # of one file that are reported
 LABEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 WHOLE_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
 DECIMAL_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
@@ -30,7 +32,8 @@ BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, 
 class ConfigError(ValueError):
     """A configuration that is refused; `source` is its file, `key_path` is "" where the whole file is at fault.
 
-    `files` are the absolute paths that were opened before it was refused, of which one has to change.
+    `line` is that of its key, counted from 1, where the file has lines and it is known. `others` are what else is
+    wrong. `files` are the absolute paths that were opened before it was refused, of which one has to change.
     """
 
     def __init__(self, source: str, key_path: str, reason: str) -> None:
@@ -38,10 +41,67 @@ class ConfigError(ValueError):
         self.source = source
         self.key_path = key_path
         self.reason = reason
+        self.line: int | None = None
+        self.others: tuple[ConfigError, ...] = ()
         self.files: tuple[str, ...] = ()
 
+    @property
+    def all(self) -> tuple[ConfigError, ...]:
+        """Each error by itself, in the order of lines."""
+        return (self, *self.others)
+
     def __str__(self) -> str:
-        return ": ".join(part for part in (self.source, self.key_path, self.reason) if part)
+        stated = ": ".join(part for part in (self.source, self.key_path, self.reason) if part)
+        return stated if self.line is None else f"{stated} (line {self.line})"
+
+
+class TooManyErrors(Exception):
+    """So much is wrong in a file that it is not read to the end."""
+
+
+class Errors:
+    """What is wrong in one file, and on which lines its keys stand. Whoever reads on after an error notes it here.
+
+    `lines`: by key path, where the line is another one than that of what the key stands in.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[ConfigError] = []
+        self.lines: dict[str, int] = {}
+        self._seen: set[tuple[str, str]] = set()
+        self._unread: set[str] = set()
+
+    def note(self, error: ConfigError, *, unread: bool = False) -> None:
+        """Each error once. `unread`: the value could not be made out, so that nothing else is said of it. Raises
+        `TooManyErrors`."""
+        if error.key_path in self._unread or (error.key_path, error.reason) in self._seen:
+            return
+        if unread:
+            self._unread.add(error.key_path)
+        self._seen.add((error.key_path, error.reason))
+        self.found.append(error)
+        if len(self.found) >= MAX_ERRORS:
+            raise TooManyErrors
+
+    def within(self, *parts: str) -> bool:
+        """Is anything wrong below one of these keys, or as a whole?"""
+        return any(error.key_path.partition(".")[0].partition("[")[0] in ("", *parts) for error in self.found)
+
+    def as_one(self) -> ConfigError:
+        """The first error by line, with the others; those that stand on none come last."""
+        for error in self.found:
+            error.line = self._line_of(error.key_path)
+        first, *others = sorted(self.found, key=lambda error: error.line or sys.maxsize)
+        if len(self.found) >= MAX_ERRORS:
+            others.append(ConfigError(first.source, "", f"is not read further, after {MAX_ERRORS} errors"))
+        first.others = tuple(others)
+        return first
+
+    def _line_of(self, path: str) -> int | None:
+        """Of the key, or of the nearest that it stands in."""
+        while path and path not in self.lines:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return self.lines.get(path)
 
 
 class Kind(StrEnum):
@@ -84,12 +144,28 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A node, its file and its key path. `secret` keeps the value out of every error: it is a word or a key."""
+    """A node, its file and its key path. `secret` keeps the value out of every error: it is a word or a key. With
+    `errors`, the file is read on after an error, which is noted there."""
 
     source: str
     path: str
     node: Node = field(repr=False)
     secret: bool = False
+    errors: Errors | None = field(default=None, repr=False, compare=False)
+
+    def attempt(self, read: Callable[[Value], T], default: T) -> T:
+        """What `read` makes of it, or `default` where that is refused and the file is read on."""
+        try:
+            return read(self)
+        except ConfigError as error:
+            self.note(error)
+            return default
+
+    def note(self, error: ConfigError) -> None:
+        """Keep the error for later. Raises it where the first one ends the reading."""
+        if self.errors is None:
+            raise error
+        self.errors.note(error)
 
     def fail(self, reason: str) -> ConfigError:
         return ConfigError(self.source, self.path, reason)
@@ -117,10 +193,10 @@ class Value:
         return f", not {cut!r}" if node.kind is Kind.TEXT else f", not {cut}"
 
     def hidden(self) -> Value:
-        return Value(self.source, self.path, self.node, secret=True)
+        return replace(self, secret=True)
 
     def child(self, key: str, node: Node) -> Value:
-        return Value(self.source, join(self.path, key), node, self.secret)
+        return Value(self.source, join(self.path, key), node, self.secret, self.errors)
 
     # Scalars
 
@@ -209,7 +285,9 @@ class Value:
     def items(self) -> list[Value]:
         if not isinstance(self.node, list):
             raise self.wrong("a list", "write [...] around it" if isinstance(self.node, Scalar) else "")
-        return [Value(self.source, f"{self.path}[{i}]", node, self.secret) for i, node in enumerate(self.node)]
+        return [
+            Value(self.source, f"{self.path}[{i}]", node, self.secret, self.errors) for i, node in enumerate(self.node)
+        ]
 
     def nonempty_items(self) -> list[Value]:
         items = self.items()
@@ -223,22 +301,24 @@ class Value:
             raise self.wrong("a mapping of names")
         if not self.node:
             raise self.fail("is an empty mapping; it needs at least one entry")
+        named = {name: self.child(name, node) for name, node in self.node.items()}
         for name in self.node:
             if not LABEL.fullmatch(name):
-                reason = f"the name {name!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ . : -"
-                raise self.fail(reason)
-        return {name: self.child(name, node) for name, node in self.node.items()}
+                self.note(self.fail(f"the name {name!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ . : -"))
+                del named[name]
+        return named
 
     def section(self, known: Collection[str], later: Mapping[str, str] | None = None) -> Section:
         """A mapping with no key but the `known`; `later` maps keys of later versions to a hint, or to ""."""
         if not isinstance(self.node, dict):
             raise self.wrong(f"a mapping with keys such as {', '.join(list(known)[:3])}")
-        for key, node in self.node.items():
+        fields = {key: self.child(key, node) for key, node in self.node.items()}
+        for key in self.node:
             if later is not None and key in later:
-                raise self.child(key, node).fail(f"{NOT_AVAILABLE}{later[key] and f'; {later[key]}'}")
-            if key not in known:
-                raise self.child(key, node).fail(f"unknown key{nearest(key, known)}")
-        return Section(self, {key: self.child(key, node) for key, node in self.node.items()})
+                self.note(fields.pop(key).fail(f"{NOT_AVAILABLE}{later[key] and f'; {later[key]}'}"))
+            elif key not in known:
+                self.note(fields.pop(key).fail(f"unknown key{nearest(key, known)}"))
+        return Section(self, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,5 +337,9 @@ class Section:
             raise ConfigError(self.value.source, join(self.value.path, key), "is required")
         return self.fields[key]
 
+    def need(self, key: str, read: Callable[[Value], T], instead: T) -> T:
+        """The value of a key that is required; `instead` where it is absent or refused and the file is read on."""
+        return self.value.attempt(lambda _: read(self[key]), instead)
+
     def get(self, key: str, read: Callable[[Value], T], default: T) -> T:
-        return read(self.fields[key]) if key in self.fields else default
+        return self.fields[key].attempt(read, default) if key in self.fields else default

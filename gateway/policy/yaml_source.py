@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from gateway.policy.environment import BadReference, substitute
-from gateway.policy.value import ConfigError, Kind, Node, Scalar, Value, join
+from gateway.policy.value import ConfigError, Errors, Kind, Node, Scalar, Value, join
 
 TAG = "tag:yaml.org,2002:"
 KINDS = {
@@ -30,6 +30,8 @@ KINDS = {
 }
 # Values of a file with every alias in place of what it repeats. Ten aliases a line grow by 10 a line.
 MAX_NODES = 1_000_000
+# In place of a value that could not be made out; what is said of it afterwards is not noted.
+UNREAD = Scalar("", Kind.TEXT, substituted=True)
 QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
@@ -40,14 +42,17 @@ def read_nodes(
     needs: str = "at least upstreams, routes and policies",
     *,
     keys_as_written: bool = False,
+    errors: Errors | None = None,
 ) -> Value:
     """The whole text as one value with an empty key path. Raises `ConfigError`; `needs` is what an empty file lacks.
+    With `errors`, what is wrong with single keys and values is noted there, and so are the lines.
     `keys_as_written`: a key is text, also if unquoted it is something else to YAML, as `on` is."""
     try:
         root = _compose(text.removeprefix("\ufeff"), source)
         if root is None:
             raise ConfigError(source, "", f"the file is empty; it needs {needs}")
-        return Value(source, "", _Conversion(source, environ, keys_as_written).node(root, ""))
+        node = _Conversion(source, environ, keys_as_written, errors).node(root, "", 0)
+        return Value(source, "", node, errors=errors)
     except RecursionError:
         raise ConfigError(source, "", "lists and mappings are nested too deeply") from None
 
@@ -124,63 +129,89 @@ def _children(node: yaml.Node) -> Sequence[yaml.Node]:
 class _Conversion:
     """PyYAML's nodes → ours. Each node is converted once, however many aliases lead to it."""
 
-    def __init__(self, source: str, environ: Mapping[str, str], keys_as_written: bool) -> None:
+    def __init__(self, source: str, environ: Mapping[str, str], keys_as_written: bool, errors: Errors | None) -> None:
         self.source = source
         self.environ = environ
         self.keys_as_written = keys_as_written
+        self.errors = errors
         self.done: dict[int, Node] = {}
         self.sizes: dict[int, int] = {}  # of what is done, in nodes
         self.open: set[int] = set()
 
-    def node(self, node: yaml.Node, path: str) -> Node:
+    def node(self, node: yaml.Node, path: str, line: int) -> Node:
+        """`line` is that of the key."""
         known = self.done.get(id(node))
         if known is not None:
             return known
         if id(node) in self.open:
             raise ConfigError(self.source, path, "an alias stands inside the value that it repeats")
         self.open.add(id(node))
-        converted = self._convert(node, path)
+        converted = self._convert(node, path, line)
         self.open.remove(id(node))
         self.done[id(node)] = converted
-        self.sizes[id(node)] = size = 1 + sum(self.sizes[id(child)] for child in _children(node))
+        self.sizes[id(node)] = size = 1 + sum(self.sizes.get(id(child), 0) for child in _children(node))
         if size > MAX_NODES:
             reason = f"holds more than {MAX_NODES} values, those counted each time that an alias repeats; shorten it"
             raise ConfigError(self.source, path, reason)
         return converted
 
-    def _convert(self, node: yaml.Node, path: str) -> Node:
+    def _refuse(self, path: str, reason: str, *, unread: bool = False) -> None:
+        error = ConfigError(self.source, path, reason)
+        if self.errors is None:
+            raise error
+        self.errors.note(error, unread=unread)
+
+    def _line(self, path: str, node: yaml.Node, around: int) -> int:
+        """The line of a key or an entry, from 1; `around` is that of what it stands in, and 0 in JSON."""
+        line = node.start_mark.line + 1 if node.start_mark else 0
+        if self.errors is not None and line != around:
+            self.errors.lines[path] = line
+        return line
+
+    def _convert(self, node: yaml.Node, path: str, line: int) -> Node:
         match node:
             case yaml.MappingNode(tag="tag:yaml.org,2002:map"):
-                return self._mapping(node, path)
+                return self._mapping(node, path, line)
             case yaml.SequenceNode(tag="tag:yaml.org,2002:seq"):
-                return [self.node(item, f"{path}[{i}]") for i, item in enumerate(node.value)]
+                return [
+                    self.node(item, f"{path}[{i}]", self._line(f"{path}[{i}]", item, line))
+                    for i, item in enumerate(node.value)
+                ]
             case yaml.ScalarNode(tag=tag) if tag in KINDS:
                 return self._scalar(node, path)
             case _:
-                raise ConfigError(
-                    self.source, path, "YAML tags are not supported; quote the value if it begins with a literal !"
-                )
+                reason = "YAML tags are not supported; quote the value if it begins with a literal !"
+                self._refuse(path, reason, unread=True)
+                return UNREAD
 
-    def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Node]:
+    def _mapping(self, node: yaml.MappingNode, path: str, line: int) -> dict[str, Node]:
         mapping: dict[str, Node] = {}
         for key_node, value_node in node.value:
             key = self._key(key_node, path)
+            if key is None:
+                continue
+            inner = join(path, key)
             if key in mapping:
                 mark = key_node.start_mark
                 again = f", again on line {mark.line + 1}" if mark else ""
-                raise ConfigError(self.source, join(path, key), f"the key {key!r} is written twice{again}")
-            mapping[key] = self.node(value_node, join(path, key))
+                self._refuse(inner, f"the key {key!r} is written twice{again}")
+                continue
+            mapping[key] = self.node(value_node, inner, self._line(inner, key_node, line))
         return mapping
 
-    def _key(self, node: yaml.Node, path: str) -> str:
+    def _key(self, node: yaml.Node, path: str) -> str | None:
+        """None for what is no key."""
         if not isinstance(node, yaml.ScalarNode):
-            raise ConfigError(self.source, path, "a key must be text, not a list or a mapping")
+            self._refuse(path, "a key must be text, not a list or a mapping")
+            return None
         if node.tag == f"{TAG}merge":
-            raise ConfigError(self.source, path, "merge keys (<<) are not supported; write the keys out")
+            self._refuse(path, "merge keys (<<) are not supported; write the keys out")
+            return None
         kind = KINDS.get(node.tag)
         if kind is not Kind.TEXT and not (kind and self.keys_as_written):
             what = f"unquoted, YAML reads the key {node.value} as {kind}: quote it" if kind else "a key must be text"
-            raise ConfigError(self.source, join(path, node.value), what)
+            self._refuse(join(path, node.value), what)
+            return None
         return self._joined(node.value, path)
 
     def _scalar(self, node: yaml.ScalarNode, path: str) -> Scalar:
@@ -190,8 +221,11 @@ class _Conversion:
         try:
             text, substituted, defaulted = substitute(node.value, self.environ)
         except BadReference as error:
-            raise ConfigError(self.source, path, str(error)) from None
-        return Scalar(self._joined(text, path), kind, substituted, defaulted)
+            reason = str(error)
+        else:
+            return Scalar(self._joined(text, path), kind, substituted, defaulted)
+        self._refuse(path, reason, unread=True)
+        return UNREAD
 
     def _joined(self, text: str, path: str) -> str:
         """JSON's `\\ud83d\\ude00` comes as two surrogates out of YAML; two make one character, one alone is no text."""

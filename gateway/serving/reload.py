@@ -52,7 +52,8 @@ class Reloader:
             except ConfigError as error:
                 # What it was read from is watched too: the mistake may be in a list that was named just now.
                 await self._look_at(tuple(dict.fromkeys((*self.files, *error.files))))
-                return self._failed(str(error))
+                more = f" (and {len(error.others)} more, which portcullis check prints)" if error.others else ""
+                return self._failed(str(error) + more)
             except NotAdopted as error:
                 return self._failed(str(error))
             except Exception as error:

@@ -6,12 +6,15 @@ import itertools
 import json
 import platform
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway import version
+from gateway.automata.literals import Literal, LiteralMachine
+from gateway.censor import compile
 from gateway.censor.detectors import DETECTORS
 from gateway.cli import main
 from gateway.version import __version__
@@ -65,7 +68,7 @@ RULES = [
 def test_check_prints_what_each_rule_compiled_to(tmp_path: Path) -> None:
     done = portcullis("check", write_config(tmp_path, RULES))
     assert (done.stderr, done.returncode) == (b"", 0)
-    policy, password, cat, quiet, stop, prompts, route = done.stdout.decode().splitlines()
+    policy, password, cat, quiet, stop, prompts, route, valid = done.stdout.decode().splitlines()
     assert policy == "policy default: mode enforce, max_hold 1024, on_overflow release"
     assert "rule password: redact, lens case+width+invisible, 2 words of 9 to 9 characters" in password
     assert "longest hold 8 characters, typical hold " in password
@@ -75,6 +78,42 @@ def test_check_prints_what_each_rule_compiled_to(tmp_path: Path) -> None:
     assert "lens accents" in prompts
     assert "longest hold 5 characters, typical hold " in prompts
     assert route == "route '*': upstream demo, policy default"
+    assert valid == f"{tmp_path / 'portcullis.json'}: valid"
+
+
+def test_e10_check_prints_every_error_with_its_line(tmp_path: Path) -> None:
+    config = tmp_path / "portcullis.yaml"
+    config.write_text(
+        "upstreams: {demo: {type: demo}}\nroutes:\n- {model: '*', upstream: nosuch, policy: default}\n"
+        "policies:\n  default: {mode: loud}\nlisten: {port: 70000}\n"
+    )
+    for command in (["check", config], ["serve", "--config", config], ["scan", "--config", config]):
+        done = portcullis(*command)
+        assert done.stderr.decode().splitlines() == [
+            f"{config}: routes[0].upstream: unknown upstream 'nosuch'; known: demo (line 3)",
+            f"{config}: policies.default.mode: must be one of enforce, observe, not 'loud' (line 5)",
+            f"{config}: listen.port: must be a whole number from 0 to 65535, not 70000 (line 6)",
+        ]
+        assert (done.stdout, done.returncode) == (b"", 2)
+
+
+def test_e10_check_compiles_each_rule_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two rules under one lens, one of which rolls back, were compiled five times."""
+    made: list[int] = []
+
+    class Counted(LiteralMachine):
+        def __init__(self, literals: Iterable[Literal], *arguments: Any) -> None:
+            listed = list(literals)
+            made.append(len(listed))
+            super().__init__(listed, *arguments)
+
+    monkeypatch.setattr(compile, "LiteralMachine", Counted)
+    rules = [{"id": "many", "words": [f"word{i}" for i in range(500)]}, {"id": "r", "words": ["a"], "action": "block"}]
+    assert main(["check", str(write_config(tmp_path, rules))]) == 0
+    assert made == [500, 1]
+    assert "500 words of 5 to 7 characters" in capsys.readouterr().out
 
 
 def test_check_bounds_the_hold_by_max_hold_and_says_observe(tmp_path: Path) -> None:
@@ -102,7 +141,7 @@ def test_check_explains_patterns_and_detectors(tmp_path: Path) -> None:
     ]
     done = portcullis("check", write_config(tmp_path, rules))
     assert (done.stderr, done.returncode) == (b"", 0)
-    _, ticket, tag, name, address, _, warning = done.stdout.decode().splitlines()
+    _, ticket, tag, name, address, _, warning, _ = done.stdout.decode().splitlines()
     assert re.search(r"rule ticket: redact, lens case, pattern of 11 states \(\d+ determinised on prose\)", ticket)
     assert "longest hold 11 characters, typical hold 0." in ticket
     assert re.search(r"lens width\+invisible, pattern of 3 states \(\d+ determinised on prose\), holds nothing$", tag)

@@ -41,7 +41,8 @@ def refused(text: str, path: str, reason: str, environ: dict[str, str] | None = 
     error = caught.value
     assert error.key_path == path, str(error)
     assert reason in error.reason, str(error)
-    assert str(error) == (f"F: {path}: {error.reason}" if path else f"F: {error.reason}")
+    at = "" if error.line is None else f" (line {error.line})"
+    assert str(error) == (f"F: {path}: {error.reason}{at}" if path else f"F: {error.reason}{at}")
     assert error.__cause__ is None
     for shown in (str(error), repr(error)):
         assert SECRET not in shown

@@ -357,7 +357,7 @@ def test_bad_references_are_errors(written: str) -> None:
 def test_a_missing_variable_is_named() -> None:
     reason = "environment variable NOWHERE is not set; set it"
     error = refused(text_of(auth="{keys: ['${NOWHERE}']}"), "auth.keys[0]", reason)
-    assert str(error) == f"F: auth.keys[0]: {reason}"
+    assert str(error) == f"F: auth.keys[0]: {reason} (line 4)"
 
 
 def test_numbers_from_the_environment() -> None:
