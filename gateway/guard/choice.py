@@ -11,6 +11,7 @@ from gateway.censor.compile import CompiledRule
 from gateway.guard.constrained import Constrained, ConstrainedText
 from gateway.guard.guardedjson import GuardedJson, ObservedText
 from gateway.guard.labels import Labels
+from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.texts import ChannelText, Refused, Text
 from gateway.policy.model import Channel
 from gateway.wire import chat
@@ -40,7 +41,10 @@ class _Call:
 class Choice:
     """`rule` is the one that blocked, `texts` are the texts so far by place, `calls` the tool calls with open names."""
 
-    __slots__ = ("_closed_names", "_constrained", "_labels", "_ledger", "calls", "ended", "index", "rule", "texts")
+    __slots__ = (
+        *("_closed_names", "_constrained", "_labels", "_ledger", "_types"),
+        *("calls", "ended", "index", "rule", "texts"),
+    )
 
     def __init__(self, index: int, labels: Labels) -> None:
         self.index = index
@@ -49,6 +53,7 @@ class Choice:
         self.texts: dict[Path, ChannelText] = {}
         self.calls: dict[Path, _Call] = {}
         self._closed_names: set[Path] = set()
+        self._types: dict[Path, Any] = {}  # of parts, which are shown with what was held of them
         self._labels = labels
         self._ledger = labels.ledger
         self._constrained = Constrained.of(labels.ledger, index)
@@ -59,7 +64,9 @@ class Choice:
         """Censor every text of a delta, or of a `whole` message that ended for a reason, up to a block; is there
         anything left to show?"""
         self._apply_table(message)
+        self._take_numbers(message)
         slots = _slots(message)
+        payloads = payloads_in(message)
         if whole and self._constrained is not None:
             self._constrained.foresee(*_content_of(slots), reason)
         spoke = swallowed = False
@@ -80,7 +87,7 @@ class Choice:
                 self._take_name(slot)
             else:
                 given = slot.holder[slot.key]
-                out = self._take_slot(slot, whole)
+                out = self._take_slot(slot, whole, (id(slot.holder), slot.key) in payloads)
                 spoke = spoke or bool(out)
                 swallowed = swallowed or bool(given and not out)
         self._settle_calls(message, reached, whole)
@@ -103,6 +110,12 @@ class Choice:
                 del audio[field]
         self._labels.scrub_unknown(message)
 
+    def _take_numbers(self, message: Json) -> None:
+        labels = self._labels
+        outside, labels.blocked = labels.blocked, None
+        labels.scrub_numbers(message, ("choices", self.index))
+        self.rule, labels.blocked = self.rule or labels.blocked, outside
+
     def _drop(self, slot: Slot, shown_field: str | int | None, whole: bool) -> None:
         """What comes after a block in the same message is not shown."""
         if slot.kind is Kind.KEY and slot.path[0] == shown_field:
@@ -112,7 +125,7 @@ class Choice:
         elif slot.kind is not Kind.LABEL or slot.holder[slot.key] not in chat.CONSTANT_LABELS:
             slot.holder[slot.key] = ""
 
-    def _take_slot(self, slot: Slot, whole: bool) -> Any:
+    def _take_slot(self, slot: Slot, whole: bool, payload: bool = False) -> Any:
         given = slot.holder[slot.key]
         if slot.kind is Kind.KEY:
             name = self._show(slot.key)
@@ -125,24 +138,32 @@ class Choice:
         if slot.kind is Kind.LABEL:
             slot.holder[slot.key] = self._show(given)
             return slot.holder[slot.key]
-        text = self._text(slot)
+        is_item = isinstance(slot.holder, list)
+        if whole and is_item:  # each item is whole, too
+            text = self._text(slot._replace(path=(*slot.path[:-1], slot.key)), payload)
+        else:
+            text = self._text(slot, payload)
         shown = text.feed(given if isinstance(given, str) else repr(given))
         if whole and text.rule is None:
             shown += text.finish()
+            if is_item and text.rule is None:
+                shown = self._labels.joined(("choices", self.index, *slot.path), shown)
         self.rule = text.rule
         if not self._labels.enforces:
             return given
         slot.holder[slot.key] = shown
         return shown
 
-    def _text(self, slot: Slot) -> ChannelText:
+    def _text(self, slot: Slot, payload: bool) -> ChannelText:
         text = self.texts.get(slot.path)
         if text is None:
             self._ledger.make_room("text fields")
             channel = Channel(slot.channel)
             is_json = slot.kind is Kind.JSON or (self._ledger.json_content and channel is Channel.CONTENT)
             # JSON that nothing looks at is not taken apart: even a number would wait for its end.
-            if is_json and self._ledger.looks_at(channel):
+            if payload and self._ledger.looks_at(channel):
+                text = PayloadText(self._ledger, channel, self.index)
+            elif is_json and self._ledger.looks_at(channel):
                 text = GuardedJson(self._ledger, channel, self.index)
                 text = text if self._labels.enforces else ObservedText(text)
             else:
@@ -164,6 +185,8 @@ class Choice:
         shown = self._show(slot.holder[slot.key], Channel(slot.channel))
         if type(shown) is str and slot.key != "type":
             shown = self._labels.joined(("choices", self.index, *slot.path), shown)
+        elif slot.key == "type" and slot.path[0] not in _CALLS and len(self._types) < MAX_TEXTS:
+            self._types[slot.path[:-1]] = shown
         slot.holder[slot.key] = shown
 
     # -- tool names ----------------------------------------------------------------------------------------------------
@@ -302,6 +325,9 @@ class Choice:
             delta = {}
             deltas.append(delta)
         chat.place(delta, shown, text)
+        for length in range(2, len(path)):
+            if path[:length] in self._types:
+                chat.place(delta, (*shown[:length], "type"), self._types[path[:length]])
 
 
 def _is_head(entry: Json) -> bool:

@@ -13,6 +13,7 @@ from gateway.guard.texts import Ledger, Refused, Text
 from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.wire import chat
 from gateway.wire.chat import Json, Path
+from gateway.wire.json import join_surrogates
 
 MAX_CLEAN = 256
 MAX_CHANGED = 64  # labels in which something was replaced; some kilobytes each
@@ -124,7 +125,7 @@ class Labels:
                 if name not in dropped
             }
         if isinstance(value, list):
-            return [self.scrub(item, place) for item in value]
+            return [self.scrub(item, place) for item in self._shown_numbers(value, place)]
         if isinstance(value, int | float) and not isinstance(value, bool):
             shown = self.show(repr(value))
             return value if shown == repr(value) else shown
@@ -154,6 +155,35 @@ class Labels:
         if self.enforces and self._unknown is not Unknown.SCAN:
             for field in chat.unknown_fields(message):
                 self._keeps(message, field)
+
+    def scrub_numbers(self, message: Json, place: Path) -> None:
+        """Empty the lists of numbers anywhere in a delta or message that may not be shown, in place."""
+        pending: list[tuple[Any, Path]] = [(message, place)]
+        while pending:
+            holder, way = pending.pop()
+            for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
+                if isinstance(value, list | dict):
+                    at = (*way, key) if isinstance(key, str) else way
+                    if isinstance(value, list):
+                        holder[key] = value = self._shown_numbers(value, at)
+                    pending.append((value, at))
+
+    def _shown_numbers(self, items: list[Any], place: Path | None) -> list[Any]:
+        """A list, or an empty one in place of it: where its numbers may spell text or tokens and the policy does not
+        scan what is unknown, and where a rule wants something of the text that they spell."""
+        if not chat.spells(items):
+            return items
+        if self._unknown is not Unknown.SCAN and self.enforces:
+            self.note_unknown("a list of numbers that may be text or tokens")
+            return []
+        for spelling, text in chat.spelled_by(items).items():
+            text = join_surrogates(text)
+            clean = self.show(text) == text
+            if clean and place is not None:
+                clean = self.joined((*place, spelling), text) == text
+            if not clean and self.enforces:
+                return []
+        return items
 
     def note_unknown(self, what: str) -> None:
         """Count something of a shape that no dialect knows. Raises `Refused` where the policy says so."""

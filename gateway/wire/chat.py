@@ -18,6 +18,7 @@ Path = tuple[str | int, ...]
 
 
 MAX_DEPTH = 64  # of what stands within each other in a field
+_LAST_CHARACTER, _BYTE, _ASCII = 0x10FFFF, 0xFF, 0x7F
 
 
 class Kind(Enum):
@@ -139,7 +140,7 @@ def unknown_fields(message: Json) -> list[str]:
 
 
 def has_text(value: Any) -> bool:
-    """Is there any string, or name of a field, in a value of unknown shape?"""
+    """Is there any string, or name of a field, or list of numbers that may spell one, in a value of unknown shape?"""
     pending = [value]
     while pending:
         value = pending.pop()
@@ -148,8 +149,28 @@ def has_text(value: Any) -> bool:
         if isinstance(value, dict) and value:
             return True
         if isinstance(value, list):
+            if spells(value):
+                return True
             pending += value
     return False
+
+
+def spells(items: list[Any]) -> bool:
+    """May the numbers in a list be characters, bytes or tokens?"""
+    return any(map(_is_code, items))
+
+
+def spelled_by(items: list[Any]) -> dict[str, str]:
+    """What the numbers in a list spell as characters, and as bytes in UTF-8 if that is something else."""
+    codes = [int(item) for item in items if _is_code(item) and item <= _LAST_CHARACTER]
+    texts = {"characters": "".join(map(chr, codes))}
+    if codes and _ASCII < max(codes) <= _BYTE:
+        texts["bytes"] = bytes(codes).decode("utf-8", "replace")
+    return texts
+
+
+def _is_code(item: Any) -> bool:
+    return (type(item) is int or (type(item) is float and item.is_integer())) and item >= 0
 
 
 def position_of(item: Any, position: int) -> int:
@@ -213,7 +234,11 @@ def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[Slot]:
         elif isinstance(value, dict):
             pending += [(value, name, path, name) for name in reversed(value)]
         elif isinstance(value, list):
-            numbered = [(value, position, path, position_of(item, position)) for position, item in enumerate(value)]
+            # Strings are one text: that of a client that appends what it gets.
+            numbered = [
+                (value, position, path, 0 if isinstance(item, str) else position_of(item, position))
+                for position, item in enumerate(value)
+            ]
             pending += reversed(numbered)
         elif isinstance(value, int | float) and not isinstance(value, bool) and key != "index":
             yield Slot(holder, key, path, channel, Kind.LABEL)

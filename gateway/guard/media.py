@@ -1,0 +1,126 @@
+"""Pictures, sound and documents in answers: what is no text passes as it is, text in an envelope is censored in it."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from typing import Any
+
+from gateway.censor.compile import CompiledRule
+from gateway.guard.texts import Ledger, Refused, Text
+from gateway.policy.model import Channel
+from gateway.wire.media import MIN_PAYLOAD, envelope, is_media, places
+
+MAX_HELD = 1 << 20  # characters of one payload of which it is not certain yet what it is
+
+_BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
+_URL = "data:"
+_HEAD = 256  # characters in which the head of a `data:` URL ends
+_LETTERS, _ZEROS = "QUFB" * (MIN_PAYLOAD // 4), "AAAA" * (MIN_PAYLOAD // 4)
+
+
+def payloads_in(message: dict[str, Any]) -> frozenset[tuple[int, Any]]:
+    """Where in a message or delta media may stand: the identity of what holds them, and the key there."""
+    if not isinstance(message.get("content"), list | dict) and message.keys().isdisjoint(("images", "audio")):
+        return frozenset()
+    found = {(id(holder), key) for holder, key in places(message)}
+    if isinstance(message.get("audio"), dict):
+        found.add((id(message["audio"]), "data"))
+    return frozenset(found)
+
+
+class PayloadText:
+    """A string where media may stand, in pieces. It passes as soon as it is certain to be media, and is text like any
+    other as soon as it can be neither media nor an envelope; until then, and at most `MAX_HELD` characters, it waits.
+
+    Raises `Refused` for more, and for what began as media and goes on as something else.
+    """
+
+    __slots__ = ("_channel", "_choice", "_held", "_ledger", "_looked_at", "_passes", "_text")
+
+    def __init__(self, ledger: Ledger, channel: Channel, choice: int) -> None:
+        self._ledger = ledger
+        self._channel = channel
+        self._choice = choice
+        self._held = ""
+        self._looked_at = 0  # characters of it, when they were last decoded
+        self._passes = False
+        self._text: Text | None = None  # the last one opened
+
+    @property
+    def rule(self) -> CompiledRule | None:
+        return None if self._text is None else self._text.rule
+
+    def feed(self, text: str) -> str:
+        if self._text is not None:
+            return self._text.feed(text)
+        if self._passes:
+            if _BASE64.fullmatch(text) is None:
+                raise Refused("the answer holds a picture, a sound or a document that goes on as something else")
+            return text
+        self._held += text
+        if not self._may_be_url() and _BASE64.fullmatch(text) is None:
+            return self._open().feed(self._take())
+        # Every time when it has doubled: what waits is not decoded again with each piece.
+        if len(self._held) >= 2 * self._looked_at:
+            self._looked_at = len(self._held)
+            if self._begins_media():
+                self._passes = True
+                return self._take()
+        if len(self._held) > MAX_HELD:
+            raise Refused(f"the answer holds more than {MAX_HELD} characters that may be a text in base64")
+        return ""
+
+    def _may_be_url(self) -> bool:
+        return _URL.startswith(self._held[: len(_URL)].lower())
+
+    def _begins_media(self) -> bool:
+        """Will it be media, whatever comes?"""
+        start = self._held.find(",", 0, _HEAD) + 1 if self._may_be_url() else 0
+        head, payload = self._held[:start], self._held[start:]
+        if len(payload) < MIN_PAYLOAD or _BASE64.fullmatch(payload) is None:
+            return False
+        if is_media(head + _LETTERS):
+            return True  # by the name of its type
+        if not is_media(head + _ZEROS):
+            return False
+        data = binascii.a2b_base64(payload[: len(payload) // 4 * 4])
+        if data.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
+            return False
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                data = data[: error.start]
+        return is_media(head + binascii.b2a_base64(data, newline=False).decode("ascii"))
+
+    def _take(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+    def _open(self) -> Text:
+        self._text = self._ledger.open(self._channel, self._choice)
+        return self._text
+
+    def finish(self) -> str:
+        if self._text is not None:
+            return self._text.finish()
+        held = self._take()
+        if not held or is_media(held):
+            return held
+        opened = envelope(held)
+        if opened is None:
+            return self._censored(held)
+        parts = parameters, text = opened.parameters, opened.text
+        shown = self._censored(parameters), "" if self.rule else self._censored(text)
+        return held if shown == parts else "" if self.rule else opened.sealed(*shown)
+
+    def _censored(self, text: str) -> str:
+        censored = self._open()
+        shown = censored.feed(text)
+        return shown if censored.rule else shown + censored.finish()
+
+    def abandon(self) -> str:
+        self._held = ""
+        return "" if self._text is None else self._text.abandon()
