@@ -206,6 +206,8 @@ class Labels:
         """Counts are counts; anything else in there is text like any other."""
         if isinstance(value, dict):
             return {self._name(name): self._scrub_usage(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return list(map(self._scrub_usage, value))
         return value if isinstance(value, int | float) else self.scrub(value)
 
     def _name(self, field: str) -> str:

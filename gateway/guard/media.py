@@ -56,9 +56,11 @@ class PayloadText:
         if self._text is not None:
             return self._text.feed(text)
         if self._passes:
-            if _BASE64.fullmatch(text) is None:
+            if _BASE64.fullmatch(text) is not None:
+                return text
+            if text[: len(_URL)].lower() != _URL:
                 raise Refused("the answer holds a picture, a sound or a document that goes on as something else")
-            return text
+            self._passes, self._looked_at = False, 0  # the next item of a list without numbers
         self._held += text
         if not self._may_be_url() and _BASE64.fullmatch(text) is None:
             return self._open().feed(self._take())

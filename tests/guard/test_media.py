@@ -100,6 +100,17 @@ def test_e2_what_begins_as_media_must_stay_it() -> None:
     assert broken(RULES, script(chunk(images(image(URL[:800]))), chunk(images(image("!")))))
 
 
+def test_e2_pictures_without_numbers_follow_each_other() -> None:
+    other = f"data:text/plain;base64,{TEXT}"
+    events = [chunk({"images": [image(url)]}) for url in (URL, URL[:800], other)]
+    client = play(RULES, script(*events, chunk(finish="stop")))
+    urls = [
+        item["image_url"]["url"] for each in client.events for item in each["choices"][0]["delta"].get("images", ())
+    ]
+    assert urls[:2] == [URL, URL[:800]] and not client.errors
+    assert SEEN in base64.b64decode(urls[-1].rpartition(",")[2]).decode()
+
+
 def test_e2_text_in_base64_is_known_as_text_however_it_is_cut() -> None:
     text = base64.b64encode("12MONKÉYS é 12MONKEYS ".encode() * 8).decode()
     for head in ("", "data:application/octet-stream;base64,"):

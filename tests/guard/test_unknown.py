@@ -121,7 +121,7 @@ def test_e7_what_is_no_text_is_kept(value: Any) -> None:
 
 
 def test_e7_usage_is_counted_and_not_read() -> None:
-    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "zq": {"qz": 12}}
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "zq": {"qz": [1, 2]}}
     client = stream(REFUSE, chunk({"content": "x"}), {**chunk(finish="stop"), "usage": usage})
     assert client.usage == usage and not client.errors
 
