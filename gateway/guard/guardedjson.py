@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.censor.compile import CompiledRule
-from gateway.guard.texts import ChannelText, Ledger, SpelledText, Text
+from gateway.guard.spelled import SpelledText
+from gateway.guard.texts import ChannelText, Ledger, Text
 from gateway.policy.model import Channel
 from gateway.wire.jsontext import JsonText, escaped
 
@@ -122,7 +123,7 @@ class _Json:
         return text
 
     def _spelled(self, write: Callable[[str], str]) -> SpelledText:
-        self._last = text = self._ledger.open_spelled(self._channel, self._choice, write)
+        self._last = text = SpelledText(self._ledger, self._channel, self._choice, write)
         return text
 
 
@@ -147,7 +148,7 @@ class GuardedJson(_Json):
 
     def _plain(self) -> _Twice:
         then = self._ledger.open(self._channel, self._choice)
-        self._last = text = _Twice(lambda _: self._ledger.open_spelled(self._channel, self._choice, str), then)
+        self._last = text = _Twice(lambda _: SpelledText(self._ledger, self._channel, self._choice, str), then)
         return text
 
 

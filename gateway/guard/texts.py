@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
-from gateway.censor.spelled import SpelledCensor
 from gateway.censor.stream import Censor
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, Restorer
 from gateway.observe.facts import (
@@ -20,7 +20,6 @@ from gateway.observe.facts import (
     TextScanned,
 )
 from gateway.policy.model import Action, Channel, Direction
-from gateway.wire.escapes import Escape, Unescaper
 from gateway.wire.json import join_surrogates
 
 # Characters of restored values in one answer. A placeholder is short and its value may be long: a model that repeats
@@ -102,7 +101,6 @@ class Ledger:
         self._concealer = concealer
         self.pseudonyms = pseudonyms
         self.json_content = json_content
-        self._unrestored: Pseudonyms | None = None  # the same, each placeholder standing for itself
         self.compiled = compiled
         self.direction = direction
         self.now = 0.0
@@ -140,14 +138,10 @@ class Ledger:
         """Does any rule look at a text of this channel?"""
         return self.compiled.program(self.direction, channel) is not None
 
-    def open_spelled(self, channel: Channel, choice: int | None, write: Callable[[str], str]) -> SpelledText:
-        """A text of a channel that is scanned, opened beside another one that will read what comes out of it as it
-        stands. `write` is how replacements are written in it."""
-        program = self.compiled.program(self.direction, channel)
-        assert program is not None
-        if self.pseudonyms is not None and self._unrestored is None:
-            self._unrestored = Pseudonyms({name: name for name in self.pseudonyms.values})
-        return SpelledText(self, channel, choice, SpelledCensor(program, write), self._unrestored)
+    @cached_property
+    def unrestored(self) -> Pseudonyms | None:
+        """The table of placeholders, each standing for itself."""
+        return None if self.pseudonyms is None else Pseudonyms({name: name for name in self.pseudonyms.values})
 
     def make_room(self, kind: str) -> None:
         """One more of a kind is about to be kept for as long as its choice goes on. Raises `Refused`."""
@@ -332,44 +326,6 @@ class RestoredText(Text):
     def finish(self) -> str:
         rest = self._restorer.finish()
         return (super().feed(rest) if rest else "") + super().finish()
-
-
-class SpelledText(Text):
-    """What a text spells with escapes, censored and spelled as before. What comes out goes through another text, which
-    scans and counts it as it stands and restores the values; so here placeholders stay as they are, and only what is
-    taken out counts."""
-
-    __slots__ = ("_restorer", "_spelled", "_unescaper")
-
-    def __init__(
-        self, ledger: Ledger, channel: Channel, choice: int | None, censor: SpelledCensor, unrestored: Pseudonyms | None
-    ) -> None:
-        super().__init__(ledger, channel, choice, censor)
-        self._spelled = censor
-        self._unescaper = Unescaper()
-        self._restorer = None if unrestored is None else Restorer(unrestored)
-
-    def feed(self, text: str) -> str:
-        return self._read(*self._unescaper.feed(text))
-
-    def finish(self) -> str:
-        out = self._read(*self._unescaper.finish())
-        rest = "" if self._restorer is None else self._restorer.finish()
-        return out + (super().feed(rest) if rest else "") + super().finish()
-
-    def _read(self, text: str, escapes: list[Escape]) -> str:
-        for offset, raw in escapes:
-            self._spelled.spell(offset, raw)
-        if self._restorer is None or self._restorer.passes(text):
-            return super().feed(text)
-        censor = self._censor
-        pieces = self._restorer.feed(text)
-        out = "".join([(censor.feed_exempt if piece.restored else censor.feed)(piece.text) for piece in pieces])
-        self._note_held(out, censor.held + self._restorer.held)
-        return out
-
-    def _enter(self) -> None:
-        self._ledger.settle_spelled(self._channel, self._choice, self._censor)
 
 
 class ConcealedText(Text):
