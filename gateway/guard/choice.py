@@ -18,6 +18,8 @@ from gateway.wire import chat
 from gateway.wire.chat import Json, Kind, Path, Slot
 
 MAX_NAME = 4096  # characters of a tool's name
+MAX_TYPES = 64  # parts of one choice whose type comes with what was held of them
+MAX_TYPE = 64  # characters of such a type
 
 _HEAD_FIELDS = chat.LABEL_FIELDS | {"function", "custom"}
 _CALLS = frozenset({"tool_calls", "function_call"})
@@ -185,9 +187,13 @@ class Choice:
         shown = self._show(slot.holder[slot.key], Channel(slot.channel))
         if type(shown) is str and slot.key != "type":
             shown = self._labels.joined(("choices", self.index, *slot.path), shown)
-        elif slot.key == "type" and slot.path[0] not in _CALLS and len(self._types) < MAX_TEXTS:
-            self._types[slot.path[:-1]] = shown
+        elif slot.key == "type" and slot.path[0] not in _CALLS:
+            self._note_type(slot.path[:-1], shown)
         slot.holder[slot.key] = shown
+
+    def _note_type(self, part: Path, shown: Any) -> None:
+        if len(self._types) < MAX_TYPES and len(str(shown)) <= MAX_TYPE:
+            self._types[part] = shown
 
     # -- tool names ----------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.guard.choice import MAX_TYPE, MAX_TYPES
 from gateway.policy.model import Action, Unknown
 from tests.guard.playbook import (
     DROP,
@@ -20,8 +21,10 @@ from tests.guard.playbook import (
     completion,
     event,
     plain,
+    play,
     policy,
     rule,
+    script,
     stream,
 )
 
@@ -180,6 +183,18 @@ def test_e6_the_type_of_a_part_is_a_text_too() -> None:
     part = {"type": f"a {WORD}", "index": 0, "text": "a 12M"}
     client = stream(policy(), chunk({"content": [part]}), chunk(finish="stop"))
     assert client.events[1]["choices"][0]["delta"]["content"][0]["type"] == f"a {SEEN}"
+
+
+def test_e6_types_are_bounded() -> None:
+    parts = [{"type": "text", "index": at, "text": "12M"} for at in range(MAX_TYPES + 1)]
+    client = play(policy(), script(*(chunk({"content": [part]}) for part in parts), chunk(finish="stop")))
+    tails = [part for each in client.events for part in each["choices"][0]["delta"].get("content", ()) if part["text"]]
+    assert ["type" in part for part in tails] == [True] * MAX_TYPES + [False]
+    for length in (MAX_TYPE, MAX_TYPE + 1):
+        part = {"type": "x" * length, "index": 0, "text": "a 12M"}
+        client = stream(policy(), chunk({"content": [part]}), chunk(finish="stop"))
+        (tail,) = client.events[1]["choices"][0]["delta"]["content"]
+        assert ("type" in tail) == (length == MAX_TYPE)
 
 
 def test_e6_fields_end_in_the_order_in_which_they_began() -> None:
