@@ -110,10 +110,11 @@ class State(dict[str, "State"]):
     `entries` are Glushkov's states with the register of their earliest beginning; -1 for one in a pattern's context,
     before any beginning. `left` is what the last character was. `moves` is how the registers change on arrival (-1: a
     beginning at this very character), None when they stay; `live` the register of the live suffix, or -1. `targets` is
-    the same table by letters, so that a character never seen before costs little where its letter is known.
+    the same table by letters, so that a character never seen before costs little where its letter is known. `ends`: the
+    end of the text may make something certain here; None where `PatternMachine.may_end` has not worked it out.
     """
 
-    __slots__ = ("entries", "left", "live", "machine", "moves", "targets")
+    __slots__ = ("ends", "entries", "left", "live", "machine", "moves", "targets")
 
     machine: PatternMachine
     entries: tuple[tuple[int, int], ...]
@@ -121,6 +122,7 @@ class State(dict[str, "State"]):
     moves: tuple[int, ...] | None
     live: int
     targets: dict[Letter, State]
+    ends: bool | None
 
     def __missing__(self, char: str) -> State:
         return self.machine.work_out(self, char)
@@ -238,6 +240,7 @@ class PatternMachine:
             state = State()
             state.machine, state.entries, state.left, state.moves = self, entries, left, moves
             state.targets = {}
+            state.ends = None
             holding = [register for position, register in entries if register >= 0 and self.pattern(position).holds]
             state.live = min(holding, default=-1)
             if self._entries + len(entries) >= MAX_ENTRIES:
@@ -245,6 +248,15 @@ class PatternMachine:
             self._entries += 1 + len(entries)
             self._states[key] = state
         return state
+
+    def may_end(self, state: State) -> bool:
+        """Could the end of the text make anything certain in this state?"""
+        if state.ends is None:
+            context = KINDS * state.left + EDGE
+            state.ends = any(
+                self.waits[position] >> context & 1 or self.pattern(position).guard for position, _ in state.entries
+            )
+        return state.ends
 
     def make_room_for_steps(self) -> None:
         """Count a step about to be kept by a letter; all are dropped when there are too many."""

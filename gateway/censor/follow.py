@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
-from gateway.automata.contexts import EDGE, KINDS
 from gateway.automata.patterns import UNTOLD, Pattern, PatternMachine, State
 from gateway.automata.starts import MAX_REGISTERED, AllStarts, Hit
 from gateway.censor.track import Span
@@ -168,12 +167,7 @@ class PatternTrack:
         """Could the end of the text make anything certain here? If not, `ending` finds nothing."""
         if self._exact is not None:
             return True
-        machine, state = self._machine, self._quick.state
-        context = KINDS * state.left + EDGE
-        return any(
-            machine.waits[position] >> context & 1 or machine.patterns[machine.owner[position]].guard
-            for position, _ in state.entries
-        )
+        return self._machine.may_end(self._quick.state)
 
     def repeated(self, scanned: int) -> int:
         """How many characters the exact way would have to take again at offset `scanned`."""

@@ -28,7 +28,9 @@ _OWN_FIELDS = frozenset({*chat.DROPPED_IN_REQUESTS, "stream", "n", "modalities"}
 
 MAX_STEP = 4096  # characters of a text that are scanned in one step
 STEP_OF_A_TEXT = 64  # characters; to begin and end a text takes as long as so many of it
+STEP_OF_A_PASSING_TEXT = 8  # characters; the same where it need not be opened
 
+_CHANNELS = {channel.value: channel for channel in Channel}
 Result = TypeVar("Result")
 Guarding = Generator[int, None, Result]
 
@@ -216,6 +218,15 @@ def _guard_slots(slots: Iterable[Slot], ledger: Ledger) -> Guarding[CompiledRule
         given = given if isinstance(given, str) else repr(given)
         if slot.kind is Kind.LABEL and given in chat.CONSTANT_LABELS:
             continue
+        if slot.kind is Kind.JSON:
+            ledger.values_in_json += json.values_in(given)
+            if ledger.values_in_json > json.MAX_VALUES:
+                raise BadRequest(
+                    f"The arguments of all tool calls have more than {json.MAX_VALUES} values.", "messages"
+                )
+        elif ledger.passes(_CHANNELS[slot.channel], given):
+            yield len(given) + STEP_OF_A_PASSING_TEXT
+            continue
         text = _open(slot, ledger)
         pieces = []
         for at in range(0, max(len(given), 1), MAX_STEP):
@@ -249,8 +260,8 @@ def _rename(holder: Json, names: dict[str, str]) -> None:
 
 def _open(slot: Slot, ledger: Ledger) -> ChannelText:
     if slot.kind is Kind.JSON:
-        return GuardedJson(ledger, Channel(slot.channel))
-    return ledger.open(Channel(slot.channel))
+        return GuardedJson(ledger, _CHANNELS[slot.channel])
+    return ledger.open(_CHANNELS[slot.channel])
 
 
 def _hide_media(message: Json) -> list[tuple[Json, str, Any]]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.censor.passing import passes
 from gateway.censor.stream import Censor
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, Restorer
 from gateway.observe.facts import (
@@ -105,6 +106,7 @@ class Ledger:
         self.direction = direction
         self.now = 0.0
         self.overflows = 0
+        self.values_in_json = 0  # of the JSON texts of a prompt
         self.unknown_events = 0
         self.blocked_by: str | None = None
         self.held = Tally(HELD_BOUNDS)
@@ -149,6 +151,25 @@ class Ledger:
         if self._kept[kind] > MAX_TEXTS:
             raise Refused(f"the answer has more than {MAX_TEXTS} {kind}")
 
+    def passes(self, channel: Channel, text: str) -> bool:
+        """Is this a whole text of a prompt that stays as it is, with nothing to report? Then it has been counted, and
+        need not be opened."""
+        if self._concealer is not None and "<" in text:
+            return False  # it may be a placeholder's
+        if not passes(self.compiled.program(self.direction, channel), text):
+            return False
+        counts = self._counts_of(channel)
+        counts.scanned += len(text)
+        counts.written += len(text)
+        self.held.counts[0] += 1
+        return True
+
+    def _counts_of(self, channel: Channel) -> _Counts:
+        counts = self._counts.get(channel)
+        if counts is None:
+            counts = self._counts[channel] = _Counts()
+        return counts
+
     def note_restored(self, channel: Channel, values: list[str]) -> None:
         """Values are about to come back. Raises `Refused` where they are too long altogether."""
         self._restored_chars += sum(map(len, values))
@@ -172,9 +193,7 @@ class Ledger:
         self._settle(channel, choice, censor, censor.replaced + censor.withheld, censor.inserted)
 
     def _settle(self, channel: Channel, choice: int | None, censor: Censor, scanned: int, written: int) -> None:
-        counts = self._counts.get(channel)
-        if counts is None:
-            counts = self._counts[channel] = _Counts()
+        counts = self._counts_of(channel)
         counts.scanned += scanned
         counts.written += written
         counts.inserted += censor.inserted

@@ -100,6 +100,13 @@ def _refuse_costly(data: bytes) -> None:
         cut = b"0" * ((len(digits) - len(digits.rstrip(b"0"))) % LONG_RUN)
 
 
+def values_in(text: str) -> int:
+    """How many values JSON text has at most, as `MAX_VALUES` counts them; what is within strings may count up to it."""
+    data = text.encode("utf-8", "surrogatepass")
+    most = _values(data)
+    return most if most <= MAX_VALUES else sum(map(_values, _outside_strings(data)))
+
+
 def _values(data: bytes) -> int:
     """How many values there can be at most: all but the first in an object or list follow a comma."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")

@@ -8,8 +8,19 @@ from typing import Any
 import pytest
 
 from gateway.censor.compile import compile_policy
-from gateway.guard.prompt import BadRequest, ChatRequest, apply_request_table, guard_prompt, read_chat_request
-from gateway.policy.model import Action, Direction, Mode, Policy
+from gateway.guard.prompt import (
+    MAX_STEP,
+    STEP_OF_A_TEXT,
+    BadRequest,
+    ChatRequest,
+    apply_request_table,
+    guard_prompt,
+    guarding_prompt,
+    read_chat_request,
+)
+from gateway.guard.texts import Ledger, Text
+from gateway.policy.model import Action, Channel, Direction, Mode, Policy
+from gateway.wire.json import MAX_VALUES
 from tests.guard.playbook import WORD, balanced, policy, rule
 
 SEEN = "[REDACTED]"
@@ -164,3 +175,67 @@ def test_what_is_too_deep_is_refused_and_costs_little() -> None:
     assert refusal is not None
     assert refusal.param == "messages"
     assert "64 deep" in str(refusal)
+
+
+# -- very many texts ---------------------------------------------------------------------------------------------------
+
+
+def test_d26_a_text_in_which_nothing_is_found_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Channel] = []
+    opens = Ledger.open
+
+    def noting(self: Ledger, channel: Channel, choice: int | None = None) -> Text:
+        opened.append(channel)
+        return opens(self, channel, choice)
+
+    monkeypatch.setattr(Ledger, "open", noting)
+    many = ["ab"] * 1000
+    body, _ = guarded(ONLY_INPUT, {"content": [{"type": "text", "text": text} for text in [*many, WORD]]}, new=many)
+    assert opened == [Channel.CONTENT]
+    assert body["messages"][0]["content"][-1]["text"] == SEEN
+
+
+def test_d26_texts_that_pass_are_counted() -> None:
+    _, fact, _, _ = guard_prompt({"messages": [{"content": "abc"}], "x": ["de", "f"]}, compile_policy(ONLY_INPUT))
+    assert fact is not None
+    assert {each.channel: (each.scanned, each.forwarded) for each in fact.channels} == {
+        Channel.CONTENT: (3, 3),
+        Channel.OTHER: (4, 4),  # the name of the field is a text, too
+    }
+
+
+def test_d26_a_long_text_is_scanned_in_steps() -> None:
+    text = "x" * (3 * MAX_STEP - 4) + WORD
+    body = {"messages": [{"content": text}]}
+    steps = list(guarding_prompt(body, compile_policy(ONLY_INPUT)))
+    assert len(steps) == 4
+    assert sum(steps) == len(text) + 4 * STEP_OF_A_TEXT
+    assert body["messages"][0]["content"] == text.replace(WORD, SEEN)
+
+
+def test_d26_scanning_that_is_given_up_leaves_the_media_where_they_were() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    body = {"messages": [{"content": [image, {"type": "text", "text": WORD}]}]}
+    steps = guarding_prompt(body, compile_policy(ONLY_INPUT))
+    next(steps)
+    steps.close()
+    assert body["messages"][0]["content"][0] == image
+
+
+def test_d26_arguments_have_no_more_values_than_a_body() -> None:
+    def calls(*arguments: str) -> dict[str, Any]:
+        return {"tool_calls": [{"function": {"arguments": text}} for text in arguments]}
+
+    block = policy(rule(apply_to=INPUT, action=Action.BLOCK))
+    some = f'["{WORD}"{",1" * (MAX_VALUES // 2 - 1)}]'
+    fits = {"messages": [calls(some, some)]}
+    assert guard_prompt(fits, compile_policy(block)).refusal is None
+    past = {
+        "messages": [calls("[" + "1," * (MAX_VALUES // 2 - 1) + "1]"), calls("[" + "1," * (MAX_VALUES // 2) + "1]")]
+    }
+    refusal = guard_prompt(past, compile_policy(ONLY_INPUT)).refusal
+    assert refusal is not None
+    assert str(refusal) == f"The arguments of all tool calls have more than {MAX_VALUES} values."
+    assert refusal.param == "messages"
+    prose = {"messages": [calls('["' + ",,,[" * MAX_VALUES + f' {WORD}"]')]}
+    assert guard_prompt(prose, compile_policy(block)).rule is not None, "what is within strings is no value"
