@@ -53,10 +53,10 @@ def settle_formats(body: Json, policy: Policy) -> tuple[str, str] | None:
     constrain = policy.constrain
     if constrain is None or policy.mode is not Mode.ENFORCE:
         return None
-    for field in [field for field in body if _is_format(field.lower(), body[field])]:
+    for field in [field for field in body if _is_format(field.casefold(), body[field])]:
         if constrain.on_conflict is Conflict.REJECT:
             return f"`{field}` is not accepted here: the policy says what form an answer has.", field
-        for taken in (field, *_WITH_CHOICE.get(field.lower(), ())):
+        for taken in (field, *_WITH_CHOICE.get(field.casefold(), ())):
             body.pop(taken, None)
     return None
 

@@ -74,7 +74,7 @@ _CONSTANTS = frozenset(
         *chat.ROLES,
     }
 )
-_NAMES_TOOLS = frozenset({"tools", "functions", "tool_choice", "function_call"})
+NAMES_TOOLS = frozenset({"tools", "functions", "tool_choice", "function_call"})
 _TOKEN_ID = re.compile("[0-9]{1,7}")
 
 
@@ -95,7 +95,7 @@ def slots(body: Json, apart: Container[str]) -> Iterator[Slot]:
     how deep it is, the JSON decoder has bounded.
     """
     names: list[Slot] = []
-    waiting = [_Place(body, field, field, field in _NAMES_TOOLS) for field in reversed(body) if field not in apart]
+    waiting = [_Place(body, field, field, field in NAMES_TOOLS) for field in reversed(body) if field not in apart]
     while waiting:
         holder, key, field, names_tools = waiting.pop()
         value = holder[key]
@@ -103,12 +103,12 @@ def slots(body: Json, apart: Container[str]) -> Iterator[Slot]:
             names.append(Slot(holder, key, (), "other", Kind.KEY))
         if isinstance(value, str):
             if not (field in _CONSTANT_FIELDS and value in _CONSTANTS):
-                channel = "tool_names" if names_tools and key == "name" else "other"
+                channel = "tool_names" if names_tools and isinstance(key, str) and key.casefold() == "name" else "other"
                 yield Slot(holder, key, (), channel, Kind.TEXT)
         elif isinstance(value, list):
             waiting += [_Place(value, at, field, names_tools) for at in reversed(range(len(value)))]
         elif isinstance(value, dict) and not (field == "logit_bias" and _are_token_ids(value)):
-            within = names_tools and key != "parameters"
+            within = names_tools and not (isinstance(key, str) and key.casefold() == "parameters")
             waiting += [_Place(value, name, name, within) for name in reversed(value)]
     yield from names
 

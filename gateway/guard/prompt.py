@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard import fields
 from gateway.guard.chat import MAX_CHOICES
-from gateway.guard.constrained import settle_formats
+from gateway.guard.constrained import FORMATS, settle_formats
 from gateway.guard.guardedjson import GuardedJson
+from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.guard.texts import ChannelText, Ledger, OnFinding
 from gateway.observe.facts import TextScanned
@@ -23,7 +24,7 @@ from gateway.wire.dialect import CHAT, COMPLETIONS, Dialect
 _NO_TEXT = frozenset({"image_url", "input_audio", "file"})
 
 # Looked at by name in every request; each dialect adds those that it keeps apart.
-_OWN_FIELDS = frozenset({*chat.DROPPED_IN_REQUESTS, "stream", "n", "modalities"})
+_OWN_FIELDS = frozenset({*chat.DROPPED_IN_REQUESTS, *FORMATS, *fields.NAMES_TOOLS, "stream", "n", "modalities"})
 
 
 MAX_STEP = 4096  # characters of a text that are scanned in one step
@@ -86,11 +87,9 @@ def read_completions_request(body: object) -> ChatRequest:
 def _with_own_fields(body: object, dialect: Dialect) -> Json:
     if not isinstance(body, dict):
         raise BadRequest("The body must be a JSON object.")
-    own = _OWN_FIELDS | dialect.apart | dialect.refused.keys()
-    for field in body:
-        # Some servers take field names in any case; they would read a field that was not looked at here.
-        if field not in own and field.lower() in own:
-            raise BadRequest(f"A field's name must be spelled `{field.lower()}`.", field.lower())
+    name = misspelled(body, _OWN_FIELDS | dialect.apart | dialect.refused.keys())
+    if name is not None:
+        raise BadRequest(f"A field's name must be spelled `{name}`.", name)
     return body
 
 
@@ -199,6 +198,8 @@ def _occurs(text: str, body: Json) -> bool:
 
 def _guard_messages(messages: list[Json], ledger: Ledger) -> Guarding[CompiledRule | None]:
     for message in messages:
+        if ledger.compiled.policy.mode is Mode.ENFORCE and (name := misspelled_in(message)) is not None:
+            raise BadRequest(f"The name of a message's field must be spelled `{name}`.", "messages")
         hidden = _hide_media(message)
         try:
             rule = yield from _guard_slots(chat.slots(message), ledger)
@@ -251,7 +252,7 @@ def _guard_slots(slots: Iterable[Slot], ledger: Ledger) -> Guarding[CompiledRule
 def _rename(holder: Json, names: dict[str, str]) -> None:
     """Give fields other names, each in its place. Raises `BadRequest` where one would become a field of the protocol,
     which nobody has read as such."""
-    if any(name.lower() in fields.FIXED_NAMES for name in names.values()):
+    if any(name.casefold() in fields.FIXED_NAMES for name in names.values()):
         raise BadRequest("The name of a field holds text that the policy takes out; what is left is another field's.")
     members = [(names.get(name, name), value) for name, value in holder.items()]
     holder.clear()

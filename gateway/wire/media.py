@@ -80,7 +80,8 @@ class Envelope(NamedTuple):
 def places(message: Any) -> Iterator[tuple[Any, Any]]:
     """Where in a message or delta a payload may stand, as (holder, key); `holder[key]` is a string.
 
-    Takes one step for each value in `content` and `images`, and no recursion. The strings may be changed while it runs.
+    Names of fields count in any case, as some servers read them. Takes one step for each value in `content` and
+    `images`, and no recursion. The strings may be changed while it runs.
     """
     if not isinstance(message, dict):
         return
@@ -95,7 +96,7 @@ def places(message: Any) -> Iterator[tuple[Any, Any]]:
         for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
             if isinstance(value, list | dict):
                 waiting.append((value, media))
-            elif media and isinstance(value, str) and (isinstance(key, int) or key in PAYLOAD_FIELDS):
+            elif media and isinstance(value, str) and (isinstance(key, int) or key.casefold() in PAYLOAD_FIELDS):
                 yield holder, key
 
 
@@ -105,7 +106,7 @@ def _holds_media(part: dict[str, Any], within_media: bool) -> bool:
         return False
     if isinstance(kind, str):
         return within_media or kind in MEDIA_PARTS
-    return within_media or not MEDIA_PARTS.isdisjoint(part)
+    return within_media or not MEDIA_PARTS.isdisjoint(map(str.casefold, part))
 
 
 def is_media(value: str) -> bool:

@@ -239,3 +239,78 @@ def test_d26_arguments_have_no_more_values_than_a_body() -> None:
     assert refusal.param == "messages"
     prose = {"messages": [calls('["' + ",,,[" * MAX_VALUES + f' {WORD}"]')]}
     assert guard_prompt(prose, compile_policy(block)).rule is not None, "what is within strings is no value"
+
+
+# -- names in other letters --------------------------------------------------------------------------------------------
+
+MISSPELLED: dict[str, tuple[dict[str, Any], str]] = {
+    "content": ({"Content": WORD}, "content"),
+    "a long s": ({"rea\u017foning": WORD}, "reasoning"),
+    "capitals": ({"REFUSAL": WORD}, "refusal"),
+    "calls": ({"Tool_Calls": [{"function": {"arguments": "{}"}}]}, "tool_calls"),
+    "calls with a long s": ({"tool_call\u017f": []}, "tool_calls"),
+    "function": ({"tool_calls": [{"Function": {"arguments": "{}"}}]}, "function"),
+    "arguments": ({"tool_calls": [{"function": {"Arguments": '"\\u0031"'}}]}, "arguments"),
+    "arguments with a long s": ({"tool_calls": [{"function": {"argument\u017f": "{}"}}]}, "arguments"),
+    "name": ({"tool_calls": [{"function": {"NAME": "f"}}]}, "name"),
+    "custom": ({"tool_calls": [{"cu\u017ftom": {"input": "x"}}]}, "custom"),
+    "input": ({"tool_calls": [{"custom": {"Input": "x"}}]}, "input"),
+    "function_call": ({"function_call": {"Arguments": "{}"}}, "arguments"),
+    "transcript": ({"audio": {"Transcript": "x"}}, "transcript"),
+    "a part's text": ({"content": [{"type": "text", "Text": "x"}]}, "text"),
+    "a part's type": ({"content": [{"Type": "text", "text": "x"}]}, "type"),
+    "a part of a part": ({"content": [{"type": "tool_result", "content": [{"Text": "x"}]}]}, "text"),
+}
+SPELLED_BY_ANYBODY: dict[str, dict[str, Any]] = {
+    "an unknown field": {"metadata": {"Content": "x", "Name": "y"}},
+    "arguments of a call": {"tool_calls": [{"function": {"arguments": {"Name": "x"}}}]},
+    "input of a part": {"content": [{"type": "tool_use", "input": {"Name": "x", "Content": "y"}}]},
+    "another name": {"Contents": "x", "my_name": "y"},
+}
+ONLY_CONTENT = policy(rule(apply_to=INPUT, channels=frozenset({Channel.CONTENT})))
+
+
+@pytest.mark.parametrize("under", [ONLY_INPUT, ONLY_CONTENT], ids=["all", "content"])
+@pytest.mark.parametrize(("message", "name"), MISSPELLED.values(), ids=MISSPELLED)
+def test_d25_a_name_in_other_letters_is_refused(message: dict[str, Any], name: str, under: Policy) -> None:
+    for body in ({"messages": [{"content": "a"}, message]}, {"messages": [{"content": "a"}], "prediction": message}):
+        refusal = guard_prompt(body, compile_policy(under)).refusal
+        assert refusal is not None
+        assert str(refusal) == f"The name of a message's field must be spelled `{name}`."
+        assert refusal.param == "messages"
+
+
+@pytest.mark.parametrize("message", SPELLED_BY_ANYBODY.values(), ids=SPELLED_BY_ANYBODY)
+def test_d25_names_that_are_no_protocols_are_anybodys(message: dict[str, Any]) -> None:
+    assert guarded(ONLY_INPUT, dict(message))[0]["messages"] == [message]
+
+
+def test_d25_what_is_only_observed_is_not_refused() -> None:
+    observed = policy(rule(apply_to=INPUT), mode=Mode.OBSERVE)
+    assert guarded(observed, {"Content": WORD})[0]["messages"] == [{"Content": WORD}]
+
+
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("me\u017f\u017fage\u017f", "messages"),
+        ("Tools", "tools"),
+        ("tool_choi\u0063E", "tool_choice"),
+        ("FUNCTIONS", "functions"),
+        ("respon\u017fe_format", "response_format"),
+        ("return_to\u212aen_ids", "return_token_ids"),
+        ("vllm_xarg\u017f", "vllm_xargs"),
+        ("\u017ftream", "stream"),
+    ],
+)
+def test_d25_a_field_of_the_request_in_other_letters_is_refused(field: str, name: str) -> None:
+    body = {"model": "m", "messages": [{"content": "a"}], field: [WORD]}
+    with pytest.raises(BadRequest, match=f"`{name}`") as refused:
+        read_chat_request(body)
+    assert refused.value.param == name
+
+
+def test_d25_tools_are_named_in_any_letters() -> None:
+    names = policy(rule(apply_to=INPUT, channels=frozenset({Channel.TOOL_NAMES})))
+    body, _ = guarded(names, {"content": WORD}, tools=[{"type": "function", "Function": {"Name": WORD, "x": WORD}}])
+    assert body["tools"] == [{"type": "function", "Function": {"Name": SEEN, "x": WORD}}]
