@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,12 +16,9 @@ from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, label
 from gateway.guard.texts import ChannelText, Ledger, OnFinding
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Channel, Direction, Mode
-from gateway.wire import chat, completions, json
+from gateway.wire import chat, completions, json, media
 from gateway.wire.chat import Json, Kind, Slot
 from gateway.wire.dialect import CHAT, COMPLETIONS, Dialect
-
-# Parts of a message that are no text: pictures and sound, by reference or in base64.
-_NO_TEXT = frozenset({"image_url", "input_audio", "file"})
 
 # Looked at by name in every request; each dialect adds those that it keeps apart.
 _OWN_FIELDS = frozenset({*chat.DROPPED_IN_REQUESTS, *FORMATS, *fields.NAMES_TOOLS, "stream", "n", "modalities"})
@@ -200,12 +197,15 @@ def _guard_messages(messages: list[Json], ledger: Ledger) -> Guarding[CompiledRu
     for message in messages:
         if ledger.compiled.policy.mode is Mode.ENFORCE and (name := misspelled_in(message)) is not None:
             raise BadRequest(f"The name of a message's field must be spelled `{name}`.", "messages")
-        hidden = _hide_media(message)
+        hidden, envelopes = _hide_payloads(message)
         try:
             rule = yield from _guard_slots(chat.slots(message), ledger)
+            for each in envelopes:
+                rule = rule or (yield from _guard_slots(each.slots(), ledger))
+                hidden.append((each.holder, each.key, each.sealed()))
         finally:
-            for part, name, value in hidden:
-                part[name] = value
+            for holder, key, value in hidden:
+                holder[key] = value
         if rule is not None:
             return rule
     return None
@@ -265,11 +265,39 @@ def _open(slot: Slot, ledger: Ledger) -> ChannelText:
     return ledger.open(_CHANNELS[slot.channel])
 
 
-def _hide_media(message: Json) -> list[tuple[Json, str, Any]]:
-    """Take the media out of a message's parts while its texts are read; returns how to put them back."""
-    hidden: list[tuple[Json, str, Any]] = []
-    content = message.get("content")
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, dict):
-            hidden += [(part, name, part.pop(name)) for name in _NO_TEXT & part.keys()]
-    return hidden
+class _Opened:
+    """A text that a payload encodes, while it is scanned."""
+
+    def __init__(self, holder: Any, key: Any, envelope: media.Envelope) -> None:
+        self.holder = holder
+        self.key = key
+        self._value: str = holder[key]
+        self._envelope = envelope
+        self._texts = {"text": envelope.text, "parameters": envelope.parameters}
+
+    def slots(self) -> Iterator[Slot]:
+        for name in self._texts:
+            yield Slot(self._texts, name, (name,), Channel.CONTENT.value, Kind.TEXT)
+
+    def sealed(self) -> str:
+        """The payload with what has become of its text; as it was, if nothing has."""
+        if self._texts == {"text": self._envelope.text, "parameters": self._envelope.parameters}:
+            return self._value
+        return self._envelope.sealed(**self._texts)
+
+
+def _hide_payloads(message: Json) -> tuple[list[tuple[Any, Any, str]], list[_Opened]]:
+    """Take the media and the texts in envelopes out of a message while its other texts are read.
+
+    Returns how to put all of them back, and the envelopes.
+    """
+    hidden: list[tuple[Any, Any, str]] = []
+    envelopes: list[_Opened] = []
+    for holder, key in media.places(message):
+        found = media.opened(holder[key])
+        if isinstance(found, media.Envelope):
+            envelopes.append(_Opened(holder, key, found))
+        if found:
+            hidden.append((holder, key, holder[key]))
+            holder[key] = None
+    return hidden, envelopes

@@ -85,10 +85,12 @@ def places(message: Any) -> Iterator[tuple[Any, Any]]:
     """
     if not isinstance(message, dict):
         return
-    waiting: list[tuple[Any, bool]] = []  # an object or list, and whether what is in it is media
-    for field, media in ((_PARTS, False), (_MEDIA, True)):
-        if isinstance(message.get(field), list | dict):
-            waiting.append((message[field], media))
+    # An object or list, and whether what is in it is media.
+    waiting = [
+        (value, field.casefold() == _MEDIA)
+        for field, value in message.items()
+        if isinstance(value, list | dict) and field.casefold() in (_PARTS, _MEDIA)
+    ]
     while waiting:
         holder, media = waiting.pop()
         if isinstance(holder, dict):
@@ -114,17 +116,17 @@ def is_media(value: str) -> bool:
 
     Linear in the value: some 3 ms for a million characters.
     """
-    return _opened(value) is True
+    return opened(value) is True
 
 
 def envelope(value: str) -> Envelope | None:
     """The text that the string at one of the `places` encodes; None if it is media, or text as it stands."""
-    opened = _opened(value)
-    return opened if isinstance(opened, Envelope) else None
+    found = opened(value)
+    return found if isinstance(found, Envelope) else None
 
 
-def _opened(value: str) -> Envelope | bool:
-    """An envelope, or whether it is media."""
+def opened(value: str) -> Envelope | bool:
+    """What the string at one of the `places` is: the envelope of a text, media (True), or text as it stands (False)."""
     head = _HEAD.match(value, 0, _PARAMETERS)
     if head is None:
         return _is_base64(value, 0) and (_in_envelope(None, "", binascii.a2b_base64(value)) or True)
@@ -135,9 +137,8 @@ def _opened(value: str) -> Envelope | bool:
         return _in_envelope(head, media_type, unquote_to_bytes(value[start:].encode("utf-8", "replace"))) or False
     if not _is_media_type(media_type):
         data = _decoded(value[start:])
-        opened = data is not None and _in_envelope(head, media_type, data)
-        if opened:
-            return opened
+        if data is not None and (found := _in_envelope(head, media_type, data)) is not None:
+            return found
     return _is_base64(value, start) and _USUAL_PARAMETERS.fullmatch(head[2]) is not None
 
 

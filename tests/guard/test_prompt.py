@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from gateway.guard.prompt import (
 from gateway.guard.texts import Ledger, Text
 from gateway.policy.model import Action, Channel, Direction, Mode, Policy
 from gateway.wire.json import MAX_VALUES
+from gateway.wire.media import MIN_PAYLOAD
 from tests.guard.playbook import WORD, balanced, policy, rule
 
 SEEN = "[REDACTED]"
@@ -45,9 +48,9 @@ def test_every_text_of_a_prompt_is_censored() -> None:
             "name": word,
             "content": [
                 {"type": "text", "text": f"a {word} b"},
-                {"type": "image_url", "image_url": {"url": f"data:{WORD}"}},
-                {"type": "input_audio", "input_audio": {"data": WORD}},
-                {"type": "file", "file": {"file_data": WORD}},
+                {"type": "image_url", "image_url": {"url": f"data:{word}"}},
+                {"type": "input_audio", "input_audio": {"data": word}},
+                {"type": "file", "file": {"file_data": word}},
                 "odd",
             ],
             "tool_calls": [
@@ -314,3 +317,93 @@ def test_d25_tools_are_named_in_any_letters() -> None:
     names = policy(rule(apply_to=INPUT, channels=frozenset({Channel.TOOL_NAMES})))
     body, _ = guarded(names, {"content": WORD}, tools=[{"type": "function", "Function": {"Name": WORD, "x": WORD}}])
     assert body["tools"] == [{"type": "function", "Function": {"Name": SEEN, "x": WORD}}]
+
+
+# -- media and what only looks like them -------------------------------------------------------------------------------
+
+# Base64 in which the word can be read.
+SOUND = (WORD + "+++" + "/" * 4) * 4
+PICTURE = f"data:image/png;base64,{SOUND}"
+assert len(SOUND) % 4 == 0 and len(SOUND) >= MIN_PAYLOAD
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+MEDIA: dict[str, dict[str, Any]] = {
+    "image_url": {"content": [{"type": "image_url", "image_url": {"url": PICTURE, "detail": "low"}}]},
+    "image_url, as a string": {"content": [{"type": "image_url", "image_url": PICTURE}]},
+    "video_url": {"content": [{"type": "video_url", "video_url": {"url": PICTURE.replace("image/png", "video/mp4")}}]},
+    "audio_url": {"content": [{"type": "audio_url", "audio_url": {"url": PICTURE.replace("image", "audio")}}]},
+    "input_audio": {"content": [{"type": "input_audio", "input_audio": {"data": SOUND, "format": "wav"}}]},
+    "file": {"content": [{"type": "file", "file": {"file_data": PICTURE.replace("image/png", "application/pdf")}}]},
+    "image": {"content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": SOUND}}]},
+    "document": {"content": [{"type": "document", "source": {"type": "base64", "data": SOUND}}]},
+    "images": {"content": "x", "images": [SOUND, {"type": "image_url", "image_url": {"url": PICTURE}}]},
+}
+# What stands for HERE is text.
+TEXT_BESIDE_MEDIA: dict[str, dict[str, Any]] = {
+    "a file in a text": {"content": [{"type": "text", "text": "hi", "file": "HERE"}]},
+    "media's fields in a text": {"content": [{"type": "text", "text": "hi", "image_url": {"url": "HERE"}}]},
+    "an address": {"content": [{"type": "image_url", "image_url": {"url": "https://example.org/HERE.png"}}]},
+    "a description": {"content": [{"type": "image_url", "image_url": {"url": PICTURE, "alt": "HERE"}}]},
+    "a file's name": {"content": [{"type": "file", "file": {"file_data": SOUND, "filename": "HERE"}}]},
+    "a file that is no base64": {"content": [{"type": "file", "file": {"file_data": "HERE"}}]},
+    "a transcript": {"content": [{"type": "input_audio", "input_audio": {"data": SOUND, "transcript": "HERE"}}]},
+    "too short": {"content": [{"type": "input_audio", "input_audio": {"data": "HERE"}}]},
+    "a title": {"content": [{"type": "document", "source": {"data": SOUND}, "title": "HERE"}]},
+    "a plain document": {"content": [{"type": "document", "source": {"type": "text", "data": "HERE"}}]},
+    "an odd head": {"content": [{"type": "image_url", "image_url": {"url": "data:image/png;x=HERE;base64,AAAA"}}]},
+    "another part": {"content": [{"type": "new", "url": "HERE", "data": "HERE"}]},
+}
+ENVELOPES: dict[str, Callable[[str], str]] = {
+    "plain text": lambda text: f"data:text/plain;charset=utf-8;base64,{encoded(text)}",
+    "a file without a type": lambda text: encoded(text + " and much more that makes it longer than a short word"),
+    "svg": lambda text: f"data:image/svg+xml;base64,{encoded(f'<svg><text>{text}</text></svg>')}",
+    "a name": lambda text: f"data:text/plain;name={text};base64,{encoded('x')}",
+    "json": lambda text: f"data:application/json;base64,{encoded(text)}",
+}
+
+
+@pytest.mark.parametrize("message", MEDIA.values(), ids=MEDIA)
+def test_e2_media_are_never_altered(message: dict[str, Any]) -> None:
+    assert WORD in json.dumps(message)
+    body, _ = guarded(ONLY_INPUT, json.loads(json.dumps(message)))
+    assert body["messages"] == [message]
+
+
+@pytest.mark.parametrize("message", TEXT_BESIDE_MEDIA.values(), ids=TEXT_BESIDE_MEDIA)
+def test_e3_what_stands_beside_media_is_text(message: dict[str, Any]) -> None:
+    written = json.dumps(message)
+    body, _ = guarded(ONLY_INPUT, json.loads(written.replace("HERE", WORD)))
+    assert body["messages"] == [json.loads(written.replace("HERE", SEEN))]
+
+
+@pytest.mark.parametrize("envelope", ENVELOPES.values(), ids=ENVELOPES)
+def test_e3_text_in_a_payload_is_decoded_and_scanned(envelope: Callable[[str], str]) -> None:
+    def message(text: str) -> dict[str, Any]:
+        return {"content": [{"type": "file", "file": {"file_data": envelope(text)}}]}
+
+    assert guarded(ONLY_INPUT, message(WORD))[0]["messages"] == [message(SEEN)]
+    assert guarded(ONLY_INPUT, message("harmless"))[0]["messages"] == [message("harmless")], "as it was"
+    block = policy(rule(action=Action.BLOCK, apply_to=INPUT, channels=frozenset({Channel.CONTENT})))
+    body, blocked = guarded(block, message(WORD))
+    assert blocked == "r"
+    assert body["messages"] == [message(WORD)], "put back"
+    observed = policy(rule(apply_to=INPUT), mode=Mode.OBSERVE)
+    assert guarded(observed, message(WORD))[0]["messages"] == [message(WORD)]
+
+
+@pytest.mark.parametrize("written", [f"data:text/plain,{WORD}", "data:,12%4DONKEYS", f"data:image/svg+xml,{WORD}"])
+def test_e3_percent_encoded_text_is_decoded_and_scanned(written: str) -> None:
+    body, _ = guarded(ONLY_INPUT, {"content": [{"type": "image_url", "image_url": {"url": written}}]})
+    url = body["messages"][0]["content"][0]["image_url"]["url"]
+    assert url == f"{written.partition(',')[0]},%5BREDACTED%5D"
+
+
+def test_d25_a_payload_under_a_name_in_other_letters() -> None:
+    part = {"type": "image_url", "image_url": {"URL": f"data:text/plain;base64,{encoded(WORD)}"}}
+    body, _ = guarded(ONLY_INPUT, {"content": [part], "Image\u017f": [f"data:text/plain;base64,{encoded(WORD)}"]})
+    assert encoded(WORD) not in json.dumps(body)
+    assert json.dumps(body).count(encoded(SEEN)) == 2

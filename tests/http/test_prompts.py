@@ -14,6 +14,7 @@ from tests.http.upstream import completion, plain, sending
 
 ANSWER = sending(plain(completion("fine")))
 Messages = list[dict[str, Any]]
+PICTURE = "data:image/png;base64," + "Voldemort+123456" * 4
 
 
 def said(*messages: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +48,7 @@ PROMPTS: dict[str, tuple[Messages, Messages]] = {
                 "role": "user",
                 "content": [
                     {"type": "text", "text": "is this Voldemort"},
-                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,Voldemort"}},
+                    {"type": "image_url", "image_url": {"url": PICTURE}},
                     {"type": "text", "text": "or V\u200boldemort"},
                 ],
             }
@@ -57,7 +58,7 @@ PROMPTS: dict[str, tuple[Messages, Messages]] = {
                 "role": "user",
                 "content": [
                     {"type": "text", "text": "is this [NAME]"},
-                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,Voldemort"}},
+                    {"type": "image_url", "image_url": {"url": PICTURE}},
                     {"type": "text", "text": "or [NAME]"},
                 ],
             }
