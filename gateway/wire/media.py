@@ -38,8 +38,9 @@ MEDIA_PARTS = frozenset(
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 # Where in such a part, at any depth, the protocols put a payload.
 PAYLOAD_FIELDS = MEDIA_PARTS | {"url", "data", "file_data", "b64_json", "source", "inline_data"}
-# The fields of a message in which parts stand; what is in the second is media without being a part of a type.
-_PARTS, _MEDIA = "content", "images"
+# The field of a message in which parts stand, and those in which media stand without being a part of a type.
+_PARTS = "content"
+_MEDIA = frozenset({"images", "audio"})
 
 _PARAMETERS = 200  # characters; a longer head is none
 _HEAD = re.compile("data:([a-z]+/[a-z0-9.+-]+)?((?:;[^,;]*)*?)(;base64)?,", re.IGNORECASE)
@@ -80,16 +81,16 @@ class Envelope(NamedTuple):
 def places(message: Any) -> Iterator[tuple[Any, Any]]:
     """Where in a message or delta a payload may stand, as (holder, key); `holder[key]` is a string.
 
-    Names of fields count in any case, as some servers read them. Takes one step for each value in `content` and
-    `images`, and no recursion. The strings may be changed while it runs.
+    Names of fields count in any case, as some servers read them. Takes one step for each value in `content`,
+    `images` and `audio`, and no recursion. The strings may be changed while it runs.
     """
     if not isinstance(message, dict):
         return
     # An object or list, and whether what is in it is media.
     waiting = [
-        (value, field.casefold() == _MEDIA)
+        (value, field.casefold() in _MEDIA)
         for field, value in message.items()
-        if isinstance(value, list | dict) and field.casefold() in (_PARTS, _MEDIA)
+        if isinstance(value, list | dict) and (field.casefold() == _PARTS or field.casefold() in _MEDIA)
     ]
     while waiting:
         holder, media = waiting.pop()

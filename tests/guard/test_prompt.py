@@ -340,6 +340,7 @@ MEDIA: dict[str, dict[str, Any]] = {
     "file": {"content": [{"type": "file", "file": {"file_data": PICTURE.replace("image/png", "application/pdf")}}]},
     "image": {"content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": SOUND}}]},
     "document": {"content": [{"type": "document", "source": {"type": "base64", "data": SOUND}}]},
+    "audio": {"content": "x", "audio": {"id": "a", "data": SOUND}},
     "images": {"content": "x", "images": [SOUND, {"type": "image_url", "image_url": {"url": PICTURE}}]},
 }
 # What stands for HERE is text.
@@ -351,6 +352,7 @@ TEXT_BESIDE_MEDIA: dict[str, dict[str, Any]] = {
     "a file's name": {"content": [{"type": "file", "file": {"file_data": SOUND, "filename": "HERE"}}]},
     "a file that is no base64": {"content": [{"type": "file", "file": {"file_data": "HERE"}}]},
     "a transcript": {"content": [{"type": "input_audio", "input_audio": {"data": SOUND, "transcript": "HERE"}}]},
+    "a transcript of one's own": {"audio": {"id": "a", "data": SOUND, "transcript": "HERE"}},
     "too short": {"content": [{"type": "input_audio", "input_audio": {"data": "HERE"}}]},
     "a title": {"content": [{"type": "document", "source": {"data": SOUND}, "title": "HERE"}]},
     "a plain document": {"content": [{"type": "document", "source": {"type": "text", "data": "HERE"}}]},

@@ -114,6 +114,7 @@ HOLDING: dict[str, Any] = {
     "no type": {"content": [{"image_url": {"url": "HERE"}}]},
     "one part": {"content": {"type": "image_url", "image_url": {"url": "HERE"}}},
     "nested": {"content": [{"type": "tool_result", "content": [{"type": "image", "source": {"data": "HERE"}}]}]},
+    "audio": {"audio": {"id": "x", "data": "HERE", "transcript": "x"}},
     "images": {"images": ["HERE", {"type": "image_url", "image_url": {"url": "HERE"}}, {"url": "HERE"}]},
 }
 HOLDING_NONE: dict[str, Any] = {
@@ -122,7 +123,7 @@ HOLDING_NONE: dict[str, Any] = {
     "another part": {"content": [{"type": "other", "data": "x", "file": "x"}]},
     "a text in a document": {"content": [{"type": "document", "source": {"type": "text", "data": "x"}}]},
     "texts in images": {"images": [{"type": "text", "text": "x", "url": "x"}]},
-    "beside the parts": {"image_url": {"url": "x"}, "audio": {"data": "x"}},
+    "beside the parts": {"image_url": {"url": "x"}, "file": {"data": "x"}},
     "no object": ["x"],
     "nothing": {},
 }
