@@ -121,7 +121,7 @@ async def in_turns(receive: Receive, size: int, weight: int, steps: Generator[in
     Raises `ClientDisconnect` between two turns when the client has left.
     """
     if size * weight <= ASIDE:
-        while (ended := _take_turn(steps, size)) is None:
+        while (ended := _take_turn(steps, TURN)) is None:
             pass
         return ended.value
     gone = asyncio.ensure_future(departure(receive))

@@ -91,10 +91,10 @@ def counting(to: int, size: int, log: list[str], name: str = "") -> Generator[in
     return "done"
 
 
-async def test_d26_short_work_in_turns_is_done_at_once() -> None:
+@pytest.mark.parametrize("size", [0, 1000, ASIDE])
+async def test_d26_short_work_in_turns_is_done_at_once(size: int) -> None:
     log: list[str] = []
-    steps = counting(100, 10, log)
-    assert await in_turns(stays, 1000, 1, steps) == "done"
+    assert await in_turns(stays, size, 1, counting(100, 10 * TURN, log, threading.current_thread().name)) == "done"
     assert len(log) == 100
 
 
