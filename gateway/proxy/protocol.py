@@ -13,6 +13,7 @@ import fcntl
 import re
 import socket
 import struct
+import sys
 import termios
 import urllib.parse
 from collections import deque
@@ -118,6 +119,9 @@ class Cycle(RequestResponseCycle):
         return super().send(message)
 
     async def send_500_response(self) -> None:
+        if self.flow.write_paused:
+            self.protocol.cut()  # a cancelled task would wait for the client
+            return
         answer = failure_response(Request(self.scope), internal_error())  # type: ignore[arg-type]
         answer.headers["connection"] = "close"
         await answer(self.scope, self.receive, self.send)  # type: ignore[arg-type]
@@ -145,6 +149,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _end_timer: asyncio.TimerHandle | None = None
     _watch: asyncio.TimerHandle | None = None
+    _untaken = sys.maxsize  # bytes, as it was seen last
+    _took_at = 0.0  # when it became less, in the loop's time
 
     # -- bytes in ------------------------------------------------------------------------------------------------------
 
@@ -399,19 +405,22 @@ class BoundedProtocol(HttpToolsProtocol):
         self.watch_client()
 
     def watch_client(self) -> None:
-        """While there is something that the client has not taken: cut it off when it takes nothing for too long."""
+        """While there is something that the client has not taken: cut it off when it takes nothing for too long.
+
+        It is judged while nothing is written, so that what is not taken can only become less.
+        """
+        self._untaken = sys.maxsize
         if self._watch is None and self.transport.get_write_buffer_size():
-            self._untaken, self._took_at = self._not_taken(), self.loop.time()
             self._watch = self.loop.call_later(LOOK_EVERY, self._look)
 
     def _look(self) -> None:
         self._watch = None
-        if not self.transport.get_write_buffer_size():
+        writing = self._running is not None and not self.flow.write_paused and not self.transport.is_closing()
+        if writing or not self.transport.get_write_buffer_size():
             return
         untaken, now = self._not_taken(), self.loop.time()
         if untaken < self._untaken:
-            self._took_at = now
-        self._untaken = untaken
+            self._untaken, self._took_at = untaken, now
         if now - self._took_at >= self.send_timeout:
             self.stalled = True
             self.cut()

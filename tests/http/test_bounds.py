@@ -69,7 +69,7 @@ async def test_an_offer_to_upgrade_is_ignored_and_the_body_is_read(offer: str) -
             assert (await gateway.post(question("\r\nUpgrade: x"), headers)).status_code == 200
 
 
-async def test_a_client_that_does_not_read_is_cut_off() -> None:
+async def test_d33_a_client_that_does_not_read_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     torrent = Torrent()
     async with before(torrent.play, limits=Limits(send_timeout=1.0)) as (gateway, _):
         reader, writer = await sent(gateway, question(stream=True))
@@ -79,6 +79,7 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
             while await asyncio.wait_for(reader.read(1 << 20), PATIENCE):
                 pass
         writer.close()
+        assert not [record for record in caplog.records if record.name == "uvicorn.error"]
 
 
 @pytest.mark.parametrize("filling", [b":\n", b"ignored\n"])
