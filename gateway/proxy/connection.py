@@ -122,11 +122,14 @@ class Connection(asyncio.Protocol):
     def quiet(self) -> bool:
         """Is there nothing to be read, not even the end? The kernel may know more than the loop has come to."""
         connected = None if self.transport is None else self.transport.get_extra_info("socket")
-        if connected is None or not hasattr(select, "poll"):
-            return not self.closed
+        descriptor = -1 if connected is None else connected.fileno()
+        if self.closed or descriptor < 0:
+            return False
+        if not hasattr(select, "poll"):  # Windows
+            return True
         poll = select.poll()
-        poll.register(connected.fileno(), select.POLLIN)
-        return not self.closed and not poll.poll(0)
+        poll.register(descriptor, select.POLLIN)
+        return not poll.poll(0)
 
     def pause_reading(self) -> None:
         if not self.reading_paused and self.transport is not None and not self.transport.is_closing():

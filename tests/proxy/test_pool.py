@@ -458,3 +458,14 @@ async def test_tls_connections_are_closed_too() -> None:
         await response.aclose()
         await server.conversations[0].client_left.wait()
         await transport.aclose()
+
+
+@on_both_loops
+async def test_d15_what_tls_sends_by_itself_is_no_reason_to_leave_a_connection() -> None:
+    async with (
+        serving(answer_everything, certificate="localhost") as server,
+        FastTransport(verify=False) as transport,
+    ):
+        for _ in range(5):
+            assert await fetch(transport, request_to(server)) == b"ok"
+        assert len(server.conversations) == 1
