@@ -146,6 +146,13 @@ class Reloaded:
 
 
 @dataclass(frozen=True, slots=True)
+class AcceptFailed:
+    """A connection could not be accepted, and waits; `reason` is the name of the error, such as EMFILE."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class JournalDropped:
     """So many entries of the journal could not be written."""
 
@@ -189,4 +196,5 @@ Fact = (
     | Limited
     | Reloaded
     | JournalDropped
+    | AcceptFailed
 )

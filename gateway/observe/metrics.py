@@ -16,6 +16,7 @@ from prometheus_client.values import MultiProcessValue
 
 from gateway.observe.facts import (
     TAKEN_BACK,
+    AcceptFailed,
     Distribution,
     Fact,
     GuardFailed,
@@ -144,6 +145,7 @@ class Metrics:
             "key_requests", "Requests answered, by the name of the client's key.", "key", "status"
         )
         self._limited = counter("limited", "Requests refused by a key's limit.", "key", "reason")
+        self._accept_failures = counter("accept_failures", "Attempts to accept a connection that failed.", "reason")
         self._journal_dropped = counter("journal_dropped", "Journal entries that could not be written.")
         self._rollbacks = counter("rollbacks", "Matches to be taken back, by what it came to.", "policy", "outcome")
         self.streams_active = Gauge(
@@ -200,6 +202,8 @@ class Metrics:
                     self._matches.labels(policy, rule, "rollback", "content").inc()
             case MaskJudged(upstream, policy, state):
                 self.mask_in_force.labels(upstream, policy).set(state == "in force")
+            case AcceptFailed(reason):
+                self._accept_failures.labels(reason).inc()
             case JournalDropped(count):
                 self._journal_dropped.inc(count)
 

@@ -1,16 +1,38 @@
-"""A listening socket whose connections are served by other processes."""
+"""A listening socket whose connections are given away: to other processes, or to this one's servers.
+
+uvloop's own listeners, where there is no descriptor left, accept connections and close them without a word.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable
 from time import monotonic
+
+from gateway.observe.facts import AcceptFailed
 
 AT_ONCE = 16  # connections accepted before anything else has its turn
 RETRY = 0.05  # seconds until a connection that nobody took is offered again, or after an accept that failed
 NOTE_EVERY = 10.0  # seconds at least between two reports that no connection could be accepted
 CLOSING = 2.0  # seconds for giving away what has come when the address is closed
+
+
+class NotAccepted:
+    """Every failure to accept a connection is recorded, and one in `NOTE_EVERY` seconds reported as well: it is tried
+    again many times a second."""
+
+    def __init__(self, record: Callable[[AcceptFailed], None], report: Callable[[str], None]) -> None:
+        self._record = record
+        self._report = report
+        self._reported_at = -NOTE_EVERY
+
+    def __call__(self, error: OSError) -> None:
+        self._record(AcceptFailed(errno.errorcode.get(error.errno or 0, "other")))
+        if monotonic() - self._reported_at >= NOTE_EVERY:
+            self._reported_at = monotonic()
+            self._report(f"accept: {error.strerror}")
 
 
 class Address:
@@ -21,12 +43,11 @@ class Address:
     """
 
     def __init__(
-        self, listener: socket.socket, give: Callable[[socket.socket], bool], on_problem: Callable[[str], None]
+        self, listener: socket.socket, give: Callable[[socket.socket], bool], on_failure: Callable[[OSError], None]
     ) -> None:
         self._listener = listener
         self._give = give
-        self._on_problem = on_problem
-        self._noted_at = -NOTE_EVERY
+        self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._waiting: socket.socket | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -80,15 +101,9 @@ class Address:
             return  # nothing else has come
         except OSError as error:
             # Out of descriptors, or the client has left already.
-            self._note(f"accept: {error.strerror}")
+            self._on_failure(error)
         self._pause()
         self._retry = self._loop.call_later(RETRY, self._try_again)
-
-    def _note(self, problem: str) -> None:
-        """It is tried again many times a second, and the log must not fill up with it."""
-        if monotonic() - self._noted_at >= NOTE_EVERY:
-            self._noted_at = monotonic()
-            self._on_problem(problem)
 
     def _give_next(self) -> bool:
         """Was the connection that waits, or else the next that has come, taken? Raises OSError where there is none."""

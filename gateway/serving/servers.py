@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from time import monotonic
 
 import uvicorn
@@ -54,7 +54,7 @@ class _Server(uvicorn.Server):
 
 
 class Servers:
-    """Serves `public`, and `admin` if it is given, on listening sockets or on connections accepted elsewhere."""
+    """Serves `public`, and `admin` if it is given, on connections that are accepted elsewhere."""
 
     def __init__(self, gateway: Gateway, public: FastAPI, admin: FastAPI | None) -> None:
         self._gateway = gateway
@@ -62,14 +62,14 @@ class Servers:
         self._admin = None if admin is None else _Server(server_config(admin, gateway.record, "off"))
         self._running: list[asyncio.Task[None]] = []
 
-    async def start(self, listeners: Sequence[socket.socket], admin_listeners: Sequence[socket.socket]) -> None:
+    async def start(self) -> None:
         """Raises `NotStarted`."""
-        await self._start(self._public, listeners)
+        await self._start(self._public)
         if self._admin is not None:
-            await self._start(self._admin, admin_listeners)
+            await self._start(self._admin)
 
-    async def _start(self, server: _Server, listeners: Sequence[socket.socket]) -> None:
-        task = asyncio.create_task(server.serve(list(listeners)))
+    async def _start(self, server: _Server) -> None:
+        task = asyncio.create_task(server.serve([]))
         self._running.append(task)
         while not server.started:
             if task.done():
@@ -77,7 +77,7 @@ class Servers:
             await asyncio.sleep(0.005)
 
     def take(self, connection: socket.socket, *, admin: bool, on_lost: Callable[[], None]) -> asyncio.Task[None]:
-        """Serve a connection that was accepted in another process."""
+        """Serve a connection that was accepted elsewhere. `on_lost` is called once when it is gone."""
         server = self._admin if admin and self._admin is not None else self._public
         return asyncio.create_task(_take(server, connection, on_lost))
 
@@ -98,11 +98,8 @@ class Servers:
         return not gateway.in_flight
 
     async def close(self, at_once: asyncio.Event) -> None:
-        """Listen no more, refuse what is asked by those who have come already, and end; cut off what still runs."""
+        """Refuse what is asked by those who have come already, and end; cut off what still runs."""
         servers = [server for server in (self._public, self._admin) if server is not None]
-        for server in servers:
-            for listening in server.servers:
-                listening.close()
         # Closing a connection whose request is on its way would reset it.
         deadline = monotonic() + HEARING
         while any(map(_is_expecting, servers)) and not at_once.is_set() and (left := deadline - monotonic()) > 0:

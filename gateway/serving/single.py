@@ -7,12 +7,14 @@ import gc
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 
 import uvloop
 
 from gateway.app import Portcullis
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Config
+from gateway.serving.address import Address, NotAccepted
 from gateway.serving.logs import log_servers_to
 from gateway.serving.reload import Reloader, Source
 from gateway.serving.servers import Servers, Stop
@@ -38,7 +40,25 @@ async def serve(
     # What was loaded so far lives as long as the process; the collector need not go through it again and again.
     gc.collect()
     gc.freeze()
-    await servers.start([listener], [] if admin_listener is None else [admin_listener])
+    await servers.start()
+    taking: set[asyncio.Task[None]] = set()
+
+    def take(accepted: socket.socket, *, admin: bool) -> bool:
+        connection = socket.socket(fileno=accepted.detach())
+        connection.setblocking(False)
+        task = servers.take(connection, admin=admin, on_lost=lambda: None)
+        taking.add(task)
+        task.add_done_callback(taking.discard)
+        return True
+
+    not_accepted = NotAccepted(
+        portcullis.gateway.record, lambda text: log.event("server", level="warning", message=text)
+    )
+    addresses = [
+        Address(listening, partial(take, admin=listening is admin_listener), not_accepted)
+        for listening in (listener, admin_listener)
+        if listening is not None
+    ]
     watching: asyncio.Task[None] | None = None
     if source is not None:
         reloader = Reloader(source, portcullis.adopt, portcullis.gateway.record)
@@ -51,6 +71,9 @@ async def serve(
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     drained = await servers.drain(portcullis.drain_timeout, stop.at_once)
+    await asyncio.gather(*(address.close() for address in addresses))
+    if taking:
+        await asyncio.wait(taking)
     await servers.close(stop.at_once)
     log.event("stopped", drained=drained)
     return name

@@ -25,7 +25,7 @@ from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.policy.model import Config
 from gateway.proxy.generation import keep_fixed
-from gateway.serving.address import Address
+from gateway.serving.address import Address, NotAccepted
 from gateway.serving.births import Births, Child
 from gateway.serving.channel import (
     ADMIN,
@@ -97,7 +97,7 @@ class Supervisor:
                 return await stopping
             await coming_up
             self._addresses = [
-                Address(listener, partial(self._hand_over, kind), self._note_problem)
+                Address(listener, partial(self._hand_over, kind), NotAccepted(self._metrics.record, self._note_problem))
                 for kind, listener in self._listeners
             ]
             watching = self._watch(source) if source is not None else []

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
+import os
 import signal
 import socket
 import sys
@@ -19,6 +21,7 @@ import uvloop
 
 from gateway.app import NotAdopted, Portcullis
 from gateway.observe.log import RequestLog
+from gateway.serving.address import RETRY, NotAccepted
 from gateway.serving.channel import (
     ADMIN,
     Adopt,
@@ -43,10 +46,14 @@ LAST_CONNECTION = 5.0  # seconds in which the supervisor says that it has handed
 
 class Worker:
     def __init__(self, start: Start, control: socket.socket, connections: socket.socket) -> None:
-        self._portcullis = Portcullis(start.config, RequestLog(start.log_style), scratch=start.scratch, slot=start.slot)
+        log = RequestLog(start.log_style)
+        self._portcullis = Portcullis(start.config, log, scratch=start.scratch, slot=start.slot)
         self._servers = Servers(self._portcullis.gateway, self._portcullis.public, self._portcullis.admin)
         self._control = control
         self._connections = connections
+        self._not_accepted = NotAccepted(
+            self._portcullis.gateway.record, lambda text: log.event("server", level="warning", message=text)
+        )
         self._taking: set[asyncio.Task[None]] = set()
         self._took_last = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -55,7 +62,7 @@ class Worker:
         """Serve until told to drain, or until the supervisor is gone; did every answer come to its end?"""
         loop = asyncio.get_running_loop()
         reader, self._writer = await asyncio.open_connection(sock=self._control)
-        await self._servers.start([], [])
+        await self._servers.start()
         self._connections.setblocking(False)
         loop.add_reader(self._connections.fileno(), self._take)
         drained = asyncio.Event()
@@ -79,6 +86,7 @@ class Worker:
         await asyncio.wait(waits, timeout=LAST_CONNECTION, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
+        self._took_last.set()
         asyncio.get_running_loop().remove_reader(self._connections.fileno())
         if self._taking:
             await asyncio.wait(self._taking, timeout=LAST_CONNECTION)
@@ -109,6 +117,15 @@ class Worker:
     def _take(self) -> None:
         for _ in range(TAKEN_AT_ONCE):
             try:
+                # One that comes without room for its descriptor is lost; there, it waits.
+                os.close(os.dup(self._connections.fileno()))
+            except OSError as error:
+                self._not_accepted(error)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._connections.fileno())
+                loop.call_later(RETRY, self._take_again)
+                return
+            try:
                 kind, descriptors, _, _ = socket.recv_fds(self._connections, 1, 1)
             except (BlockingIOError, InterruptedError):
                 return
@@ -119,13 +136,18 @@ class Worker:
                 self._took_last.set()
                 return
             if not descriptors:
-                self._lost()  # the system had no descriptor left for it
+                self._not_accepted(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+                self._lost()
             for descriptor in descriptors:
                 connection = socket.socket(fileno=descriptor)
                 connection.setblocking(False)
                 task = self._servers.take(connection, admin=kind == ADMIN, on_lost=self._lost)
                 self._taking.add(task)
                 task.add_done_callback(self._taking.discard)
+
+    def _take_again(self) -> None:
+        if not self._took_last.is_set():
+            asyncio.get_running_loop().add_reader(self._connections.fileno(), self._take)
 
     def _lost(self) -> None:
         self._send(Closed())

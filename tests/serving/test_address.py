@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.observe.facts import AcceptFailed
 from gateway.serving import address as module
-from gateway.serving.address import AT_ONCE, Address
+from gateway.serving.address import AT_ONCE, Address, NotAccepted
 from tests.http.gateway import PATIENCE
 
 CLIENTS = 3 * AT_ONCE
@@ -25,6 +26,8 @@ class Taking:
         self.willing = True
         self.taken: list[socket.socket] = []
         self.problems: list[str] = []
+        self.facts: list[AcceptFailed] = []
+        self.failed = NotAccepted(self.facts.append, self.problems.append)
 
     def take(self, connection: socket.socket) -> bool:
         if self.willing:
@@ -63,7 +66,7 @@ def come(listener: socket.socket, clients: list[socket.socket], count: int) -> l
 
 async def test_everybody_is_given_away_in_order(listener: socket.socket, clients: list[socket.socket]) -> None:
     taking = Taking()
-    address = Address(listener, taking.take, taking.problems.append)
+    address = Address(listener, taking.take, taking.failed)
     names = come(listener, clients, CLIENTS)
     await taking.until(CLIENTS)
     assert taking.names() == names
@@ -80,7 +83,7 @@ async def test_who_cannot_be_given_away_waits(listener: socket.socket, clients: 
         return taking.take(connection)
 
     taking.willing = False
-    address = Address(listener, refuse_at_first, taking.problems.append)
+    address = Address(listener, refuse_at_first, taking.failed)
     names = come(listener, clients, 3)
     await asyncio.wait_for(offered.wait(), PATIENCE)
     taking.willing = True
@@ -107,13 +110,14 @@ async def test_a_shortage_of_descriptors_is_said_once_and_survived(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)
-    address = Address(listener, taking.take, taking.problems.append)
+    address = Address(listener, taking.take, taking.failed)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
     try:
         async with asyncio.timeout(PATIENCE):
             while tries < 4:
                 await asyncio.sleep(0.005)
         assert taking.problems == [f"accept: {os.strerror(errno.EMFILE)}"]
+        assert taking.facts == [AcceptFailed("EMFILE")] * len(taking.facts) != []
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     await taking.until(1)
@@ -125,7 +129,7 @@ async def test_closing_gives_away_what_has_come(listener: socket.socket, clients
     taking = Taking()
     taking.willing = False
     place = listener.getsockname()
-    address = Address(listener, taking.take, taking.problems.append)
+    address = Address(listener, taking.take, taking.failed)
     names = come(listener, clients, 1)
     await asyncio.sleep(0)  # the first is accepted and waits, or all do in the system; both must be given away
     names += come(listener, clients, CLIENTS - 1)
@@ -142,7 +146,7 @@ async def test_closing_does_not_wait_for_ever(
     monkeypatch.setattr("gateway.serving.address.CLOSING", 0.1)
     taking = Taking()
     taking.willing = False
-    address = Address(listener, taking.take, taking.problems.append)
+    address = Address(listener, taking.take, taking.failed)
     come(listener, clients, 2)
     await asyncio.wait_for(address.close(), PATIENCE)
     assert listener.fileno() < 0
