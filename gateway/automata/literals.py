@@ -48,7 +48,8 @@ class Literal:
     """A word to find. `text` is already folded and not empty.
 
     `left`/`right`: a word character there undoes the match. `holds`: text is held back for it. `guard`: from this many
-    characters on, a beginning of it that ends the text counts (0: never). `tag` is the caller's.
+    characters on, a beginning of it that ends the text counts (0: never). `tag` is the caller's, and so is `seen`, the
+    word that this is a spelling of, if it is not the word itself.
     """
 
     text: str
@@ -57,6 +58,7 @@ class Literal:
     right: bool = False
     holds: bool = True
     guard: int = 0
+    seen: str = ""
 
 
 class Found(NamedTuple):

@@ -157,14 +157,16 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
     for text in dict.fromkeys(map(lens.fold_word, rule.words)):
         if not text:
             raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
-        yield Literal(
-            text,
-            tag=order,
-            left=rule.whole_word and _needs_edge(text[0]),
-            right=rule.whole_word and _needs_edge(text[-1]),
-            holds=holds,
-            guard=_guard(rule, len(text)),
-        )
+        for spelling in lens.spellings(text):
+            yield Literal(
+                spelling,
+                tag=order,
+                left=rule.whole_word and _needs_edge(text[0]),
+                right=rule.whole_word and _needs_edge(text[-1]),
+                holds=holds,
+                guard=_guard(rule, len(spelling)),
+                seen=text,
+            )
 
 
 def shape_positions(shape: Shape, folds: frozenset[Fold]) -> Positions:

@@ -6,9 +6,11 @@ Because the mapping knows no neighbours, folding commutes with cutting, and a ma
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import product
 
 from gateway.automata.literals import MAX_FOLDS, Folded
 from gateway.policy.model import Fold
@@ -23,10 +25,17 @@ _IGNORABLE_RANGES = (
 # Scripts written without spaces, whose words have no edges to test; Hangul joins its particles to words.
 _CJK_RANGES = (
     (0x1100, 0x11FF), (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3031, 0x3035), (0x3038, 0x303C),
-    (0x3041, 0x3096), (0x309D, 0x309F), (0x30A1, 0x30FA), (0x30FC, 0x30FF), (0x3105, 0x312F), (0x3131, 0x318E),
+    (0x3041, 0x3096), (0x3099, 0x309A), (0x309D, 0x309F), (0x30A1, 0x30FA), (0x30FC, 0x30FF), (0x3105, 0x312F), (0x3131, 0x318E),
     (0x31A0, 0x31BF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xA960, 0xA97C), (0xAC00, 0xD7FB),
     (0xF900, 0xFAFF), (0xFF66, 0xFFDC), (0x1AFF0, 0x1B16F), (0x20000, 0x3FFFD),
 )  # fmt: skip
+
+
+# Kana and their voicing marks, which half-width forms write apart; and the marks that stand alone.
+_VOICED = re.compile("[\u3046-\u30fd][\u3099\u309a]")
+_SPACING = {"\u309b": "\u3099", "\u309c": "\u309a"}
+# Of a word, so many voiced kana may each be written in one piece or two; those behind them only all alike.
+MAX_VOICED = 6
 
 
 def _within(ranges: tuple[tuple[int, int], ...], char: str) -> bool:
@@ -53,6 +62,8 @@ def _case(char: str) -> str:
 
 def _width(char: str) -> str:
     """Compatibility forms become what they stand for; canonical compositions (é, Hangul) stay whole."""
+    if char in _SPACING:
+        return _SPACING[char]
     if char.isascii() or unicodedata.normalize("NFKD", char) == unicodedata.normalize("NFD", char):
         return char
     plain = unicodedata.normalize("NFKC", char)
@@ -102,7 +113,26 @@ class Lens:
         return Folded(text, atomic)
 
     def fold_word(self, word: str) -> str:
-        return "".join(self.fold(char).text for char in word)
+        """A word as the lens sees it, kana with their voicing marks in one piece if `width` is in it."""
+        folded = "".join(self.fold(char).text for char in word)
+        if Fold.WIDTH not in self.folds or folded.isascii():
+            return folded
+        return _VOICED.sub(lambda pair: unicodedata.normalize("NFC", pair[0]), folded)
+
+    def spellings(self, folded: str) -> Iterator[str]:
+        """The forms in which a folded word stands in a text, character by character: voiced kana in one piece, as full
+        width has them, or in two, as half width does. The word itself is the first."""
+        voiced = [at for at, char in enumerate(folded) if self._is_voiced(char)]
+        free, alike = voiced[:MAX_VOICED], voiced[MAX_VOICED:]
+        for apart in product((False, True), repeat=len(free) + bool(alike)):
+            split = {at for at, is_apart in zip(free, apart, strict=False) if is_apart}
+            split.update(alike if apart[len(free) :] == (True,) else ())
+            yield "".join(unicodedata.normalize("NFD", char) if at in split else char for at, char in enumerate(folded))
+
+    def _is_voiced(self, char: str) -> bool:
+        if Fold.WIDTH not in self.folds or not "\u3046" <= char <= "\u30fe":
+            return False
+        return unicodedata.normalize("NFD", char)[-1] in "\u3099\u309a" and self.fold(char).text == char
 
 
 def _settle(text: str, steps: list[Callable[[str], str]]) -> str:

@@ -141,7 +141,13 @@ class Track:
     def _span(self, end: int, length: int, literal: Literal) -> Span | None:
         if self._splits(end - length):
             return None
-        return Span(self._origin(end - length), self._origin(end - 1) + 1, literal.tag, literal.holds, literal.text)
+        return Span(
+            self._origin(end - length),
+            self._origin(end - 1) + 1,
+            literal.tag,
+            literal.holds,
+            literal.seen or literal.text,
+        )
 
     def _origin(self, position: int) -> int:
         """The original offset of the character that folded position `position` comes from."""

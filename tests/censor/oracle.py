@@ -7,6 +7,7 @@ Nothing here is shared with the product but the lens and the configuration model
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
@@ -105,7 +106,12 @@ class Oracle:
 
     def words(self, rule: Rule) -> list[str]:
         lens = Lens(rule.fold)
-        return list(dict.fromkeys(lens.fold_word(word) for word in rule.words))
+        return list(dict.fromkeys(form for word in rule.words for form in self.spellings(lens.fold_word(word), lens)))
+
+    def spellings(self, word: str, lens: Lens) -> list[str]:
+        """With each voiced kana in one piece or two."""
+        forms = [{char, unicodedata.normalize("NFD", char)} if char in "ガパ" else {char} for char in word]
+        return ["".join(form) for form in product(*forms)] if Fold.WIDTH in lens.folds else [word]
 
     def guard(self, rule: Rule, word: str) -> int:
         if rule.guard_tail is not None:
