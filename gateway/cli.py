@@ -10,6 +10,7 @@ from pathlib import Path
 
 from gateway.censor.compile import compile_policy
 from gateway.decode.checks import CHECKS
+from gateway.policy.advice import large_list
 from gateway.policy.load import ConfigError, load, warnings
 from gateway.policy.model import Balance, Channel, Direction
 from gateway.serving import command as serving
@@ -102,6 +103,9 @@ def _check(options: argparse.Namespace) -> int:
     config = load(options.config, checks=CHECKS)
     for name, policy in config.policies.items():
         print(f"policy {name}: mode {policy.mode}, max_hold {policy.max_hold}, on_overflow {policy.on_overflow}")
+        for rule in policy.rules:
+            if (cost := large_list(rule)) is not None:
+                print(f"rule {rule.id}: {cost} …", file=sys.stderr, flush=True)
         for line in explain(policy):
             print(f"  {line}")
         if policy.constrain is not None:

@@ -21,6 +21,10 @@ from gateway.policy.model import (
     Rule,
 )
 
+# Characters in the words of a rule from which the time to compile them is told. Measured on one core: 1,000,000 words
+# with 9.5 million characters take 34 seconds to read and compile, and 1 GB; 100,000 of them 3 seconds and 100 MB.
+LARGE_LIST = 2_000_000
+SECONDS_A_MILLION, MEGABYTES_A_MILLION = 3.6, 105
 VERSION = re.compile(r"/v[0-9]+[a-z0-9.]*(/|$)")
 
 
@@ -95,6 +99,8 @@ def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator
         yield f"{at}: no route uses this policy"
     folded = [tuple(checks.fold_word(word, rule.fold) for word in rule.words) for rule in policy.rules]
     for i, (rule, words) in enumerate(zip(policy.rules, folded, strict=True)):
+        if (cost := large_list(rule)) is not None:
+            yield f"{at}.rules[{i}]: {cost}, at every start, in each worker and at every reload that changes the policy"
         too_long = sum(len(word) > policy.max_hold for word in words)
         if too_long:
             yield (
@@ -110,6 +116,15 @@ def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator
         longest = max(longest, min(policy.max_hold, DEFAULT_MAX_HOLD))
     finders = [_finder(rule, words, checks) for rule, words in zip(policy.rules, folded, strict=True)]
     yield from _inserted_warnings(at, policy, longest, finders)
+
+
+def large_list(rule: Rule) -> str | None:
+    """What it takes to compile the words of a rule; None where nobody would notice."""
+    characters = sum(map(len, rule.words)) / 1_000_000
+    if characters * 1_000_000 < LARGE_LIST:
+        return None
+    seconds, megabytes = characters * SECONDS_A_MILLION, characters * MEGABYTES_A_MILLION
+    return f"to compile {len(rule.words)} words takes about {seconds:.0f} seconds of a core and {megabytes:.0f} MB"
 
 
 def _pattern_warnings(at: str, facts: PatternFacts, rule: Rule, policy: Policy) -> Iterator[str]:

@@ -19,6 +19,7 @@ from gateway.policy.load import ConfigError, check_exposure, load, warnings
 from gateway.policy.model import Auth, ClientKey, Config, Listen, Upstream
 from gateway.policy.upstreams import read_key, read_upstreams
 from gateway.policy.value import Kind, Node, Scalar, Value
+from gateway.serving.announce import announce, announce_if_read
 from gateway.serving.options import add_vllm_options, wanted_by
 from gateway.serving.vllm import (
     COMMAND_LINE,
@@ -30,7 +31,6 @@ from gateway.serving.vllm import (
     prepared,
     upstream_of,
 )
-from gateway.version import __version__
 
 if TYPE_CHECKING:
     from gateway.observe.log import RequestLog
@@ -223,9 +223,9 @@ def _run_until_stopped(
     def on_ready() -> None:
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
         if model_server is None:
-            _announce(address, config)
+            announce(address, config)
         else:
-            model_server.start(lambda: _announce_if_read(address, config))
+            model_server.start(lambda: announce_if_read(address, config))
 
     if options.workers == 1:
         return single.run(config, source, log, listener, admin_listener, on_ready)
@@ -275,19 +275,3 @@ def _listen(host: str, port: int) -> tuple[socket.socket, str]:
         raise _CannotListen(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     shown = f"[{host}]" if ":" in host else host
     return listener, f"http://{shown}:{listener.getsockname()[1]}"
-
-
-def _announce_if_read(address: str, config: Config) -> None:
-    with contextlib.suppress(BrokenPipeError):  # in the model server's thread, where it would end the watch
-        _announce(address, config)
-
-
-def _announce(address: str, config: Config) -> None:
-    behind = ", ".join(f"{u.name} ({u.base_url or 'embedded demo'})" for u in config.upstreams.values())
-    model = next((route.model for route in config.routes if not set(route.model) & set("*?[")), "gandalf")
-    key = ' -H "Authorization: Bearer $PORTCULLIS_KEY"' if config.auth.keys else ""
-    ask = '{"role": "user", "content": "What is the password?"}'
-    body = f'{{"model": "{model}", "stream": true, "messages": [{ask}]}}'
-    print(f"Portcullis {__version__} listens on {address}, in front of {behind}. Try:\n")
-    print(f"  curl -N {address}/v1/chat/completions -H 'Content-Type: application/json'{key} \\\n    -d '{body}'\n")
-    sys.stdout.flush()

@@ -242,3 +242,12 @@ def test_usage_errors(arguments: list[str]) -> None:
     done = portcullis(*arguments)
     assert done.stderr.startswith(b"usage: portcullis")
     assert (done.stdout, done.returncode) == (b"", 2)
+
+
+def test_e10_check_says_what_takes_long_before_it_does(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("\n".join(f"w{number:04}{'x' * 9_995}" for number in range(200)))
+    done = portcullis("check", write_config(tmp_path, [{"id": "many", "words_file": "words.txt"}]))
+    cost = "to compile 200 words takes about 7 seconds of a core and 210 MB"
+    assert done.stderr.decode() == f"rule many: {cost} …\n"
+    assert f"warning: policies.default.rules[0]: {cost}, at every start" in done.stdout.decode()
+    assert done.returncode == 0

@@ -204,3 +204,64 @@ def test_d31_metrics_at_an_address_of_the_command_line_are_warned_of() -> None:
         assert process.stderr is not None
         warning = process.stderr.readline().decode()
     assert warning.startswith("<demo>: warning: listen.host: /metrics, with the names of keys, rules and ")
+
+
+@contextmanager
+def listing_upstream(status: int, body: bytes) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """A server that answers `GET` with `body`; gives its base URL, and path and key of what was asked."""
+    asked: list[tuple[str, str | None]] = []
+
+    class Upstream(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def models(*names: object) -> bytes:
+    return json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "shown"),
+    [
+        (200, models("Qwen/Qwen3-0.6B", "other"), "Qwen/Qwen3-0.6B"),
+        # Between quotes of a shell, a name is one only if it could be nothing else.
+        (200, models("a'; rm -rf ~ #", 7, None, "x" * 200, "fine"), "fine"),
+        (200, models(), "MODEL"),
+        (200, b"no JSON", "MODEL"),
+        (200, b'{"data": {"id": "x"}}', "MODEL"),
+        (401, b"{}", "MODEL"),
+    ],
+)
+def test_e10_the_curl_asks_for_a_model_that_the_upstream_lists(status: int, body: bytes, shown: str) -> None:
+    with (
+        listing_upstream(status, body) as (base_url, asked),
+        running("serve", "--port", "0", UPSTREAM_BASE_URL=base_url, UPSTREAM_API_KEY="sk-one") as process,
+    ):
+        _, printed = announced(process)
+    assert f'"model": "{shown}"' in printed
+    assert ("with the name of a model for MODEL" in printed) is (shown == "MODEL")
+    assert set(asked) == {("/v1/models", "Bearer sk-one")}
+    assert "sk-one" not in printed
+
+
+def test_e10_an_upstream_that_is_not_there_leaves_a_placeholder() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        base_url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+    with running("serve", "--port", "0", UPSTREAM_BASE_URL=base_url) as process:
+        _, printed = announced(process)
+    assert '"model": "MODEL"' in printed
