@@ -22,8 +22,8 @@ import msgspec
 _BOM = "\ufeff"
 
 # Values in one text: members of objects and items of lists, empty objects and lists twice. So many are decoded in less
-# than 20 ms, into at most some 30 MB.
-MAX_VALUES = 150_000
+# than 20 ms, into at most some 20 MB.
+MAX_VALUES = 100_000
 # Blocks of `LONG_RUN` digits within runs of digits in one text; 1,000 of them are read in less than 10 ms.
 MAX_LONG_RUNS = 1_000
 LONG_RUN = 300  # digits
