@@ -257,7 +257,9 @@ class Censor:
                 at_end = following.fork(self._past_exempt) if again else following
                 spans += at_end.ending(self.scanned)
                 at_end.forget_fresh()
-        return any(span.holds and self._past_exempt(span.start, span.end) < span.end for span in spans)
+        return any(
+            span.holds and (span.seen is None or self._past_exempt(span.start, span.end) < span.end) for span in spans
+        )
 
     def take_exactly(self, cheaply: int) -> None:
         """As `ends_in_match` does for patterns' texts of more than `cheaply` characters."""
@@ -368,10 +370,11 @@ class Censor:
         Returns what comes out when one of them blocks, else None.
         """
         if self._exempt:
+            # A pattern's match begins past what is exempt already: what follows that may be exempt, too, and counts.
             spans = [
-                span._replace(start=start)
+                span if span.seen is None else span._replace(start=start)
                 for span in spans
-                if (start := self._past_exempt(span.start, span.end)) < span.end
+                if span.seen is None or (start := self._past_exempt(span.start, span.end)) < span.end
             ]
         stops: list[tuple[bool, int, int]] = []
         for start, end, tag, _, seen in spans:

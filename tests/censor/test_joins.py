@@ -75,6 +75,14 @@ def test_d12_a_label_of_any_length_is_checked_against_itself(filler: int) -> Non
     assert shown(joins, ["x" + label[:-1]] * 3) == ["x" + label[:-1]] * 3
 
 
+@pytest.mark.parametrize(
+    "rule", [Rule(id="r", words=("abcd",)), Rule(id="r", pattern="abcd"), Rule(id="r", pattern=r"b?abcd\b")]
+)
+@pytest.mark.parametrize("labels", [["ab", "cd"], ["a", "bcd"], ["abc", "d"], ["a", "b", "c", "d"], ["xabcd ab", "cd"]])
+def test_d12_a_match_across_labels_counts_wherever_they_meet(rule: Rule, labels: list[str]) -> None:
+    assert shown(Joins(program(rule)), labels) == labels[:-1]
+
+
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many characters are given to a censor, and how many steps its patterns take in the exact way."""
     counts = {"characters": 0, "steps": 0}
