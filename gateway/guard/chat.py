@@ -182,6 +182,7 @@ class ChatGuard:
             received["index"] = number  # clients file 1.0, "1" or -1 with the texts of another choice
         choice.rule, self.labels.blocked = self.labels.blocked, None
         here = {**received, "delta": delta}
+        choice.number(delta)
         before: list[Json] = []
         if choice.calls and choice.rule is None:
             before = choice.close_names(delta)
@@ -266,6 +267,7 @@ class ChatGuard:
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
             self.labels.scrub_envelope(item, ("choices", position))
             choice.rule, self.labels.blocked = self.labels.blocked, everywhere
+            choice.number(message, whole=True)
             choice.take(message, whole=True, reason=item.get("finish_reason"))
             choice.conclude(item.get("finish_reason"))
             if choice.rule is not None:

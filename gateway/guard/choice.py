@@ -12,6 +12,7 @@ from gateway.guard.constrained import Constrained, ConstrainedText
 from gateway.guard.guardedjson import GuardedJson, ObservedText
 from gateway.guard.labels import Labels
 from gateway.guard.media import PayloadText, payloads_in
+from gateway.guard.numbers import Numbers
 from gateway.guard.texts import ChannelText, Refused, Text
 from gateway.policy.model import Channel
 from gateway.wire import chat
@@ -44,7 +45,7 @@ class Choice:
     """`rule` is the one that blocked, `texts` are the texts so far by place, `calls` the tool calls with open names."""
 
     __slots__ = (
-        *("_closed_names", "_constrained", "_labels", "_ledger", "_types"),
+        *("_closed_names", "_constrained", "_labels", "_ledger", "_numbers", "_types"),
         *("calls", "ended", "index", "rule", "texts"),
     )
 
@@ -59,6 +60,12 @@ class Choice:
         self._labels = labels
         self._ledger = labels.ledger
         self._constrained = Constrained.of(labels.ledger, index)
+        self._numbers = Numbers(labels)
+
+    def number(self, message: Json, whole: bool = False) -> None:
+        """Before anything else is done with a delta or a `whole` message: number what stands in its lists."""
+        if self._labels.enforces:
+            self._numbers.settle(message, whole)
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 

@@ -343,7 +343,7 @@ def as_chunks(completion: Json) -> Iterator[Json]:
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
             delta["tool_calls"] = [
-                {"index": at, **call} if isinstance(call, dict) else call for at, call in enumerate(calls)
+                {**call, "index": at} if isinstance(call, dict) else call for at, call in enumerate(calls)
             ]
         rest = {name: value for name, value in choice.items() if name not in ("delta", "finish_reason", "index")}
         begun.append({**part(index, delta), **rest})

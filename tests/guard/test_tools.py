@@ -7,9 +7,14 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from openai.lib.streaming._deltas import accumulate_delta
 
+from gateway.guard.numbers import MAX_ENTRIES
+from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action, Channel
+from tests.examples import examples
 from tests.guard.playbook import (
     BLOCK,
     OBSERVE,
@@ -19,9 +24,13 @@ from tests.guard.playbook import (
     call,
     calls,
     chunk,
+    completion,
     event,
+    plain,
+    play,
     policy,
     rule,
+    script,
     stream,
 )
 
@@ -182,3 +191,87 @@ def test_official_clients_find_every_call_at_its_index() -> None:
     client = stream(policy(), *values, chunk(finish="tool_calls"))
     assert [entry["id"] for entry in official(client)["tool_calls"]] == ["a", "b", "c", "d"]
     assert [f["arguments"] for f in functions(client)] == ['{"a": 1}', "{}", "[1]", "[]"]
+
+
+def test_d13_calls_are_numbered_in_the_order_in_which_they_appear() -> None:
+    """The official client inserts an index that it does not have at the end, and goes on with that one as another."""
+    for first, second in ((1, 0), (5, 2), (9, 9)):
+        values = [calls(call(first, "12MONKEY", "{}", id="a")), calls(call(second, "S", "[]", id="b"))]
+        client = stream(policy(rule(WORD, "KEYb")), *values, chunk(finish="tool_calls"))
+        whole = official(client)["tool_calls"]
+        assert whole == client.messages[0]["tool_calls"] and WORD not in json.dumps(whole)
+        assert [entry["index"] for entry in whole] == list(range(len(whole)))
+    values = [
+        calls(call(3, "f", "[1", id="a"), call(0, "g", "[", id="b")),
+        calls(call(0, arguments="2]"), call(3, arguments="]")),
+    ]
+    whole = official(stream(policy(), *values, chunk(finish="tool_calls")))["tool_calls"]
+    assert [(entry["id"], entry["function"]["arguments"]) for entry in whole] == [("a", "[1]"), ("b", "[2]")]
+
+
+def test_d13_a_call_stands_once_in_a_delta() -> None:
+    pieces = [call(0, "12MON", id="a"), call(0, "KEYS"), call(0, None, '["12'), call(0, None, 'MONKEYS"]')]
+    client = stream(policy(), calls(*pieces), calls(call(1, "g", "{}")), chunk(finish="tool_calls"))
+    for value in client.events:
+        numbers = [entry["index"] for entry in value["choices"][0]["delta"].get("tool_calls", ())]
+        assert len(set(numbers)) == len(numbers)
+    assert functions(client) == [
+        {"name": SEEN, "arguments": f'["{SEEN}"]'},
+        {"name": "g", "arguments": "{}"},
+    ]
+
+
+LISTS: list[Any] = [
+    lambda items: {"annotations": items},
+    lambda items: {"new": items},
+    lambda items: {"content": items},
+    lambda items: {"new": {"of": items}},
+]
+
+
+def titled(index: int, title: str) -> dict[str, Any]:
+    return {"index": index, "title": title}
+
+
+@pytest.mark.parametrize("wrap", LISTS)
+@pytest.mark.parametrize("order", [(1, 0), (0, 1), (4, 4), (2, 7)])
+def test_d13_elements_of_other_lists_are_numbered_too(wrap: Any, order: tuple[int, int]) -> None:
+    first, second = order
+    apart = [chunk(wrap([titled(first, "12MONKEY")])), chunk(wrap([titled(second, "S")]))]
+    together = [titled(first, "12MON"), titled(first, "KEYS"), titled(second, "12")]
+    for values in (apart, [chunk(wrap(together)), chunk(wrap([titled(second, "MONKEYS")]))]):
+        client = stream(policy(), *values, chunk(finish="stop"))
+        assert WORD not in json.dumps(official(client)) and WORD not in client.text
+
+
+TEXTS = st.sampled_from(["12", "MON", "12MON", "KEYS", "x"])
+ENTRIES = st.lists(st.fixed_dictionaries({"index": st.integers(0, 3)}, optional={"t": TEXTS}), max_size=4)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.sampled_from(["tool_calls", "annotations", "new", "content"]), st.lists(ENTRIES, max_size=6))
+def test_d13_official_clients_never_read_the_word(field: str, deltas: list[Any]) -> None:
+    client = stream(policy(), *(chunk({field: entries}) for entries in deltas), chunk(finish="stop"))
+    assert not client.errors and WORD not in json.dumps(official(client)) and WORD not in client.text
+
+
+@pytest.mark.parametrize("odd", [None, 5, "x", 1.5, True, [], [[]], [{"index": 0}], WORD, [WORD]])
+@pytest.mark.parametrize("rules", [policy(), BLOCK, OBSERVE])
+def test_d14_elements_that_are_no_calls_do_no_harm(odd: Any, rules: Any) -> None:
+    named = {"index": 0, "id": "i", "type": "function", "function": {"name": "Y"}}
+    for entries in ([odd, named], [named, odd], [odd], [odd, named, odd, call(1, "g", "{}")]):
+        for more in ((), (calls(call(0, arguments="{}")),)):
+            client = stream(rules, chunk({"tool_calls": copy.deepcopy(entries)}), *more, chunk(finish="tool_calls"))
+            assert not client.errors and not any(isinstance(fact, GuardFailed) for fact in client.facts)
+            if rules is not OBSERVE and named in entries:
+                assert official(client)["tool_calls"][0]["function"]["name"] == "Y" and WORD not in client.text
+        body, _ = plain(rules, json.dumps(completion({"content": "a", "tool_calls": entries})).encode())
+        assert rules is OBSERVE or WORD not in json.dumps(body)
+
+
+def test_d13_the_objects_in_lists_are_bounded() -> None:
+    values = [chunk({"new": [{"index": 100 * n + at} for at in range(100)]}) for n in range(MAX_ENTRIES // 100)]
+    rest = [{"index": 10**6 + at} for at in range(MAX_ENTRIES % 100)]
+    assert not play(policy(), script(*values, chunk({"new": rest}))).errors
+    over = play(policy(), script(*values, chunk({"new": [*rest, {"index": 10**7}]})))
+    assert str(MAX_ENTRIES) in over.errors[0]["message"]
