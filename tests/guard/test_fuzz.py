@@ -44,10 +44,10 @@ call = st.fixed_dictionaries(
 delta = (
     value
     | st.dictionaries(names, value, max_size=3)
-    | st.fixed_dictionaries({"tool_calls": st.lists(call, max_size=3)}, optional={"content": value})
+    | st.fixed_dictionaries({"tool_calls": st.lists(call | value, max_size=3)}, optional={"content": value})
     | st.fixed_dictionaries({"content": piece})
 )
-around = {"new": value, "message": value, WORD: value, "logprobs": value}
+around = {"new": value, "message": value, "text": value, WORD: value, "logprobs": value}
 choice = st.fixed_dictionaries(
     {"delta": delta},
     optional={
