@@ -143,7 +143,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _ahead = 0  # bytes that came while an earlier request was being answered
     _ahead_counted = 0  # of these, bytes of requests that are complete
     _fault: HTTPFailure | None = None
-    _deaf = False  # nothing more is parsed
+    _discards = False  # what comes is read and dropped, not parsed
     _leftover = LEFTOVER
     _lingers = False
     _head_timer: asyncio.TimerHandle | None = None
@@ -163,7 +163,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         start = 0
         while start < len(data):
-            if self._deaf:
+            if self._discards:
                 self._leftover -= len(data) - start
                 if self._leftover < 0:
                     self.cut()
@@ -315,7 +315,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, failure: HTTPFailure | None = None) -> None:
         """Parse nothing more. What is complete is still answered; `failure` is the answer where nothing is."""
-        self._deaf = True
+        self._discards = True
         self._stop_head_timer()
         self.flow.resume_reading()
         if self._running is None:
@@ -345,8 +345,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _end(self) -> None:
         """Close, when the client has seen its answers: with bytes unread the system would reset the connection."""
-        unread = self._deaf or self._in_head or self._in_body or self._waiting
-        self._deaf = True
+        unread = self._discards or self._in_head or self._in_body or self._waiting
+        self._discards = True
         self._waiting.clear()
         self._stop_head_timer()
         if not unread:
