@@ -10,23 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import re
 import socket
 import struct
 import sys
 import termios
 import urllib.parse
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 import httptools
-from starlette.requests import Request
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.proxy.asgi import REFUSAL
-from gateway.proxy.errors import HTTPFailure, client_error, internal_error
-from gateway.proxy.inbound import failure_response
+from gateway.proxy.cycle import Cycle
+from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.proxy.framing import fault_of, invalid
 
 MAX_HEAD = 64 * 1024  # bytes of request line and headers; also of trailers, and of what else is between two body bytes
 MAX_HEADERS = 100  # lines
@@ -41,90 +39,11 @@ UNSENT = 64 * 1024
 SLICE = 16 * 1024  # bytes that are parsed at once; so much may be counted too little where one thing follows another
 LOOK_EVERY = 0.5  # seconds; the precision of `send_timeout`
 
-_HOST = re.compile(rb"[\w.~!$&'()*+,;=:%\[\]-]*", re.ASCII)
 _NOTSENT_LOWAT = 25  # TCP_NOTSENT_LOWAT, which Python's socket module does not name before 3.12
-
-
-def _invalid(message: str) -> HTTPFailure:
-    return client_error(400, message, "invalid_http")
-
-
-def fault_of(version: str, method: bytes, headers: list[tuple[bytes, bytes]]) -> HTTPFailure | None:
-    """What is wrong with a head that the parser took, by RFC 9112. `headers` have names in lower case."""
-    if version not in ("1.0", "1.1"):
-        return client_error(505, "This is a server of HTTP/1.1.", "http_version_not_supported")
-    if method == b"CONNECT":
-        return _invalid("This server is no proxy.")
-    hosts = [value for name, value in headers if name == b"host"]
-    if len(hosts) > 1 or not (hosts or version == "1.0"):
-        return _invalid("A request has exactly one Host header.")
-    if hosts and not _HOST.fullmatch(hosts[0]):
-        return _invalid("The Host header is no host.")
-    lists = [value.split(b",") for name, value in headers if name == b"transfer-encoding"]
-    codings = [coding.strip().lower() for each in lists for coding in each]
-    if not codings:
-        return None
-    if set(codings) != {b"chunked"}:
-        return client_error(501, "The only transfer coding is chunked.", "unknown_transfer_coding")
-    # The parser refuses a Content-Length beside it.
-    if len(codings) > 1 or version == "1.0":
-        return _invalid("Transfer-Encoding is chunked, once, and not in HTTP/1.0.")
-    return None
 
 
 class _Stop(Exception):
     """Raised through the parser; why is in the protocol's `_fault`."""
-
-
-class Cycle(RequestResponseCycle):
-    """One request and its response.
-
-    `broken`: the rest of its body does not come. `last`: it is complete and no other response follows on the
-    connection, which the protocol closes.
-    """
-
-    broken = False
-    last = False
-    ahead = 0  # bytes that it counts for while it waits for its turn
-
-    def __init__(self, protocol: BoundedProtocol, **parts: Any) -> None:
-        super().__init__(**parts)
-        self.protocol = protocol
-
-    async def run_asgi(self, app: Any) -> None:
-        async def answered(scope: Any, receive: Any, send: Any) -> None:
-            try:
-                await app(scope, receive, send)
-            except Exception as error:
-                if not self.response_complete:
-                    raise  # uvicorn logs it and closes the connection
-                self.logger.error("Exception in ASGI application", exc_info=error)
-
-        await super().run_asgi(answered)
-        if not self.response_complete:
-            self.protocol.watch_client()  # the connection is closed when the client has taken what was written
-
-    async def receive(self) -> Any:
-        if self.broken:
-            return {"type": "http.disconnect"}
-        return await super().receive()
-
-    def send(self, message: Any) -> Coroutine[Any, Any, None]:
-        if not self.response_started:
-            if self.more_body:
-                self.keep_alive = False  # nobody will read the rest
-        elif not self.keep_alive and not message.get("more_body", False):
-            # uvicorn would close at once; with bytes unread that resets the connection and may take the answer along.
-            self.keep_alive, self.last = True, True
-        return super().send(message)
-
-    async def send_500_response(self) -> None:
-        if self.flow.write_paused:
-            self.protocol.cut()  # a cancelled task would wait for the client
-            return
-        answer = failure_response(Request(self.scope), internal_error())  # type: ignore[arg-type]
-        answer.headers["connection"] = "close"
-        await answer(self.scope, self.receive, self.send)  # type: ignore[arg-type]
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -187,7 +106,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._ignore_offer()
             return int(offer.args[0])
         except httptools.HttpParserError:
-            self._refuse(self._fault or _invalid("This is no HTTP/1.1 request."))
+            self._refuse(self._fault or invalid("This is no HTTP/1.1 request."))
         return len(data)
 
     def _ignore_offer(self) -> None:
@@ -246,7 +165,7 @@ class BoundedProtocol(HttpToolsProtocol):
             target = httptools.parse_url(self.url)
             path = target.path.decode("ascii")
         except (httptools.HttpParserError, AttributeError, UnicodeDecodeError):
-            return _invalid("The request target is no path.")
+            return invalid("The request target is no path.")
         self.scope["path"] = self.root_path + urllib.parse.unquote(path)
         self.scope["raw_path"] = self.root_path.encode("ascii") + target.path
         self.scope["query_string"] = target.query or b""

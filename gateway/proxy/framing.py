@@ -1,0 +1,36 @@
+"""What RFC 9112 forbids of a request's head and the parser takes."""
+
+from __future__ import annotations
+
+import re
+
+from gateway.proxy.errors import HTTPFailure, client_error
+
+_HOST = re.compile(rb"[\w.~!$&'()*+,;=:%\[\]-]*", re.ASCII)
+
+
+def invalid(message: str) -> HTTPFailure:
+    return client_error(400, message, "invalid_http")
+
+
+def fault_of(version: str, method: bytes, headers: list[tuple[bytes, bytes]]) -> HTTPFailure | None:
+    """What is wrong with a head that the parser took, by RFC 9112. `headers` have names in lower case."""
+    if version not in ("1.0", "1.1"):
+        return client_error(505, "This is a server of HTTP/1.1.", "http_version_not_supported")
+    if method == b"CONNECT":
+        return invalid("This server is no proxy.")
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or not (hosts or version == "1.0"):
+        return invalid("A request has exactly one Host header.")
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        return invalid("The Host header is no host.")
+    lists = [value.split(b",") for name, value in headers if name == b"transfer-encoding"]
+    codings = [coding.strip().lower() for each in lists for coding in each]
+    if not codings:
+        return None
+    if set(codings) != {b"chunked"}:
+        return client_error(501, "The only transfer coding is chunked.", "unknown_transfer_coding")
+    # The parser refuses a Content-Length beside it.
+    if len(codings) > 1 or version == "1.0":
+        return invalid("Transfer-Encoding is chunked, once, and not in HTTP/1.0.")
+    return None
