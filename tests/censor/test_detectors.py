@@ -240,6 +240,57 @@ def test_what_may_stand_around_a_value(name: str, text: str, shown: str) -> None
     assert censored(name, list(text)) == censored(name, [text]) == shown
 
 
+E8_FALSE_HITS = {
+    "a picture for screens of double density": ("email", "![logo](logo@2x.png) and logo@2x.jpg"),
+    "a unit of systemd": ("email", "systemctl restart getty@tty1.service getty@tty2.Service"),
+    "a line of /etc/passwd": ("ipv6", "redis:x:102:105::/var/lib/redis:/usr/sbin/nologin"),
+    "a slice": ("ipv6", "y = z[337::617]"),
+    "a German article number": ("credit_card", "EAN 4000000000006"),
+    "digits of a hexadecimal number": ("credit_card", "at 0x4111111111111111 and 0XAB4111111111111111"),
+    "dotted groups of digits as a hardware address": ("mac_address", "serial 1234.5678.9012"),
+    "dotted groups of digits as a telephone number": ("phone", "serial 0123.4567.8901"),
+    "coordinates, degrees": ("phone", "+40.20361-075.00417/ and +40.203610-075.004170/"),
+    "coordinates, minutes": ("phone", "+4012-07500/ +4012.22-07500.25/"),
+    "coordinates, seconds": ("phone", "+401213-0750015/ +401213.1-0750015.1/"),
+    "coordinates with a height": ("phone", "+27.591600+086.564000+8850CRSWGS_84/"),
+    "a part's number": ("us_ssn", "part PN-123-45-6789, 123-45-6789-REV.B and AB-536-90-4399"),
+}
+E8_HOSTS = {
+    "an address": ("email", "an info@日本語.jp.", "an [X]."),
+    "an address in a sentence": ("email", "連絡先はinfo@日本語.jpまで", "連絡先は[X]まで"),
+    "an address with a name in kana": ("email", "かな@テスト.com", "[X]"),
+    "Korean": ("email", "mail admin@한국.kr now", "mail [X] now"),
+    "a label that is mixed": ("email", "bob@abc公司.com", "[X]"),
+    "labels before and behind": ("email", "bob@mail.公司.com.cn", "[X]"),
+    "text behind an address": ("email", "写信给alice@example.com或bob.com", "写信给[X]或bob.com"),
+    "a page": ("url", "(https://日本語.jp/x?y=1#z)", "([X])"),
+    "a page's host alone": ("url", "见https://例子.com。", "见[X]。"),
+    "a port": ("url", "http://例え.jp:8080/ now", "[X] now"),
+    "no host": ("url", "以https://开头的网址", "以https://开头的网址"),
+}
+
+
+@pytest.mark.parametrize("name", E8_FALSE_HITS)
+def test_e8_what_only_looks_like_a_value_comes_back(name: str) -> None:
+    detector, text = E8_FALSE_HITS[name]
+    for surrounding in SURROUNDINGS:
+        assert found(detector, surrounding.format(text)) == []
+        assert censored(detector, list(surrounding.format(text))) == surrounding.format(text)
+
+
+@pytest.mark.parametrize("name", E8_HOSTS)
+def test_e8_hosts_in_scripts_without_spaces(name: str) -> None:
+    detector, text, shown = E8_HOSTS[name]
+    for at in range(len(text)):
+        assert censored(detector, [text[:at], text[at:]]) == shown
+    assert censored(detector, list(text)) == shown
+
+
+def test_e8_what_a_domain_may_be_that_begins_like_a_file() -> None:
+    text = "a@b.se, a@b.services, a@b.jp, a@b.website, a@b.so and a@b.pn"
+    assert censored("email", list(text)) == "[X], [X], [X], [X], [X] and [X]"
+
+
 def test_an_email_address_is_replaced_before_it_is_complete() -> None:
     censor = Censor(program("email"))
     assert [censor.feed(piece) for piece in ("to bob", "@example", ".co", "m. ", "Bye")] == ["to ", "", "[X]", ". ", ""]

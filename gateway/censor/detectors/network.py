@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from string import ascii_lowercase
 
 from gateway.censor.detectors.model import Detector, Shape
 
@@ -19,10 +20,43 @@ _FOREIGN = (
 # And of those that do not: kana, Han, Hangul.
 _UNSPACED = r"\u3041-\u3096\u30A1-\u30FA\u30FC\u3400-\u9FFF\uAC00-\uD7A3"
 
-_WORD = rf"A-Za-z0-9_{_FOREIGN}"
-_DOMAIN = rf"[{_WORD}][{_WORD}\-.]*\.(?:[A-Za-z{_FOREIGN}]{{2,}}|xn--[A-Za-z0-9\-]+)"
-_UNSPACED_DOMAIN = rf"[{_UNSPACED}A-Za-z0-9\-]+\.[{_UNSPACED}]{{2,}}"
+# What stands behind the last dot of pictures (logo@2x.png) and of systemd's units (getty@tty1.service), and is no
+# top-level domain.
+_NO_DOMAINS = (
+    *("avif", "gif", "jpeg", "jpg", "png", "svg", "webp"),
+    *("mount", "path", "service", "slice", "socket", "target", "timer"),
+)
 
+
+def _top_level() -> tuple[str, str]:
+    """Two letters or more that do not begin one of `_NO_DOMAINS`, or go on otherwise; and those that begin one, as .se
+    does, and so are domains only where no letter follows."""
+    beginnings = {word[:length] for word in _NO_DOMAINS for length in range(1, len(word) + 1)}
+
+    def others(begin: str) -> str:
+        taken = {each[-1] for each in beginnings if each[:-1] == begin}
+        return "".join(char + char.upper() for char in ascii_lowercase if char not in taken)
+
+    def spelled(text: str) -> str:
+        return "".join(f"[{char}{char.upper()}]" for char in text)
+
+    going_on = "|".join(f"{spelled(begin)}[{others(begin)}]" for begin in sorted(beginnings))
+    alone = "|".join(spelled(begin) for begin in sorted(beginnings - {*_NO_DOMAINS}) if len(begin) > 1)
+    letters = f"[A-Za-z{_FOREIGN}]"
+    return rf"(?:[{others('')}{_FOREIGN}]{letters}|{going_on}){letters}*", f"(?:{alone})"
+
+
+_WORD = rf"A-Za-z0-9_{_FOREIGN}"
+_TOP_LEVEL, _TOP_LEVEL_ALONE = _top_level()
+_LABELS = rf"[{_WORD}][{_WORD}\-.]*\."
+_DOMAIN = rf"{_LABELS}(?:{_TOP_LEVEL}|xn--[A-Za-z0-9\-]+)"
+# Under a top-level domain in ASCII only one label may have such characters, and begins with one unless it is the first:
+# what follows example.com in Chinese text is no part of it.
+_UNSPACED_LABEL = rf"[{_UNSPACED}][{_UNSPACED}A-Za-z0-9\-]{{0,62}}"
+_UNSPACED_HOST = rf"(?:(?:[A-Za-z0-9\-]+\.)*|[A-Za-z0-9\-]+){_UNSPACED_LABEL}(?:\.[A-Za-z0-9\-]+)*\.[A-Za-z]{{2,}}"
+_UNSPACED_DOMAIN = rf"(?:[{_UNSPACED}A-Za-z0-9\-]+\.[{_UNSPACED}]{{2,}}|{_UNSPACED_HOST})"
+
+_LOCAL = rf"[{_WORD}%+\-][{_WORD}%+\-'.]{{0,63}}"
 # An ellipsis may stand before an address; a single dot makes it part of something else.
 _LOCAL_BEFORE = rf"^|[^{_WORD}%+\-.@]|\.\.\."
 
@@ -46,14 +80,23 @@ def is_ipv4_address(text: str) -> bool:
 
 
 def is_ipv6_address(text: str) -> bool:
-    """Is this an address, and not what programs write alike? `1::2` is a slice in Python, `a::b` a name in C++."""
+    """Is this an address, and not what programs write alike? `1::2` is a slice in Python, `a::b` a name in C++, and a
+    line of /etc/passwd has numbers between colons: without letters it is one of the addresses in use (2000::/3)."""
     try:
         address = IPv6Address(text)
     except AddressValueError:
         return False
     if "::" not in text or "." in text or address.is_loopback:
         return True
-    return any(len(group) > 2 for group in text.partition("%")[0].split(":"))
+    groups = text.partition("%")[0].split(":")
+    if all(group.isdigit() or not group for group in groups):
+        return len(groups[0]) == 4 and groups[0][0] in "23"
+    return any(len(group) > 2 for group in groups)
+
+
+def is_mac_address(text: str) -> bool:
+    """Groups of four digits without a letter are some other number."""
+    return "." not in text or any(char.isalpha() for char in text)
 
 
 EMAIL = Detector(
@@ -61,7 +104,8 @@ EMAIL = Detector(
     label="EMAIL",
     title="E-mail address",
     shapes=(
-        Shape(rf"[{_WORD}%+\-][{_WORD}%+\-'.]{{0,63}}@(?:{_DOMAIN}|{_UNSPACED_DOMAIN})", _LOCAL_BEFORE),
+        Shape(rf"{_LOCAL}@(?:{_DOMAIN}|{_UNSPACED_DOMAIN})", _LOCAL_BEFORE),
+        Shape(rf"{_LOCAL}@{_LABELS}{_TOP_LEVEL_ALONE}", _LOCAL_BEFORE, rf"$|[^A-Za-z{_FOREIGN}]"),
         Shape(
             rf"[{_UNSPACED}]{{1,32}}@{_UNSPACED_DOMAIN}",
             rf"^|[^{_UNSPACED}{_WORD}%+\-.@]|\.\.\.",
@@ -78,6 +122,10 @@ EMAIL = Detector(
         "jörg@müller.example",
         "почта@пример.рф",
         "用户@例子.广告",
+        "info@日本語.jp",
+        "bob@mail.日本語.co.jp",
+        "alice@example.se",
+        "alice@example.services",
     ),
     near_misses=(
         "alice@example",
@@ -93,6 +141,10 @@ EMAIL = Detector(
         "alice@example.c",
         "alice at example.com",
         "lodash@4.17.21",
+        "logo@2x.png",
+        "icon@3x.webp",
+        "getty@tty1.service",
+        "user@1000.socket",
         "@alice@example.com",
         f"{'a' * 65}@example.com",
     ),
@@ -157,6 +209,7 @@ IPV6 = Detector(
         "::ffff:192.0.2.128",
         "64:ff9b::192.0.2.33",
         "2001:db8:0:0:8:800:200C:417A",
+        "2001:4860:4860::8888",
         "1:2:3:4:5:6:7:8",
     ),
     near_misses=(
@@ -169,6 +222,8 @@ IPV6 = Detector(
         "12:30:45",
         "x[1::2]",
         "x[::2]",
+        "z[337::617]",
+        "redis:x:102:105::/",
         "::",
         "std::dec",
         "::ffff:192.0.2.256",
@@ -179,7 +234,7 @@ IPV6 = Detector(
     ),
     note=(
         "Compressed addresses without a group of three or more digits, such as 1::2, are left out, since slices and "
-        "names in programs look the same; ::1 is found."
+        "names in programs look the same, and so are those without a letter outside 2000::/3; ::1 is found."
     ),
 )
 
@@ -202,7 +257,7 @@ MAC_ADDRESS = Detector(
             after=_MAC_AFTER,
         ),
     ),
-    validate=None,
+    validate=is_mac_address,
     examples=(
         "00:1A:2B:3C:4D:5E",
         "00-1a-2b-3c-4d-5e",
@@ -216,6 +271,7 @@ MAC_ADDRESS = Detector(
         "00:1A:2B:3C:4D:5E:6F",
         "00:1A-2B:3C:4D:5E",
         "001a.2b3c",
+        "1234.5678.9012",
         "001A2B3C4D5E",
         "000:1A:2B:3C:4D:5E",
         "12:30:45",
@@ -225,8 +281,8 @@ MAC_ADDRESS = Detector(
         "https://standards.ieee.org/ieee/802/4963/"
     ),
     note=(
-        "Octets joined by colons or hyphens, or groups of four digits joined by points. Twelve digits in a row are "
-        "left out."
+        "Octets joined by colons or hyphens, or groups of four digits joined by points, one of them a letter. Twelve "
+        "digits in a row are left out."
     ),
 )
 
@@ -244,10 +300,10 @@ URL = Detector(
     label="URL",
     title="Web address",
     shapes=(
-        Shape(rf"{_SCHEME}(?:{_HOST}|\[[0-9A-Fa-f:.]+\])|{_WWW}", _NO_LETTER),
+        Shape(rf"{_SCHEME}(?:{_HOST}|\[[0-9A-Fa-f:.]+\]|{_UNSPACED_HOST})|{_WWW}", _NO_LETTER),
         Shape(
             rf"[{_INNER}\]][{_PUNCTUATION}]{{0,3}}(?:[{_INNER}]|\([{_INNER}.,;:!?'*]*\))",
-            rf"{_NO_LETTER}(?:{_SCHEME}|{_WWW[:-3]})[{_INNER}{_PUNCTUATION}]*",
+            rf"{_NO_LETTER}(?:{_SCHEME}(?:{_UNSPACED_HOST[:-4]})?|{_WWW[:-3]})[{_INNER}{_PUNCTUATION}]*",
         ),
     ),
     validate=None,
@@ -261,6 +317,8 @@ URL = Detector(
         "wss://example.com/socket",
         "www.example.com/index.html",
         "HTTPS://EXAMPLE.COM/A",
+        "https://日本語.jp/x",
+        "http://www.例え.jp:8080/a?b=1",
     ),
     near_misses=(
         "http://",

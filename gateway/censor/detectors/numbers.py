@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from stdnum import iban, luhn
+from stdnum import ean, iban, luhn
 from stdnum.us import ssn
 
 from gateway.censor.detectors.model import Detector, Shape
@@ -65,9 +65,12 @@ _ISSUERS = (
 
 
 def is_card_number(text: str) -> bool:
-    """Is this a number of a known issuer, of a length it uses, with a right check digit?"""
+    """Is this a number of a known issuer, of a length it uses, with a right check digit? Goods from Germany have 13
+    digits that begin with 400 to 440 and a check digit of another kind."""
     number = digits(text)
     issuer = int(number[:6])
+    if len(number) == 13 and 400 <= int(number[:3]) <= 440 and ean.is_valid(number):
+        return False
     known = any(each.low <= issuer <= each.high and len(number) in each.lengths for each in _ISSUERS)
     return known and luhn.is_valid(number)
 
@@ -86,7 +89,8 @@ def is_social_security_number(text: str) -> bool:
 _GAP = f"[ {DASHES}]"
 
 # No further digit, and no decimal point between digits.
-_NUMBER_BEFORE = r"^|[^\d.]|(?:^|\D)\."
+# Nor the digits of a hexadecimal number: letters before it begin a word, or are none of those digits.
+_NUMBER_BEFORE = r"^|[^\dA-Za-z.]|(?:^|\D)\.|[G-WYZg-wyz]|(?:^|[^0])[xX]|(?:^|[^\dA-Za-z])[A-Za-z]+"
 _NUMBER_AFTER = r"$|[^\d.]|\.(?:$|\D)"
 # Rows of groups of four stand in tables, where each tenth row of four has a right check digit. So a card may follow one
 # such group, or other cards, and not stand just anywhere in a row.
@@ -133,6 +137,9 @@ CREDIT_CARD = Detector(
         "41111111111111111",
         "4111111111111111111111",
         "0.4111111111111111",
+        "0x4111111111111111",
+        "0xdeadbeef4111111111111111",
+        "4000000000006",
         "4111111111111111.25",
         "1234567812345670",
         "4111 1111 1111",
@@ -192,10 +199,11 @@ IBAN = Detector(
 
 
 def _no_longer(gaps: str) -> tuple[str, str]:
-    """What stands around a number that is no part of a longer one whose parts are joined by one of `gaps`."""
+    """What stands around a number that is no part of a longer one, or of a part's name, whose parts are joined by one
+    of `gaps`."""
     return (
-        rf"^|[^\dA-Za-z{gaps}]|(?:^|\D)[{gaps}]",
-        rf"$|[^\dA-Za-z{gaps}]|[{gaps}](?:$|\D)",
+        rf"^|[^\dA-Za-z{gaps}]|(?:^|[^\dA-Za-z])[{gaps}]|[Ss][Ss][Nn][{gaps}]|[A-Za-z][. ]",
+        rf"$|[^\dA-Za-z{gaps}]|[{gaps}](?:$|[^\dA-Za-z])|[. ][A-Za-z]",
     )
 
 
@@ -223,6 +231,8 @@ US_SSN = Detector(
         "123-45-67890",
         "9-123-45-6789",
         "123-45-6789-0",
+        "PN-123-45-6789",
+        "123-45-6789-B",
         "123-45 6789",
         "123456789",
         "12 123 45 6789",

@@ -28,6 +28,9 @@ _MOBILE = re.compile(r"0[67]\d{8}|07\d{9}|01[5-7]\d{8,9}")
 _OTHER = re.compile(r"\(\d\d\) ?9?\d{4}-\d{4}|1[3-9]\d[ \-]\d{4}[ \-]\d{4}")
 # A date and what follows it; an American postal code of nine digits.
 _NO_NUMBER = re.compile(r"0\d[.\-]\d\d[.\-](?:19|20)\d\d.*|0\d{4}-\d{4}")
+# A place on earth as ISO 6709 writes it, degrees with or without minutes and seconds; and a hardware address.
+_COORDINATES = re.compile(r"\+\d{2,6}\.\d+-[01]\d{2,6}\.\d+|\+\d{4}-[01]\d{4}|\+\d{6}-[01]\d{6}")
+_DOTTED = re.compile(r"\d{4}(?:\.\d{4}){2,3}")
 _DECIMAL = re.compile(r"\+(\d+)\.\d+")
 
 _PLAIN = {ord(dash): "-" for dash in "\u2010\u2012\u2013\u2212"}
@@ -36,6 +39,8 @@ _PLAIN = {ord(dash): "-" for dash in "\u2010\u2012\u2013\u2212"}
 def is_phone_number(text: str) -> bool:
     """Is this a number that could be assigned: an international one, or one of a national plan that is supported?"""
     plain = "".join(str(int(char)) if char.isdecimal() else char for char in text.translate(_PLAIN))
+    if _COORDINATES.fullmatch(plain.rstrip("/")) or _DOTTED.fullmatch(plain):
+        return False
     if plain.startswith(("+", "00")):
         return _INTERNATIONAL.fullmatch(plain) is not None and _is_assigned(plain)
     if found := _NORTH_AMERICAN.fullmatch(plain):
@@ -80,7 +85,7 @@ PHONE = Detector(
     label="PHONE",
     title="Telephone number",
     shapes=(
-        Shape(rf"\+[1-9][\d ()./{DASHES}]{{5,24}}\d", r"^|[^\dA-Za-z+]", r"$|[^\dA-Za-z.]|\.(?:$|\D)|[xX]\d"),
+        Shape(rf"\+[1-9][\d ()./{DASHES}]{{5,24}}\d", r"^|[^\dA-Za-z+]", r"$|[^\dA-Za-z.+\-]|[.+\-](?:$|\D)|[xX]\d"),
         Shape(
             rf"00 ?[1-9][\d ()./{DASHES}]{{7,24}}\d",
             rf"^|[^\dA-Za-z+.,:/ {DASHES}]|[A-Za-z][.:]|(?:^|\D) ",
@@ -149,6 +154,10 @@ PHONE = Detector(
         "0.0612345678",
         "+3.14159265",
         "+35236450.6",
+        "+40.203610-075.004170/",
+        "+27.591600+086.564000/",
+        "+401213-0750015/",
+        "0123.4567.8901",
         "02110-1301",
         "1 021 314 571",
         "1,234,567.89",
