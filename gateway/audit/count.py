@@ -80,7 +80,7 @@ class Walks:
 def walks(automaton: Automaton, longest: int) -> Walks:
     """The ways of at most `longest` bytes. Raises TooLarge if there is too much to count: states come up again for
     every number of bytes after which they can be reached."""
-    layers = [{automaton.start} - {0}]
+    layers = [{automaton.start}]
     room = MAX_COUNTS
     while layers[-1] and len(layers) <= longest:
         layers.append({target for state in layers[-1] for *_, target in automaton.arcs(state)})

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.automata.literals import is_word_char
 from gateway.censor.lens import Lens, is_cjk
+from gateway.decode.banned import _joined
 from gateway.decode.masks import BanMask, BannedWords, MaskCompiler, State
 from gateway.policy.model import DEFAULT_FOLD, Fold, Rule
 from tests.decode.routes import BANNED, LEAKS, ROUTES, TOKENS, token_bytes
@@ -289,6 +290,11 @@ def test_the_end_is_always_left() -> None:
     state = mask.advance(mask.start(), 0)
     assert mask.forbidden(state).exhausted
     assert mask.row(state).tolist() == [True, True, True, True, False]
+
+
+def test_e14_ranges_that_touch_are_one() -> None:
+    assert list(_joined([(5, 7), (0, 2), (2, 3), (6, 6), (3, 3)])) == [(0, 3), (5, 7)]
+    assert list(_joined([])) == []
 
 
 def test_rows_are_longer_than_vocabularies() -> None:
