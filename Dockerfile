@@ -6,12 +6,18 @@ ARG PYTHON_DIGEST=
 
 FROM python:${PYTHON_TAG}${PYTHON_DIGEST} AS build
 WORKDIR /build/source
+COPY deploy/build.lock deploy/requirements.lock ./
+# Only wheels with the hashes of the locks are taken: a dependency that would have to be compiled, or is another file than
+# the one that was locked, stops the build here, by name.
+RUN python -m pip install --no-cache-dir --disable-pip-version-check --only-binary=:all: --require-hashes -r build.lock \
+    && python -m pip wheel --no-cache-dir --disable-pip-version-check --only-binary=:all: --no-deps --require-hashes \
+       --wheel-dir /build/wheels -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY gateway gateway
-# The optional parts; nothing can be added to the image later.
+RUN python -m pip wheel --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation --no-index \
+    --wheel-dir /build/wheels .
+# The optional parts, which the lock has to have; nothing can be added to the image later.
 ARG EXTRAS=[redis,otel]
-# Only wheels are taken: a dependency that would have to be compiled stops the build here, by name.
-RUN python -m pip wheel --no-cache-dir --disable-pip-version-check --only-binary=:all: --wheel-dir /build/wheels ".${EXTRAS}"
 # pip sets the environment up and stays outside it.
 RUN python -m venv --without-pip /opt/portcullis \
     && python -m pip --python /opt/portcullis/bin/python install --no-index --find-links=/build/wheels \

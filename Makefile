@@ -13,7 +13,7 @@ export EXAMPLES ?= 1
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test lint cover clients services vllm-test audit-test ray-test bench decode-bench audit-bench clean help
+.PHONY: run test lint cover clients services vllm-test audit-test ray-test bench decode-bench audit-bench lock clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -67,6 +67,14 @@ audit-bench: $(TEST_READY)    ## the audit's experiments, with models trained he
 	OMP_WAIT_POLICY=passive .vllm/venv/bin/python -W ignore -m loadtest.audit measure .audit-bench
 	$(BIN)/python -m loadtest.audit write .audit-bench
 
+# uv asks the index that it is configured with. Newer versions: `make lock UPGRADE=--upgrade`, and the tests again.
+LOCK := --quiet --custom-compile-command 'make lock' --no-annotate --generate-hashes --python-version 3.11 \
+	--python-platform x86_64-manylinux_2_28
+lock: $(VENV)/bin/python    ## write the locks of the image anew
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile $(LOCK) $(UPGRADE) --extra redis --extra otel pyproject.toml -o deploy/requirements.lock
+	echo hatchling | $(BIN)/uv pip compile $(LOCK) $(UPGRADE) - -o deploy/build.lock
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -74,8 +82,10 @@ $(READY): pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $(READY)
 
-$(TEST_READY): pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+# The tests run with the versions that the image has. Hashes would be asked of every other package, too.
+$(TEST_READY): pyproject.toml deploy/requirements.lock | $(VENV)/bin/python
+	grep -oE '^[a-z0-9_.-]+==[^ ]+' deploy/requirements.lock > $(VENV)/locked.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[test]' -c $(VENV)/locked.txt
 	@touch $(READY) $(TEST_READY)
 
 clean:           ## remove what was made
