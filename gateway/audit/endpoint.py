@@ -6,7 +6,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ BYTES_PER_TOKEN = 128  # of JSON: its id and its log-probability
 
 _TOKEN = re.compile(r"token_id:([0-9]+)")
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
+_NOT_THERE = "ConnectError"  # nothing listens
+_BROKEN_OFF = frozenset({"ReadError", "WriteError", "RemoteProtocolError"})  # it was there, and went away
+_NEVER_THERE = ": nothing listens there: is the server running, and is this its address?"
 # The model's own law, whatever the server's defaults for the model are.
 _PLAIN = {
     "temperature": 1.0,
@@ -73,6 +76,7 @@ class Endpoint:
         self._encode: Callable[[str], list[int]] | None = None
         self._told: int | None = None
         self._key, self._patience = key, patience
+        self._answered = False
         try:
             self._client = client(key, patience)
         except Unanswered as error:
@@ -192,12 +196,15 @@ class Endpoint:
         return [told[number] for number in range(len(prefixes))]
 
     def _post(self, url: str, body: dict[str, Any], most: int = MAX_ANSWER) -> Any:
+        broke_off = False
         for pause in (*PAUSES, None):
             try:
                 status, content = post(self._client, url, body, most=most, patience=self._patience)
             except Unanswered as error:
                 failure = str(error)
+                broke_off = broke_off or failure in _BROKEN_OFF
             else:
+                self._answered = True
                 if status == 200:
                     return self._parsed(content)
                 failure = f"status {status}: {self._without_key(_message(content))}"
@@ -205,6 +212,8 @@ class Endpoint:
                     raise _Refused(f"{self.url}: the server refuses: {failure}")
             if pause is not None:
                 time.sleep(pause)
+        if failure == _NOT_THERE:
+            failure += _gone(body) if broke_off or self._answered else _NEVER_THERE
         raise ModelError(f"{self.url}: the server failed {len(PAUSES) + 1} times: {failure}")
 
     def _parsed(self, content: bytes) -> Any:
@@ -219,6 +228,20 @@ class Endpoint:
 
     def _senseless(self, what: str) -> ModelError:
         return ModelError(f"{self.url}: {what}: is this vLLM's API?")
+
+
+def _gone(body: Mapping[str, Any]) -> str:
+    """Why nothing listens any more, as far as that can be known from here; and the shape of the request."""
+    prompts = body.get("prompt")
+    asked = ""
+    if isinstance(prompts, list):
+        longest = max(map(len, prompts))
+        asked = f" ({len(prompts)} prompts of up to {longest} tokens, {body.get('logprobs')} log-probabilities each)"
+    return (
+        f": it was there before, so its process has most likely ended, perhaps by this very request{asked}. The end of "
+        "its log says why (vLLM's standard error, `--vllm-log FILE`, or the container's log); an illegal instruction "
+        "there is known of vLLM's build for the CPU on Intel machines with AMX"
+    )
 
 
 def _read(told: dict[str, float]) -> dict[int, float]:

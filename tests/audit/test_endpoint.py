@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -330,8 +331,51 @@ def test_a_server_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     made = Endpoint("http://127.0.0.1:9/v1/", "m", folder / "tokenizer.json", patience=5)
     with pytest.raises(ModelError, match=r"^http://127.0.0.1:9/v1: the server failed 3 times: Connect"):
         made.tell(3)
+    assert "ConnectError: nothing listens there: is the server running, and is this its address?" in refusal(made)
     with pytest.raises(ModelError, match="cannot be read"):
         Endpoint("http://127.0.0.1:9/v1", "m", tmp_path / "nowhere")
+
+
+def refusal(endpoint: Endpoint) -> str:
+    with pytest.raises(ModelError) as refused:
+        endpoint([[1, 2], [3]])
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["at once", "later"])
+def test_e13_a_server_that_died_is_named_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    monkeypatch.setattr(served_models, "PAUSES", (0.0, 0.0))
+    folder = write_tokenizer(tmp_path / "model")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def die() -> None:
+            """With the first request, or behind the answer to one, as a process does that is killed."""
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                if answered:
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                listener.shutdown(socket.SHUT_RDWR)
+
+        dying = threading.Thread(target=die)
+        dying.start()
+        made = Endpoint(f"http://127.0.0.1:{port}/v1", "m", folder / "tokenizer.json", patience=5)
+        made._told = 3
+        if answered:
+            with pytest.raises(ModelError, match="the server refuses: status 400"):
+                made([[1]])
+            dying.join()
+        message = refusal(made)
+        dying.join()
+    assert message.startswith(
+        f"http://127.0.0.1:{port}/v1: the server failed 3 times: ConnectError: it was there before"
+    )
+    assert "(2 prompts of up to 2 tokens, 3 log-probabilities each)" in message
+    assert "its log says why" in message and "AMX" in message
+    made.close()
 
 
 def fewer(content: bytes, count: int) -> bytes:
