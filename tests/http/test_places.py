@@ -294,7 +294,7 @@ STEPS = {
     "_read_body": failing_late,
     "_json_object": failing,
     "_routed": failing,
-    "_allowed": failing_late,
+    "allowed": failing_late,
     "weight": failing,
     "aside": failing_late,
     "_refusal": failing,
