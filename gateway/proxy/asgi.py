@@ -16,11 +16,12 @@ from gateway.policy.model import Direction
 
 SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
 REFUSAL = "portcullis.refusal"  # in an ASGI scope: the `HTTPFailure` that the server answers with, before any endpoint
-ASIDE = 32 * 1024  # bytes; scanning them for words takes some 2 ms
+# bytes; scanning them for words takes half a millisecond as one text, and some 15 where they are very many short ones
+ASIDE = 8 * 1024
 # How much longer it may take for patterns and detectors, where text is full of what they want, and for constraints.
-PATTERN_WEIGHT = 16
-LONG = 1024 * 1024  # bytes, weighed; less takes some tenths of a second
-TURN = 256 * 1024  # bytes, weighed, of work that is done in turns, before the next one has its turn
+PATTERN_WEIGHT = 4
+LONG = 256 * 1024  # bytes, weighed; less takes some tenths of a second
+TURN = 64 * 1024  # bytes, weighed, of work that is done in turns, before the next one has its turn
 SWITCH_INTERVAL = 0.001  # seconds after which a thread that works beside the event loop lets it go on
 
 Result = TypeVar("Result")

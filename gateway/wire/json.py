@@ -24,6 +24,10 @@ _BOM = "\ufeff"
 # Values in one text: members of objects and items of lists, empty objects and lists twice. So many are decoded in less
 # than 20 ms, into at most some 20 MB.
 MAX_VALUES = 100_000
+# Where floats are among them (log probabilities, vectors) the decoder gives the lock away at each. Such values are
+# bounded for the memory alone that they take, some 60 MB. One float in so many values is enough.
+MAX_ALL_VALUES = 500_000
+VALUES_A_FLOAT = 16
 # Blocks of `LONG_RUN` digits within runs of digits in one text; 1,000 of them are read in less than 10 ms.
 MAX_LONG_RUNS = 1_000
 LONG_RUN = 300  # digits
@@ -87,12 +91,15 @@ def _refuse_costly(data: bytes) -> None:
     # What is within strings is counted too: for almost every text that is enough to see that it is harmless.
     if _values(data) <= MAX_VALUES and _digits(data).count(_LONG) <= MAX_LONG_RUNS:
         return
-    values = long_runs = 0
+    values = all_values = long_runs = 0
     cut = b""  # the digits at the end of a part that are no block yet
     for part in _outside_strings(data):
-        values += _values(part)
-        if values > MAX_VALUES:
-            raise JSONError(f"JSON of more than {MAX_VALUES} values")
+        found = _values(part)
+        all_values += found
+        if part.count(b".") * VALUES_A_FLOAT < found:
+            values += found
+        if values > MAX_VALUES or all_values > MAX_ALL_VALUES:
+            raise JSONError(f"JSON of more than {MAX_VALUES if values > MAX_VALUES else MAX_ALL_VALUES} values")
         digits = cut + _digits(part)
         long_runs += digits.count(_LONG)
         if long_runs > MAX_LONG_RUNS:

@@ -16,7 +16,7 @@ from gateway.policy.model import Direction, Policy, Rule
 from gateway.wire.dialect import COMPLETIONS
 
 WORD, REPLACEMENT = "12MONKEYS", "REPLACED"
-_PICTURE = "data:image/png;base64," + "iVBORw0KGgo" + WORD * 20 + "AAA="
+_PICTURE = "data:image/png;base64," + "iVBORw0KGgoA" + WORD * 20
 _POLICY = Policy(
     name="p",
     rules=(Rule(id="r", words=(WORD,), replacement=REPLACEMENT, apply_to=frozenset(Direction)),),

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from gateway.wire.json import (
     LONG_RUN,
+    MAX_ALL_VALUES,
     MAX_LONG_RUNS,
     MAX_VALUES,
     UNCOUNTED,
+    VALUES_A_FLOAT,
     JSONError,
     SurrogateJoiner,
     decode,
@@ -211,7 +213,6 @@ VALUES = {
     "lone surrogates": (rb'"\ud800"', 1),
     "members": (b'{"a":1}', 2),
     "lists of lists": (b"[[1,2],3]", 5),
-    "floats": (b"1.5", 1),
     "not UTF-8": (b'"\xff"', 1),
 }
 
@@ -224,6 +225,28 @@ def test_d26_as_many_values_as_are_decoded_in_time(value: bytes, counted: int) -
     assert len(decoded) == most
     with pytest.raises(JSONError, match=f"^JSON of more than {MAX_VALUES} values$"):
         decode(b"[" + b",".join([value] * (most + 1)) + b"]")
+
+
+def test_log_probabilities_of_a_long_answer_are_read() -> None:
+    alternative = b'{"token":"a,b","logprob":-0.25,"bytes":[97,44,98]}'
+    token = b'{"token":"a","logprob":-0.5,"bytes":[97],"top_logprobs":[' + b",".join([alternative] * 20) + b"]}"
+    tokens = decode(b"[" + b",".join([token] * 2_000) + b"]")
+    assert isinstance(tokens, list)
+    assert len(tokens) == 2_000
+
+
+def test_d26_values_among_floats_are_bounded_too() -> None:
+    many = VALUES_A_FLOAT // 2
+    group, groups = b",".join([b"0.5", *[b"1"] * (many - 1)]), MAX_ALL_VALUES // many
+    assert isinstance(decode(b"[" + b",".join([group] * groups) + b"]"), list)
+    with pytest.raises(JSONError, match=f"^JSON of more than {MAX_ALL_VALUES} values$"):
+        decode(b"[" + b",".join([group] * (groups + 1)) + b"]")
+
+
+def test_d26_a_few_floats_do_not_make_room() -> None:
+    group = b",".join([b"0.5", *[b"1"] * (2 * VALUES_A_FLOAT)])
+    with pytest.raises(JSONError, match=f"^JSON of more than {MAX_VALUES} values$"):
+        decode(b"[" + b",".join([group] * (MAX_VALUES // VALUES_A_FLOAT)) + b"]")
 
 
 def test_d26_members_count_as_values() -> None:
