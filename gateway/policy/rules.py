@@ -118,7 +118,7 @@ def _rule(lists: _Lists, checks: Checks, value: Value) -> Rule | None:
         fold=fold,
         guard_tail=section.get("guard_tail", lambda characters: characters.integer(0), None),
         secret=section.get("secret", Value.boolean, False),
-        apply_to=value.attempt(lambda _: _apply_to(section, action), frozenset()),
+        apply_to=value.attempt(lambda _: _apply_to(section, action), frozenset(Direction)),
         channels=section.get("channels", _channels, frozenset(Channel)),
         exhausted=section.get("exhausted", lambda name: name.choice(Exhausted), Exhausted.REDACT),
         decode=value.attempt(lambda _: _decode(section, source, action), None),
