@@ -105,10 +105,8 @@ def places(message: Any) -> Iterator[tuple[Any, Any]]:
 
 def _holds_media(part: dict[str, Any], within_media: bool) -> bool:
     kind = part.get("type")
-    if kind in TEXT_PARTS:
-        return False
     if isinstance(kind, str):
-        return within_media or kind in MEDIA_PARTS
+        return kind not in TEXT_PARTS and (within_media or kind in MEDIA_PARTS)
     return within_media or not MEDIA_PARTS.isdisjoint(map(str.casefold, part))
 
 

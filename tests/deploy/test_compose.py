@@ -106,7 +106,7 @@ def test_e10_with_nothing_set_the_demo_runs() -> None:
     assert config.listen.admin is not None
     (secret,) = documents(DEPLOY / "compose.yaml")[0]["secrets"].values()
     assert (DEPLOY / unset(secret["file"])).read_text("utf-8").strip()
-    with pytest.raises(ConfigError, match="api_key: is empty"):
+    with pytest.raises(ConfigError, match="is empty; set it"):
         load(DEPLOY / source / "portcullis.yaml", set_by_compose)
 
 

@@ -195,12 +195,12 @@ def test_every_text_of_a_message_is_taken() -> None:
     assert json.loads(without_nonce(json.dumps(seen))) == {
         "role": "user",
         "name": "<V_1>",
-        "content": [{"type": "text", "text": "for <V_1>"}, {"type": "image_url", "image_url": {"url": "Ann"}}],
+        "content": [{"type": "text", "text": "for <V_1>"}, {"type": "image_url", "image_url": {"url": "<V_1>"}}],
         "tool_calls": [{"function": {"name": "<V_1>", "arguments": '{"to <V_1>": ["<V_1>", "<V_2>", "<V_1>'}}],
         "new": {"<V_4>": "<V_3>"},
     }
     assert guarded.scanned is not None
-    assert sum(match.count for match in guarded.scanned.matches if match.action == "pseudonymize") == 9
+    assert sum(match.count for match in guarded.scanned.matches if match.action == "pseudonymize") == 10
 
 
 def test_an_observed_prompt_is_not_changed() -> None:

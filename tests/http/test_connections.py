@@ -16,8 +16,8 @@ from tests.http.upstream import completion, plain, sending, sending_then_hanging
 from tests.http.wire import Connection, answers_in
 
 ANSWER = sending(plain(completion("fine")))
-GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
-CHUNKED = b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CHUNKED = b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def reads(data: bytes, size: int) -> list[bytes]:
@@ -25,7 +25,7 @@ def reads(data: bytes, size: int) -> list[bytes]:
 
 
 def head_of(size: int) -> bytes:
-    begin, end = b"GET /a HTTP/1.1\r\nHost: x\r\nx: ", b"\r\n\r\n"
+    begin, end = b"GET /a HTTP/1.1\r\nHost: localhost\r\nx: ", b"\r\n\r\n"
     return begin + b"v" * (size - len(begin) - len(end)) + end
 
 
@@ -46,7 +46,7 @@ async def test_d3_a_head_has_a_size(size: int) -> None:
 async def test_d3_a_head_has_a_number_of_headers(line: bytes) -> None:
     for count in (MAX_HEADERS, MAX_HEADERS + 1, 12_500):
         connection = Connection()
-        await connection.send(b"GET /a HTTP/1.1\r\nHost: x\r\n" + line * (count - 1) + b"\r\n")
+        await connection.send(b"GET /a HTTP/1.1\r\nHost: localhost\r\n" + line * (count - 1) + b"\r\n")
         assert connection.statuses == [200 if count == MAX_HEADERS else 431]
         assert len(connection.protocol.headers) <= MAX_HEADERS
 
@@ -126,7 +126,7 @@ async def test_d18_trailers_never_become_headers(cut: int) -> None:
 async def test_d18_a_key_in_a_trailer_is_none() -> None:
     body = json.dumps(question()).encode()
     request = (
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         b"%x\r\n%b\r\n0\r\nAuthorization: Bearer sk-of-a-client\r\n\r\n" % (len(body), body)
     )
     async with before(ANSWER, keys=("sk-of-a-client",)) as (gateway, upstream):
@@ -167,7 +167,7 @@ async def test_d2_their_bytes_are_bounded_together() -> None:
         connection = Connection()
         connection.go.clear()
         await connection.send(GET)
-        post = b"POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\n\r\n"
+        post = b"POST /b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 70000\r\n\r\n"
         await connection.send(post, b"x" * (MAX_AHEAD_BYTES - len(post) + over))
         assert len(connection.protocol._waiting) == 1 - over
         connection.go.set()
@@ -213,7 +213,10 @@ async def test_d10_a_client_that_sent_ahead_and_leaves_stops_the_upstream(
     behind: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = json.dumps(question(stream=True)).encode()
-    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (
+        len(body),
+        body,
+    )
     async with before(sending_then_hanging(stream_head())) as (gateway, upstream):
         _, writer = await connected(gateway)
         writer.write(request + behind)
@@ -232,9 +235,9 @@ async def test_d10_a_client_that_sent_ahead_and_leaves_stops_the_upstream(
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
 BODY = b'{"x": "\\r\\nUpgrade: h2c"}\r\n\r\n'
 FRAMED = {
-    "content-length": b"POST /a HTTP/1.1\r\nHost: x\r\n%%bContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY),
+    "content-length": b"POST /a HTTP/1.1\r\nHost: localhost\r\n%%bContent-Length: %d\r\n\r\n%b" % (len(BODY), BODY),
     "chunked": CHUNKED[:-2] + b"%%b\r\n%x\r\n%b\r\n0\r\nupgrade: z\r\n\r\n" % (len(BODY), BODY),
-    "no body": b"GET /a HTTP/1.1\r\n%bHost: x\r\n\r\n",
+    "no body": b"GET /a HTTP/1.1\r\n%bHost: localhost\r\n\r\n",
 }
 
 
@@ -267,7 +270,7 @@ async def test_d23_a_connection_ends_with_the_answer_to_an_unread_body(monkeypat
     monkeypatch.setattr(protocol, "LINGER", 0.2)
     async with before(ANSWER, keys=("sk-of-a-client",)) as (gateway, _):
         reader, writer = await connected(gateway)
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx")
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nx")
         (answer,) = answers_in(await asyncio.wait_for(reader.read(), PATIENCE))
         assert (answer.status, answer.headers["connection"]) == (401, "close")
 
@@ -285,7 +288,7 @@ async def test_d23_the_answer_is_seen_behind_all_of_the_body() -> None:
     async with before(ANSWER, keys=("sk-of-a-client",)) as (gateway, _):
         reader, writer = await connected(gateway)
         size = 8 << 20
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % size)
         for _ in range(size >> 16):
             writer.write(b"x" * (1 << 16))
             await writer.drain()
@@ -296,7 +299,7 @@ async def test_d23_the_answer_is_seen_behind_all_of_the_body() -> None:
 
 async def test_d23_a_body_that_has_come_keeps_the_connection() -> None:
     connection = Connection()
-    request = b"POST /unread HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n"
+    request = b"POST /unread HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n"
     await connection.send(request + b"abc", request + b"abc")
     assert connection.statuses == [200, 200]
     assert connection.transport.end == ""
@@ -315,25 +318,28 @@ async def test_line_ends_between_requests_keep_no_connection_open(monkeypatch: p
 
 # -- framing -----------------------------------------------------------------------------------------------------------
 
-HOST = b"Host: x\r\n"
+HOST = b"Host: localhost\r\n"
 FRAMING = {
     "no Host": (b"GET /a HTTP/1.1\r\n\r\n", 400),
-    "two Hosts": (b"GET /a HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", 400),
-    "two Hosts, 1.0": (b"GET /a HTTP/1.0\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+    "two Hosts": (b"GET /a HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
+    "two Hosts, 1.0": (b"GET /a HTTP/1.0\r\nHost: localhost\r\nHost: y\r\n\r\n", 400),
     "no Host, 1.0": (b"GET /a HTTP/1.0\r\n\r\n", 200),
     "empty Host": (b"GET /a HTTP/1.1\r\nHost:\r\n\r\n", 200),
     "Host with port": (b"GET /a HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", 200),
     "Host of two words": (b"GET /a HTTP/1.1\r\nHost: a b\r\n\r\n", 400),
     "Host with a path": (b"GET /a HTTP/1.1\r\nHost: a/b\r\n\r\n", 400),
     "Host with a user": (b"GET /a HTTP/1.1\r\nHost: a@b\r\n\r\n", 400),
-    "gzip, chunked": (b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
-    "gzip": (b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n0\r\n\r\n", 501),
-    "identity": (b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", 501),
-    "chunked, gzip": (b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n", 400),
-    "chunked twice": (b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 400),
+    "gzip, chunked": (b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
+    "gzip": (b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n0\r\n\r\n", 501),
+    "identity": (b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", 501),
+    "chunked, gzip": (b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n", 400),
+    "chunked twice": (
+        b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+        400,
+    ),
     "chunked on two lines": (CHUNKED[:-2] + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
     "gzip on a line before": (
-        b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         501,
     ),
     "chunked in 1.0": (CHUNKED.replace(b"1.1", b"1.0") + b"0\r\n\r\n", 400),
@@ -341,37 +347,46 @@ FRAMING = {
     "xchunked": (CHUNKED.replace(b"chunked", b"xchunked") + b"0\r\n\r\n", 501),
     "length, then chunked": (CHUNKED.replace(HOST, HOST + b"Content-Length: 5\r\n") + b"0\r\n\r\n", 400),
     "chunked, then length": (CHUNKED[:-2] + b"Content-Length: 5\r\n\r\n0\r\n\r\n", 400),
-    "two lengths": (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
-    "the same length twice": (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na", 400),
-    "a list of lengths": (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 1\r\n\r\na", 400),
-    "a length with a sign": (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: +1\r\n\r\na", 400),
-    "a negative length": (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\na", 400),
-    "a hexadecimal length": (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 0x1\r\n\r\na", 400),
-    "no length": (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length:\r\n\r\na", 400),
-    "a length of 2 ** 64": (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 18446744073709551616\r\n\r\na", 400),
+    "two lengths": (b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+    "the same length twice": (
+        b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
+        400,
+    ),
+    "a list of lengths": (b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1, 1\r\n\r\na", 400),
+    "a length with a sign": (b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: +1\r\n\r\na", 400),
+    "a negative length": (b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\na", 400),
+    "a hexadecimal length": (b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0x1\r\n\r\na", 400),
+    "no length": (b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length:\r\n\r\na", 400),
+    "a length of 2 ** 64": (
+        b"POST /a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 18446744073709551616\r\n\r\na",
+        400,
+    ),
     "a bare LF behind a header": (b"GET /a HTTP/1.1\r\nHost: x\nX: y\r\n\r\n", 400),
-    "a bare LF behind the request line": (b"GET /a HTTP/1.1\nHost: x\r\n\r\n", 400),
-    "a bare LF behind the head": (b"GET /a HTTP/1.1\r\nHost: x\r\n\n", 400),
-    "a bare CR in a value": (b"GET /a HTTP/1.1\r\nHost: x\r\nX: a\rb\r\n\r\n", 400),
-    "a folded line": (b"GET /a HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n", 400),
-    "a folded chunked": (b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n", 400),
-    "a first line that is folded": (b"GET /a HTTP/1.1\r\n Host: x\r\n\r\n", 400),
+    "a bare LF behind the request line": (b"GET /a HTTP/1.1\nHost: localhost\r\n\r\n", 400),
+    "a bare LF behind the head": (b"GET /a HTTP/1.1\r\nHost: localhost\r\n\n", 400),
+    "a bare CR in a value": (b"GET /a HTTP/1.1\r\nHost: localhost\r\nX: a\rb\r\n\r\n", 400),
+    "a folded line": (b"GET /a HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b\r\n\r\n", 400),
+    "a folded chunked": (
+        b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+        400,
+    ),
+    "a first line that is folded": (b"GET /a HTTP/1.1\r\n Host: localhost\r\n\r\n", 400),
     "white space before the colon": (b"GET /a HTTP/1.1\r\nHost : x\r\n\r\n", 400),
     "chunked with white space before": (CHUNKED.replace(b"Encoding:", b"Encoding :") + b"0\r\n\r\n", 400),
-    "a name of nothing": (b"GET /a HTTP/1.1\r\nHost: x\r\n: y\r\n\r\n", 400),
-    "NUL in a name": (b"GET /a HTTP/1.1\r\nHost: x\r\nX\0: y\r\n\r\n", 400),
-    "NUL in a value": (b"GET /a HTTP/1.1\r\nHost: x\r\nX: y\0\r\n\r\n", 400),
-    "a line that is no header": (b"GET /a HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n", 400),
-    "HTTP/2.0": (b"GET /a HTTP/2.0\r\nHost: x\r\n\r\n", 505),
-    "HTTP/0.9": (b"GET /a HTTP/0.9\r\nHost: x\r\n\r\n", 505),
-    "HTTP/1.2": (b"GET /a HTTP/1.2\r\nHost: x\r\n\r\n", 400),
+    "a name of nothing": (b"GET /a HTTP/1.1\r\nHost: localhost\r\n: y\r\n\r\n", 400),
+    "NUL in a name": (b"GET /a HTTP/1.1\r\nHost: localhost\r\nX\0: y\r\n\r\n", 400),
+    "NUL in a value": (b"GET /a HTTP/1.1\r\nHost: localhost\r\nX: y\0\r\n\r\n", 400),
+    "a line that is no header": (b"GET /a HTTP/1.1\r\nHost: localhost\r\nnonsense\r\n\r\n", 400),
+    "HTTP/2.0": (b"GET /a HTTP/2.0\r\nHost: localhost\r\n\r\n", 505),
+    "HTTP/0.9": (b"GET /a HTTP/0.9\r\nHost: localhost\r\n\r\n", 505),
+    "HTTP/1.2": (b"GET /a HTTP/1.2\r\nHost: localhost\r\n\r\n", 400),
     "no version": (b"GET /a\r\n\r\n", 505),
-    "an unknown method": (b"BREW /a HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-    "a method in lower case": (b"get /a HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    "an unknown method": (b"BREW /a HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    "a method in lower case": (b"get /a HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
     "CONNECT": (b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n", 400),
-    "a target of no ASCII": (b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-    "a target with a space": (b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-    "an absolute target": (b"GET http://x/a HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+    "a target of no ASCII": (b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    "a target with a space": (b"GET /a b HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    "an absolute target": (b"GET http://x/a HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
     "the preface of HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
 }

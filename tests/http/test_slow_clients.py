@@ -16,7 +16,7 @@ from gateway.proxy.server import server_config
 from tests.http.gateway import PATIENCE
 from tests.http.wire import Connection
 
-GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 TIMEOUT = 5.0
 LOOKS = int(TIMEOUT / LOOK_EVERY) + 1  # the first one only sees how much there is
 

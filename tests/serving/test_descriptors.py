@@ -24,7 +24,7 @@ async def test_d19_out_of_descriptors_connections_wait_and_it_is_logged(tmp_path
         host, port = served.url.removeprefix("http://").split(":")
         clients = [await asyncio.open_connection(host, int(port)) for _ in range(CLIENTS)]
         for _, writer in clients:
-            writer.write(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
         line = (await served.logged("server"))[0]
         assert (line["level"], line["message"]) == ("warning", "accept: Too many open files")
         for reader, writer in clients:

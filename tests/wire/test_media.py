@@ -124,6 +124,7 @@ HOLDING_NONE: dict[str, Any] = {
     "a text in a document": {"content": [{"type": "document", "source": {"type": "text", "data": "x"}}]},
     "texts in images": {"images": [{"type": "text", "text": "x", "url": "x"}]},
     "beside the parts": {"image_url": {"url": "x"}, "file": {"data": "x"}},
+    "a type that is no string": {"content": [{"type": {"image": 1}, "data": "x"}, {"type": ["image"], "url": "x"}]},
     "no object": ["x"],
     "nothing": {},
 }
