@@ -134,7 +134,7 @@ async def test_d7_small_events_are_not_weighed_together(handed: list[tuple[str, 
     async def play(call: Call) -> None:
         await call.send(stream_head())
         for _ in range(32):
-            await call.send(chunk(event(delta("x" * 4096))))
+            await call.send(chunk(event(delta("x" * (asgi.ASIDE // 8)))))
             await asyncio.sleep(0.002)
         await call.send(chunk(DONE) + END)
 
