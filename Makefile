@@ -13,7 +13,7 @@ export EXAMPLES ?= 1
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test lint cover clients services vllm-test audit-test ray-test bench decode-bench audit-bench lock clean help
+.PHONY: run test lint cover clients services vllm-test audit-test ray-test bench bounds decode-bench audit-bench lock clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -54,6 +54,9 @@ ray-test: $(TEST_READY)    ## `portcullis audit --ray` on a Ray that is started 
 
 bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, Portcullis with 10, 1,000, 100,000 words
 	$(BIN)/python -m loadtest
+
+bounds: $(TEST_READY)   ## hostile input of every size, count and depth: callbacks, memory, bytes written
+	$(BIN)/python -m loadtest.bounds
 
 decode-bench: $(TEST_READY)    ## masks over vocabularies of 2,000 to 128,000 tokens; how true rollback stays, what it costs
 	$(BIN)/python -m loadtest.mask_bench
