@@ -34,6 +34,7 @@ HEAD_PATIENCE = 30.0  # seconds in which a head must be complete, from the conne
 SEND_PATIENCE = 30.0  # seconds in which a client must take something of an answer, where no `send_timeout` is set
 LEFTOVER = 16 * 1024 * 1024  # bytes that are read and dropped behind the last request that is answered
 LINGER = 5.0  # seconds for them, after the answer
+DROP_EVERY = 0.05  # seconds between two reads of them: whoever floods the connection must not keep others waiting
 # bytes in the kernel that are not yet sent. It would take some 3 MB for each client that does not read.
 UNSENT = 64 * 1024
 SLICE = 16 * 1024  # bytes that are parsed at once; so much may be counted too little where one thing follows another
@@ -83,9 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
         start = 0
         while start < len(data):
             if self._discards:
-                self._leftover -= len(data) - start
-                if self._leftover < 0:
-                    self.cut()
+                self._drop(len(data) - start)
                 return
             end = min(len(data), start + SLICE, start + MAX_HEAD - self._since)
             if end == start:
@@ -97,6 +96,18 @@ class BoundedProtocol(HttpToolsProtocol):
             start += self._parse(data if end - start == len(data) else memoryview(data)[start:end])
             if self._ahead > MAX_AHEAD_BYTES:
                 self._refuse()
+
+    def _drop(self, size: int) -> None:
+        self._leftover -= size
+        if self._leftover < 0:
+            self.cut()
+            return
+        self.flow.pause_reading()
+        self.loop.call_later(DROP_EVERY, self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
 
     def _parse(self, data: bytes | memoryview) -> int:
         """How many bytes were taken."""

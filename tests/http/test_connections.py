@@ -97,6 +97,19 @@ async def test_d1_trailers_without_end_are_dropped_after_the_answer() -> None:
     assert len(connection.asked[0]["headers"]) == 2
 
 
+async def test_what_is_dropped_is_read_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "DROP_EVERY", 0)
+    connection = Connection()
+    await connection.send(CHUNKED.replace(b"/a", b"/unread") + b"1\r\na\r\n0\r\n")
+    for number in range(1, 4):
+        await connection.send(b"a: b\r\n" * 1_000)
+        assert connection.transport.pauses == [True, False] * number
+    connection.protocol.data_received(b"a: b\r\n")
+    connection.transport.abort()
+    await connection.settle()
+    assert connection.transport.pauses[-1]  # nothing is read of a connection that is gone
+
+
 async def test_d1_chunk_extensions_are_bounded() -> None:
     for over in (0, 1):
         connection = Connection()

@@ -28,6 +28,7 @@ class RecordingTransport(asyncio.Transport):
         self.written = bytearray()
         self.end = ""  # eof, closed or aborted
         self.untaken = 0
+        self.pauses: list[bool] = []  # True for a pause of reading, False for its end
 
     def write(self, data: Any) -> None:
         self.written += data
@@ -48,10 +49,10 @@ class RecordingTransport(asyncio.Transport):
         return self.untaken
 
     def pause_reading(self) -> None:
-        pass
+        self.pauses.append(True)
 
     def resume_reading(self) -> None:
-        pass
+        self.pauses.append(False)
 
 
 @dataclass
