@@ -25,9 +25,10 @@ from gateway.proxy.connection import Connection
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
     """Bytes. `head` bounds the response heads of one exchange, interim ones included, and what frames the body between
-    two of its bytes; above `unread` bytes of queued body the socket is not read."""
+    two of its bytes, `headers` their lines; above `unread` bytes of queued body the socket is not read."""
 
     head: int = 64 * 1024
+    headers: int = 256
     unread: int = 64 * 1024
 
 
@@ -43,6 +44,10 @@ class ResponseHead:
 
 class _SurplusData(Exception):
     """Bytes behind the end of the response; stops the parser."""
+
+
+class _TooManyHeaders(Exception):
+    """Stops the parser: each header costs many times its own length."""
 
 
 class ResponseStream(httpx.AsyncByteStream):
@@ -134,6 +139,8 @@ class ResponseStream(httpx.AsyncByteStream):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.head is None:  # else a trailer, of which nobody may make a header
             self._headers.append((name, value.rstrip(b" \t")))
+            if len(self._headers) > self._limits.headers:
+                raise _TooManyHeaders
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -211,6 +218,8 @@ class ResponseStream(httpx.AsyncByteStream):
             self._keep_alive = False  # what follows a whole response is not this one's fault
         elif isinstance(error, httptools.HttpParserUpgrade):
             self._fail(self._remote_error("response switches protocols, which was not asked for"))
+        elif isinstance(error.__context__, _TooManyHeaders):
+            self._fail(self._remote_error(f"response head of more than {self._limits.headers} headers"))
         else:
             self._fail(self._remote_error(f"malformed response ({error})"))
 

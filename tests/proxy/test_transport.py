@@ -254,7 +254,7 @@ FAULTS = {
         httpx.RemoteProtocolError,
         "switch",
     ),
-    "endless head": (b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 20_000, "head", httpx.RemoteProtocolError, "65536 bytes"),
+    "endless head": (b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 20_000, "head", httpx.RemoteProtocolError, "256 headers"),
     "endless header": (b"HTTP/1.1 200 OK\r\nX-A: " + b"b" * 90_000, "head", httpx.RemoteProtocolError, "65536 bytes"),
     "endless interims": (b"HTTP/1.1 102 Wait\r\n\r\n" * 9000, "head", httpx.RemoteProtocolError, "65536 bytes"),
     "short body": (
@@ -323,6 +323,22 @@ async def test_head_limit_is_exact() -> None:
                 assert await body_of(await transport.handle_async_request(request_to(url))) == b"ok"
             else:
                 with pytest.raises(httpx.RemoteProtocolError, match=f"head larger than {limit} bytes"):
+                    await transport.handle_async_request(request_to(url))
+
+
+async def test_headers_are_bounded() -> None:
+    limit = StreamLimits().headers
+    for more, fits in ((0, True), (1, False)):
+        lines = b"".join(b"X-%d: a\r\n" % number for number in range(limit - 1 + more))
+        transport = FastTransport()
+        async with talking(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + lines + b"\r\nok"), transport) as (
+            _,
+            url,
+        ):
+            if fits:
+                assert await body_of(await transport.handle_async_request(request_to(url))) == b"ok"
+            else:
+                with pytest.raises(httpx.RemoteProtocolError, match=f"more than {limit} headers"):
                     await transport.handle_async_request(request_to(url))
 
 
