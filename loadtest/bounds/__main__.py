@@ -185,16 +185,12 @@ async def run_attacks(names: Sequence[str]) -> list[Attacked]:
             async with gateway(upstream.port, "words", keyed=True) as target:
                 await _percentile(target.port)
                 quiet = await _percentile(target.port)
-                resident, sent = target.forget_peak(), 0
-
-                def count(size: int) -> None:
-                    nonlocal sent
-                    sent += size
-
-                attack = asyncio.create_task(connections.attack(name, target.port, count))
+                resident = target.forget_peak()
+                command = process.python("loadtest.bounds.connections", str(target.port), name)
+                attacker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
                 delay = await _percentile(target.port)
-                await attack
-                found.append(Attacked(name, sent, max(0, target.peak() - resident), quiet, delay))
+                sent, _ = await attacker.communicate()
+                found.append(Attacked(name, int(sent), max(0, target.peak() - resident), quiet, delay))
     return found
 
 

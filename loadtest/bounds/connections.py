@@ -1,11 +1,17 @@
 """What a client without a key can do below the requests, on many connections at a time. Each attack is bounded in
-bytes and seconds, and ends by itself."""
+bytes and seconds, and ends by itself.
+
+    python -m loadtest.bounds.connections PORT NAME
+
+It is a process of its own, so that it does not keep the client waiting whose delay is measured. Prints the bytes sent.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
 from itertools import repeat
 
 CONNECTIONS = 300
@@ -39,32 +45,39 @@ ATTACKS: Mapping[str, Attack] = {
 }
 
 
-async def attack(name: str, port: int, sent: Callable[[int], None]) -> None:
-    """Keep `CONNECTIONS` connections busy with it for `SECONDS`; those that the gateway closes are opened again."""
+async def attack(name: str, port: int) -> int:
+    """Keep `CONNECTIONS` connections busy with it for `SECONDS`; those that the gateway closes are opened again.
+
+    Returns how many bytes were sent.
+    """
     first, again = ATTACKS[name]
-    async with asyncio.TaskGroup() as group:
-        for _ in range(CONNECTIONS):
-            group.create_task(_keep(port, first, again, sent))
+    return sum(await asyncio.gather(*(_keep(port, first, again) for _ in range(CONNECTIONS))))
 
 
-async def _keep(port: int, first: bytes, again: bytes, sent: Callable[[int], None]) -> None:
+async def _keep(port: int, first: bytes, again: bytes) -> int:
     end = asyncio.get_running_loop().time() + SECONDS
+    sent = [0]
     while (left := end - asyncio.get_running_loop().time()) > 0:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(left):
                 await _one(port, first, again, sent)
         await asyncio.sleep(_REOPEN)
+    return sent[0]
 
 
-async def _one(port: int, first: bytes, again: bytes, sent: Callable[[int], None]) -> None:
+async def _one(port: int, first: bytes, again: bytes, sent: list[int]) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         # Nothing is read: answers wait in the kernel, as they do for a client that does not care.
         for data in (first, *repeat(again, _MOST // max(1, len(again)) if again else 0)):
             writer.write(data)
-            sent(len(data))
+            sent[0] += len(data)
             await writer.drain()
             await asyncio.sleep(0.01)
         await asyncio.sleep(SECONDS)
     finally:
         writer.transport.abort()
+
+
+if __name__ == "__main__":
+    print(asyncio.run(attack(sys.argv[2], int(sys.argv[1]))))
