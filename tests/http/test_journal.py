@@ -47,8 +47,10 @@ def hmac_of(seen: str) -> str:
 
 
 def lines_in(directory: Path) -> list[Line]:
+    """Those that are complete: the last one may be being written."""
     path = directory / "journal.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
 async def journalled(directory: Path, requests: int) -> tuple[list[Line], list[Line]]:
