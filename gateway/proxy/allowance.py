@@ -63,7 +63,8 @@ class Unread:
     """The requests of each key whose bodies are still arriving, in this process.
 
     The limiter counts a request when it is whole, so that one that is refused costs nothing. Until then a key has no
-    more of them than its tightest limit would let run, nor than a part of the gateway's places.
+    more of them than it may have streams, nor than a part of the gateway's places. Limits a minute are not looked at
+    here: a burst beyond them is refused by the limiter, which knows when to come again.
     """
 
     def __init__(self) -> None:
@@ -94,8 +95,8 @@ class Unread:
 def _most_unread(key: ClientKey, places: int) -> int:
     if not key.digest:  # everybody: there are no others to keep a part for
         return places
-    limits = (key.rpm, key.tpm, key.max_streams, max(places // UNREAD_PART, 1))
-    return min(limit for limit in limits if limit is not None)
+    part = max(places // UNREAD_PART, 1)
+    return part if key.max_streams is None else min(key.max_streams, part)
 
 
 def _refusal(key: ClientKey, decision: Decision, shown: dict[str, str]) -> HTTPFailure:

@@ -102,8 +102,8 @@ async def until_active(gateway: RunningGateway, count: int) -> None:
 LIMITED = {
     "streams": (ClientKey.of("sk-small", "small", rpm=100, max_streams=1), 1),
     "streams, at the edge": (ClientKey.of("sk-small", "small", max_streams=7), 7),
-    "requests": (ClientKey.of("sk-small", "small", rpm=3), 3),
-    "tokens": (ClientKey.of("sk-small", "small", tpm=2), 2),
+    "requests": (ClientKey.of("sk-small", "small", rpm=3), PLACES // UNREAD_PART),
+    "tokens": (ClientKey.of("sk-small", "small", tpm=2), PLACES // UNREAD_PART),
     "all of them": (SMALL, 1),
     "no limit": (ClientKey.of("sk-small", "small"), PLACES // UNREAD_PART),
 }
