@@ -16,7 +16,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from gateway.censor.compile import CompiledPolicy
-from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.demo import PASSWORD, TOKEN_PAUSE, build_demo
+from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter, MemoryLimiter
 from gateway.observe.facts import Fact
@@ -27,16 +28,15 @@ from gateway.policy.exposure import is_loopback
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import SWITCH_INTERVAL, in_background
-from gateway.proxy.browsers import LocalNames
-from gateway.proxy.decoding.canary import Masks
-from gateway.proxy.decoding.entries import Wanted, wanted_masks
-from gateway.proxy.decoding.vocabularies import read_vocabularies
-from gateway.proxy.demo import PASSWORD, TOKEN_PAUSE, build_demo
-from gateway.proxy.fleet import Fleet
-from gateway.proxy.gateway import Gateway
-from gateway.proxy.generation import Generation, compile_policies, gently, keep_fixed
+from gateway.proxy.downstream.browsers import LocalNames
 from gateway.proxy.routes import add_admin_routes, add_error_handlers, add_routes
-from gateway.proxy.upstream import PROBE_TTL
+from gateway.proxy.snapshot import Generation, compile_policies, gently, keep_fixed
+from gateway.proxy.state import Gateway
+from gateway.proxy.steering.entries import Wanted, wanted_masks
+from gateway.proxy.steering.mask_probe import Masks
+from gateway.proxy.steering.vocabularies import read_vocabularies
+from gateway.proxy.upstreams.balancer import Fleet
+from gateway.proxy.upstreams.client import PROBE_TTL
 from gateway.version import TELEMETRY, is_installed, missing_part
 
 TRACES_PATIENCE = 5.0  # seconds for the last spans at the end

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from gateway.censor.compile import compile_policy
 from gateway.decode.checks import CHECKS
-from gateway.policy.advice import large_list
+from gateway.policy.lint import large_list
 from gateway.policy.load import ConfigError, load, warnings
 from gateway.policy.model import Balance, Channel, Direction
 from gateway.serving import command as serving
-from gateway.serving.options import attach_values
-from gateway.serving.vllm import managed_upstreams
+from gateway.serving.vllm.command_line import managed_upstreams
+from gateway.serving.vllm.options import attach_values
 from gateway.version import TELEMETRY, __version__, is_installed, missing_part
 
 EXIT_USAGE = 2
@@ -180,7 +180,7 @@ def _masks(options: argparse.Namespace) -> int:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    from gateway.audit.command import run
+    from gateway.audit.cli.command import run
 
     return run(options.arguments)
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from gateway.audit import search
-from gateway.audit.masked import Masked
-from gateway.audit.models import Toy
-from gateway.audit.query import Decoding, Query
-from gateway.audit.rules import rules_of, written
+from gateway.audit.cli.emit_rules import rules_of, written
+from gateway.audit.models.hf import Toy
+from gateway.audit.models.masked import Masked
+from gateway.audit.query.model import Decoding, Query
 from gateway.decode.vocabulary import Vocabulary
 
 HEARD = {

@@ -22,8 +22,8 @@ A query goes through the first six from top to bottom, and after that to a model
 """
 
 try:
-    from gateway.audit.sample import sample as sample
-    from gateway.audit.search import search as search
+    from gateway.audit.searches.best_first import search as search
+    from gateway.audit.searches.sample import sample as sample
 except ModuleNotFoundError as error:
     # Without numpy, which comes with an extra, a language can still be counted.
     if error.name != "numpy":

@@ -8,7 +8,7 @@ substring counts as a match, so all beginnings are followed at the same time. Th
   and in which order the beginnings stand, is part of a determinised state; the offsets themselves lie in registers that
   transitions move (after Laurikari's tagged automata, 2000). Most characters move nothing, so that a character costs
   one dictionary lookup for all patterns together. The first register that matters is the start of the live suffix.
-* `gateway.automata.starts` follows *all* beginnings, as bit sets, where a match is found or a beginning grows too old.
+* `gateway.automata.nfa` follows *all* beginnings, as bit sets, where a match is found or a beginning grows too old.
 
 States are worked out when they are first needed and kept in a bounded cache. Where there would be too many of them the
 caller is sent to the other form: it costs time, never correctness.
@@ -133,7 +133,7 @@ class State(dict[str, "State"]):
         return tuple(position for position, register in self.entries if register < 0)
 
 
-# An arrival that only `gateway.automata.starts` can tell about: a match is certain, or the target is not worked out
+# An arrival that only `gateway.automata.nfa` can tell about: a match is certain, or the target is not worked out
 # because too many were, or a character becomes none or several.
 UNTOLD = State()
 UNTOLD.moves = ()

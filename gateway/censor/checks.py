@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from gateway.automata.analysis import longest, reopens
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import RegexError
-from gateway.automata.shape import longest, reopens
 from gateway.censor.compile import compile_policy, fold_word, pattern_positions
 from gateway.censor.detectors import DETECTORS
 from gateway.censor.lens import Lens

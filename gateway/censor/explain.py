@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import resources
 
+from gateway.automata.analysis import longest
 from gateway.automata.patterns import UNTOLD, PatternMachine
-from gateway.automata.shape import longest
 from gateway.censor.compile import Program, compile_rule, fold_word
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor

@@ -16,9 +16,9 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gateway.censor.compile import CompiledRule, Program
-from gateway.censor.follow import PatternTrack
 from gateway.censor.lens import is_mark
-from gateway.censor.track import Span, Track
+from gateway.censor.literal_cursor import Span, Track
+from gateway.censor.pattern_cursor import PatternTrack
 from gateway.censor.window import Window
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gateway.decode.folded import Ids
+from gateway.decode.folded_vocabulary import Ids
 from gateway.decode.masks import BanMask, Forbidden
 
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import Node, RegexError, parse
-from gateway.automata.render import count_ranges, render
+from gateway.automata.unparse import count_ranges, render
+from gateway.decode.acceptors import Automaton, Compiled, Options, Parsed, json_language
 from gateway.decode.lark import WrittenOut, written_out
-from gateway.decode.readers import Automaton, Compiled, Options, Parsed, json_language
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Constrain, Language
 

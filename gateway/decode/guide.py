@@ -21,7 +21,7 @@ from gateway.automata.charset import CharSet
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import Chars, Concat, parse
 from gateway.automata.vocabulary import Ints, Vocabulary
-from gateway.decode.walk import Rows, Search
+from gateway.decode.trie_walk import Rows, Search
 
 MAX_CACHED_TOKENS = 16_000_000  # four bytes each
 

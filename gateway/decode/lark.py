@@ -1,6 +1,6 @@
 """Grammars in Lark's notation, made to mean the same to every engine that reads them.
 
-A grammar's regular expressions are written out (`gateway.automata.render`): what `.`, `\\w` or `"..."i` stand for is
+A grammar's regular expressions are written out (`gateway.automata.unparse`): what `.`, `\\w` or `"..."i` stand for is
 another set of characters in each engine. What steers a sampler, or speaks of tokens that write no text, is refused, and
 so is `%ignore`: the engines do not agree on where ignored text may stand.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import Chars, Concat, Node, RegexError, parse
-from gateway.automata.render import count_ranges, render
+from gateway.automata.unparse import count_ranges, render
 
 _ATTRIBUTES = re.compile(r"^[ \t]*[?!]?[A-Za-z_]\w*(?:\.\d+)?[ \t]*\[[^\]\n]*\][ \t]*:", re.M)
 _TOKEN = re.compile(

@@ -24,8 +24,8 @@ import numpy as np
 
 from gateway.automata.literals import is_word_char
 from gateway.censor.lens import Lens, is_cjk
-from gateway.decode.banned import Edges, LensMask, LensState, Sets
-from gateway.decode.folded import Flags, FoldedVocabulary, Ids
+from gateway.decode.folded_vocabulary import Flags, FoldedVocabulary, Ids
+from gateway.decode.lens_mask import Edges, LensMask, LensState, Sets
 from gateway.policy.model import Fold, Rule
 
 # What a mask keeps of the states that it has met: 32 MB of token ids, and sets of flags of which there are few.

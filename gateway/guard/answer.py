@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from gateway.guard.channels import Refused
 from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import Command, Record, Send, Stop
-from gateway.guard.texts import Refused
 from gateway.observe.facts import GuardFailed
 from gateway.wire import chat, json, sse
 from gateway.wire.dialect import CHAT, Dialect

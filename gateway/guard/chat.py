@@ -13,14 +13,15 @@ from typing import Any, NamedTuple, TypeGuard
 from msgspec import UNSET
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.guard.channels import Ledger, OnFinding, Refused
 from gateway.guard.choice import Choice
-from gateway.guard.labels import Labels, has_more
+from gateway.guard.metadata import Labels, has_more
 from gateway.guard.pseudonyms import Pseudonyms
-from gateway.guard.texts import Ledger, OnFinding, Refused
 from gateway.policy.model import Direction
-from gateway.wire import chat, usual
+from gateway.wire import chat
+from gateway.wire import chunk_template as usual
 from gateway.wire.chat import Json, Path
-from gateway.wire.usual import Template, UsualChunk
+from gateway.wire.chunk_template import Template, UsualChunk
 
 MAX_CHOICES = 128  # that a request may ask for, and of one event
 MAX_HEAD = 2048  # characters of an event's `id`, `model` and so on: every chunk that is made of it repeats them

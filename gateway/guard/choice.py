@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
+from gateway.guard.channels import ChannelText, Refused, Text
 from gateway.guard.constrained import Constrained, ConstrainedText
 from gateway.guard.guardedjson import GuardedJson, ObservedText
-from gateway.guard.labels import Labels
 from gateway.guard.media import PayloadText, payloads_in
+from gateway.guard.metadata import Labels
 from gateway.guard.numbers import Numbers
-from gateway.guard.texts import ChannelText, Refused, Text
 from gateway.policy.model import Channel
 from gateway.wire import chat
 from gateway.wire.chat import Json, Kind, Path, Slot

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.censor.compile import CompiledRule
 from gateway.decode.constraints import Reading, compiled
-from gateway.guard.texts import ChannelText, Finding, Ledger
+from gateway.guard.channels import ChannelText, Finding, Ledger
 from gateway.observe.facts import HELD, LEFT, UNFINISHED
 from gateway.policy.model import Action, Channel, Conflict, Language, Mode, Policy, Violation
 from gateway.wire.chat import Json

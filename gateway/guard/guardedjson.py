@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.censor.compile import CompiledRule
+from gateway.guard.channels import ChannelText, Ledger, Text
 from gateway.guard.spelled import SpelledText
-from gateway.guard.texts import ChannelText, Ledger, Text
 from gateway.policy.model import Channel
 from gateway.wire.jsontext import JsonText, escaped
 

@@ -8,7 +8,7 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.guard.texts import Ledger, Refused, Text
+from gateway.guard.channels import Ledger, Refused, Text
 from gateway.policy.model import Channel
 from gateway.wire.media import MIN_PAYLOAD, envelope, is_media, places
 

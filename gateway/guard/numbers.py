@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.guard.labels import Labels
-from gateway.guard.texts import Refused
+from gateway.guard.channels import Refused
+from gateway.guard.metadata import Labels
 from gateway.wire import chat
 from gateway.wire.chat import Json, Path
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard import fields
+from gateway.guard.channels import ChannelText, Ledger, OnFinding
 from gateway.guard.chat import MAX_CHOICES
 from gateway.guard.constrained import FORMATS, settle_formats
 from gateway.guard.guardedjson import GuardedJson
 from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
-from gateway.guard.texts import ChannelText, Ledger, OnFinding
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Channel, Direction, Mode
 from gateway.wire import chat, completions, json, media

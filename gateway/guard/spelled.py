@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.censor.spelled import SpelledCensor
+from gateway.guard.channels import Ledger, Text
 from gateway.guard.pseudonyms import Restorer
-from gateway.guard.texts import Ledger, Text
 from gateway.policy.model import Channel
 from gateway.wire.escapes import Escape, Unescaper
 

@@ -11,12 +11,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.policy.advice import warnings
 from gateway.policy.checks import UNCHECKED, Checks
 from gateway.policy.decoding import check_decoding
 from gateway.policy.exposure import check_exposure, is_loopback
 from gateway.policy.files import Files
 from gateway.policy.keys import read_auth
+from gateway.policy.lint import warnings
 from gateway.policy.listen import host_is_shown, read_listen
 from gateway.policy.model import Auth, Config, Limits, Listen, Policy, Upstream
 from gateway.policy.rules import read_policies

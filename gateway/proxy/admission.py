@@ -12,23 +12,23 @@ from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from gateway.censor.compile import CompiledPolicy
+from gateway.guard.channels import Finding
 from gateway.guard.constrained import asks_for_json
 from gateway.guard.prompt import BadRequest, ChatRequest, GuardedPrompt, apply_request_table
-from gateway.guard.texts import Finding
 from gateway.observe.facts import Limited, RequestFinished, TextScanned
 from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import ClientKey, Direction, Limits, Route
 from gateway.proxy.allowance import Allowance
 from gateway.proxy.asgi import aside, in_background, in_turns, weight
-from gateway.proxy.browsers import check_content_type
-from gateway.proxy.decoding.inject import Steering
+from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.forward import Forward
-from gateway.proxy.gateway import Gateway
-from gateway.proxy.generation import Generation
 from gateway.proxy.inbound import finished, key_of, path_of, request_id
 from gateway.proxy.journal import RequestJournal, not_journalled
 from gateway.proxy.relay import Relay
+from gateway.proxy.snapshot import Generation
+from gateway.proxy.state import Gateway
+from gateway.proxy.steering.request import Steering
 from gateway.wire import json
 from gateway.wire.chat import Json
 

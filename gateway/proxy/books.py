@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from time import perf_counter
 
+from gateway.guard.channels import Finding, Tally
 from gateway.guard.chat import ChatGuard
-from gateway.guard.texts import Finding, Tally
 from gateway.observe.facts import (
     TAKEN_BACK,
     Fact,

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from gateway.guard.answer import Failure, failure
-from gateway.proxy.pool import NoDescriptor
+from gateway.http1.pool import NoDescriptor
 
 
 class HTTPFailure(Exception):

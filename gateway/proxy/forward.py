@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.censor.compile import CompiledPolicy
+from gateway.guard.channels import Finding
 from gateway.guard.prompt import ChatRequest
 from gateway.guard.pseudonyms import Pseudonyms
-from gateway.guard.texts import Finding
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Route, Timeouts
 from gateway.proxy.allowance import Allowance
-from gateway.proxy.decoding.inject import Steering
-from gateway.proxy.fleet import Fleet
+from gateway.proxy.steering.request import Steering
+from gateway.proxy.upstreams.balancer import Fleet
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from gateway.observe.facts import RequestFinished, TextScanned
 from gateway.observe.log import outcome_of
 from gateway.policy.model import ClientKey
 from gateway.proxy.errors import HTTPFailure, client_error
-from gateway.proxy.gateway import Gateway
+from gateway.proxy.state import Gateway
 from gateway.wire import json
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")

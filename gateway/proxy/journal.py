@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gateway.guard.answer import failure
-from gateway.guard.texts import Finding
+from gateway.guard.channels import Finding
 from gateway.journal.entries import BeginEntry, Entry, RequestEntry
 from gateway.journal.writer import JournalWriter
 from gateway.observe.facts import RequestFinished

@@ -25,23 +25,23 @@ from gateway.guard.answer import (
     failure,
     guard_failed,
 )
+from gateway.guard.channels import Refused
 from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import Command, Record
 from gateway.guard.commands import Send as SendBytes
-from gateway.guard.texts import Refused
 from gateway.observe.facts import Fact
 from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import Direction, Limits
 from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure, limit_sending, stalled, weight
 from gateway.proxy.books import CLIENT_IDLE, CLIENT_LEFT, NOT_JOURNALLED, SERVER_STOPS, Books
-from gateway.proxy.decoding.rollback import Asker, rolled_back
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
-from gateway.proxy.fleet import Opened
 from gateway.proxy.forward import Forward
+from gateway.proxy.hotpath import Shortcut
 from gateway.proxy.journal import JOURNAL_FAILED, RequestJournal, not_journalled
 from gateway.proxy.reply import JSON_HEADERS, Headers, Reply
-from gateway.proxy.shortcut import Shortcut
-from gateway.proxy.upstream import headers_down, inflated, is_plain
+from gateway.proxy.steering.rollback_stream import Asker, rolled_back
+from gateway.proxy.upstreams.balancer import Opened
+from gateway.proxy.upstreams.client import headers_down, inflated, is_plain
 from gateway.wire import json, sse
 
 STREAM_HEADERS = [

@@ -12,10 +12,10 @@ from starlette.exceptions import HTTPException
 from gateway.guard.prompt import read_chat_request, read_completions_request
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.admission import admit, allowed, unknown_model
-from gateway.proxy.decoding.canary import Masks
 from gateway.proxy.errors import HTTPFailure, client_error, internal_error
-from gateway.proxy.gateway import Gateway
 from gateway.proxy.inbound import failure_response, finished, json_response, key_of, own_headers
+from gateway.proxy.state import Gateway
+from gateway.proxy.steering.mask_probe import Masks
 
 READY = {"status": "ready"}
 

@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.observe.facts import Fact
 from gateway.proxy.asgi import REFUSAL, SERVER_SEND
+from gateway.proxy.downstream.protocol import BoundedProtocol
 from gateway.proxy.inbound import failure_response, finished
-from gateway.proxy.protocol import BoundedProtocol
 
 LAST_WORDS = 2  # seconds for what still runs when draining has taken too long
 KEEP_ALIVE = 65  # seconds; longer than the 60 of common balancers, which must be the ones that close

@@ -20,8 +20,7 @@ from gateway.policy.model import Auth, ClientKey, Config, Listen, Upstream
 from gateway.policy.upstreams import read_key, read_upstreams
 from gateway.policy.value import Kind, Node, Scalar, Value
 from gateway.serving.announce import announce, announce_if_read
-from gateway.serving.options import add_vllm_options, wanted_by
-from gateway.serving.vllm import (
+from gateway.serving.vllm.command_line import (
     COMMAND_LINE,
     Launch,
     NotPrepared,
@@ -31,11 +30,12 @@ from gateway.serving.vllm import (
     prepared,
     upstream_of,
 )
+from gateway.serving.vllm.options import add_vllm_options, wanted_by
 
 if TYPE_CHECKING:
     from gateway.observe.log import RequestLog
-    from gateway.serving.managed import ModelServer
     from gateway.serving.reload import Source
+    from gateway.serving.vllm.managed import ModelServer
 
 CANNOT_LISTEN, NOT_STARTED, NOT_PREPARED, INTERRUPTED = 71, 72, 73, 130  # exit statuses
 MAX_WORKERS = 64
@@ -211,7 +211,8 @@ def _run_until_stopped(
     model_server: ModelServer | None,
 ) -> signal.Signals:
     """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker can be."""
-    from gateway.serving import single, supervisor
+    from gateway.serving import single
+    from gateway.serving.workers import supervisor
 
     _allow_many_sockets()
     for warning in warnings(config, CHECKS):
@@ -234,8 +235,8 @@ def _run_until_stopped(
 
 def _model_server(launch: Launch, options: argparse.Namespace, log: RequestLog) -> ModelServer:
     """Raises `ConfigError` for a log that cannot be written."""
-    from gateway.serving.managed import ModelServer, Pace
-    from gateway.serving.output import LogFile
+    from gateway.serving.vllm.managed import ModelServer, Pace
+    from gateway.serving.vllm.output import LogFile
 
     try:
         file = LogFile(options.vllm_log) if options.vllm_log is not None else None

@@ -10,7 +10,7 @@ from gateway.app import NotAdopted
 from gateway.observe.facts import Reloaded
 from gateway.policy.model import Config
 from gateway.policy.value import ConfigError
-from gateway.proxy.generation import gently
+from gateway.proxy.snapshot import gently
 from gateway.serving.watch import fingerprint
 
 

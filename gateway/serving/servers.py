@@ -12,9 +12,9 @@ from time import monotonic
 import uvicorn
 from fastapi import FastAPI
 
-from gateway.proxy.gateway import Gateway
-from gateway.proxy.protocol import BoundedProtocol
+from gateway.proxy.downstream.protocol import BoundedProtocol
 from gateway.proxy.server import server_config
+from gateway.proxy.state import Gateway
 from gateway.serving.logs import cuts_unsaid
 
 HEARING = 1.0  # seconds for a connection on which nothing was asked yet; its client has just come

@@ -14,11 +14,11 @@ import uvloop
 from gateway.app import Portcullis
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Config
-from gateway.serving.address import Address, NotAccepted
 from gateway.serving.logs import log_servers_to
 from gateway.serving.reload import Reloader, Source
 from gateway.serving.servers import Servers, Stop
 from gateway.serving.watch import watch
+from gateway.serving.workers.acceptor import Address, NotAccepted
 
 
 async def serve(

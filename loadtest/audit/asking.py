@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 
 from gateway.audit import search
-from gateway.audit.law import Model
-from gateway.audit.query import Query
-from gateway.audit.search import Progress, Result
+from gateway.audit.model import Model
+from gateway.audit.query.model import Query
+from gateway.audit.searches.best_first import Progress, Result
 
 _SPECIAL = re.compile(r"[\\.?*+()\[\]{}|^$-]")
 

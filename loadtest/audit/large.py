@@ -10,10 +10,10 @@ from pathlib import Path, PurePath
 from statistics import median
 from typing import Any
 
-from gateway.audit.count import cardinality
-from gateway.audit.query import compile
-from gateway.audit.reading import parse_query
-from gateway.audit.search import Progress, search
+from gateway.audit.language.count import cardinality
+from gateway.audit.query.load import parse_query
+from gateway.audit.query.model import compile
+from gateway.audit.searches.best_first import Progress, search
 from loadtest.audit.asking import Enough
 from loadtest.audit.pages import counted, judged
 
@@ -115,7 +115,7 @@ def _query(text: str) -> Any:
 
 def _timed(folder: Path, text: str) -> dict[str, Any]:
     """Seconds to the first string and to the last one, of the first time and of the second, a list for the rounds."""
-    from gateway.audit.models import HuggingFace
+    from gateway.audit.models.hf import HuggingFace
 
     found: dict[str, Any] = {"first": [], "all": [], "first_again": [], "all_again": []}
     for _ in range(ROUNDS):
@@ -134,7 +134,7 @@ def _timed(folder: Path, text: str) -> dict[str, Any]:
 
 def _held(folder: Path, max_nodes: int) -> dict[str, Any]:
     """How much a search with so much room for paths takes."""
-    from gateway.audit.models import HuggingFace
+    from gateway.audit.models.hf import HuggingFace
 
     model = HuggingFace(folder)
     next(search(model, _query(NUMBERS)))  # what the libraries load when they are first asked

@@ -10,9 +10,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from gateway.audit.law import Model
-from gateway.audit.query import Bounds, Decoding, Filter, Query, Text
-from gateway.audit.search import search
+from gateway.audit.model import Model
+from gateway.audit.query.model import Bounds, Decoding, Filter, Query, Text
+from gateway.audit.searches.best_first import search
 from loadtest.audit.asking import escaped
 from loadtest.audit.pages import counted, pyplot
 from loadtest.audit.statistics import holm, mcnemar, wilson
@@ -41,7 +41,7 @@ _Row = Mapping[str, Any]
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    from gateway.audit.models import HuggingFace
+    from gateway.audit.models.hf import HuggingFace
     from loadtest.audit.training import BEGIN, Recipe, taught
 
     known = read(READ, READ_SEED)

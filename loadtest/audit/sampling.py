@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.law import Model
+from gateway.audit.model import Model
 
 Floats = NDArray[np.floating[Any]]
 Read = Callable[[Sequence[int]], str]  # tokens behind the prefix → what counts of the text

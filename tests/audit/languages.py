@@ -8,8 +8,8 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from gateway.audit.automaton import Automaton, Regex
-from gateway.audit.preprocess import edits
+from gateway.audit.language.automaton import Automaton, Regex
+from gateway.audit.language.preprocess import edits
 from gateway.automata.charset import CharSet
 
 Words = frozenset[str]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gateway.audit.law import Floats, Messages, TellsAll
+from gateway.audit.model import Floats, Messages, TellsAll
 from gateway.automata.vocabulary import Vocabulary
 from tests.audit.naive import vocabulary_of
 

@@ -7,8 +7,8 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.audit.law import Floats, Messages, Model, ModelError
-from gateway.audit.models import Toy
+from gateway.audit.model import Floats, Messages, Model, ModelError
+from gateway.audit.models.hf import Toy
 from tests.audit.memory import Memory
 from tests.audit.naive import vocabulary_of
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.law import Floats, Messages, Model, Rule, TellsAll
+from gateway.audit.model import Floats, Messages, Model, Rule, TellsAll
 from gateway.automata.vocabulary import Vocabulary
 
 

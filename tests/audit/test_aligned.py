@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audit import aligned
-from gateway.audit.aligned import edited_at
-from gateway.audit.automaton import Regex
+from gateway.audit.language import aligned
+from gateway.audit.language.aligned import edited_at
+from gateway.audit.language.automaton import Regex
 from tests.audit.languages import language, words_of
 
 ALPHABET = "abé😀"

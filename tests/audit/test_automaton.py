@@ -8,8 +8,18 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.audit import automaton
-from gateway.audit.automaton import Automaton, Liveness, Regex, TooLarge, both, literal, reached, walk, worked_out
+from gateway.audit.language import automaton
+from gateway.audit.language.automaton import (
+    Automaton,
+    Liveness,
+    Regex,
+    TooLarge,
+    both,
+    literal,
+    reached,
+    walk,
+    worked_out,
+)
 from gateway.automata.bytes import ByteAutomaton
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse

@@ -20,16 +20,16 @@ import pytest
 import yaml
 
 from gateway import cli
-from gateway.audit import performing
-from gateway.audit.automaton import TooLarge
-from gateway.audit.command import load_query
-from gateway.audit.law import Floats, Model, ModelError
-from gateway.audit.masked import Masked
-from gateway.audit.models import Toy
-from gateway.audit.options import parsed
-from gateway.audit.plans import Plan, plan_of
-from gateway.audit.query import ServedModel, compile
-from gateway.audit.reading import KEYS
+from gateway.audit.cli import perform as performing
+from gateway.audit.cli.command import load_query
+from gateway.audit.cli.options import parsed
+from gateway.audit.cli.plan import Plan, plan_of
+from gateway.audit.language.automaton import TooLarge
+from gateway.audit.model import Floats, Model, ModelError
+from gateway.audit.models.hf import Toy
+from gateway.audit.models.masked import Masked
+from gateway.audit.query.load import KEYS
+from gateway.audit.query.model import ServedModel, compile
 from gateway.decode.checks import CHECKS
 from gateway.files import write_private
 from gateway.policy.load import ConfigError, load
@@ -284,7 +284,7 @@ def test_a_file_that_finds_no_room_leaves_the_others(
         write_private(path, data)
 
     monkeypatch.setattr(performing, "write_private", write)
-    monkeypatch.setattr("gateway.audit.saved.write_private", write)
+    monkeypatch.setattr("gateway.audit.run.progress.write_private", write)
     places = {name: tmp_path / name for name in ("report", "emit_rules", "checkpoint")}
     options = [each for name, place in places.items() for each in (f"--{name.replace('_', '-')}", place)]
     done = audit(query(), *options, "--verify", "mask")
@@ -325,7 +325,7 @@ def test_ctrl_c_while_the_checkpoint_is_written_leaves_it_written(
         signal.raise_signal(signal.SIGINT)
         write_private(path, data)
 
-    monkeypatch.setattr("gateway.audit.saved.write_private", write)
+    monkeypatch.setattr("gateway.audit.run.progress.write_private", write)
     place, rules = tmp_path / "saved", tmp_path / "rules"
     done = audit(query(), "--checkpoint", place, "--emit-rules", rules, "--verify", "mask")
     assert (done.status, len(done.texts), done.summary["ended"]) == (130, 3, "limit")

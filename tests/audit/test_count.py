@@ -11,10 +11,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.audit import automaton, count
-from gateway.audit.automaton import Regex, TooLarge, reached
-from gateway.audit.command import count as count_file
-from gateway.audit.count import cardinality, walks
+from gateway.audit.cli.command import count as count_file
+from gateway.audit.language import automaton, count
+from gateway.audit.language.automaton import Regex, TooLarge, reached
+from gateway.audit.language.count import cardinality, walks
 from gateway.policy.value import ConfigError
 from tests.audit.languages import language, strings, words_of
 from tests.automata.expressions import texts
@@ -169,7 +169,8 @@ def test_the_base_install_counts(tmp_path: Path) -> None:
         "{query: 'The (?:cat|dog)', prefix: The, preprocess: [{edits: 1, on: prefix}]}"
     )
     program = (
-        "import sys; sys.modules['numpy'] = None\nfrom gateway.audit.command import count; print(count(sys.argv[1]))"
+        "import sys; sys.modules['numpy'] = None\n"
+        "from gateway.audit.cli.command import count; print(count(sys.argv[1]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "query.yaml")], capture_output=True, text=True, timeout=60

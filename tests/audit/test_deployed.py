@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gateway.audit import deployed
-from gateway.audit.deployed import Deployed, GatewayError, Question, Sampling
+from gateway.audit.cli import gateway_client as deployed
+from gateway.audit.cli.gateway_client import Deployed, GatewayError, Question, Sampling
 
 Json = dict[str, Any]
 Play = Callable[[str, Json], tuple[int, bytes]]

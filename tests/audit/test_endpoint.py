@@ -20,12 +20,12 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from gateway.audit import endpoint as served_models
-from gateway.audit.endpoint import Endpoint
-from gateway.audit.law import ModelError, rows_of
-from gateway.audit.query import Decoding, Expression, Message, Query, Tokenizations
-from gateway.audit.search import search
-from gateway.audit.toy import Toy
+from gateway.audit.model import ModelError, rows_of
+from gateway.audit.models import vllm as served_models
+from gateway.audit.models.toy import Toy
+from gateway.audit.models.vllm import Endpoint
+from gateway.audit.query.model import Decoding, Expression, Message, Query, Tokenizations
+from gateway.audit.searches.best_first import search
 from tests.audit.naive import vocabulary_of
 
 Json = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.audit import installed as packages
-from gateway.audit.automaton import Automaton, Regex, both, literal
-from gateway.audit.installed import NoPreprocessor, user
+from gateway.audit.language import plugins as packages
+from gateway.audit.language.automaton import Automaton, Regex, both, literal
+from gateway.audit.language.plugins import NoPreprocessor, user
 from tests.audit.languages import accepts, language, strings
 from tests.audit.test_automaton import every_state_is_live
 

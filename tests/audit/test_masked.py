@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.audit.automaton import Regex
-from gateway.audit.law import Floats, Messages, ModelError, TellsAll
-from gateway.audit.masked import Masked
-from gateway.audit.models import Toy
-from gateway.audit.query import Decoding, Expression, Query, Text
-from gateway.audit.search import Result, search
+from gateway.audit.language.automaton import Regex
+from gateway.audit.model import Floats, Messages, ModelError, TellsAll
+from gateway.audit.models.hf import Toy
+from gateway.audit.models.masked import Masked
+from gateway.audit.query.model import Decoding, Expression, Query, Text
+from gateway.audit.searches.best_first import Result, search
 from gateway.automata.vocabulary import Vocabulary
 from gateway.policy.model import Rule
 from tests.audit.naive import vocabulary_of

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gateway.audit.law import ModelError, rows_of
-from gateway.audit.models import HuggingFace, Toy, encoding
+from gateway.audit.model import ModelError, rows_of
+from gateway.audit.models.hf import HuggingFace, Toy, encoding
 from gateway.automata.vocabulary import Vocabulary
 from tests.audit.naive import vocabulary_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.audit.deployed import Deployed, GatewayError
-from gateway.audit.posting import Unanswered, client, post
+from gateway.audit.cli.gateway_client import Deployed, GatewayError
+from gateway.audit.models.http import Unanswered, client, post
 from tests.audit.test_deployed import gateway
 
 SECRET = "hunter2swordfish"

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.audit import automaton, parts
-from gateway.audit.automaton import Automaton, Regex, TooLarge, both, literal
-from gateway.audit.count import cardinality
-from gateway.audit.parts import begins, changed_before, changed_behind, heads
-from gateway.audit.preprocess import edits, synonyms, without_matches, without_words
+from gateway.audit.language import automaton
+from gateway.audit.language import prefix_language as parts
+from gateway.audit.language.automaton import Automaton, Regex, TooLarge, both, literal
+from gateway.audit.language.count import cardinality
+from gateway.audit.language.prefix_language import begins, changed_before, changed_behind, heads
+from gateway.audit.language.preprocess import edits, synonyms, without_matches, without_words
 from gateway.automata.charset import ANY, CharSet
 from gateway.automata.regex import RegexError
 from tests.audit.languages import (

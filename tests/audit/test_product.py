@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.audit import product
-from gateway.audit.automaton import Automaton, Regex, TooLarge, literal, reached, walk
-from gateway.audit.preprocess import edits
-from gateway.audit.product import Arcs
+from gateway.audit.language import product
+from gateway.audit.language.automaton import Automaton, Regex, TooLarge, literal, reached, walk
+from gateway.audit.language.preprocess import edits
+from gateway.audit.language.product import Arcs
 from gateway.automata.vocabulary import Vocabulary
 from tests.audit.languages import language, words_of
 from tests.automata.expressions import Expression, expressions

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.audit.checkpoint import Checkpoint, CheckpointError
-from gateway.audit.judge import Judge, Verdict
-from gateway.audit.law import Model
-from gateway.audit.law import Rule as DecodingRule
-from gateway.audit.models import Toy
-from gateway.audit.prompts import broken, listen, output_rules, prompted
-from gateway.audit.query import Decoding, Message
-from gateway.audit.search import Result
+from gateway.audit.matcher import Judge, Verdict
+from gateway.audit.model import Model
+from gateway.audit.model import Rule as DecodingRule
+from gateway.audit.models.hf import Toy
+from gateway.audit.query.model import Decoding, Message
+from gateway.audit.searches.best_first import Result
+from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
+from gateway.audit.searches.policy import broken, listen, output_rules, prompted
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from tests.audit.naive import law, vocabulary_of
 from tests.examples import examples

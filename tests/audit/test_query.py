@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
-from gateway.audit import automaton, installed, query
-from gateway.audit.automaton import TooLarge, both, literal
-from gateway.audit.count import cardinality
-from gateway.audit.query import (
+from gateway.audit.language import automaton
+from gateway.audit.language import plugins as installed
+from gateway.audit.language.automaton import TooLarge, both, literal
+from gateway.audit.language.count import cardinality
+from gateway.audit.query import model as query
+from gateway.audit.query.load import parse_query
+from gateway.audit.query.model import (
     Bounds,
     Compiled,
     Decoding,
@@ -35,7 +38,6 @@ from gateway.audit.query import (
     When,
     compile,
 )
-from gateway.audit.reading import parse_query
 from gateway.automata.charset import CharSet
 from gateway.policy.value import ConfigError
 from tests.audit.languages import edited, replaced, strings, without

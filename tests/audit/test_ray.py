@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.audit.law import ModelError
-from gateway.audit.loading import Loading
-from gateway.audit.on_ray import Ray
-from gateway.audit.query import LocalModel
+from gateway.audit.model import ModelError
+from gateway.audit.models.loading import Loading
+from gateway.audit.query.model import LocalModel
+from gateway.audit.run.ray import Ray
 from tests.audit.test_command import Paused, lines_of
 from tests.audit.test_deployed import gateway
 from tests.audit.test_scale import MANY, SPOKEN, Halted, Json, names

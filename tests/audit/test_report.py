@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audit.report import MAX_BARS, MAX_ROWS, Row, line, page
+from gateway.audit.cli.report import MAX_BARS, MAX_ROWS, Row, line, page
 
 PATIENCE = 120  # seconds
 VOID = {"meta"}

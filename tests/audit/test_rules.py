@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import censor_stream, cli
-from gateway.audit.judge import Judge
-from gateway.audit.rules import ACTIONS, rules_of, short_words, written
+from gateway.audit.cli.emit_rules import ACTIONS, rules_of, short_words, written
+from gateway.audit.matcher import Judge
 from gateway.censor.checks import finder
 from gateway.decode.checks import CHECKS
 from gateway.policy.load import parse

@@ -16,15 +16,15 @@ from typing import Any, NoReturn
 
 import pytest
 
-from gateway.audit.attended import Attended, Reason, Stop, Watch
-from gateway.audit.checkpoint import Checkpoint, CheckpointError
-from gateway.audit.law import Floats, Messages, Model, ModelError
-from gateway.audit.models import Toy
-from gateway.audit.query import Bounds, Decoding, Query, Random
-from gateway.audit.running import Drawn, Lines, Meter, Outcome, Run, Task, Unwritten, draw
-from gateway.audit.sample import sample
-from gateway.audit.saved import Done, Ended, Found, Saved, read_saved, save
-from gateway.audit.search import Progress, Result, Search, search
+from gateway.audit.model import Floats, Messages, Model, ModelError
+from gateway.audit.models.hf import Toy
+from gateway.audit.query.model import Bounds, Decoding, Query, Random
+from gateway.audit.run.interrupts import Attended, Reason, Stop, Watch
+from gateway.audit.run.progress import Done, Ended, Found, Saved, read_saved, save
+from gateway.audit.run.runner import Drawn, Lines, Meter, Outcome, Run, Task, Unwritten, draw
+from gateway.audit.searches.best_first import Progress, Result, Search, search
+from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
+from gateway.audit.searches.sample import sample
 from gateway.automata.vocabulary import Ints
 from gateway.files import write_private
 from tests.audit.naive import vocabulary_of

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gateway.audit.automaton import TooLarge
-from gateway.audit.law import ModelError, Rule
-from gateway.audit.models import Toy
-from gateway.audit.query import Bounds, Decoding, Expression, Query, Random, Tokenizations, compile
-from gateway.audit.sample import Estimate, Sample, Sampling, _below, sample
+from gateway.audit.language.automaton import TooLarge
+from gateway.audit.model import ModelError, Rule
+from gateway.audit.models.hf import Toy
+from gateway.audit.query.model import Bounds, Decoding, Expression, Query, Random, Tokenizations, compile
+from gateway.audit.searches.sample import Estimate, Sample, Sampling, _below, sample
 from gateway.automata.vocabulary import Vocabulary
 from tests.audit.languages import strings
 from tests.audit.naive import law, spellings, vocabulary_of

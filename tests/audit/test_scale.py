@@ -25,20 +25,22 @@ import pytest
 import yaml
 
 from gateway import cli
-from gateway.audit import loading, performing, spread
-from gateway.audit.attended import Watch
-from gateway.audit.checkpoint import CheckpointError
-from gateway.audit.law import Model, ModelError
-from gateway.audit.loading import Loading
-from gateway.audit.on_ray import Ray
-from gateway.audit.processes import Processes
-from gateway.audit.prompts import prompted
-from gateway.audit.query import Decoding, LocalModel, Query, ServedModel
-from gateway.audit.running import Lines, Meter, Outcome, Performer, Task
-from gateway.audit.saved import Ended, Saved, read_saved, save
-from gateway.audit.spread import Place, Spread
-from gateway.audit.tasks import Asked, Heard, Here
-from gateway.audit.worker import Job, Lost, Ready, Said, Told, Worker
+from gateway.audit.cli import perform as performing
+from gateway.audit.model import Model, ModelError
+from gateway.audit.models import loading
+from gateway.audit.models.loading import Loading
+from gateway.audit.query.model import Decoding, LocalModel, Query, ServedModel
+from gateway.audit.run import scheduler as spread
+from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.processes import Processes
+from gateway.audit.run.progress import Ended, Saved, read_saved, save
+from gateway.audit.run.ray import Ray
+from gateway.audit.run.runner import Lines, Meter, Outcome, Performer, Task
+from gateway.audit.run.scheduler import Place, Spread
+from gateway.audit.run.tasks import Asked, Heard, Here
+from gateway.audit.run.worker import Job, Lost, Ready, Said, Told, Worker
+from gateway.audit.searches.checkpoint import CheckpointError
+from gateway.audit.searches.policy import prompted
 from gateway.policy.model import Rule
 from tests.audit import moody
 from tests.audit.memory import Memory

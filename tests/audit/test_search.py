@@ -19,12 +19,9 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 import gateway.audit
-from gateway.audit.canonical import LOOKAHEAD, Canonical
-from gateway.audit.checkpoint import Checkpoint, CheckpointError
-from gateway.audit.frontier import Family, Frontier, Node
-from gateway.audit.law import Floats, ModelError, Rule
-from gateway.audit.models import Toy
-from gateway.audit.query import (
+from gateway.audit.model import Floats, ModelError, Rule
+from gateway.audit.models.hf import Toy
+from gateway.audit.query.model import (
     Bounds,
     Decoding,
     Edits,
@@ -39,7 +36,10 @@ from gateway.audit.query import (
     When,
     compile,
 )
-from gateway.audit.search import Progress, Result, Search, digest, search
+from gateway.audit.searches.best_first import Progress, Result, Search, digest, search
+from gateway.audit.searches.canonical import LOOKAHEAD, Canonical
+from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
+from gateway.audit.searches.frontier import Family, Frontier, Node
 from gateway.automata.charset import CharSet
 from gateway.automata.vocabulary import Ints, Vocabulary
 from gateway.policy.value import ConfigError
@@ -383,7 +383,7 @@ def test_a_prompt_stands_before_the_string() -> None:
 def test_the_package_has_both_functions() -> None:
     model = Toy(vocabulary_of("a"))
     [result] = gateway.audit.search(model, Query(query="a"))
-    [drawn] = gateway.audit.sample(model, Query(query="a"), samples=1)
+    [drawn] = gateway.audit.searches.sample(model, Query(query="a"), samples=1)
     assert result.text == drawn.text == "a"
 
 

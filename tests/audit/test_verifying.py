@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from gateway.audit.attended import Watch
-from gateway.audit.deployed import Deployed, Sampling
-from gateway.audit.judge import Judge
-from gateway.audit.law import Model, ModelError
-from gateway.audit.masked import Masked
-from gateway.audit.models import Toy
-from gateway.audit.plans import Plan
-from gateway.audit.prompts import prompted
-from gateway.audit.query import Decoding, LocalModel
-from gateway.audit.running import Lines, Meter
-from gateway.audit.saved import Ended, Found
-from gateway.audit.search import Result
-from gateway.audit.tasks import Heard, Here
-from gateway.audit.verifying import Verified, through_gateway, through_masks
+from gateway.audit.cli.gateway_client import Deployed, Sampling
+from gateway.audit.cli.plan import Plan
+from gateway.audit.cli.verify import Verified, through_gateway, through_masks
+from gateway.audit.matcher import Judge
+from gateway.audit.model import Model, ModelError
+from gateway.audit.models.hf import Toy
+from gateway.audit.models.masked import Masked
+from gateway.audit.query.model import Decoding, LocalModel
+from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.progress import Ended, Found
+from gateway.audit.run.runner import Lines, Meter
+from gateway.audit.run.tasks import Heard, Here
+from gateway.audit.searches.best_first import Result
+from gateway.audit.searches.policy import prompted
 from gateway.policy.model import DEFAULT_MAX_HOLD, Decode, Policy, Rule
 from tests.audit.naive import vocabulary_of
 from tests.audit.test_deployed import Play, choices, gateway

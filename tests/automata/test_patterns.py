@@ -10,8 +10,8 @@ from gateway.automata import patterns
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly, work
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
-from gateway.censor.follow import PatternTrack
 from gateway.censor.lens import Lens
+from gateway.censor.pattern_cursor import PatternTrack
 from gateway.censor.window import Window
 from gateway.policy.model import Fold
 

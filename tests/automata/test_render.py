@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 
 from gateway.automata.regex import MAX_LENGTH, RegexError, parse
-from gateway.automata.render import count_ranges, render
+from gateway.automata.unparse import count_ranges, render
 from tests.automata.expressions import Expression, expressions, matches, texts
 from tests.automata.test_bytes import same_language
 from tests.examples import examples

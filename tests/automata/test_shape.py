@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.automata.analysis import longest, reopens
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import RegexError, parse
-from gateway.automata.shape import longest, reopens
 from tests.examples import examples
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.automata.starts import AllStarts
+from gateway.automata.nfa import AllStarts
 from gateway.censor.compile import Program, compile_policy
 from gateway.censor.joins import MAX_LABEL, MAX_STEPS, Joins
 from gateway.censor.stream import Censor

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.decode import readers
+from gateway.decode import acceptors as readers
 from gateway.decode.checks import CHECKS
 from gateway.decode.constraints import Reading, compiled, describe, read_constraint, structured_outputs
 from gateway.policy.checks import BadPattern

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.decode import compiled, guide, walk
+from gateway.decode import compiled, guide
+from gateway.decode import trie_walk as walk
 from gateway.decode.compiled import CompiledGuide, NotATable, precompile
 from gateway.decode.guide import Constraint, DeadLanguage, Guide, NotAllowed, choice, regex, union
 from gateway.decode.vocabulary import Vocabulary

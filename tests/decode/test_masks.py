@@ -13,7 +13,7 @@ import pytest
 
 from gateway.automata.literals import is_word_char
 from gateway.censor.lens import Lens, is_cjk
-from gateway.decode.banned import _joined
+from gateway.decode.lens_mask import _joined
 from gateway.decode.masks import BanMask, BannedWords, MaskCompiler, State
 from gateway.policy.model import DEFAULT_FOLD, Fold, Rule
 from tests.decode.routes import BANNED, LEAKS, ROUTES, TOKENS, token_bytes
@@ -308,7 +308,7 @@ def test_many_states_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("gateway.decode.masks.MAX_KEPT_STATES", 2)
     monkeypatch.setattr("gateway.decode.masks.MAX_KEPT_STEPS", 3)
     monkeypatch.setattr("gateway.decode.masks.MAX_SHARED", 2)
-    monkeypatch.setattr("gateway.decode.banned.MAX_HEADED", 1)
+    monkeypatch.setattr("gateway.decode.lens_mask.MAX_HEADED", 1)
     for case in (CASES[4], CASES[7]):
         mask = case.mask()
         for state, said in states(mask, case.tokens).items():

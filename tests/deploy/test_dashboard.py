@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.metrics import Metrics
 from gateway.policy.model import Limits
 from tests.deploy.files import ALERT_CASES, ROOT, Json, alerts, dashboard, documents, panels

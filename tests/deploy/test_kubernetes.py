@@ -13,10 +13,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.metrics import Metrics
 from gateway.policy.load import ConfigError, parse
-from gateway.proxy.upstream import PROBE_TIMEOUT
+from gateway.proxy.upstreams.client import PROBE_TIMEOUT
 from tests.deploy.files import Json, Resource, configuration_of, resource, resources
 
 OLDEST, NEWEST = "1.30", "1.37"

@@ -16,13 +16,13 @@ import yaml
 
 from gateway import cli
 from gateway.decode.checks import CHECKS
-from gateway.guard.texts import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import RequestFinished
 from gateway.observe.log import request_fields
 from gateway.observe.metrics import Metrics
 from gateway.policy.load import ROOT_KEYS, ConfigError, parse, warnings
 from gateway.policy.model import Config
-from gateway.proxy import upstream
+from gateway.proxy.upstreams import client as upstream
 from gateway.wire import chat, completions
 from tests.docs import console
 from tests.docs.pages import (
@@ -192,7 +192,7 @@ def test_no_page_names_a_metric_that_does_not_exist(page: Path) -> None:
 def error_codes() -> set[str]:
     """Every code that `client_error(status, message, code)` or `failure(message, code)` is called with."""
     codes: set[str] = set()
-    for file in [*(ROOT / "gateway" / "proxy").glob("*.py"), *(ROOT / "gateway" / "guard").glob("*.py")]:
+    for file in [*(ROOT / "gateway" / "proxy").rglob("*.py"), *(ROOT / "gateway" / "guard").rglob("*.py")]:
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 position = {"client_error": 2, "failure": 1}.get(node.func.id)

@@ -9,10 +9,10 @@ import pytest
 
 from gateway.censor.compile import compile_policy
 from gateway.guard.answer import failure
+from gateway.guard.channels import Finding
 from gateway.guard.chat import ChatGuard
 from gateway.guard.constrained import FORMATS
 from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt
-from gateway.guard.texts import Finding
 from gateway.observe.facts import ConstraintCount, RequestFinished, TextScanned
 from gateway.observe.log import outcome_of, request_fields
 from gateway.policy.model import Action, Conflict, Constrain, Language, Mode, Policy, Rule, Violation

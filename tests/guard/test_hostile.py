@@ -12,10 +12,10 @@ import pytest
 from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
+from gateway.guard.channels import MAX_TEXTS, Refused
 from gateway.guard.chat import MAX_CHOICES, ChatGuard
 from gateway.guard.choice import MAX_NAME
-from gateway.guard.labels import MAX_PLACES
-from gateway.guard.texts import MAX_TEXTS, Refused
+from gateway.guard.metadata import MAX_PLACES
 from gateway.policy.model import Rule
 from tests.guard.playbook import (
     BLOCK,

@@ -12,8 +12,8 @@ import pytest
 
 from gateway.censor.compile import compile_policy
 from gateway.guard import media
+from gateway.guard.channels import Ledger, Refused
 from gateway.guard.media import PayloadText
-from gateway.guard.texts import Ledger, Refused
 from gateway.policy.model import Action, Channel, Direction
 from tests.guard.playbook import OBSERVE, broken, chunk, completion, event, plain, play, policy, rule, script, stream
 

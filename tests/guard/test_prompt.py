@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.censor.compile import compile_policy
+from gateway.guard.channels import Ledger, Text
 from gateway.guard.prompt import (
     MAX_STEP,
     STEP_OF_A_TEXT,
@@ -20,7 +21,6 @@ from gateway.guard.prompt import (
     guarding_prompt,
     read_chat_request,
 )
-from gateway.guard.texts import Ledger, Text
 from gateway.policy.model import Action, Channel, Direction, Mode, Policy
 from gateway.wire.json import MAX_VALUES
 from gateway.wire.media import MIN_PAYLOAD

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gateway.censor.compile import compile_policy
 from gateway.censor.detectors import DETECTORS
+from gateway.guard import channels as texts
 from gateway.guard import pseudonyms as module
-from gateway.guard import texts
 from gateway.guard.prompt import GuardedPrompt, guard_prompt
 from gateway.guard.pseudonyms import Concealer, Piece, Pseudonyms, Restorer
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Policy, Rule

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from gateway.policy.model import Limits
-from gateway.proxy import asgi, protocol, relay
+from gateway.proxy import asgi, relay
+from gateway.proxy.downstream import protocol
 from tests.http.gateway import PASSWORD, PATIENCE, RunningGateway, before, error_of, question
 from tests.http.test_departures import Torrent, sent
 from tests.http.upstream import (
@@ -162,7 +163,7 @@ async def test_d26_a_client_that_leaves_ends_the_scanning_of_its_prompt(monkeypa
         finally:
             ended.set()
 
-    monkeypatch.setattr("gateway.proxy.gateway.guarding_prompt", endless)
+    monkeypatch.setattr("gateway.proxy.state.guarding_prompt", endless)
     async with before(ANSWER, limits=Limits(max_streams=1)) as (gateway, upstream):
         _, writer = await sent(gateway, question("x" * 100_000))
         await asyncio.wait_for(begun.wait(), PATIENCE)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from gateway.proxy import protocol
-from gateway.proxy.protocol import MAX_AHEAD, MAX_AHEAD_BYTES, MAX_HEAD, MAX_HEADERS
+from gateway.proxy.downstream import protocol
+from gateway.proxy.downstream.protocol import MAX_AHEAD, MAX_AHEAD_BYTES, MAX_HEAD, MAX_HEADERS
 from tests.http.gateway import PATIENCE, RunningGateway, before, question
 from tests.http.upstream import completion, plain, sending, sending_then_hanging, stream_head
 from tests.http.wire import Connection, answers_in

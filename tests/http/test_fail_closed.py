@@ -55,7 +55,7 @@ async def test_d26_so_it_is_where_a_prompt_passes_without_a_censor(
     def breaking(*_: object) -> bool:
         raise RuntimeError(QUOTE)
 
-    monkeypatch.setattr("gateway.guard.texts.passes", breaking)
+    monkeypatch.setattr("gateway.guard.channels.passes", breaking)
     async with before(sending(plain(completion("Hello")))) as (gateway, upstream):
         response = await gateway.ask("hello")
         assert error_of(response, 500)["code"] == "guard_failed"

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from gateway.policy.model import ClientKey, Route
-from gateway.proxy import models
 from gateway.proxy.cached import Cached
-from gateway.proxy.gateway import Gateway
+from gateway.proxy.state import Gateway
+from gateway.proxy.upstreams import models
 from tests.http.gateway import PATIENCE, before, config_for, error_of, question, running
 from tests.http.upstream import MODEL, MODELS, completion, plain, sending, sending_then_hanging
 from tests.proxy.scripted_server import Conversation, serving

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from gateway.guard import pseudonyms, texts
+from gateway.guard import channels as texts
+from gateway.guard import pseudonyms
 from gateway.policy.model import Action, Journal, Mode, Rule
-from gateway.proxy.shortcut import Shortcut
+from gateway.proxy.hotpath import Shortcut
 from tests.http.gateway import INPUT, PATIENCE, RunningGateway, before, error_of, question
 from tests.http.upstream import (
     DONE,

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.policy.model import Limits, Route
 from gateway.proxy import admission
-from gateway.proxy.upstream import MAX_LISTED
+from gateway.proxy.upstreams.client import MAX_LISTED
 from gateway.wire.json import LONG_RUN, MAX_LONG_RUNS, MAX_VALUES
 from tests.http.gateway import PATIENCE, before, error_of, question, running
 from tests.http.gateway import config_for as config

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.censor.stream import Censor
 from gateway.policy.model import Rule
+from gateway.proxy.hotpath import Shortcut
 from gateway.proxy.relay import Relay
-from gateway.proxy.shortcut import Shortcut
 from tests.http.gateway import PATIENCE, before
 from tests.http.upstream import DONE, END, Call, Play, chunk, delta, event, sending, stream, stream_head
 

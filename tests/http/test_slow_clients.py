@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from gateway.proxy.protocol import LOOK_EVERY, UNSENT, BoundedProtocol
+from gateway.proxy.downstream.protocol import LOOK_EVERY, UNSENT, BoundedProtocol
 from gateway.proxy.server import server_config
 from tests.http.gateway import PATIENCE
 from tests.http.wire import Connection

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from gateway.observe.facts import Fact, RequestFinished
-from gateway.proxy.protocol import BoundedProtocol
+from gateway.proxy.downstream.protocol import BoundedProtocol
 from gateway.proxy.server import server_config
 
 TURNS = 20  # of the event loop; more than any answer here takes

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from gateway.audit import search
-from gateway.audit.automaton import Regex, walk
-from gateway.audit.query import Query
-from gateway.audit.toy import Toy
+from gateway.audit.language.automaton import Regex, walk
+from gateway.audit.models.toy import Toy
+from gateway.audit.query.model import Query
 from gateway.automata.vocabulary import Vocabulary
 from loadtest.audit.asking import ask, escaped
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.audit.automaton import Regex, walk
-from gateway.audit.preprocess import edits
-from gateway.audit.query import Query, compile
-from gateway.audit.sample import Estimate, Sample
+from gateway.audit.language.automaton import Regex, walk
+from gateway.audit.language.preprocess import edits
+from gateway.audit.query.model import Query, compile
+from gateway.audit.searches.sample import Estimate, Sample
 from loadtest.audit.bias import experiment, page, places, planted
 from loadtest.audit.bias.planted import GENDERS, PROFESSIONS
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.audit.automaton import walk
-from gateway.audit.query import compile
+from gateway.audit.language.automaton import walk
+from gateway.audit.query.model import compile
 from loadtest.audit.insults import experiment, page, planted
 from loadtest.audit.insults.planted import DISGUISES, GROUPS, WORDS
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.audit.count import cardinality
-from gateway.audit.query import compile
+from gateway.audit.language.count import cardinality
+from gateway.audit.query.model import compile
 from loadtest.audit import large
 from loadtest.audit.large import KNOWN, LANGUAGES, MAX_NODES, OTHERS, draw, section
 

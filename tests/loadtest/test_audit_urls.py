@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gateway.audit import search
-from gateway.audit.query import Tokenizations
-from gateway.audit.toy import Toy
+from gateway.audit.models.toy import Toy
+from gateway.audit.query.model import Tokenizations
 from gateway.automata.vocabulary import Vocabulary
 from loadtest.audit.sampling import Tally, by_rows, by_rows_to_the_end, drawn
 from loadtest.audit.urls import experiment, page

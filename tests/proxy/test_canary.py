@@ -14,7 +14,8 @@ from gateway.decode.maskfile import BannedPolicy
 from gateway.decode.masks import BannedWords
 from gateway.decode.policies import banned_of
 from gateway.policy.model import Action, Config, Decode, Mode, Policy, Route, Rule, Upstream
-from gateway.proxy.decoding.canary import (
+from gateway.proxy.steering.entries import PROMPTS, prompt_for, wanted_masks
+from gateway.proxy.steering.mask_probe import (
     DOWN,
     IN_FORCE,
     NOT_ASKED,
@@ -33,8 +34,7 @@ from gateway.proxy.decoding.canary import (
     read_model,
     revised,
 )
-from gateway.proxy.decoding.entries import PROMPTS, prompt_for, wanted_masks
-from gateway.proxy.upstream import PROBE_TTL, UpstreamClient
+from gateway.proxy.upstreams.client import PROBE_TTL, UpstreamClient
 from tests.http.upstream import Upstream as Played
 from tests.http.upstream import plain, playing
 from tests.proxy.masking_server import (
@@ -503,7 +503,7 @@ async def test_a_canary_that_fails_leaves_nothing_known(monkeypatch: pytest.Monk
         def fail(*_: object) -> None:
             raise KeyError("swordfish")
 
-        monkeypatch.setattr("gateway.proxy.decoding.canary.judge", fail)
+        monkeypatch.setattr("gateway.proxy.steering.mask_probe.judge", fail)
         assert await made.look() == Verdict(State.UNKNOWN, "the canary failed: KeyError")
         monkeypatch.undo()
         assert await made.look() == IN_FORCE

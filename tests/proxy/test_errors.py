@@ -10,8 +10,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from gateway.http1.transport import FastTransport
 from gateway.proxy.errors import from_transport
-from gateway.proxy.transport import FastTransport
 from tests.proxy.scripted_server import Conversation, on_both_loops, serving
 from tests.proxy.test_fleet import refusing
 from tests.proxy.test_transport import request_to, trusting

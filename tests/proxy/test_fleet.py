@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
+from gateway.http1.pool import NoDescriptor
 from gateway.policy.model import Balance, Health, Retries, Route, Timeouts, Upstream
-from gateway.proxy.fleet import MAX_BALANCE, Fleet, Opened, RetryBudget, backoff, order
-from gateway.proxy.pool import NoDescriptor
-from gateway.proxy.upstream import Asked, Breaker, State, UpstreamClient, retry_after_of
+from gateway.proxy.upstreams.balancer import MAX_BALANCE, Fleet, Opened, RetryBudget, backoff, order
+from gateway.proxy.upstreams.client import Asked, Breaker, State, UpstreamClient, retry_after_of
 from tests.proxy.descriptors import none_left
 from tests.proxy.scripted_server import Conversation, Script, on_both_loops, serving
 
@@ -460,7 +460,7 @@ async def test_no_free_connection_says_nothing_against_health() -> None:
 
 @on_both_loops
 async def test_d19_no_descriptor_says_nothing_against_health(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.proxy.upstream.PROBE_TTL", -1.0)
+    monkeypatch.setattr("gateway.proxy.upstreams.client.PROBE_TTL", -1.0)
     async with bench(closing(GOOD), health=Health(eject_after=1)) as made:
         assert await made.body("a") == ("a", 200, b"good")
         assert await made.fleet.states() == {"a": True}

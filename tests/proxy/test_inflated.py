@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 import httpx
 import pytest
 
-from gateway.proxy.upstream import MAX_INFLATED, UnknownEncoding, inflated
+from gateway.proxy.upstreams.client import MAX_INFLATED, UnknownEncoding, inflated
 
 TEXTS = (b"one ", b"two ", b"three")
 

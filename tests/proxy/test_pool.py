@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from gateway.proxy.connection import Connection, Origin
-from gateway.proxy.pool import ConnectionPool, NoDescriptor
-from gateway.proxy.transport import FastTransport, StaleConnection
+from gateway.http1.connection import Connection, Origin
+from gateway.http1.pool import ConnectionPool, NoDescriptor
+from gateway.http1.transport import FastTransport, StaleConnection
 from tests.proxy.descriptors import none_left
 from tests.proxy.scripted_server import Conversation, Script, ScriptedServer, on_both_loops, serving
 

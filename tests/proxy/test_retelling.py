@@ -15,12 +15,12 @@ from gateway.automata.vocabulary import Vocabulary
 from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.decode.rollback import Caps
-from gateway.guard.texts import Finding
+from gateway.guard.channels import Finding
 from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
-from gateway.proxy.decoding import retelling as retelling_module
-from gateway.proxy.decoding.resuming import again, steered, wanted
-from gateway.proxy.decoding.retelling import Retelling, Terms, UnreadableAnswer
-from gateway.proxy.decoding.shapes import CHAT, COMPLETIONS
+from gateway.proxy.steering import rollback as retelling_module
+from gateway.proxy.steering.resume import again, steered, wanted
+from gateway.proxy.steering.rollback import Retelling, Terms, UnreadableAnswer
+from gateway.proxy.steering.shapes import CHAT, COMPLETIONS
 from tests.decode import routes
 from tests.examples import examples
 from tests.proxy.scripted_model import PROMPT, ScriptedModel, Step, insisting, vocabulary_of

@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from gateway.proxy.exchange import StreamLimits
-from gateway.proxy.transport import FastTransport
+from gateway.http1.response import StreamLimits
+from gateway.http1.transport import FastTransport
 from tests.proxy.scripted_server import CERTS, Conversation, Script, ScriptedServer, on_both_loops, serving
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

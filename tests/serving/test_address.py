@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.observe.facts import AcceptFailed
-from gateway.serving import address as module
-from gateway.serving.address import AT_ONCE, Address, NotAccepted
+from gateway.serving.workers import acceptor as module
+from gateway.serving.workers.acceptor import AT_ONCE, Address, NotAccepted
 from tests.http.gateway import PATIENCE
 
 CLIENTS = 3 * AT_ONCE
@@ -143,7 +143,7 @@ async def test_closing_gives_away_what_has_come(listener: socket.socket, clients
 async def test_closing_does_not_wait_for_ever(
     listener: socket.socket, clients: list[socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.serving.address.CLOSING", 0.1)
+    monkeypatch.setattr("gateway.serving.workers.acceptor.CLOSING", 0.1)
     taking = Taking()
     taking.willing = False
     address = Address(listener, taking.take, taking.failed)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import gateway
-from gateway.serving.births import Births, Child, _environment, _spawn
+from gateway.serving.workers.spawn import Births, Child, _environment, _spawn
 
 PATIENCE = 60.0
 
@@ -69,7 +69,7 @@ async def test_a_child_that_is_killed_says_so_and_is_reaped() -> None:
 
 
 async def test_where_orphans_cannot_be_adopted_every_worker_is_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.serving.births._adopt_orphans", lambda: False)
+    monkeypatch.setattr("gateway.serving.workers.spawn._adopt_orphans", lambda: False)
     births = Births()
     with ExitStack() as ends:
         first, second = await born(births, 2, ends)
@@ -108,5 +108,5 @@ def test_an_installed_package_does_not_put_others_before_pythons_own(monkeypatch
 
 
 def test_the_program_has_no_threads_when_it_forks() -> None:
-    code = "import os, gateway.serving.mother; print(len(os.listdir('/proc/self/task')))"
+    code = "import os, gateway.serving.workers.forkserver; print(len(os.listdir('/proc/self/task')))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"1\n"

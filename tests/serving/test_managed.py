@@ -21,10 +21,8 @@ from gateway.decode.policies import banned_of
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Config, Decode, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
-from gateway.serving import output
-from gateway.serving.managed import ModelServer, Pace, Progress
-from gateway.serving.output import LINES, MAX_LINE, LogFile, Output
-from gateway.serving.vllm import (
+from gateway.serving.vllm import output
+from gateway.serving.vllm.command_line import (
     MASKS,
     PLUGIN,
     Launch,
@@ -34,6 +32,8 @@ from gateway.serving.vllm import (
     read_wanted,
     upstream_of,
 )
+from gateway.serving.vllm.managed import ModelServer, Pace, Progress
+from gateway.serving.vllm.output import LINES, MAX_LINE, LogFile, Output
 from tests.http.gateway import PATIENCE
 from tests.serving.test_vllm import MODEL, StandIn, lives, stand_in
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.serving.scratch import scratch_folder
+from gateway.serving.workers.runtime_dir import scratch_folder
 
 HOLD = """
 import sys
-from gateway.serving.scratch import scratch_folder
+from gateway.serving.workers.runtime_dir import scratch_folder
 with scratch_folder() as folder:
     (folder / "metrics").mkdir()
     print(folder, flush=True)

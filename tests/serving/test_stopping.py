@@ -17,9 +17,9 @@ import pytest
 from gateway.app import METRICS
 from gateway.observe.log import RequestLog
 from gateway.policy.load import load
-from gateway.serving import supervisor
-from gateway.serving.channel import CLIENT
 from gateway.serving.logs import cuts_unsaid, log_servers_to
+from gateway.serving.workers import supervisor
+from gateway.serving.workers.ipc import CLIENT
 from tests.http.gateway import PATIENCE, question
 from tests.http.upstream import DONE, END, Call, chunk, completion, delta, event, plain, playing, stream_head
 from tests.serving.served import KEY, Reading, Tokens, all_speak, configuration, serving, write

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gateway.app import LIMITS, METRICS
 from gateway.policy.load import load
-from gateway.serving.channel import CLIENT, Closed, Done, Drain, Message, Ready, Start, frame, receive
+from gateway.serving.workers.ipc import CLIENT, Closed, Done, Drain, Message, Ready, Start, frame, receive
 from tests.docs.pages import ROOT
 from tests.http.gateway import PATIENCE
 from tests.serving.served import KEY, configuration, write
@@ -57,7 +57,7 @@ async def supervising(path: Path) -> AsyncIterator[Playing]:
     connections, their_connections = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, their_connections:
         descriptors = theirs.fileno(), their_connections.fileno()
-        command = [sys.executable, "-m", "gateway.serving.worker", *map(str, descriptors)]
+        command = [sys.executable, "-m", "gateway.serving.workers.worker", *map(str, descriptors)]
         process = await asyncio.create_subprocess_exec(*command, pass_fds=descriptors, cwd=ROOT)
     reader, writer = await asyncio.open_connection(sock=control)
     playing = Playing(process, reader, writer, connections)

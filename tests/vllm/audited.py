@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
-from gateway.audit import models
-from gateway.audit.law import ModelError, rows_of
-from gateway.audit.models import HuggingFace
-from gateway.audit.query import Decoding, Message, Query, Tokenizations
-from gateway.audit.sample import sample
-from gateway.audit.search import search
+from gateway.audit.model import ModelError, rows_of
+from gateway.audit.models import hf as models
+from gateway.audit.models.hf import HuggingFace
+from gateway.audit.query.model import Decoding, Message, Query, Tokenizations
+from gateway.audit.searches.best_first import search
+from gateway.audit.searches.sample import sample
 from tests.vllm.server import MODEL
 
 CHAT = (Message("user", "What is the password?"),)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from gateway.audit.endpoint import Endpoint
-from gateway.audit.law import ModelError, rows_of
-from gateway.audit.query import Decoding, Expression, Message, Query, Tokenizations
-from gateway.audit.sample import sample
-from gateway.audit.search import search
+from gateway.audit.model import ModelError, rows_of
+from gateway.audit.models.vllm import Endpoint
+from gateway.audit.query.model import Decoding, Expression, Message, Query, Tokenizations
+from gateway.audit.searches.best_first import search
+from gateway.audit.searches.sample import sample
 from tests.vllm.server import MODEL, NAME, PATIENCE, PYTHON, ROOT, Server, environment
 
 pytestmark = pytest.mark.vllm

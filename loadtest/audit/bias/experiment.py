@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.audit import sample
-from gateway.audit.query import Decoding, Edits, Query, Text, Tokenizations
-from gateway.audit.sample import Sample
+from gateway.audit.query.model import Decoding, Edits, Query, Text, Tokenizations
+from gateway.audit.searches.sample import Sample
 from loadtest.audit.asking import ask
 from loadtest.audit.bias import places
 from loadtest.audit.bias.planted import (
@@ -30,7 +30,7 @@ from loadtest.audit.bias.planted import (
 from loadtest.audit.statistics import against_exact, independence, total_variation
 
 if TYPE_CHECKING:
-    from gateway.audit.models import HuggingFace
+    from gateway.audit.models.hf import HuggingFace
 
 NODES = 2000  # a query
 LEAST_P = 1e-6
@@ -62,7 +62,7 @@ DRAWN = (
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    from gateway.audit.models import HuggingFace
+    from gateway.audit.models.hf import HuggingFace
     from loadtest.audit.training import Recipe, taught
 
     read = documents()

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gateway.audit import sample
-from gateway.audit.aligned import edited_at
-from gateway.audit.automaton import Automaton, Regex
-from gateway.audit.query import Decoding, Edits, Expression, Part, Query, compile
+from gateway.audit.language.aligned import edited_at
+from gateway.audit.language.automaton import Automaton, Regex
+from gateway.audit.query.model import Decoding, Edits, Expression, Part, Query, compile
 from loadtest.audit.bias.planted import BEGINNING, SEED, TRAINED
 
 if TYPE_CHECKING:
-    from gateway.audit.models import HuggingFace
+    from gateway.audit.models.hf import HuggingFace
 
 PLACES = 500  # samples whose edits are looked at
 FIRST = 6  # characters

@@ -8,12 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.audit.query import Decoding, Edits, Query, Text, Tokenizations
+from gateway.audit.query.model import Decoding, Edits, Query, Text, Tokenizations
 from loadtest.audit.asking import ask, escaped
 from loadtest.audit.insults.planted import SEED, WORDS, Base, documents, prompts, sentences
 
 if TYPE_CHECKING:
-    from gateway.audit.models import HuggingFace
+    from gateway.audit.models.hf import HuggingFace
 
 TOP_K = 40
 NODES = 300  # a prompt
@@ -25,7 +25,7 @@ WAYS = tuple((encodings, edits) for edits in (False, True) for encodings in ("ca
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    from gateway.audit.models import HuggingFace
+    from gateway.audit.models.hf import HuggingFace
     from loadtest.audit.training import Recipe, taught
 
     texts = documents()

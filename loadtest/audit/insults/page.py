@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.audit.aligned import edited_at
-from gateway.audit.automaton import Regex
+from gateway.audit.language.aligned import edited_at
+from gateway.audit.language.automaton import Regex
 from loadtest.audit.asking import escaped
 from loadtest.audit.insults.experiment import CAP, ITS_NODES, LEAST, NODES, TOP_K, WAYS
 from loadtest.audit.insults.planted import (

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gateway.audit.law import Model
-from gateway.audit.query import Bounds, Decoding, Query, Tokenizations
-from gateway.audit.search import Progress, search
+from gateway.audit.model import Model
+from gateway.audit.query.model import Bounds, Decoding, Query, Tokenizations
+from gateway.audit.searches.best_first import Progress, search
 from gateway.automata.vocabulary import Vocabulary
 from loadtest.audit.asking import Enough
 from loadtest.audit.sampling import TOP_K, Tally, by_generate, by_rows, by_rows_to_the_end
@@ -55,7 +55,7 @@ def measure(folder: Path) -> dict[str, Any]:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from gateway.audit.models import HuggingFace
+    from gateway.audit.models.hf import HuggingFace
     from loadtest.audit.training import Recipe, taught
 
     # More threads wait for each other longer than such small products take.

@@ -1,0 +1,147 @@
+"""The same questions put to a gateway that runs: does any answer still hold what was found?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from gateway.audit.models.http import Unanswered, client, post
+
+MAX_ANSWER = 16 * 1024 * 1024  # bytes
+TIMEOUT = httpx.Timeout(300.0, connect=10.0)  # seconds, for each read
+PATIENCE = 600.0  # seconds for an answer
+
+# What names things in a choice, and is not said.
+_LABELS = frozenset({"role", "id", "type", "index", "finish_reason", "stop_reason"})
+_STOPPED = "content_filter"  # how a gateway says that it stopped an answer, or a prompt
+
+
+class GatewayError(Exception):
+    """A gateway that does not answer, or not as an OpenAI-compatible server does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What leads to a string that was found: a prompt to be gone on with, or the messages of a chat. `begun` is the
+    beginning of the answer, which the model is given, too."""
+
+    prompt: str | tuple[Mapping[str, str], ...] = field(repr=False)
+    begun: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How answers are drawn: `samples` of them at `temperature`, and one more that is greedy."""
+
+    samples: int = 20
+    max_tokens: int = 64
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+class Deployed:
+    """A gateway at a base URL, with `/v1` at its end or without. `key` is a client's key. Raises GatewayError if
+    nothing can be sent from here."""
+
+    def __init__(self, url: str, model: str, key: str | None = None) -> None:
+        base = url.rstrip("/")
+        self._base = base if base.endswith("/v1") else f"{base}/v1"
+        self._model = model
+        try:
+            self._client = client(key, TIMEOUT)
+        except Unanswered as error:
+            raise GatewayError(f"{self._base}: {error}") from None
+
+    def __enter__(self) -> Deployed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def answers(self, question: Question, sampling: Sampling) -> Iterator[str]:
+        """Everything that the answers to a question say, text by text. Raises GatewayError."""
+        yield from self._ask(question, {"max_tokens": sampling.max_tokens, "temperature": 0})[1]
+        left = sampling.samples
+        while left:
+            drawn = {
+                "max_tokens": sampling.max_tokens,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "n": left,
+                "seed": sampling.seed + sampling.samples - left,
+            }
+            # A server may give fewer than it was asked for.
+            count, texts = self._ask(question, drawn)
+            yield from texts
+            left = max(left - count, 0)
+
+    def _ask(self, question: Question, drawn: Mapping[str, object]) -> tuple[int, list[str]]:
+        """How many answers came, and what they say."""
+        asked: dict[str, object]
+        if isinstance(question.prompt, str):
+            path, asked = "/completions", {"prompt": question.prompt + question.begun}
+        else:
+            path, asked = "/chat/completions", _chat(question.prompt, question.begun)
+        status, answer = self._post(path, {"model": self._model, **asked, **drawn})
+        if status == 400 and isinstance(answer, dict) and _code(answer) == _STOPPED:
+            return int(str(drawn.get("n", 1))), []
+        if status != 200:
+            raise GatewayError(f"{self._base}{path} answers with status {status}{_reason(answer)}")
+        choices = answer.get("choices") if isinstance(answer, dict) else None
+        if not isinstance(choices, list) or not choices:
+            raise GatewayError(f"{self._base}{path} answers without a choice")
+        return len(choices), [text for choice in choices for text in _texts(choice)]
+
+    def _post(self, path: str, body: Mapping[str, object]) -> tuple[int, Any]:
+        try:
+            status, data = post(self._client, self._base + path, body, most=MAX_ANSWER, patience=PATIENCE)
+        except Unanswered as error:
+            raise GatewayError(f"{self._base}{path} cannot be asked: {error}") from None
+        try:
+            return status, json.loads(data)
+        except (ValueError, RecursionError):
+            if status != 200:
+                return status, None
+            raise GatewayError(f"{self._base}{path} does not answer with JSON") from None
+
+
+def _chat(messages: Sequence[Mapping[str, str]], begun: str) -> dict[str, object]:
+    if not begun:
+        return {"messages": list(messages)}
+    # vLLM goes on with the last message then, in place of a new one.
+    return {
+        "messages": [*messages, {"role": "assistant", "content": begun}],
+        "continue_final_message": True,
+        "add_generation_prompt": False,
+    }
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every text that a choice says, wherever it stands."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str(text):
+                yield text
+            case dict(fields):
+                waiting += [field for name, field in fields.items() if name not in _LABELS]
+            case list(items):
+                waiting += items
+
+
+def _code(answer: Mapping[str, Any]) -> object:
+    error = answer.get("error")
+    return error.get("code") if isinstance(error, dict) else None
+
+
+def _reason(answer: object) -> str:
+    """The kind of an error; its message may quote what was asked."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    named = [error.get(key) for key in ("type", "code")] if isinstance(error, dict) else []
+    known = [each for each in named if isinstance(each, str) and each.isascii() and each.isprintable()]
+    return f" ({', '.join(known)[:100]})" if known else ""

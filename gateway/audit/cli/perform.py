@@ -1,0 +1,345 @@
+"""An audit from its options to its exit status: it is performed, and what is wanted is made of what was found."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import IO
+
+from gateway.audit.cli.command import EXIT_UNWRITTEN, EXIT_USAGE, let_go_of_output
+from gateway.audit.cli.emit_rules import rules_of, short_words, written
+from gateway.audit.cli.gateway_client import Deployed, GatewayError, Sampling
+from gateway.audit.cli.options import MASK
+from gateway.audit.cli.plan import Plan, plan_of
+from gateway.audit.cli.report import page
+from gateway.audit.cli.verify import Verified, through_gateway, through_masks
+from gateway.audit.language.automaton import TooLarge
+from gateway.audit.model import Model, ModelError
+from gateway.audit.models.loading import Loading, anywhere, key_from, model_of
+from gateway.audit.query.model import LocalModel, Query, ServedModel
+from gateway.audit.run.interrupts import Stop, Watch
+from gateway.audit.run.processes import Processes
+from gateway.audit.run.progress import Done, Ended, Saved, read_saved, save
+from gateway.audit.run.ray import Ray
+from gateway.audit.run.runner import STANDARD_OUTPUT, Drawn, Lines, Meter, Outcome, Performer, Unwritten, draw
+from gateway.audit.run.scheduler import Spread
+from gateway.audit.run.tasks import Here
+from gateway.audit.searches.checkpoint import CheckpointError
+from gateway.files import write_private
+from gateway.policy.load import ConfigError
+from gateway.policy.model import Action, Rule
+
+DONE, STILL_SAID, USAGE, FINDINGS, UNWRITTEN, NO_MODEL, INTERRUPTED = 0, 1, EXIT_USAGE, 3, EXIT_UNWRITTEN, 75, 130
+SAMPLES = 20
+CLIENT_KEY = "PORTCULLIS_KEY"
+
+
+def perform(options: argparse.Namespace) -> int:
+    """Returns the exit status. Raises ConfigError, KeyboardInterrupt and BrokenPipeError."""
+    try:
+        with contextlib.ExitStack() as stack:
+            return _Audit(options, stack).perform()
+    except CheckpointError as error:
+        return _said(error, USAGE)
+    except (ModelError, GatewayError) as error:
+        return _said(error, NO_MODEL)
+
+
+def _said(error: Exception | str, status: int) -> int:
+    with contextlib.suppress(OSError):  # nobody may be there to read it, and the rest is to be done all the same
+        print(f"portcullis: {error}", file=sys.stderr)
+    return status
+
+
+def _status_of(error: Exception) -> int:
+    """Says it. Raises it if it is none of those that an audit can do nothing about."""
+    match error:
+        case Unwritten():
+            if error.filename == STANDARD_OUTPUT:
+                let_go_of_output()
+            return _said(error, UNWRITTEN)
+        case ModelError() | TooLarge() | GatewayError():
+            return _said(error, NO_MODEL)
+    raise error
+
+
+class _Audit:
+    def __init__(self, options: argparse.Namespace, stack: contextlib.ExitStack) -> None:
+        self._options = options
+        self._plan = plan_of(options)
+        self._checkpoint: Path | None = options.checkpoint or options.resume
+        _check_apart(options)
+        for path in (options.report, options.emit_rules, self._checkpoint):
+            _check_place(path)
+        self._saved = _saved(options.resume, self._plan)
+        self._gateway = self._deployed(stack)
+        files = [stack.enter_context(_lines_file(options))] if options.out else []
+        self._errors: list[Exception] = []  # of what is made in the end; each leaves the rest to be made
+        self._stack = stack
+        self._workers = stack.enter_context(contextlib.ExitStack())
+        self._streams = (*files, sys.stdout)
+        self._performer = self._begun()
+        self._measure()
+
+    def _begun(self) -> Performer:
+        """Where the tasks are performed, with the model loaded there."""
+        options, done = self._options, self._saved.states().values()
+        left = len(self._plan.tasks) - sum(isinstance(state, Done) for state in done)
+        keeps = options.checkpoint is not None or options.resume is not None
+        load = Loading(anywhere(self._plan.model), options.device)
+        place: Processes | Ray
+        if options.ray is not None:
+            place = Ray(options.ray, load, options.processes, max(left, 1), options.device)
+        elif (count := min(options.processes or 1, left)) > 1:
+            place = Processes(load, count)
+        else:
+            return Here(self._model)
+        self._workers.enter_context(place)
+        spread = Spread(place, keeps)
+        spread.load()
+        return spread
+
+    @cached_property
+    def _model(self) -> Model:
+        """In this process."""
+        model = model_of(self._plan.model, self._options.device)
+        if close := getattr(model, "close", None):
+            self._stack.callback(close)
+        return model
+
+    def _measure(self) -> None:
+        """From now on."""
+        self._meter = Meter(sys.stderr)
+        self._lines = Lines(self._meter, *self._streams)
+
+    def perform(self) -> int:
+        with Watch(self._options.timeout) as watch:
+            outcome = self._ask(watch)
+            self._meter.clear()
+            # Under the watch, too: what arrives now finds the checkpoint written.
+            self._keep(outcome)
+        rules = rules_of(
+            self._plan.words(outcome.found),
+            action=self._options.rules_action or Action.REDACT,
+            masked=self._options.rules_mask,
+        )
+        self._emit(rules)
+        verified = None
+        stopped = watch.interrupted or outcome.ended in (Ended.INTERRUPTED, Ended.FAILED)
+        if self._options.verify is not None and not stopped:
+            verified = self._verify(outcome, rules)
+        summary = outcome.summary()
+        if verified is not None:
+            summary["verify"] = dict(verified.summary)
+        with self._making():
+            self._lines.write({"summary": summary})
+        self._report(outcome, summary)
+        status = self._status(outcome, verified)
+        return INTERRUPTED if watch.interrupted and status in (DONE, FINDINGS) else status
+
+    def _ask(self, watch: Watch) -> Outcome | Drawn:
+        plan = self._plan
+        if plan.sampling is not None:
+            return draw(plan.sampling, self._model, self._lines, self._meter, watch)
+        least = _least(self._options)
+        return self._performer.perform(plan.tasks, self._lines, self._meter, watch, self._saved, least)
+
+    def _keep(self, outcome: Outcome | Drawn) -> None:
+        """Write the checkpoint, and say how it ended if that was before the end."""
+        path, kept = self._checkpoint, "without --checkpoint nothing is kept to go on from"
+        if path is not None and isinstance(outcome, Outcome):
+            kept = "what there is to go on from could not be written"
+            with self._making(path):
+                save(path, outcome.saved, self._plan.digest)
+                kept = f"to go on: --resume {path}"
+        if isinstance(outcome.error, BrokenPipeError):
+            raise outcome.error
+        if outcome.ended in (Ended.FINISHED, Ended.LEAST, Ended.LIMIT):
+            return
+        why = {
+            Ended.TIMEOUT: f"stopped after {self._options.timeout} s",
+            Ended.INTERRUPTED: "stopped",
+            Ended.FAILED: "failed",
+        }[outcome.ended]
+        if isinstance(outcome, Drawn):
+            kept = "the samples count all the same"
+        _said(f"{why}; strings found: {len(outcome.found)}; {kept}", 0)
+
+    def _emit(self, rules: tuple[Rule, ...]) -> None:
+        path = self._options.emit_rules
+        if path is None:
+            return
+        with self._making(path):
+            write_private(path, written(rules).encode())
+            short = short_words(rules)
+            note = f", {short} of them with a word so short that ordinary text may hold it" if short else ""
+            _said(f"{path}: {len(rules)} rules{note}", 0)
+
+    @contextlib.contextmanager
+    def _making(self, path: Path | None = None) -> Iterator[None]:
+        """What cannot be made or written is said in the end, and keeps nothing else from being made."""
+        try:
+            yield
+        except (BrokenPipeError, Unwritten, ModelError, TooLarge) as error:
+            self._errors.append(error)
+        except OSError as error:
+            if path is None:
+                raise
+            self._errors.append(Unwritten(error.errno, error.strerror, str(path)))
+
+    def _report(self, outcome: Outcome | Drawn, summary: dict[str, object]) -> None:
+        if self._options.report is None:
+            return
+        # They have what memory there is, and are done.
+        self._workers.close()
+        plan = self._plan
+        name = plan.model.hf if isinstance(plan.model, LocalModel) else plan.model.name
+        with self._making(self._options.report):
+            html = page(
+                f"Audit of {name}",
+                {**plan.shown, **summary},
+                plan.rows(outcome.found, self._model),
+                edited=plan.asks_for_edits,
+                ranked=plan.ranks,
+            )
+            write_private(self._options.report, html.encode())
+
+    def _status(self, outcome: Outcome | Drawn, verified: Verified | None) -> int:
+        failed = (outcome.error, verified.error if verified else None, *self._errors)
+        # What fails twice is said once.
+        errors = {str(error): error for error in reversed(failed) if error is not None}
+        statuses = [_status_of(error) for error in reversed(errors.values())]
+        if statuses:
+            return statuses[0]
+        ends = (outcome.ended, verified.ended if verified else None)
+        if Ended.INTERRUPTED in ends:
+            return INTERRUPTED
+        if verified is not None and verified.still:
+            return STILL_SAID
+        return FINDINGS if self._options.fail_on_findings and outcome.found else DONE
+
+    # -- asked again ---------------------------------------------------------------------------------------------------
+
+    def _deployed(self, stack: contextlib.ExitStack) -> Deployed | None:
+        url = self._options.verify
+        if url is None or url == MASK:
+            return None
+        served = self._plan.model
+        name = self._options.name or (served.name if isinstance(served, ServedModel) else None)
+        if name is None:
+            raise ConfigError("command line", "--verify", "a gateway is asked for a model by name: give --name")
+        return stack.enter_context(Deployed(url, name, key_from(CLIENT_KEY)))
+
+    def _verify(self, outcome: Outcome | Drawn, rules: tuple[Rule, ...]) -> Verified:
+        self._measure()
+        with Watch(self._options.timeout) as watch:
+            try:
+                return self._ask_again(outcome, rules, watch)
+            except Stop as stop:
+                ended = Ended.of(stop)
+                return Verified(still=0, ended=ended, summary={"ended": str(ended)})
+            except GatewayError as error:
+                summary = {"through": "gateway", "ended": str(Ended.FAILED)}
+                return Verified(still=0, ended=Ended.FAILED, summary=summary, error=error)
+            finally:
+                self._meter.clear()
+
+    def _ask_again(self, outcome: Outcome | Drawn, rules: tuple[Rule, ...], watch: Watch) -> Verified:
+        plan = self._plan
+        if self._gateway is None:
+            enforced = plan.enforced(rules)
+            if not enforced:
+                return Verified(still=0, ended=Ended.FINISHED, summary={"through": "mask", "still": 0, "others": 0})
+            least = _least(self._options)
+            return through_masks(plan, enforced, self._performer, self._lines, self._meter, watch, least)
+        looked_for = rules if plan.judge is None else plan.judge.rules
+        if not looked_for or not outcome.found:
+            return Verified(still=0, ended=Ended.FINISHED, summary={"through": "gateway", "still": 0, "questions": 0})
+        return through_gateway(plan, outcome.found, looked_for, self._gateway, self._drawn_by, self._lines, watch)
+
+    def _drawn_by(self, query: Query) -> Sampling:
+        return Sampling(
+            samples=self._options.verify_samples or SAMPLES,
+            max_tokens=query.decoding.max_tokens,
+            temperature=query.decoding.temperature or 1.0,
+            top_p=query.decoding.top_p,
+        )
+
+
+def _least(options: argparse.Namespace) -> float:
+    return -math.inf if options.least is None else math.log(options.least)
+
+
+def _saved(path: Path | None, plan: Plan) -> Saved:
+    if path is None:
+        return Saved()
+    try:
+        return read_saved(path, plan.digest)
+    except OSError as error:
+        raise ConfigError(str(path), "", f"cannot be read: {error.strerror}") from None
+
+
+def _check_apart(options: argparse.Namespace) -> None:
+    """No file is written that another option reads or writes; a checkpoint may take the place of what it goes on from.
+    Raises ConfigError."""
+    names = {name: getattr(options, name) for name in ("config", "prompts", "resume", *_WRITTEN)}
+    files = [(f"--{name.replace('_', '-')}", path) for name, path in names.items() if path is not None]
+    known = {path.resolve(): "a query" for path in options.queries}
+    for option, path in files:
+        other = known.setdefault(path.resolve(), option)
+        if other != option and {other, option} != {"--checkpoint", "--resume"} and _stays(path):
+            raise ConfigError(str(path), "", f"is named twice: as {other}, and as {option}")
+
+
+_WRITTEN = ("out", "report", "emit_rules", "checkpoint")
+
+
+def _stays(path: Path) -> bool:
+    """Is it a file, or will it be one? A device takes everything."""
+    return path.is_file() or not path.exists()
+
+
+def _check_place(path: Path | None) -> None:
+    """Before anything is asked: can the file be written? Raises ConfigError."""
+    if path is None:
+        return
+    if path.is_dir() or not path.parent.is_dir():
+        raise ConfigError(str(path), "", "cannot be written: its folder is not there, or it is one itself")
+    if not _stays(path):
+        raise ConfigError(str(path), "", "cannot be written: it is a device or a pipe, and no file")
+    beside = path.with_name(f".{path.name}.{os.getpid()}")  # as the file itself is going to be written
+    try:
+        os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        beside.unlink()
+    except OSError as error:
+        raise ConfigError(str(path), "", f"cannot be written: {error.strerror}") from None
+
+
+def _private(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with contextlib.suppress(PermissionError):  # it was there, is somebody else's, and they let us write
+            os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+@contextlib.contextmanager
+def _lines_file(options: argparse.Namespace) -> Iterator[IO[str]]:
+    """The file for the lines, its owner's only; those of an audit that goes on are added."""
+    mode = "w" if options.resume is None else "a"
+    try:
+        file = open(options.out, mode, encoding="utf-8", opener=_private)  # noqa: SIM115
+    except OSError as error:
+        raise ConfigError(str(options.out), "", f"cannot be written: {error.strerror}") from None
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(OSError):  # each line was flushed, and what failed then is said
+            file.close()

@@ -1,0 +1,100 @@
+"""Asked again, through what is to keep the model from it: is anything still said?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from gateway.audit.cli.gateway_client import Deployed, Sampling
+from gateway.audit.cli.plan import Plan
+from gateway.audit.matcher import Judge
+from gateway.audit.models.masked import Masked
+from gateway.audit.query.model import Query
+from gateway.audit.run.interrupts import Stop, Watch
+from gateway.audit.run.progress import Ended, Found
+from gateway.audit.run.runner import Lines, Meter, Performer, draw
+from gateway.audit.run.tasks import Here
+from gateway.policy.model import Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """`still`: how many strings were said against a rule. `summary`: what else is worth knowing."""
+
+    still: int
+    ended: Ended
+    summary: Mapping[str, object]
+    error: Exception | None = None
+
+
+def through_masks(
+    plan: Plan, rules: tuple[Rule, ...], performer: Performer, lines: Lines, meter: Meter, watch: Watch, least: float
+) -> Verified:
+    """The same audit of the model without the rules' words. What a rule still finds is written as a line. `least`: a
+    log-probability, as in the audit itself."""
+    judge = _judge(plan, rules)
+    found: tuple[Found, ...] = ()
+    nothing = Lines(meter)
+    if plan.sampling is not None and isinstance(performer, Here):
+        masked = Masked.of(performer.model, rules, plan.queries[0])
+        drawn = draw(plan.sampling, masked, nothing, meter, watch)
+        found, ended, error = drawn.found, drawn.ended, drawn.error
+    else:
+        outcome = performer.perform(plan.tasks, nothing, meter, watch, None, least, rules)
+        found, ended, error = outcome.found, outcome.ended, outcome.error
+    still = [each for each in found if _is_said(judge, each, plan.query_of(each), performer.end)]
+    for each in still:
+        lines.write({"still": each.fields()})
+    summary = {"through": "mask", "still": len(still), "others": len(found) - len(still), "ended": str(ended)}
+    return Verified(still=len(still), ended=ended, summary=summary, error=error)
+
+
+def _judge(plan: Plan, rules: tuple[Rule, ...]) -> Judge:
+    return Judge(rules) if plan.policy is None else Judge(rules, plan.policy.max_hold)
+
+
+def _is_said(judge: Judge, found: Found, query: Query, end: Container[int]) -> bool:
+    """A match at the end that waits for what comes next is none, unless the text ends there, or is cut."""
+    result = found.result
+    verdict = judge.verdict(result.text[result.prefix :].encode())
+    ended = result.tokens[-1:] and result.tokens[-1] in end
+    cut = query.prefix is None and len(result.tokens) >= query.decoding.max_tokens
+    return (verdict.at_end if ended or cut else verdict.certain) is not None
+
+
+def through_gateway(
+    plan: Plan, found: Iterable[Found], rules: tuple[Rule, ...], gateway: Deployed,
+    sampling: Callable[[Query], Sampling], lines: Lines, watch: Watch,
+) -> Verified:  # fmt: skip
+    """What led to the strings is asked of a gateway. An answer in which a rule finds something is written as a line.
+    `sampling`: how answers to what a query led to are drawn. When it is stopped, what was said by then counts. Raises
+    GatewayError."""
+    judge = _judge(plan, rules)
+    questions = {}
+    for each in found:
+        question, drawn = plan.question(each), sampling(plan.query_of(each))
+        questions[str(question.prompt), question.begun, drawn] = question, drawn
+    asked = answers = still = 0
+    stopped: Stop | None = None
+    for question, drawn in questions.values():
+        texts = []
+        try:
+            with watch.asking():
+                # One by one: what came before a stop is kept.
+                for text in gateway.answers(question, drawn):
+                    texts.append(text)
+            asked += 1
+        except Stop as stop:
+            stopped = stop
+        for text in texts:
+            answers += 1
+            if matches := judge.matches(text):
+                still += 1
+                lines.write({"still": {"begun": question.begun, "text": text, "rule": matches[0].rule}})
+        if stopped is not None:
+            break
+    ended = Ended.FINISHED if stopped is None else Ended.of(stopped)
+    summary: dict[str, object] = {"through": "gateway", "still": still, "questions": asked, "texts": answers}
+    if stopped is not None:
+        summary["ended"] = str(ended)
+    return Verified(still=still, ended=ended, summary=summary)

@@ -1,0 +1,102 @@
+"""How many strings a language has, exactly.
+
+The automata are deterministic, so strings are ways from the start to an end, and these can be counted without being
+listed. From every live state some end is reached; so a language is infinite exactly if a way leads back to where it
+has been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gateway.audit.language.automaton import Automaton, TooLarge
+
+MAX_COUNTS = 4_000_000
+
+
+def cardinality(automaton: Automaton) -> int | None:
+    """The number of strings; None if there is no end to them. Raises TooLarge."""
+    counts = {0: 0}
+    path = [(automaton.start, _targets(automaton, automaton.start))]
+    on_path = {automaton.start}
+    while path:
+        state, targets = path[-1]
+        target = next(targets, None)
+        if target is None:
+            path.pop()
+            on_path.discard(state)
+            following = sum((high - low + 1) * counts[target] for low, high, target in automaton.arcs(state))
+            counts[state] = automaton.accepting(state) + following
+        elif target in on_path:
+            return None
+        elif target not in counts:
+            on_path.add(target)
+            path.append((target, _targets(automaton, target)))
+    return counts[automaton.start]
+
+
+def _targets(automaton: Automaton, state: int) -> Iterator[int]:
+    return iter([target for *_, target in automaton.arcs(state)])
+
+
+@dataclass(frozen=True, slots=True)
+class Walks:
+    """Ways to an end, by bytes read: after n of them, `counts[n][state]` strings lead on from a state that can be
+    reached then, those counted that have at most `longest` bytes from the start."""
+
+    automaton: Automaton
+    counts: tuple[dict[int, int], ...]
+
+    @property
+    def total(self) -> int:
+        """How many strings there are."""
+        return self.count(self.automaton.start, 0)
+
+    def count(self, state: int, read: int) -> int:
+        """How many of them lead on from a state after so many bytes."""
+        return self.counts[read].get(state, 0) if read < len(self.counts) else 0
+
+    def draw(self, below: Callable[[int], int]) -> bytes:
+        """One of the strings, each as likely as any other. `below(n)` draws a number from 0 to n - 1, which is the
+        string's place in the order of bytes. Raises ValueError if there are none."""
+        if not self.total:
+            raise ValueError("there is no string to draw")
+        text = bytearray()
+        state, drawn = self.automaton.start, below(self.total)
+        while drawn >= self.automaton.accepting(state):
+            drawn -= self.automaton.accepting(state)
+            for low, high, target in self.automaton.arcs(state):
+                each = self.count(target, len(text) + 1)
+                if drawn < each * (high - low + 1):
+                    byte, drawn = divmod(drawn, each)
+                    text.append(low + byte)
+                    state = target
+                    break
+                drawn -= each * (high - low + 1)
+        return bytes(text)
+
+
+def walks(automaton: Automaton, longest: int) -> Walks:
+    """The ways of at most `longest` bytes. Raises TooLarge if there is too much to count: states come up again for
+    every number of bytes after which they can be reached."""
+    layers = [{automaton.start}]
+    room = MAX_COUNTS
+    while layers[-1] and len(layers) <= longest:
+        layers.append({target for state in layers[-1] for *_, target in automaton.arcs(state)})
+        room -= len(layers[-1])
+        if room < 0:
+            raise TooLarge(
+                f"counting the strings of up to {longest:,} bytes takes more than {MAX_COUNTS:,} numbers: allow fewer "
+                "bytes, or say more narrowly what may stand where"
+            )
+    counts: list[dict[int, int]] = []
+    after: dict[int, int] = {}
+    for layer in reversed(layers):
+        after = {
+            state: automaton.accepting(state)
+            + sum((high - low + 1) * after.get(target, 0) for low, high, target in automaton.arcs(state))
+            for state in layer
+        }
+        counts.append(after)
+    return Walks(automaton, tuple(reversed(counts)))

@@ -1,0 +1,171 @@
+"""A model that is kept from words, as a served one is: what would complete a word has no probability.
+
+Only what is said behind the prefix is masked, for the prefix is what the model is given. Where a string has several
+prefixes in it, the longest one counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.audit.language.automaton import Automaton
+from gateway.audit.matcher import Judge
+from gateway.audit.model import Messages, Model, ModelError
+from gateway.audit.query.model import Query, compile
+from gateway.automata.vocabulary import Ints, Vocabulary
+from gateway.decode.masks import BannedWords, MaskCompiler, State
+from gateway.policy.model import Rule
+
+MAX_KEPT = 100_000  # places in strings, and prefixes' states with what straddles their end
+
+_SPACE = ord(" ")
+
+
+class _Place(NamedTuple):
+    """Where a string stands. `prefix`: the state of the prefix's automaton, 0 behind it; `mask`: the mask's state since
+    a prefix ended, None if none has."""
+
+    prefix: int
+    mask: State | None
+
+
+class Masked:
+    """`model` without the words of `rules`, all of which have words.
+
+    The strings begin behind what `context` gave last. `prefix`: their prefixes, None if they have none;
+    `at_text_start`: they begin a text.
+    Raises ValueError without rules, and for one without words; ModelError for a model that no token ends a text of.
+    """
+
+    def __init__(self, model: Model, rules: Iterable[Rule], prefix: Automaton | None, at_text_start: bool) -> None:
+        rules = tuple(rules)
+        if not model.vocabulary.end:
+            raise ModelError("masks need a model with a token that ends a text; its tokenizer names none")
+        self.vocabulary: Vocabulary = model.vocabulary
+        self.encode = model.encode
+        # What a prefix is made of is not the model's to say, so no mask is on it.
+        self.told = model.told
+        self._model = model
+        compiler = MaskCompiler(self.vocabulary.tokens, self.vocabulary.end, len(self.vocabulary))
+        self._mask = compiler.compile(map(BannedWords.of, rules))
+        self._judge = Judge(rules)
+        self._begin = 0
+        self._prefix = prefix
+        self._at_text_start = at_text_start
+        self._loses_space = at_text_start and self.vocabulary.strips_first_space
+        self._places: dict[tuple[int, ...], _Place] = {}
+        self._straddling: dict[tuple[int, bool], tuple[Ints, NDArray[np.bool_]]] = {}
+
+    @classmethod
+    def of(cls, model: Model, rules: Iterable[Rule], query: Query) -> Masked:
+        """For the strings of a query. Raises ConfigError besides, for a query that asks for nothing."""
+        return cls(model, rules, compile(query).prefix, at_text_start=not query.prompt)
+
+    def __call__(self, prefixes: Sequence[Sequence[int]], /) -> NDArray[np.floating[Any]]:
+        """As the model says, and -inf for what is forbidden. What is left is not normalised: a rule does that."""
+        rows = np.array(self._model(prefixes))
+        for row, tokens in zip(rows, prefixes, strict=True):
+            row[self._forbidden(tuple(tokens[self._begin :]))] = -np.inf
+            if row.max() == -np.inf:
+                # Nothing may be said any more, so the text ends.
+                row[list(self.vocabulary.end)] = -np.log(len(self.vocabulary.end))
+        return rows
+
+    def context(self, prompt: str | Messages | None) -> tuple[int, ...]:
+        tokens = self._model.context(prompt)
+        self._begin = len(tokens)
+        return tokens
+
+    def tell(self, top_k: int | None) -> None:
+        """More tokens than those, if the model can tell them: in the place of what is forbidden others move up. Raises
+        ModelError if it cannot tell `top_k`."""
+        for more in (4, 2):
+            with contextlib.suppress(ModelError):
+                self._model.tell(None if top_k is None else top_k * more)
+                return
+        self._model.tell(top_k)
+
+    def _forbidden(self, tokens: tuple[int, ...]) -> NDArray[np.bool_]:
+        place = self._place(tokens)
+        if place.mask is None:
+            flags = np.zeros(len(self.vocabulary), np.bool_)
+        else:
+            flags = self._mask.row(place.mask)
+        if place.prefix:
+            straddling, forbidden = self._straddle(place.prefix, self._loses_space and not tokens)
+            flags[straddling] = forbidden
+        return flags
+
+    def _place(self, tokens: tuple[int, ...]) -> _Place:
+        known = len(tokens)
+        while known and tokens[:known] not in self._places:
+            known -= 1
+        place = self._places[tokens[:known]] if known else self._first()
+        for end in range(known + 1, len(tokens) + 1):
+            [piece] = self.vocabulary.pieces(tokens[end - 1 : end], self._at_text_start and end == 1)
+            place = self._after(place, piece)
+            if len(self._places) >= MAX_KEPT:
+                self._places.clear()
+            self._places[tokens[:end]] = place
+        return place
+
+    def _first(self) -> _Place:
+        if self._prefix is None:
+            return _Place(0, self._mask.start())
+        start = self._prefix.start
+        return _Place(start, self._mask.start() if self._prefix.accepting(start) else None)
+
+    def _after(self, place: _Place, piece: bytes) -> _Place:
+        state, since = place.prefix, 0
+        mask = place.mask
+        for end, byte in enumerate(piece, start=1):
+            if not state:
+                break
+            assert self._prefix is not None
+            state = self._prefix.step(state, byte)
+            if self._prefix.accepting(state):
+                mask, since = self._mask.start(), end
+        if mask is None:
+            # A string that no prefix is in; nobody asks for it, so it may be masked from here on.
+            return _Place(state, None if state else self._mask.start())
+        return _Place(state, self._mask.feed(mask, piece[since:]))
+
+    def _straddle(self, state: int, loses_space: bool) -> tuple[Ints, NDArray[np.bool_]]:
+        """The tokens in which a prefix ends, and whether what they write behind it is forbidden. `loses_space`: a first
+        space is not written."""
+        known = self._straddling.get((state, loses_space))
+        if known is None:
+            found = {token: self._is_forbidden(rest) for token, rest in self._rests(state, loses_space)}
+            known = np.array(list(found), np.int32), np.array(list(found.values()), np.bool_)
+            if len(self._straddling) >= MAX_KEPT:
+                self._straddling.clear()
+            self._straddling[state, loses_space] = known
+        return known
+
+    def _is_forbidden(self, rest: bytes) -> bool:
+        return self._judge.verdict(rest).certain is not None
+
+    def _rests(self, state: int, loses_space: bool) -> Iterator[tuple[int, bytes]]:
+        """Tokens with what they write behind a prefix that ends in them or with them; one in which several end comes
+        again for each, the longest last."""
+        assert self._prefix is not None
+        trie, vocabulary = self.vocabulary.trie, self.vocabulary
+        waiting = [(0, state, 0)]
+        while waiting:
+            node, state, depth = waiting.pop()
+            if depth and self._prefix.accepting(state):
+                for token in vocabulary.order[trie.begin[node] : trie.stop[node]].tolist():
+                    text = vocabulary.tokens[token]
+                    assert text is not None
+                    yield token, text[depth:]
+            for child in range(int(trie.first[node]), int(trie.first[node + 1])):
+                byte = int(trie.byte[child])
+                lost = loses_space and not depth and byte == _SPACE
+                target = state if lost else self._prefix.step(state, byte)
+                if target:
+                    waiting.append((child, target, depth + 1))

@@ -1,0 +1,282 @@
+"""A model behind vLLM's API, to be audited. Neither PyTorch nor transformers is needed for it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gateway.audit.model import ROUNDING, Floats, Messages, ModelError
+from gateway.audit.models.hf import Rows, Tokens, encoding, short
+from gateway.audit.models.http import Unanswered, client, post
+from gateway.automata.vocabulary import Ints
+from gateway.decode.vocabulary import read_vocabulary
+from gateway.version import install_hint
+
+PAUSES = (0.5, 2.0)  # seconds, before a request that failed is sent again
+PATIENCE = 120.0  # seconds for an answer
+MAX_PROMPTS = 64  # in one request
+MAX_ASKED = 128  # tokens in `logprob_token_ids`, as vLLM allows
+MAX_ANSWER = 16 * 1024 * 1024  # bytes, besides what each token takes that was asked for
+BYTES_PER_TOKEN = 128  # of JSON: its id and its log-probability
+
+_TOKEN = re.compile(r"token_id:([0-9]+)")
+_RETRIED = frozenset({408, 429, 500, 502, 503, 504})
+_NOT_THERE = "ConnectError"  # nothing listens
+_BROKEN_OFF = frozenset({"ReadError", "WriteError", "RemoteProtocolError"})  # it was there, and went away
+_NEVER_THERE = ": nothing listens there: is the server running, and is this its address?"
+# The model's own law, whatever the server's defaults for the model are.
+_PLAIN = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "seed": 0,
+}
+
+
+class _Refused(ModelError):
+    """The server understood the request and does not want it."""
+
+
+class Endpoint:
+    """A model that vLLM serves.
+
+    `url`: with `/v1` at its end. `name`: as it is served. `tokenizer`: the folder with the model's `tokenizer.json`, or
+    the file. `key`: sent as a bearer token. A request that fails is sent again after each of `PAUSES`.
+    Raises ModelError if the tokenizer cannot be read; later, if the server cannot be reached, or answers something
+    else than was asked for.
+    """
+
+    def __init__(
+        self, url: str, name: str, tokenizer: str | Path, key: str | None = None, *, patience: float = PATIENCE
+    ) -> None:
+        path = Path(tokenizer)
+        self._tokenizer = path / "tokenizer.json" if path.is_dir() else path
+        try:
+            # Beside the file it often says which token ends a text.
+            in_folder = self._tokenizer.name == "tokenizer.json"
+            self.vocabulary = read_vocabulary(self._tokenizer.parent if in_folder else path)
+            self._first = self._begin_of_text()
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{tokenizer}: the tokenizer cannot be read: {error}") from None
+        except (LookupError, TypeError, AttributeError, RecursionError) as error:
+            reason = f"a file of another form than tokenizers write it ({type(error).__name__})"
+            raise ModelError(f"{tokenizer}: the tokenizer cannot be read: {reason}") from None
+        self.url, self.name = url.rstrip("/"), name
+        self._encode: Callable[[str], list[int]] | None = None
+        self._told: int | None = None
+        self._key, self._patience = key, patience
+        self._answered = False
+        try:
+            self._client = client(key, patience)
+        except Unanswered as error:
+            raise ModelError(f"{self.url}: {error}") from None
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.url!r}, {self.name!r})"
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __call__(self, prefixes: Sequence[Sequence[int]], /) -> Rows:
+        if self._told is None:
+            self.tell(None)
+        found = np.full((len(prefixes), len(self.vocabulary)), -np.inf, np.float32)
+        for begin in range(0, len(prefixes), MAX_PROMPTS):
+            told = self._logprobs(prefixes[begin : begin + MAX_PROMPTS], {"logprobs": self._told})
+            for row, logprobs in zip(found[begin:], told, strict=False):
+                if self._told and not _are_enough(logprobs, self._told):
+                    raise self._senseless(f"{len(logprobs)} log-probabilities where {self._told} were asked for")
+                for token, logprob in logprobs.items():
+                    if token < len(row):
+                        row[token] = logprob
+        return found
+
+    def told(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+        return [self._told_of(prefix, some.tolist()) for prefix, some in zip(prefixes, tokens, strict=True)]
+
+    def tell(self, top_k: int | None) -> None:
+        wanted = min(top_k or len(self.vocabulary), len(self.vocabulary))
+        if self._tells(wanted):
+            self._told = wanted
+            return
+        low, high = 0, wanted
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._tells(middle) else (low, middle)
+        if not low:
+            raise ModelError(f"{self.url}: the server tells no log-probabilities")
+        asked = f"without decoding.top_k all {wanted} count" if top_k is None else f"decoding.top_k asks for {top_k}"
+        raise ModelError(
+            f"{self.url}: the server tells the {low} most likely tokens, and {asked}: set decoding.top_k to {low} or "
+            f"less, or start the server with --max-logprobs {wanted}"
+        )
+
+    def encode(self, text: str, at_text_start: bool = False) -> list[int]:
+        """Raises ModelError if `tokenizers` is not installed."""
+        if self._encode is None:
+            self._encode = _encoder(self._tokenizer)
+        return encoding(self._encode, text, goes_on=self.vocabulary.strips_first_space and not at_text_start)
+
+    def context(self, prompt: str | Messages | None) -> Tokens:
+        if prompt is None or isinstance(prompt, str):
+            asked: dict[str, Any] = {"prompt": prompt or ""}
+        else:
+            asked = {"messages": list(prompt), "add_generation_prompt": True}
+        answer = self._post(self.url.removesuffix("/v1") + "/tokenize", {"model": self.name, **asked})
+        tokens = answer.get("tokens") if isinstance(answer, dict) else None
+        if not isinstance(tokens, list) or not all(type(token) is int and token >= 0 for token in tokens):
+            raise self._senseless("/tokenize gives no tokens")
+        return tuple(tokens) or (self._first,)
+
+    def _begin_of_text(self) -> int:
+        """What a text begins with where the tokenizer says nothing: a model needs a token to go on from."""
+        for name in ("config.json", "generation_config.json"):
+            file = self._tokenizer.with_name(name)
+            try:
+                begin = json.loads(file.read_text(encoding="utf-8")).get("bos_token_id") if file.exists() else None
+            except (ValueError, AttributeError, RecursionError) as error:
+                raise ValueError(f"{file}: not a JSON object ({type(error).__name__})") from None
+            if type(begin) is int and begin >= 0:
+                return begin
+        return self.vocabulary.end[0]
+
+    def _tells(self, count: int) -> bool:
+        """Does the server tell so many tokens?"""
+        try:
+            [told] = self._logprobs([[self._first]], {"logprobs": count})
+        except _Refused as error:
+            if "logprobs" not in str(error):
+                raise
+            return False
+        return _are_enough(told, count)  # a server may also give fewer without a word
+
+    def _told_of(self, prefix: Sequence[int], tokens: list[int]) -> Floats:
+        found: list[float] = []
+        for begin in range(0, len(tokens), MAX_ASKED):
+            asked = tokens[begin : begin + MAX_ASKED]
+            [told] = self._logprobs([prefix], {"logprobs": len(asked), "logprob_token_ids": asked})
+            if not told.keys() >= set(asked):
+                raise ModelError(
+                    f"{self.url}: the server does not tell the log-probabilities of given tokens, which the prefix "
+                    "needs: vLLM does since it knows logprob_token_ids"
+                )
+            found += (told[token] for token in asked)
+        return np.array(found, np.float64)
+
+    def _logprobs(self, prefixes: Sequence[Sequence[int]], asked: dict[str, Any]) -> list[dict[int, float]]:
+        """What the server tells of the token after each prefix."""
+        body = {
+            "model": self.name,
+            "prompt": [list(prefix) for prefix in prefixes],
+            "max_tokens": 1,
+            "return_tokens_as_token_ids": True,
+            **_PLAIN,
+            **asked,
+        }
+        most = MAX_ANSWER + BYTES_PER_TOKEN * len(prefixes) * (asked["logprobs"] + 1)
+        answer = self._post(self.url + "/completions", body, most)
+        try:
+            choices = {choice["index"]: choice["logprobs"]["top_logprobs"][0] for choice in answer["choices"]}
+            told = {index: _read(logprobs) for index, logprobs in choices.items()}
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
+            raise self._senseless("the answer has no log-probabilities by token id") from None
+        if told.keys() != set(range(len(prefixes))):
+            raise self._senseless(f"answers to {len(told)} of {len(prefixes)} prompts, or to others")
+        return [told[number] for number in range(len(prefixes))]
+
+    def _post(self, url: str, body: dict[str, Any], most: int = MAX_ANSWER) -> Any:
+        broke_off = False
+        for pause in (*PAUSES, None):
+            try:
+                status, content = post(self._client, url, body, most=most, patience=self._patience)
+            except Unanswered as error:
+                failure = str(error)
+                broke_off = broke_off or failure in _BROKEN_OFF
+            else:
+                self._answered = True
+                if status == 200:
+                    return self._parsed(content)
+                failure = f"status {status}: {self._without_key(_message(content))}"
+                if status not in _RETRIED:
+                    raise _Refused(f"{self.url}: the server refuses: {failure}")
+            if pause is not None:
+                time.sleep(pause)
+        if failure == _NOT_THERE:
+            failure += _gone(body) if broke_off or self._answered else _NEVER_THERE
+        raise ModelError(f"{self.url}: the server failed {len(PAUSES) + 1} times: {failure}")
+
+    def _parsed(self, content: bytes) -> Any:
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError):
+            raise self._senseless("the answer is not JSON") from None
+
+    def _without_key(self, said: str) -> str:
+        """A server may repeat what it was sent."""
+        return short(said.replace(self._key, "…") if self._key else said)
+
+    def _senseless(self, what: str) -> ModelError:
+        return ModelError(f"{self.url}: {what}: is this vLLM's API?")
+
+
+def _gone(body: Mapping[str, Any]) -> str:
+    """Why nothing listens any more, as far as that can be known from here; and the shape of the request."""
+    prompts = body.get("prompt")
+    asked = ""
+    if isinstance(prompts, list):
+        longest = max(map(len, prompts))
+        asked = f" ({len(prompts)} prompts of up to {longest} tokens, {body.get('logprobs')} log-probabilities each)"
+    return (
+        f": it was there before, so its process has most likely ended, perhaps by this very request{asked}. The end of "
+        "its log says why (vLLM's standard error, `--vllm-log FILE`, or the container's log); an illegal instruction "
+        "there is known of vLLM's build for the CPU on Intel machines with AMX"
+    )
+
+
+def _read(told: dict[str, float]) -> dict[int, float]:
+    """Log-probabilities by token id. Raises TypeError, ValueError or AttributeError for anything else."""
+    found = {}
+    for name, logprob in told.items():
+        match = _TOKEN.fullmatch(name)
+        if match is None:
+            raise ValueError(name)
+        found[int(match[1])] = float(logprob)
+    return found
+
+
+def _are_enough(told: dict[int, float], count: int) -> bool:
+    """Are these the `count` most likely tokens, or all that have any probability?"""
+    return len(told) >= count or math.fsum(math.exp(min(each, 0.0)) for each in told.values()) >= 1 - ROUNDING
+
+
+def _message(content: bytes) -> str:
+    """What an answer says went wrong."""
+    try:
+        described = json.loads(content)
+        said = described.get("error", described.get("detail", described))
+        return str(said if isinstance(said, str) else said["message"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "no message"
+
+
+def _encoder(tokenizer: Path) -> Callable[[str], list[int]]:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise ModelError(f"canonical encodings need the tokenizer itself: {install_hint('audit')} tokenizers") from None
+    try:
+        encode = Tokenizer.from_file(str(tokenizer)).encode
+    except Exception as error:  # it raises nothing more particular
+        raise ModelError(f"{tokenizer}: the tokenizer cannot be read: {short(str(error))}") from None
+    return lambda text: list(encode(text, add_special_tokens=False).ids)

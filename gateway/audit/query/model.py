@@ -1,0 +1,298 @@
+"""A query as frozen data, and the language it asks for.
+
+    model: {hf: ./model}
+    query: "My phone number is ([0-9]{3}) ([0-9]{3}) ([0-9]{4})"
+    prefix: "My phone number is"
+    decoding: {top_k: 40, end_of_text: false, max_tokens: 32}
+    preprocess: [{edits: 1, alphabet: digits, on: query}]
+    limit: 100
+
+`gateway.audit.query.load` makes it from such a file, `compile` makes its automata.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from gateway.audit.language.automaton import Automaton, Regex, TooLarge, literal, worked_out
+from gateway.audit.language.plugins import NoPreprocessor, user
+from gateway.audit.language.prefix_language import Change, begins, changed_before, changed_behind, heads
+from gateway.audit.language.preprocess import PRINTABLE_ASCII, edits, synonyms, without_matches, without_words
+from gateway.automata.charset import CharSet
+from gateway.automata.regex import RegexError
+from gateway.policy.value import ConfigError
+
+MAX_WORKED_OUT = 200_000  # states, for `when: compile`
+
+_FOR_RULES = re.compile(r"[,;:] (?:or )?divide it among several rules")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A model that transformers load: a folder, or the name of one that they know."""
+
+    hf: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model behind a vLLM server's OpenAI-compatible address. `tokenizer`: a model's folder or a tokenizer.json."""
+
+    vllm: str
+    name: str
+    api_key: str | None = field(default=None, repr=False)
+    tokenizer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One of a chat's."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A prefix that is these characters and nothing else."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A prefix that is a regular expression."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """The rule that every token behind the prefix must survive: after `temperature`, the `top_k` likeliest, and of
+    these the likeliest that together have `top_p`; temperature 0 leaves the likeliest one. `end_of_text`: a string
+    counts with the end of the text behind it. `max_tokens`: behind the prefix."""
+
+    top_k: int | None = None
+    top_p: float = 1.0
+    temperature: float = 1.0
+    end_of_text: bool = False
+    max_tokens: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ShortestPath:
+    """The likeliest string first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """So many strings, drawn at random."""
+
+    samples: int = 1000
+    seed: int = 0
+
+
+class Tokenizations(StrEnum):
+    """All ways to spell a string in tokens, or the tokenizer's own."""
+
+    ALL = "all"
+    CANONICAL = "canonical"
+
+
+class Part(StrEnum):
+    """What is changed: what stands behind the prefix, the prefix, or the whole string. Without a prefix the query is
+    the whole string."""
+
+    QUERY = "query"
+    PREFIX = "prefix"
+    BOTH = "both"
+
+
+class When(StrEnum):
+    """All at once beforehand, or what the search meets when it meets it. It makes no difference to the language."""
+
+    COMPILE = "compile"
+    SEARCH = "search"
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    most: int
+    alphabet: CharSet = PRINTABLE_ASCII
+    on: Part = Part.QUERY
+    when: When = When.SEARCH
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Takes out what holds one of the words, as a whole word, or a match of the pattern; behind the prefix."""
+
+    words: tuple[str, ...] = field(default=(), repr=False)
+    pattern: str | None = field(default=None, repr=False)
+    when: When = When.SEARCH
+
+
+@dataclass(frozen=True, slots=True)
+class Synonyms:
+    words: tuple[tuple[str, tuple[str, ...]], ...] = field(repr=False)
+    on: Part = Part.QUERY
+    when: When = When.SEARCH
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A preprocessor that an installed package brings."""
+
+    name: str
+    on: Part = Part.QUERY
+    when: When = When.SEARCH
+
+
+Preprocessor: TypeAlias = Edits | Filter | Synonyms | User
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of the search: how many prefixes are tried, nodes wait, and prefixes of tokens go to the model at once."""
+
+    prefixes: int = 1000
+    max_nodes: int = 200_000
+    batch: int = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What is asked. `query` is a regular expression of whole strings, prefix included; `prefix` that part of them
+    which the decoding rule does not touch. A prefix that is a plain string is text; where no string of the query begins
+    with that text, it is a regular expression. `prompt` stands before the strings and is no part of them. `source`
+    names the query in errors."""
+
+    query: str
+    prefix: str | Text | Expression | None = None
+    model: LocalModel | ServedModel | None = None
+    prompt: str | tuple[Message, ...] = ""
+    decoding: Decoding = Decoding()
+    traversal: ShortestPath | Random = ShortestPath()
+    tokenizations: Tokenizations = Tokenizations.ALL
+    preprocess: tuple[Preprocessor, ...] = ()
+    limit: int = 100
+    bounds: Bounds = Bounds()
+    source: str = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """`language`: the strings that are asked for, after preprocessing. `prefix`: of their beginnings, those that are
+    prefixes; None if the query has no prefix. `prefix_is_expression`: how a prefix was read."""
+
+    language: Automaton
+    prefix: Automaton | None = None
+    prefix_is_expression: bool = False
+
+
+def compile(query: Query) -> Compiled:
+    """The automata of a query. Raises ConfigError for expressions that are none, for a prefix with which no string of
+    the query begins, for preprocessors that leave no string, and for what is too large. States are worked out later;
+    what is too large may only show then, as TooLarge."""
+    with _naming(query, "query"):
+        language: Automaton = Regex(query.query)
+        if not language.start:
+            raise ConfigError(query.source, "query", "no string belongs to it")
+    prefix: Automaton | None = None
+    is_expression = False
+    if query.prefix is not None:
+        with _naming(query, "prefix"):
+            prefix, is_expression = _read_prefix(query, language, query.prefix)
+            language, prefix = begins(language, prefix), heads(language, prefix)
+    for number, step in enumerate(query.preprocess):
+        with _naming(query, f"preprocess[{number}]"):
+            language, prefix = _preprocessed(step, language, prefix)
+            prefix = None if prefix is None else heads(language, prefix)
+            if step.when is When.COMPILE:
+                language, prefix = _worked_out(language), None if prefix is None else _worked_out(prefix)
+            if not language.start:
+                raise ConfigError(query.source, f"preprocess[{number}]", "no string of the query is left")
+    return Compiled(language, prefix, is_expression)
+
+
+@contextmanager
+def _naming(query: Query, key_path: str) -> Iterator[None]:
+    """Errors of what is made of a key, as errors of the key. None of them quotes a value."""
+    try:
+        yield
+    except RegexError as error:
+        where = "" if error.position is None else f" (at position {error.position})"
+        raise ConfigError(query.source, key_path, _FOR_RULES.sub("", error.reason) + where) from None
+    except UnicodeEncodeError:
+        raise ConfigError(query.source, key_path, "holds half of a surrogate pair, which is no character") from None
+    except NoPreprocessor as error:
+        raise ConfigError(query.source, key_path, str(error)) from error.__cause__
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(query.source, key_path, str(error)) from None
+
+
+def _read_prefix(query: Query, language: Automaton, prefix: str | Text | Expression) -> tuple[Automaton, bool]:
+    if not isinstance(prefix, Expression):
+        automaton = literal(prefix.text if isinstance(prefix, Text) else prefix)
+        if heads(language, automaton).start:
+            return automaton, False
+        if isinstance(prefix, Text):
+            raise ConfigError(query.source, "prefix", "no string of the query begins with this text")
+    try:
+        automaton = Regex(prefix.pattern if isinstance(prefix, Expression) else prefix)
+    except RegexError:
+        if isinstance(prefix, Expression):
+            raise
+        raise ConfigError(query.source, "prefix", "no string of the query begins with this text") from None
+    if heads(language, automaton).start:
+        return automaton, True
+    reading = "a match of this expression" if isinstance(prefix, Expression) else "it, be it text or an expression"
+    raise ConfigError(query.source, "prefix", f"no string of the query begins with {reading}")
+
+
+def _preprocessed(
+    step: Preprocessor, language: Automaton, prefix: Automaton | None
+) -> tuple[Automaton, Automaton | None]:
+    if isinstance(step, Filter):
+        return _without(step, language, prefix), prefix
+    change = _change(step)
+    if prefix is None:
+        return change(language), None
+    match step.on:
+        case Part.QUERY:
+            return changed_behind(language, prefix, change), prefix
+        case Part.PREFIX:
+            return changed_before(language, prefix, change), change(prefix)
+        case Part.BOTH:
+            prefix = change(prefix)
+            return begins(change(language), prefix), prefix
+
+
+def _without(step: Filter, language: Automaton, prefix: Automaton | None) -> Automaton:
+    if step.pattern is not None:
+        return without_matches(language, step.pattern, prefix)
+    return without_words(language, step.words, prefix)
+
+
+def _change(step: Edits | Synonyms | User) -> Change:
+    match step:
+        case Edits():
+            return lambda automaton: edits(automaton, step.most, step.alphabet)
+        case Synonyms():
+            return lambda automaton: synonyms(automaton, dict(step.words))
+        case User():
+            return user(step.name)
+
+
+def _worked_out(automaton: Automaton) -> Automaton:
+    try:
+        return worked_out(automaton, MAX_WORKED_OUT)
+    except TooLarge as error:
+        raise TooLarge(f"{error}; or say when: search, and only what the search meets is worked out") from None

@@ -1,0 +1,124 @@
+"""A model that can be stopped while it is asked: by Ctrl-C, by the system, when time is up.
+
+A signal may arrive anywhere. In the middle of a search's own work it would tear that apart, so there it only leaves a
+note, and the search stops when it asks its model next.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.audit.model import Floats, Messages, Model
+from gateway.automata.vocabulary import Ints
+
+RAISED = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+
+
+class Reason(StrEnum):
+    """Why an audit is stopped."""
+
+    TIMEOUT = "timeout"
+    INTERRUPTED = "interrupted"
+
+
+class Stop(BaseException):
+    """The audit is stopped. Like KeyboardInterrupt it is no error of what it comes through."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Watch:
+    """Watches over an audit: it is stopped after `timeout` seconds (None: never), and by SIGINT and SIGTERM, or what
+    `signals` are in their place. A second SIGINT raises KeyboardInterrupt wherever it arrives. Signals are heard by the
+    main thread only; in another one only `stop` stops."""
+
+    def __init__(self, timeout: float | None = None, signals: Iterable[int] = RAISED) -> None:
+        self._timeout, self._signals = timeout, tuple(signals)
+        self._reason: Reason | None = None
+        self._asking = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Watch:
+        if threading.current_thread() is threading.main_thread():
+            for number in self._signals:
+                self._before[number] = signal.signal(number, self._hear)
+            if self._timeout is not None:
+                signal.setitimer(signal.ITIMER_REAL, self._timeout)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._before:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raises Stop if the audit is to be stopped."""
+        if self._reason is not None:
+            raise Stop(self._reason)
+
+    @property
+    def interrupted(self) -> bool:
+        """Did somebody stop it, whether there was still something to be stopped or not?"""
+        return self._reason is Reason.INTERRUPTED
+
+    def stop(self) -> None:
+        """As a signal between two answers does: it is stopped when the model is asked next. From any thread."""
+        self._reason = self._reason or Reason.INTERRUPTED
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Within, a stop does not wait."""
+        self.check()
+        self._asking = True
+        try:
+            # What arrived between the check and now.
+            self.check()
+            yield
+        finally:
+            self._asking = False
+
+    def _hear(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT and self._reason is Reason.INTERRUPTED:
+            raise KeyboardInterrupt
+        self._reason = (self._reason or Reason.TIMEOUT) if number == signal.SIGALRM else Reason.INTERRUPTED
+        if self._asking:
+            self._asking = False
+            raise Stop(self._reason)
+
+
+class Attended:
+    """`model`, whose every answer can be given up."""
+
+    def __init__(self, model: Model, watch: Watch) -> None:
+        self.vocabulary = model.vocabulary
+        self.encode = model.encode
+        self._model = model
+        self._watch = watch
+
+    def __call__(self, prefixes: Sequence[Sequence[int]], /) -> NDArray[np.floating[Any]]:
+        with self._watch.asking():
+            return self._model(prefixes)
+
+    def context(self, prompt: str | Messages | None) -> tuple[int, ...]:
+        with self._watch.asking():
+            return self._model.context(prompt)
+
+    def tell(self, top_k: int | None) -> None:
+        with self._watch.asking():
+            self._model.tell(top_k)
+
+    def told(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+        with self._watch.asking():
+            return self._model.told(prefixes, tokens)

@@ -1,0 +1,151 @@
+"""Workers that are processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess, parent_process
+from types import TracebackType
+
+from gateway.audit.model import ModelError
+from gateway.audit.run.worker import THREADS, Job, Load, Lost, Said, Unloaded, Worker, processors
+
+LAST = 5.0  # seconds for a process that was killed to be gone
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    process: BaseProcess
+    connection: Connection
+
+
+class Processes:
+    """`count` processes, each with the model that `load` makes in it. The processors of this machine are divided among
+    them, unless the environment says how many threads there are to be. Raises ModelError if the system does not start
+    so many."""
+
+    patience = math.inf  # a process that loads is alive, or is lost
+
+    def __init__(self, load: Load, count: int) -> None:
+        self.count = count
+        self._workers: dict[int, _Started] = {}
+        threads = None if THREADS in os.environ else max(1, processors() // count)
+        try:
+            with _no_interrupts():
+                for number in range(count):
+                    self._start(number, Worker(load, number, threads, (signal.SIGTERM,)))
+        except BaseException as error:
+            started = len(self._workers)
+            self.close()
+            if not isinstance(error, OSError):
+                raise
+            raise ModelError(f"--processes {count}: the system starts {started}: {error.strerror}") from None
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+    def begin(self, worker: int, job: Job) -> None:
+        with contextlib.suppress(OSError):  # it has ended, as `wait` will say
+            self._workers[worker].connection.send(job)
+
+    def stop(self, worker: int, job: Job) -> None:
+        self._workers[worker].process.terminate()
+
+    def kill(self, worker: int) -> None:
+        started = self._workers.pop(worker)
+        started.process.kill()
+        started.process.join(LAST)
+        started.connection.close()
+
+    def wait(self, seconds: float) -> list[tuple[int, Said]]:
+        numbers = {started.connection: number for number, started in self._workers.items()}
+        sentinels = [started.process.sentinel for started in self._workers.values()]
+        wait([*numbers, *sentinels], seconds)
+        return [(number, said) for number in list(self._workers) for said in self._heard(number)]
+
+    def close(self) -> None:
+        """What they have is of no use to anybody any more, so nothing is waited for."""
+        for worker in list(self._workers):
+            self.kill(worker)
+
+    def _start(self, number: int, worker: Worker) -> None:
+        # A process that is forked would have this one's locks and signal handlers, and could not use a GPU.
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        with there:
+            process = context.Process(target=_serve, args=(there, worker), daemon=True)
+            process.start()
+        self._workers[number] = _Started(process, here)
+
+    def _heard(self, number: int) -> Iterator[Said]:
+        """What it said and was not heard; and that it is lost, if it is."""
+        connection = self._workers[number].connection
+        try:
+            while connection.poll():
+                yield connection.recv()
+            lost = not self._workers[number].process.is_alive() and not connection.poll()
+        except (EOFError, OSError):
+            lost = True
+        if lost:
+            process = self._workers[number].process
+            process.join(LAST)
+            code = process.exitcode
+            self.kill(number)
+            yield Lost(_status(code))
+
+
+def _status(code: int | None) -> str:
+    if code is not None and code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"status {code}"
+
+
+@contextlib.contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """Within, SIGINT waits. What is started never gets it: on a terminal Ctrl-C goes to everybody, and whoever hands
+    out the tasks says what becomes of them."""
+    # It takes SIGINT out of the mask when it starts, which the first process would be too late for.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(connection: Connection, worker: Worker) -> None:
+    """In the worker's process."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # Standard output has the audit's lines only.
+    os.dup2(2, 1)
+    try:
+        said = worker.load()
+        # Heard during a task only; before, there is nothing to be kept.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        connection.send(said)
+        while not isinstance(said, Unloaded):
+            connection.send(worker.perform(connection.recv(), connection.send))
+    except (EOFError, OSError):
+        # Whoever started it has gone.
+        sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    """A model that is loaded, or does not answer, is waited for by nobody then."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,356 @@
+"""Searches as they are performed: lines as they come, how far it is, what is kept when it ends before its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import IO, Protocol
+
+from gateway.audit.cli.report import line
+from gateway.audit.model import Model
+from gateway.audit.query.model import Query
+from gateway.audit.run.interrupts import Attended, Stop, Watch
+from gateway.audit.run.progress import Done, Ended, Found, Part, Saved, State
+from gateway.audit.searches.best_first import Progress, Result, Search
+from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
+from gateway.audit.searches.sample import Estimate, Sample, Sampling
+from gateway.policy.model import Rule
+
+EVERY = 10.0  # seconds between two lines of progress in a log
+OFTEN = 0.2  # and on a terminal
+STANDARD_OUTPUT = "standard output"
+
+
+class Task(Protocol):
+    """One search. `name` says in an error which one it is."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def query(self) -> Query: ...
+
+    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
+        """Begin it, or go on with it."""
+
+    def more(self, result: Result) -> Mapping[str, str]:
+        """What a line says besides its result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of an audit. `found`: of all tasks, in order; `saved`: what to go on from; `error`: what failed.
+    `exact_to` and `prefixes_cut` as in a search's summary, the worst of all tasks."""
+
+    ended: Ended
+    found: tuple[Found, ...]
+    saved: Saved
+    nodes: int
+    seconds: float
+    exact_to: float | None
+    prefixes_cut: bool
+    error: Exception | None = None
+
+    @staticmethod
+    def of(
+        ended: Ended, found: Mapping[int, tuple[Found, ...]], states: Mapping[int, State],
+        parts: Iterable[Part], seconds: float, error: Exception | None,
+    ) -> Outcome:  # fmt: skip
+        """From what tasks found and where they stand, by their numbers, and what they did."""
+        parts = list(parts)
+        return Outcome(
+            ended=ended,
+            found=tuple(each for number in sorted(found) for each in found[number]),
+            saved=Saved.of(states),
+            nodes=sum(part.nodes for part in parts),
+            seconds=seconds,
+            exact_to=max((part.exact_to for part in parts if part.exact_to is not None), default=None),
+            prefixes_cut=any(part.prefixes_cut for part in parts),
+            error=error,
+        )
+
+    def summary(self) -> dict[str, object]:
+        return {
+            "strings": len(self.found),
+            "ended": str(self.ended),
+            "nodes": self.nodes,
+            "seconds": round(self.seconds, 3),
+            "exact_to": self.exact_to,
+            "prefixes_cut": self.prefixes_cut,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """What came of drawing. `found`: the samples that are strings of the language; `estimate`: of the probability that
+    the model says one, None before anything was drawn."""
+
+    ended: Ended
+    found: tuple[Found, ...]
+    samples: int
+    seconds: float
+    estimate: Estimate | None
+    error: Exception | None = None
+
+    def summary(self) -> dict[str, object]:
+        return {
+            "samples": self.samples,
+            "strings": len({found.result.text for found in self.found}),
+            "ended": str(self.ended),
+            "seconds": round(self.seconds, 3),
+            "estimate": None if self.estimate is None else asdict(self.estimate),
+        }
+
+
+class Unwritten(OSError):
+    """A file or a stream that lines, or what is made of them, cannot be written to."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: cannot be written: {self.strerror}"
+
+
+class Lines:
+    """JSON lines on some streams."""
+
+    def __init__(self, meter: Meter, *streams: IO[str]) -> None:
+        self._meter, self._streams = meter, streams
+
+    def write(self, fields: Mapping[str, object]) -> None:
+        """One line, at once, on each stream that takes it. Raises BrokenPipeError if nobody reads one any more, else
+        Unwritten for the first that does not."""
+        text = line(fields)
+        self._meter.clear()
+        failed: OSError | None = None
+        for stream in self._streams:
+            try:
+                _put(stream, text)
+            except BrokenPipeError as error:
+                failed = error
+            except OSError as error:
+                name = getattr(stream, "name", "<stdout>")
+                failed = failed or Unwritten(
+                    error.errno, error.strerror, STANDARD_OUTPUT if name == "<stdout>" else str(name)
+                )
+        if failed is not None:
+            raise failed
+
+
+def _put(stream: IO[str], text: str) -> None:
+    try:
+        stream.write(text + "\n")
+    except UnicodeEncodeError:  # of a stream in another encoding, or half of a surrogate pair in the name of a file
+        stream.write(json.dumps(json.loads(text)) + "\n")
+    stream.flush()
+
+
+class Meter:
+    """A line that says how far it is, in numbers: rewritten on a terminal, else a new one from time to time."""
+
+    def __init__(self, stream: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._terminal = stream.isatty()
+        self._begin = self._last = clock()
+        self._shown = False
+
+    def show(self, text: Callable[[float], str]) -> None:
+        """If it is time for it; `text` gets the seconds since the beginning."""
+        now = self._clock()
+        if now - self._last < (OFTEN if self._terminal else EVERY):
+            return
+        self._last = now
+        begin, end = ("\r\x1b[K", "") if self._terminal else ("", "\n")
+        self._write(begin + text(now - self._begin) + end)
+        self._shown = self._terminal
+
+    def clear(self) -> None:
+        """Make room for a line of another stream on the same terminal."""
+        if self._shown:
+            self._write("\r\x1b[K")
+            self._shown = False
+
+    def _write(self, text: str) -> None:
+        # Nobody may be there to read it any more, and an audit goes on without.
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+class _Enough(Exception):
+    """What is left is not likely enough."""
+
+
+class Performer(Protocol):
+    """Where tasks are performed."""
+
+    @property
+    def end(self) -> Container[int]:
+        """The tokens that end a text."""
+
+    def perform(
+        self, tasks: Sequence[Task], lines: Lines, meter: Meter, watch: Watch, saved: Saved | None = None,
+        least: float = -math.inf, masked: tuple[Rule, ...] = (),
+    ) -> Outcome:  # fmt: skip
+        """As `Run` does. `masked`: the model is kept from the words of these rules."""
+
+
+class Run:
+    """Performs tasks, one after the other. `saved`: what was done before. `least`: strings with a lower log-probability
+    are not looked for. `through`: what stands between a task and the model. `keeps`: where the last search stands is
+    kept if it ended so; for one that is done that is dear, and good for a higher limit only."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        lines: Lines,
+        meter: Meter,
+        watch: Watch,
+        saved: Saved | None = None,
+        least: float = -math.inf,
+        through: Callable[[Model, Task], Model] = lambda model, _: model,
+        keeps: Container[Ended] = frozenset(Ended),
+    ) -> None:
+        self._tasks, self._lines, self._meter, self._watch, self._least = tasks, lines, meter, watch, least
+        self._through, self._keeps = through, keeps
+        self._unlikely = False
+        self._states = (saved or Saved()).states()
+        self._current: tuple[int, Search] | None = None
+        self._ended = Ended.FINISHED  # the current one
+        self._number = 0
+        self._printed = sum(len(done.found) for done in self._done().values())
+
+    def perform(self, model: Model) -> Outcome:
+        """Whatever ends it, what was found is in the outcome. Raises CheckpointError for a checkpoint of something
+        else, and KeyboardInterrupt where a second Ctrl-C arrives."""
+        begin = time.monotonic()
+        error: Exception | None = None
+        try:
+            for number, task in enumerate(self._tasks):
+                if not isinstance(self._states.get(number), Done):
+                    self._close()
+                    self._search(number, task, model)
+            ended = whole([*(done.ended for done in self._done().values()), self._ended])
+        except Stop as stop:
+            ended = Ended.of(stop)
+        except CheckpointError:
+            raise
+        except Exception as caught:
+            ended, error = Ended.FAILED, caught
+        return self._outcome(ended, time.monotonic() - begin, error)
+
+    def _search(self, number: int, task: Task, model: Model) -> None:
+        self._number, self._unlikely = number, False
+        resume = self._states.get(number)
+        assert not isinstance(resume, Done)
+        attended = Attended(self._through(model, task), self._watch)
+        try:
+            search = task.start(attended, self._progress, resume)
+        except (LookupError, ArithmeticError):
+            if resume is None:
+                raise
+            raise CheckpointError("the checkpoint has what no search leaves behind") from None
+        self._current = number, search
+        try:
+            for result in search:
+                if result.logprob < self._least:
+                    search.put_back()  # whoever goes on may ask for less likely ones
+                    raise _Enough
+                self._printed += 1
+                try:
+                    self._lines.write(Found(result, task.more(result)).fields())
+                except BrokenPipeError:
+                    search.put_back()  # better a line is said twice than never
+                    raise
+                self._watch.check()
+            self._ended = Ended.FINISHED if search.summary().finished else Ended.LIMIT
+        except _Enough:
+            self._ended = Ended.LEAST
+
+    def _close(self) -> None:
+        """Before the next task: the one before will not be gone on with. The last one may, up to another limit."""
+        if self._current is not None:
+            number, search = self._current
+            self._states[number] = Done.of(self._found_by(search, self._tasks[number]), self._ended, search.summary())
+            self._current = None
+
+    def _done(self) -> dict[int, Done]:
+        return {number: state for number, state in self._states.items() if isinstance(state, Done)}
+
+    def _found_by(self, search: Search, task: Task) -> tuple[Found, ...]:
+        return tuple(Found(result, task.more(result)) for result in search.found if result.logprob >= self._least)
+
+    def _progress(self, progress: Progress) -> None:
+        self._meter.show(lambda seconds: self._said(progress, seconds))
+        self._watch.check()
+        # While prefixes are looked for nothing is pending. And strings that came with these paths are given before the
+        # next are asked about: so it is enough the second time.
+        if progress.pending and progress.best < self._least:
+            if self._unlikely:
+                raise _Enough
+            self._unlikely = True
+
+    def _said(self, progress: Progress, seconds: float) -> str:
+        of = f"search {self._number + 1} of {len(self._tasks)}, " if len(self._tasks) > 1 else ""
+        return (
+            f"{of}{progress.nodes:,} nodes, batch {progress.batch}, {self._printed:,} strings "
+            f"({self._printed / seconds if seconds else 0:.1f}/s), best pending {progress.best:.3f}"
+        )
+
+    def _outcome(self, ended: Ended, seconds: float, error: Exception | None) -> Outcome:
+        # A task that was about to go on stands where it stood.
+        states, done = dict(self._states), self._done()
+        found = {number: state.found for number, state in done.items()}
+        parts: list[Part] = list(done.values())
+        if self._current is not None:
+            number, search = self._current
+            found[number] = self._found_by(search, self._tasks[number])
+            parts.append(search.summary())
+            if ended in self._keeps:
+                states[number] = search.checkpoint()
+        return Outcome.of(ended, found, states, parts, seconds, error)
+
+
+def whole(ends: Collection[Ended]) -> Ended:
+    """How an audit ended whose searches ended so."""
+    return next((each for each in (Ended.LIMIT, Ended.LEAST) if each in ends), Ended.FINISHED)
+
+
+def draw(begin: Callable[[Model], Sampling], model: Model, lines: Lines, meter: Meter, watch: Watch) -> Drawn:
+    """Perform a sampling. Whatever ends it, what was drawn is kept."""
+    since = time.monotonic()
+    found: list[Found] = []
+    drawn = 0
+    ended, error, sampling = Ended.FINISHED, None, None
+    try:
+        sampling = begin(Attended(model, watch))
+        for sample in sampling:
+            drawn += 1
+            lines.write({name: value for name, value in asdict(sample).items() if name != "prefix"})
+            if sample.text is not None:
+                found.append(Found(_drawn(sample, sample.text)))
+            meter.show(partial(_drawing, drawn))
+            watch.check()
+    except Stop as stop:
+        ended = Ended.of(stop)
+    except Exception as caught:
+        ended, error = Ended.FAILED, caught
+    return Drawn(
+        ended=ended,
+        found=tuple(found),
+        samples=drawn,
+        seconds=time.monotonic() - since,
+        estimate=sampling.estimate() if sampling is not None and drawn else None,
+        error=error,
+    )
+
+
+def _drawing(drawn: int, seconds: float) -> str:
+    return f"{drawn:,} samples ({drawn / seconds if seconds else 0:.1f}/s)"
+
+
+def _drawn(sample: Sample, text: str) -> Result:
+    return Result(text, sample.tokens, sample.logprob, sample.prefix_logprob, sample.logprob, 1, sample.prefix)

@@ -1,0 +1,243 @@
+"""Tasks over workers: who does what, lines in the order of the tasks, and what is kept when one of them fails."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from gateway.audit.model import ModelError
+from gateway.audit.run.interrupts import Stop, Watch
+from gateway.audit.run.progress import Done, Ended, Part, Saved, State
+from gateway.audit.run.runner import Lines, Meter, Outcome, Task, whole
+from gateway.audit.run.worker import STOPPED, Job, Lost, Performed, Ready, Said, Told, Unloaded
+from gateway.audit.searches.checkpoint import CheckpointError
+from gateway.policy.model import Rule
+from gateway.version import __version__
+
+OFTEN = 0.1  # seconds until it is asked whether the audit is to be stopped
+GRACE = 30.0  # seconds for workers that are stopped to say what they found
+
+
+class Place(Protocol):
+    """Workers, by their numbers from 0. What they say is heard by `wait` only."""
+
+    count: int
+    patience: float  # seconds until one at least has its model
+
+    def begin(self, worker: int, job: Job) -> None:
+        """For one that is ready, and has no job."""
+
+    def stop(self, worker: int, job: Job) -> None:
+        """It is to give the job up, and say what it found; it may not have heard it the first time."""
+
+    def kill(self, worker: int) -> None:
+        """It is not heard of again."""
+
+    def wait(self, seconds: float) -> Sequence[tuple[int, Said]]:
+        """What they said, at once if they did, else within so many seconds."""
+
+
+class Spread:
+    """Performs tasks at a place with workers. `keeps`: where tasks stand when they are stopped is wanted; and where one
+    alone stands, for it may go on to another limit."""
+
+    def __init__(self, place: Place, keeps: bool) -> None:
+        self._place, self._keeps = place, keeps
+        self._deadline = time.monotonic() + place.patience
+        self._loading = set(range(place.count))
+        self._idle: deque[int] = deque()
+        self._busy: dict[int, tuple[int, Job]] = {}  # numbers of tasks, by workers, and what these were told
+        self._told: dict[int, Told] = {}
+        self._tickets = itertools.count()
+        self.end: Container[int] = ()
+
+    def load(self) -> None:
+        """Returns when a worker is ready. Raises ModelError if one cannot be."""
+        while not self._idle:
+            for worker, said in self._place.wait(OFTEN):
+                if error := self._joins(worker, said):
+                    raise error
+            self._check_left()
+
+    def perform(
+        self, tasks: Sequence[Task], lines: Lines, meter: Meter, watch: Watch, saved: Saved | None = None,
+        least: float = -math.inf, masked: tuple[Rule, ...] = (),
+    ) -> Outcome:  # fmt: skip
+        """As `Run` does. The first task that fails, and the first worker that is lost or told by others to stop, end
+        the audit; what all have found by then is in the outcome."""
+        begin = time.monotonic()
+        work = _Work(tasks, lines, saved or Saved())
+        kept = STOPPED if len(tasks) > 1 else frozenset(Ended)
+        job = partial(Job, least=least, masked=masked, keeps=kept if self._keeps else frozenset())
+        error: Exception | None = None
+        try:
+            self._work_off(work, job, meter, watch)
+            ended = whole(work.ends)
+        except Stop as stop:
+            ended = Ended.of(stop)
+        except CheckpointError:
+            raise
+        except Exception as caught:
+            ended, error = Ended.FAILED, caught
+        self._give_up(work)
+        try:
+            if not isinstance(error, OSError):  # somebody still reads the lines
+                work.print_all()
+        except OSError as caught:
+            ended, error = Ended.FAILED, caught
+        work.forget_unprinted()
+        return Outcome.of(ended, work.found, work.states, work.parts, time.monotonic() - begin, error)
+
+    def _work_off(self, work: _Work, job: Callable[..., Job], meter: Meter, watch: Watch) -> None:
+        waiting = deque(work.open())
+        while waiting or self._busy:
+            self._check_left()
+            while waiting and self._idle:
+                self._begin(waiting.popleft(), work, job)
+            errors = [self._hear(work, worker, said) for worker, said in self._place.wait(OFTEN)]
+            # Whoever stops an audit with its workers stops them, and not by mistake.
+            watch.check()
+            for error in filter(None, errors):
+                raise error
+            work.print_ready()
+            meter.show(lambda seconds: self._said(work, seconds))
+
+    def _begin(self, number: int, work: _Work, job: Callable[..., Job]) -> None:
+        resume = work.states.get(number)
+        assert not isinstance(resume, Done)
+        told = job(task=work.tasks[number], ticket=next(self._tickets), resume=resume)
+        worker = self._idle.popleft()
+        self._busy[worker] = number, told
+        self._place.begin(worker, told)
+
+    def _check_left(self) -> None:
+        """Raises ModelError if nobody is there who does something, or will."""
+        if self._idle or self._busy:
+            return
+        if not self._loading:
+            raise ModelError("no worker is left")
+        if time.monotonic() > self._deadline:
+            raise ModelError(f"no worker is ready after {self._place.patience:.0f} s")
+
+    def _hear(self, work: _Work, worker: int, said: Said) -> Exception | None:
+        match said:
+            case Told():
+                self._told[worker] = said
+            case Performed() if worker in self._busy:
+                self._told.pop(worker, None)
+                self._idle.append(worker)
+                return work.keep(*self._busy.pop(worker), said)
+            case Lost(reason) if worker in self._busy:
+                self._told.pop(worker, None)
+                _, job = self._busy.pop(worker)
+                return ModelError(f"{job.task.name}: the worker that was at it has ended: {reason}")
+            case _:
+                return self._joins(worker, said)
+        return None
+
+    def _joins(self, worker: int, said: Said) -> Exception | None:
+        """A worker that has no job."""
+        loading = worker in self._loading
+        self._loading.discard(worker)
+        match said:
+            case Ready(end, version):
+                if version != __version__:
+                    return ModelError(f"a worker has version {version} of Portcullis, and this is {__version__}")
+                self._idle.append(worker)
+                self.end = end
+            case Unloaded(reason):
+                return ModelError(reason)
+            case Lost(reason):
+                if worker in self._idle:
+                    self._idle.remove(worker)
+                if loading:
+                    return ModelError(f"a worker ended while it loaded the model: {reason}")
+        return None
+
+    def _give_up(self, work: _Work) -> None:
+        """Take what those who are still at work have found. They are stopped already, by the first error or by whoever
+        stopped the audit, so what fails now is no news."""
+        deadline = time.monotonic() + GRACE
+        while self._busy and time.monotonic() < deadline:
+            for worker, (_, job) in self._busy.items():
+                self._place.stop(worker, job)
+            for worker, said in self._place.wait(OFTEN):
+                self._hear(work, worker, said)
+        for worker in list(self._busy):
+            del self._busy[worker]
+            self._place.kill(worker)
+
+    def _said(self, work: _Work, seconds: float) -> str:
+        told = self._told.values()
+        nodes = sum(part.nodes for part in work.parts) + sum(each.nodes for each in told)
+        strings = sum(map(len, work.found.values())) + sum(each.strings for each in told)
+        return (
+            f"{work.done} of {len(work.tasks)} done, {len(self._busy)} under way, {nodes:,} nodes, {strings:,} strings "
+            f"({strings / seconds if seconds else 0:.1f}/s)"
+        )
+
+
+class _Work:
+    """What is to be done, and what was."""
+
+    def __init__(self, tasks: Sequence[Task], lines: Lines, saved: Saved) -> None:
+        self.tasks, self._lines = tasks, lines
+        self._before = saved.states()
+        self.states: dict[int, State] = dict(self._before)
+        before = {number: state for number, state in self.states.items() if isinstance(state, Done)}
+        self.found = {number: done.found for number, done in before.items()}
+        self.parts: list[Part] = list(before.values())
+        self.ends = [done.ended for done in before.values()]
+        self._unprinted: dict[int, Sequence[Mapping[str, object]]] = {}
+        self._turn = 0
+
+    def open(self) -> list[int]:
+        return [number for number in range(len(self.tasks)) if not isinstance(self.states.get(number), Done)]
+
+    @property
+    def done(self) -> int:
+        return sum(isinstance(state, Done) for state in self.states.values())
+
+    def keep(self, number: int, job: Job, performed: Performed) -> Exception | None:
+        """What came of a task; returns why it is not done if it is not."""
+        name, outcome, failure = job.task.name, performed.outcome, performed.failure
+        self.parts.append(outcome)
+        self.found[number] = outcome.found
+        self._unprinted[number] = performed.lines
+        if outcome.ended in job.keeps and outcome.saved.search is not None:
+            self.states[number] = outcome.saved.search
+        elif outcome.ended not in STOPPED:
+            self.states[number] = Done.of(outcome.found, outcome.ended, outcome)
+        if outcome.ended not in STOPPED:
+            self.ends.append(outcome.ended)
+            return None
+        if failure is None:
+            return ModelError(f"{name}: the worker that was at it was stopped")
+        return (CheckpointError if failure.refused else ModelError)(f"{name}: {failure.reason}")
+
+    def print_ready(self) -> None:
+        """The lines of tasks that are done, as far as all before them are."""
+        while isinstance(self.states.get(self._turn), Done):
+            self._print(self._turn)
+            self._turn += 1
+
+    def print_all(self) -> None:
+        for number in sorted(self._unprinted):
+            self._print(number)
+
+    def forget_unprinted(self) -> None:
+        """What was done of tasks whose lines nobody could read: better a line is said twice than never."""
+        for number in self._unprinted:
+            self.states.pop(number, None)
+            if number in self._before:
+                self.states[number] = self._before[number]
+
+    def _print(self, number: int) -> None:
+        for fields in self._unprinted.get(number, ()):
+            self._lines.write(fields)
+        self._unprinted.pop(number, None)  # now that all of them are out

@@ -1,0 +1,106 @@
+"""What an audit asks, task by task: plain data that any process can be given, wherever it runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from gateway.audit.matcher import Judge
+from gateway.audit.model import Model
+from gateway.audit.models.masked import Masked
+from gateway.audit.query.model import Query
+from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.progress import Saved
+from gateway.audit.run.runner import Lines, Meter, Outcome, Run, Task
+from gateway.audit.searches.best_first import Progress, Result, Search, search
+from gateway.audit.searches.checkpoint import Checkpoint
+from gateway.audit.searches.policy import broken, listen
+from gateway.policy.model import Rule
+
+# A few policies are looked for at a time, and one is the rule: that of the audit, for each of its prompts.
+judge_of = lru_cache(4)(Judge)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The strings of a query. `limit` and `batch` stand in place of the query's own. `named`: each line says which
+    query it is about, since there are others."""
+
+    query: Query = field(repr=False)
+    limit: int | None = None
+    batch: int | None = None
+    named: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.query.source
+
+    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
+        return search(model, self.query, limit=self.limit, batch=self.batch, progress=progress, resume=resume)
+
+    def more(self, result: Result) -> Mapping[str, str]:
+        return {"query": self.query.source} if self.named else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What breaks `rules` when a model is asked `prompt`, the `number`-th of the audit, counted from 1. `max_hold`: the
+    policy's."""
+
+    query: Query = field(repr=False)
+    prompt: str = field(repr=False)
+    number: int
+    rules: tuple[Rule, ...]
+    max_hold: int
+    batch: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"prompt {self.number}"
+
+    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
+        return listen(model, self.query, self._judge(), batch=self.batch, progress=progress, resume=resume)
+
+    def more(self, result: Result) -> Mapping[str, str]:
+        what = broken(self._judge(), result)
+        return {"prompt": self.prompt, "rule": what.rule, "match": what.match}
+
+    def _judge(self) -> Judge:
+        return judge_of(self.rules, self.max_hold)
+
+
+class Masks:
+    """What stands between tasks and a model that is kept from the words of rules; without rules nothing does."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.rules = rules
+        self._last: tuple[object, Masked] | None = None
+
+    def __call__(self, model: Model, task: Task) -> Model:
+        if not self.rules:
+            return model
+        query = task.query
+        # Prompts have no prefix, and one mask serves them all; to compile it costs as much as many answers.
+        key = model, query if query.prefix is not None else bool(query.prompt)
+        if self._last is None or self._last[0] != key:
+            self._last = key, Masked.of(model, self.rules, query)
+        return self._last[1]
+
+
+class Here:
+    """Performs tasks in this process, one after the other."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @property
+    def end(self) -> Container[int]:
+        return self.model.vocabulary.end
+
+    def perform(
+        self, tasks: Sequence[Task], lines: Lines, meter: Meter, watch: Watch, saved: Saved | None = None,
+        least: float = -math.inf, masked: tuple[Rule, ...] = (),
+    ) -> Outcome:  # fmt: skip
+        return Run(tasks, lines, meter, watch, saved, least, Masks(masked)).perform(self.model)

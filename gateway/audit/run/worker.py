@@ -1,0 +1,222 @@
+"""A process that performs tasks, as others hand them out: what it is told, what it says, and what it does between."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from gateway.audit.language.automaton import TooLarge
+from gateway.audit.model import Model, ModelError
+from gateway.audit.query.model import Query
+from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.progress import Ended, Saved
+from gateway.audit.run.runner import OFTEN, Lines, Meter, Outcome, Run, Task
+from gateway.audit.run.tasks import Masks
+from gateway.audit.searches.best_first import Progress, Result, Search
+from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
+from gateway.policy.model import Rule
+from gateway.policy.value import ConfigError
+from gateway.version import __version__
+
+STOPPED = frozenset({Ended.TIMEOUT, Ended.INTERRUPTED, Ended.FAILED})
+THREADS = "OMP_NUM_THREADS"
+
+# Makes the model, in the worker of this number; it is plain data itself, or a function with a name.
+Load: TypeAlias = Callable[[int], Model]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A task for a worker. `ticket` tells this from all other jobs. `resume`: where the task stood; `least`: as in
+    `Run`; `masked`: the model is kept from the words of these rules; `keeps`: if the task ends so, where it stands is
+    wanted."""
+
+    task: Task
+    ticket: int = 0
+    resume: Checkpoint | None = field(default=None, repr=False)
+    least: float = -math.inf
+    masked: tuple[Rule, ...] = ()
+    keeps: frozenset[Ended] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded. `end`: the tokens that end a text; `version`: of Portcullis."""
+
+    end: frozenset[int]
+    version: str = __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """It cannot be loaded."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How far the task is."""
+
+    nodes: int = 0
+    strings: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a task failed, in words that quote nothing. `refused`: its checkpoint is one of something else."""
+
+    reason: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """What came of a task. `lines`: of the strings, each as it was known when it was found."""
+
+    lines: tuple[Mapping[str, object], ...] = field(repr=False)
+    outcome: Outcome
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The worker has ended."""
+
+    reason: str
+
+
+Said: TypeAlias = Ready | Unloaded | Told | Performed | Lost
+
+
+class Worker:
+    """Loads a model once and performs tasks, one at a time. `threads`: of PyTorch; None leaves them to it. `signals`
+    stop a task. Its methods may be called from several threads."""
+
+    def __init__(self, load: Load, number: int, threads: int | None = None, signals: tuple[int, ...] = ()) -> None:
+        self._load, self._number, self._threads, self._signals = load, number, threads, signals
+        self._model: Model | None = None
+        self._under_way: tuple[int, Watch] | None = None
+        self._masks = Masks(())
+        self._told = Told()
+
+    def load(self) -> Ready | Unloaded:
+        if self._threads is not None:
+            # Read when PyTorch is imported, which a model does.
+            os.environ[THREADS] = str(self._threads)
+        try:
+            self._model = self._load(self._number)
+        except Exception as error:
+            return Unloaded(reason_of(error))
+        return Ready(frozenset(self._model.vocabulary.end))
+
+    def perform(self, job: Job, tell: Callable[[Told], None] = lambda _: None) -> Performed:
+        """Whatever ends it, what was found is in the outcome. `tell` is told from time to time how far it is."""
+        assert self._model is not None
+        if self._masks.rules != job.masked:
+            self._masks = Masks(job.masked)
+        meter, self._told = _Silent(), Told()
+        lines = _Kept(meter)
+
+        def telling(told: Told) -> None:
+            self._told = told
+            tell(told)
+
+        with Watch(signals=self._signals) as watch:
+            self._under_way = job.ticket, watch
+            run = Run(
+                [_Telling(job.task, telling)], lines, meter, watch, Saved(search=job.resume), job.least,
+                self._masks, job.keeps,
+            )  # fmt: skip
+            try:
+                outcome = run.perform(self._model)
+            except CheckpointError as error:
+                return Performed((), _failed(), Failure(str(error), refused=True))
+            finally:
+                self._under_way = None
+        failure = None if outcome.error is None else Failure(reason_of(outcome.error))
+        # An error may not survive the way to another process.
+        return Performed(tuple(lines.kept), replace(outcome, error=None), failure)
+
+    def stop(self, ticket: int) -> None:
+        """The job of this ticket, if it is under way, when it asks its model next."""
+        if (under_way := self._under_way) is not None and under_way[0] == ticket:
+            under_way[1].stop()
+
+    def told(self) -> Told:
+        """How far the task is that is under way."""
+        return self._told
+
+
+def processors() -> int:
+    """Those that this process may use; where a system does not tell, all of them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def reason_of(error: Exception) -> str:
+    """What may be said of an error; most of them may quote text."""
+    if isinstance(error, ModelError | TooLarge | ConfigError):
+        return str(error)
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"internal error: {type(error).__name__} at {Path(frame.filename).name} line {frame.lineno}"
+
+
+def _failed() -> Outcome:
+    return Outcome.of(Ended.FAILED, {}, {}, (), 0.0, None)
+
+
+class _Kept(Lines):
+    """Lines that are kept in place of being written."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__(meter)
+        self.kept: list[Mapping[str, object]] = []
+
+    def write(self, fields: Mapping[str, object]) -> None:
+        self.kept.append(fields)
+
+
+class _Silent(Meter):
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+
+    def show(self, text: Callable[[float], str]) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """A task that tells how far it is."""
+
+    task: Task
+    tell: Callable[[Told], None]
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    @property
+    def query(self) -> Query:
+        return self.task.query
+
+    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
+        last = time.monotonic()
+
+        def both(now: Progress) -> None:
+            nonlocal last
+            if time.monotonic() - last >= OFTEN:
+                last = time.monotonic()
+                self.tell(Told(now.nodes, now.strings))
+            progress(now)
+
+        return self.task.start(model, both, resume)
+
+    def more(self, result: Result) -> Mapping[str, str]:
+        return self.task.more(result)

@@ -1,0 +1,150 @@
+"""Would a model break a policy's rules when it is asked this? The same search, over all texts, until a rule matches.
+
+The censor itself looks at every text that the search comes to, so what counts as a match is what counts in an answer:
+words through their lenses, patterns, detectors with their checks. A text is a finding as soon as a match in it is
+certain, and is not gone on from. So findings exclude each other, and the sum of their probabilities is the probability
+that an answer of so many tokens breaks a rule. A whole word at the end of a text waits for what comes behind it, which
+may be the end of the answer: the model's own, or where an answer of `max_tokens` is cut.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.audit.language.automaton import Arc
+from gateway.audit.matcher import Judge, Verdict
+from gateway.audit.model import Model
+from gateway.audit.query.model import Decoding, Message, Query
+from gateway.audit.searches.best_first import Progress, Result, Search, digest
+from gateway.audit.searches.checkpoint import Checkpoint
+from gateway.audit.searches.frontier import ENDED, Node, States
+from gateway.audit.searches.steps import Steps
+from gateway.policy.model import Channel, Direction, Policy, Rule
+
+ANY_TEXT = "(?s).*"
+
+
+class _Anything:
+    """The language of all bytes: a model may also say what is no UTF-8."""
+
+    start = 1
+
+    def step(self, state: int, byte: int) -> int:
+        return state
+
+    def arcs(self, state: int) -> list[Arc]:
+        return [(0, 255, state)] if state else []
+
+    def accepting(self, state: int) -> bool:
+        return state != 0
+
+    def live(self, state: int) -> bool:
+        return state != 0
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Listening(Steps):
+    """Steps through any text up to the first match of a rule."""
+
+    judge: Judge
+
+    def text(self, node: Node) -> bytes:
+        """What can be read of it: a character of which the last byte is still to come is left out, and what is no
+        character reads as U+FFFD."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder.decode(self._written(node)).encode()
+
+    def is_complete(self, node: Node) -> bool:
+        if node.state == ENDED:
+            return True
+        verdict = self._verdict(node)
+        return (verdict.at_end if node.behind >= self.max_tokens else verdict.certain) is not None
+
+    def goes_on(self, node: Node) -> bool:
+        return node.state != ENDED and node.behind < self.max_tokens and self._verdict(node).certain is None
+
+    def _complete(self, targets: States) -> NDArray[np.bool_]:
+        return np.ones(len(targets), bool)  # any token may be the last of a match
+
+    def _may_end(self, node: Node) -> bool:
+        return self._verdict(node).at_end is not None
+
+    def _verdict(self, node: Node) -> Verdict:
+        return self.judge.verdict(self._written(node))
+
+    def _written(self, node: Node) -> bytes:
+        return b"".join(self.vocabulary.pieces(node.tokens(), self.at_text_start))
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A rule that a text breaks, and with what."""
+
+    rule: str
+    match: str
+
+
+def output_rules(policy: Policy) -> tuple[Rule, ...]:
+    """The rules that look at what a model says, whatever they do about it."""
+    return tuple(
+        rule for rule in policy.rules if Direction.OUTPUT in rule.apply_to and Channel.CONTENT in rule.channels
+    )
+
+
+def prompted(prompt: str, *, chat: bool, decoding: Decoding, limit: int, source: str) -> Query:
+    """The query for one prompt; `chat`: it is a user's message, and the model's template stands around it."""
+    return Query(
+        query=ANY_TEXT,
+        prompt=(Message("user", prompt),) if chat else prompt,
+        decoding=decoding,
+        limit=limit,
+        source=source,
+    )
+
+
+def listen(
+    model: Model,
+    query: Query,
+    judge: Judge,
+    *,
+    batch: int | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    resume: Checkpoint | None = None,
+) -> Search:
+    """The search for what breaks a rule. Raises as `search` does."""
+    steps = Steps.of(model, query, _Anything())
+    known: dict[str, Any] = {field.name: getattr(steps, field.name) for field in fields(Steps)}
+    bounds = query.bounds
+    return Search(
+        Listening(**known, judge=judge),
+        None,
+        bounds if batch is None else replace(bounds, batch=batch),
+        digest=digest_of(query, judge),
+        limit=query.limit,
+        progress=progress,
+        resume=resume,
+    )
+
+
+def broken(judge: Judge, result: Result) -> Broken:
+    """What a finding is one of."""
+    text = result.text
+    verdict = judge.verdict(text.encode())
+    rule = verdict.certain or verdict.at_end
+    assert rule is not None
+    ends = [match for match in judge.matches(text) if match.rule == rule]
+    # The last token may have brought others, of which some need not be certain.
+    match = min(ends, key=lambda each: (each.end, each.start), default=None)
+    return Broken(rule, text if match is None else text[match.start : match.end])
+
+
+def digest_of(query: Query, judge: Judge) -> str:
+    """SHA-256, in hexadecimal, of all that decides what is found for a prompt."""
+    return hashlib.sha256(f"{digest(query)} {judge.digest}".encode()).hexdigest()

@@ -1,0 +1,242 @@
+"""Strings of a query drawn at random, and what they say of all of them.
+
+The prefix is drawn first, each of its strings as likely as any other: by the numbers of ways that lead on, since
+drawing byte by byte would prefer the strings that few others begin like (ReLM, Kuchnik and others 2023). It is put into
+tokens as the tokenizer does it. Behind it tokens are drawn as the model says them, among those that the rule leaves and
+the language reads.
+
+That is not the model's own law given that it says a string of the language: at every token it looks no further than the
+next. So each sample has a weight, the probability that the model keeps to the language along its path: the mean of the
+weights is the probability that the model, behind the prefix, says a string of the language, and weighted shares are
+those of the model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gateway.audit.language.automaton import Automaton, TooLarge
+from gateway.audit.language.count import MAX_COUNTS, Walks, cardinality, walks
+from gateway.audit.model import Floats, Model, ModelError
+from gateway.audit.query.model import Query, Random, compile
+from gateway.audit.searches.frontier import Family, Node
+from gateway.audit.searches.steps import Steps
+
+MAX_ENDLESS_PREFIX = 256  # bytes, where there is no longest one
+MAX_KEPT = 2_000_000  # tokens with what is known of them, 20 bytes each
+
+_SURE = 1.959964  # standard deviations to either side hold 95 % of a normal law
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A string that was drawn. `text` is None if the rule or `max_tokens` left nothing that the language reads, and
+    `tokens` end there. `logprob`: of the tokens behind the prefix, under the rule; `prefix_logprob`: of those before,
+    without it. `weight`: the probability that the model keeps to the language along the path, 0 without a text.
+    `prefix`: how many of the characters are the prefix's."""
+
+    text: str | None = field(repr=False)
+    tokens: tuple[int, ...] = field(repr=False)
+    logprob: float
+    prefix_logprob: float
+    weight: float
+    prefix: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A probability, and an interval that holds the true one in 95 of 100 cases. `samples`: how many it was made from;
+    `effective`: how many samples of equal weight would say as much."""
+
+    probability: float
+    low: float
+    high: float
+    samples: int
+    effective: float
+
+
+@dataclass(slots=True, eq=False)
+class _Chain:
+    """A string being drawn."""
+
+    random: np.random.Generator
+    node: Node
+    prefix: int
+    log_weight: float = 0.0
+    complete: bool = False
+    stuck: bool = False
+
+
+def sample(
+    model: Model,
+    query: Query,
+    *,
+    samples: int | None = None,
+    seed: int | None = None,
+    batch: int | None = None,
+) -> Sampling:
+    """Strings of a query, drawn at random. `samples`, `seed`, and `batch`, the number of strings that are drawn at a
+    time, stand in place of what the query says.
+
+    Raises ConfigError for a query that asks for nothing; TooLarge if there are too many prefixes to be counted;
+    ModelError if the model cannot tell what the decoding rule needs; and whatever the model raises.
+    """
+    compiled = compile(query)
+    drawn = query.traversal if isinstance(query.traversal, Random) else Random()
+    return Sampling(
+        Steps.of(model, query, compiled.language),
+        compiled.prefix,
+        samples=drawn.samples if samples is None else samples,
+        seed=drawn.seed if seed is None else seed,
+        batch=query.bounds.batch if batch is None else batch,
+    )
+
+
+class Sampling(Iterator[Sample]):
+    """Draws strings, the same ones for the same seed however many are drawn at a time. What the model raises goes
+    through to the caller; `next` then takes the drawing up again.
+
+    A string ends where a token ends the text, if the query asks for that; else where it is one of the language for the
+    first time. So where some strings begin others, ask for the end of the text.
+    """
+
+    def __init__(self, steps: Steps, prefix: Automaton | None, *, samples: int, seed: int, batch: int) -> None:
+        self._steps = steps
+        self._walks = None if prefix is None else _walks_of(prefix)
+        self._samples, self._seed, self._batch = samples, seed, batch
+        self._drawn: list[Sample] = []
+        self._given = 0
+        self._begins: dict[str, Node] = {}
+        self._families: dict[tuple[int, ...], Family] = {}  # by `_path`
+        self._kept = 0
+
+    def __next__(self) -> Sample:
+        if self._given >= self._samples:
+            raise StopIteration
+        if self._given >= len(self._drawn):
+            self._draw()
+        self._given += 1
+        return self._drawn[self._given - 1]
+
+    def estimate(self, of: Callable[[str], bool] | None = None) -> Estimate:
+        """How likely is it that the model says a string of the language behind the prefix? `of`: one of which it is
+        true. With several prefixes it is the mean over them. Raises ValueError before anything was drawn."""
+        drawn = self._drawn[: self._given]
+        if not drawn:
+            raise ValueError("nothing was drawn yet")
+        weights = np.array(
+            [each.weight if each.text is not None and (of is None or of(each.text)) else 0.0 for each in drawn]
+        )
+        return _estimate(weights)
+
+    def _draw(self) -> None:
+        """Draw some strings, token by token, all of them with one call of the model."""
+        first = len(self._drawn)
+        chains = [self._begin(number) for number in range(first, min(first + self._batch, self._samples))]
+        going = [chain for chain in chains if not self._is_over(chain)]
+        while going:
+            self._look_up([chain.node for chain in going])
+            for chain in going:
+                self._step(chain)
+            going = [chain for chain in going if not chain.stuck and not self._is_over(chain)]
+        self._drawn += map(self._sample, chains)
+
+    def _begin(self, number: int) -> _Chain:
+        random = np.random.default_rng([self._seed, number])
+        if self._walks is None:
+            return _Chain(random, Node(None, -1, self._steps.language.automaton.start, 0, 0, 0, 0.0, 0.0), 0)
+        prefix = self._walks.draw(lambda below: _below(random, below)).decode()
+        if prefix not in self._begins:
+            if len(self._begins) > self._batch:
+                self._begins.clear()
+            self._begins[prefix] = self._behind(prefix)
+        return _Chain(random, self._begins[prefix], len(prefix))
+
+    def _behind(self, prefix: str) -> Node:
+        """The path of a prefix, as the tokenizer writes it."""
+        found = self._steps.prefix(prefix.encode(), self._batch)
+        if found is None:
+            raise ModelError("the tokenizer writes the prefix as another text")
+        return found
+
+    def _look_up(self, nodes: list[Node]) -> None:
+        """Ask the model about the paths of which nothing is known yet, each once."""
+        if self._kept > MAX_KEPT:
+            self._families.clear()
+            self._kept = 0
+        missing = {_path(node): node for node in nodes}
+        missing = {path: node for path, node in missing.items() if path not in self._families}
+        if not missing:
+            return
+        families = self._steps.families(list(missing.values()))
+        for path, family in zip(missing, families, strict=True):
+            self._families[path] = family
+            self._kept += len(family) + 1
+
+    def _step(self, chain: _Chain) -> None:
+        """Draw one more token."""
+        node = chain.node
+        family = self._families[_path(node)]
+        sums = np.cumsum(np.exp(family.logprobs - node.logprob))
+        if not len(sums):
+            chain.stuck = True
+            return
+        at = int(np.searchsorted(sums, chain.random.random() * sums[-1], side="right"))
+        at = min(at, len(sums) - 1)
+        chain.node = node.child(int(family.tokens[at]), int(family.targets[at]), float(family.logprobs[at]))
+        chain.log_weight += min(math.log(sums[-1]), 0.0)
+
+    def _is_over(self, chain: _Chain) -> bool:
+        canonical = self._steps.canonical
+        if canonical and not canonical.may_become(chain.node.tokens()):
+            return True
+        chain.complete = self._steps.is_complete(chain.node)
+        return chain.complete or not self._steps.goes_on(chain.node)
+
+    def _sample(self, chain: _Chain) -> Sample:
+        node = chain.node
+        return Sample(
+            text=self._steps.text(node).decode() if chain.complete else None,
+            tokens=node.tokens(),
+            logprob=node.logprob,
+            prefix_logprob=node.prefix_logprob,
+            weight=math.exp(chain.log_weight) if chain.complete else 0.0,
+            prefix=chain.prefix,
+        )
+
+
+def _path(node: Node) -> tuple[int, ...]:
+    """What decides how a path goes on: behind prefixes of different lengths the same tokens are different paths."""
+    return node.inside, *node.tokens()
+
+
+def _walks_of(prefix: Automaton) -> Walks:
+    found = walks(prefix, MAX_ENDLESS_PREFIX if cardinality(prefix) is None else MAX_COUNTS)
+    if not found.total:
+        raise TooLarge(f"there are endless prefixes, and none of them has {MAX_ENDLESS_PREFIX:,} bytes or less")
+    return found
+
+
+def _below(random: np.random.Generator, below: int) -> int:
+    """A whole number from 0 to `below` - 1, which may be of any size."""
+    bits = below.bit_length()
+    size = (bits + 7) // 8
+    while True:
+        drawn = int.from_bytes(random.bytes(size), "little") >> (8 * size - bits)
+        if drawn < below:
+            return drawn
+
+
+def _estimate(weights: Floats) -> Estimate:
+    """The mean of weights from 0 to 1, with the interval of the central limit theorem. Where all are 0 it says nothing,
+    and the interval ends where as many samples would hold one that is not, in 95 of 100 cases."""
+    count, mean = len(weights), float(weights.mean())
+    if not weights.any():
+        return Estimate(0.0, 0.0, 1 - 0.05 ** (1 / count), count, 0.0)
+    width = _SURE * float(weights.std(ddof=1)) / math.sqrt(count) if count > 1 else 1.0
+    effective = float(weights.sum()) ** 2 / float((weights**2).sum())
+    return Estimate(mean, max(mean - width, 0.0), min(mean + width, 1.0), count, effective)

@@ -1,0 +1,151 @@
+"""How a path of tokens goes on: by what the language reads, by what the rule leaves, and no further than it may."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gateway.audit.language.automaton import Automaton, walk
+from gateway.audit.language.product import Arcs
+from gateway.audit.model import ROUNDING, Law, Model, ModelError, Rule, rows_of
+from gateway.audit.query.model import Query, Tokenizations
+from gateway.audit.searches.canonical import Canonical
+from gateway.audit.searches.frontier import ENDED, Family, Node, States
+from gateway.automata.vocabulary import Ints, Vocabulary
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Steps:
+    """What is the same for all paths of a search.
+
+    `context`: the token ids that stand before every path. `at_text_start`: there is no prompt among them. With
+    `end_of_text` a string is complete behind a token that ends the text, else wherever the language accepts.
+    `max_tokens` may come behind the prefix, an end of the text counted, as a server does. `canonical`: only the
+    tokenizer's own encodings count.
+    """
+
+    model: Model
+    context: tuple[int, ...]
+    rule: Rule
+    language: Arcs
+    end_of_text: bool
+    max_tokens: int
+    canonical: Canonical | None
+    at_text_start: bool
+
+    @classmethod
+    def of(cls, model: Model, query: Query, language: Automaton) -> Steps:
+        """The steps of a query. Raises ModelError if the model cannot tell what the decoding rule needs, and whatever
+        the model raises."""
+        decoding = query.decoding
+        rule = Rule(decoding.top_k, 1.0 if decoding.top_p is None else decoding.top_p, decoding.temperature)
+        model.tell(rule.top_k if rule.temperature else 1)
+        prompt = query.prompt
+        if not isinstance(prompt, str):
+            context = model.context([{"role": each.role, "content": each.content} for each in prompt])
+        else:
+            context = model.context(prompt or None)
+        return cls(
+            model=model,
+            context=context,
+            rule=rule,
+            language=Arcs(language, model.vocabulary),
+            end_of_text=decoding.end_of_text,
+            max_tokens=decoding.max_tokens,
+            canonical=Canonical(model, not prompt) if query.tokenizations is Tokenizations.CANONICAL else None,
+            at_text_start=not prompt,
+        )
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return self.model.vocabulary
+
+    def rows(self, nodes: Sequence[Node]) -> NDArray[np.floating[Any]]:
+        """What the model says behind each path. Raises ModelError, and whatever the model raises."""
+        return rows_of(self.model, [(*self.context, *node.tokens()) for node in nodes])
+
+    def text(self, node: Node) -> bytes:
+        """What a path writes."""
+        return b"".join(self.vocabulary.pieces(node.tokens(), self.at_text_start))
+
+    def prefix(self, text: bytes, batch: int) -> Node | None:
+        """The path of a prefix as the tokenizer writes it, the model being asked about `batch` tokens at a time; None
+        if the tokenizer writes another text. Raises ModelError, and whatever the model raises."""
+        tokens = self.model.encode(text.decode(), self.at_text_start)
+        if b"".join(self.vocabulary.pieces(tokens, self.at_text_start)) != text:
+            return None
+        before = [(*self.context, *tokens[:at]) for at in range(len(tokens))]
+        told: list[float] = []
+        for begin in range(0, len(before), batch):
+            some = slice(begin, begin + batch)
+            asked = [np.array([token], np.int32) for token in tokens[some]]
+            told += (float(logprobs[0]) for logprobs in self.model.told(before[some], asked))
+        logprob = math.fsum(told)
+        if math.isnan(logprob) or logprob > ROUNDING * len(told):
+            raise ModelError("the model gave NaN, or numbers above 0, as log-probabilities of a prefix's tokens")
+        state = walk(self.language.automaton, self.language.automaton.start, text)
+        node = Node(None, -1, state, 0, 0, 0, 0.0, 0.0)
+        for inside, token in enumerate(tokens, start=1):
+            node = Node(node, token, state, 0, inside, 0, 0.0, min(logprob, 0.0))
+        return node
+
+    def is_complete(self, node: Node) -> bool:
+        """Is it a string of the query?"""
+        if node.state != ENDED and (self.end_of_text or not self.language.automaton.accepting(node.state)):
+            return False
+        if self.canonical is None:
+            return True
+        tokens = node.tokens()
+        if node.state == ENDED:
+            tokens = tokens[:-1]
+        return self.canonical.encodes(tokens, self.text(node).decode())
+
+    def goes_on(self, node: Node) -> bool:
+        """Can a path behind the prefix be longer?"""
+        if node.state == ENDED or node.behind >= self.max_tokens:
+            return False
+        return len(self.read(node)[0]) > 0 or self._may_end(node)
+
+    def read(self, node: Node) -> tuple[Ints, States]:
+        """The tokens that the language reads next, and the states behind them."""
+        return self.language.arcs(node.state, self.at_text_start and node.parent is None)
+
+    def families(self, nodes: Sequence[Node]) -> list[Family]:
+        """All ways to go on from each of some paths behind the prefix, with one call of the model."""
+        laws = self.rule.laws(self.rows(nodes))
+        return [self._after(node, law) for node, law in zip(nodes, laws, strict=True)]
+
+    def _after(self, node: Node, law: Law) -> Family:
+        tokens, targets = self.read(node)
+        if self._may_end(node):
+            ends: Ints = np.array(self.vocabulary.end, np.int32)
+            tokens = np.concatenate((tokens, ends))
+            targets = np.concatenate((targets, np.full(len(ends), ENDED, np.int64)))
+        return self.family(node, tokens, targets, law)
+
+    def family(self, node: Node, tokens: Ints, targets: States, law: Law) -> Family:
+        """The children of a path behind the prefix, those left out that the rule eliminates, and those that cannot be
+        completed any more."""
+        places, logprobs = law.among(tokens)
+        tokens, targets = tokens[places], targets[places]
+        if node.behind + 1 >= self.max_tokens:
+            keep = self._complete(targets)
+            tokens, targets, logprobs = tokens[keep], targets[keep], logprobs[keep]
+        return Family(node, tokens, targets, node.logprob + logprobs)
+
+    def _may_end(self, node: Node) -> bool:
+        return self.end_of_text and self.language.automaton.accepting(node.state)
+
+    def _complete(self, targets: States) -> NDArray[np.bool_]:
+        """Behind which states a path may be over?"""
+        found: NDArray[np.bool_] = targets == ENDED
+        if not self.end_of_text:
+            states, places = np.unique(targets, return_inverse=True)
+            accepting = [self.language.automaton.accepting(state) for state in states.tolist()]
+            found = np.array(accepting, bool)[places]
+        return found

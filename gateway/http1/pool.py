@@ -1,0 +1,260 @@
+"""Connections by origin: lent out, taken back, kept for a while, and never more than allowed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import monotonic
+
+import httpx
+
+from gateway.http1.connection import Connection, Origin
+
+# This process, or its system, has nothing left to make a connection of.
+_SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class NoDescriptor(httpx.ConnectError):
+    """There was no descriptor or memory for a connection: that says nothing about the server."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    origin: Origin
+    reuse: bool
+    granted: asyncio.Future[Connection]
+
+
+class ConnectionPool:
+    """At most `max_connections` open or being opened; an idle one is closed after `idle_expiry` seconds.
+
+    Whoever waits is served first come, first served: with the connection that was released if its origin fits, else
+    with the place it leaves. So while anybody waits, no connection is idle.
+    """
+
+    def __init__(self, context: ssl.SSLContext, max_connections: int, idle_expiry: float) -> None:
+        self._context = context
+        self._max_connections = max_connections
+        self._idle_expiry = idle_expiry
+        self._open: set[Connection] = set()
+        self._idle: dict[Origin, deque[Connection]] = {}  # each oldest first
+        self._waiters: deque[_Waiter] = deque()
+        self._connecting: set[asyncio.Timeout] = set()
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def acquire(
+        self, request: httpx.Request, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
+    ) -> Connection:
+        """A connected connection: where `reuse` allows, the idle one that was used last.
+
+        Raises `httpx.PoolTimeout`, `httpx.ConnectTimeout`, `httpx.ConnectError`, for a cause of our own `NoDescriptor`.
+        """
+        if self._closed:
+            raise _closed_error(request, origin)
+        connection = (self._take_idle(origin) if reuse else None) or self._take_place(origin)
+        if connection is None:
+            connection = await self._wait(request, origin, timeouts, reuse=reuse)
+        if connection.transport is None:
+            try:
+                await self._connect(connection, request, timeouts.get("connect"))
+            except BaseException:
+                connection.abort()
+                raise
+        return connection
+
+    def release(self, connection: Connection) -> None:
+        waiter = self._first_waiter()
+        if waiter is None:
+            self._park(connection)
+        elif waiter.reuse and waiter.origin == connection.origin:
+            self._waiters.popleft()
+            waiter.granted.set_result(connection)
+        else:
+            connection.abort()  # its place goes to the waiter
+
+    def discard(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        idle = self._idle.get(connection.origin, deque())
+        if connection in idle:
+            idle.remove(connection)
+            self._forget_if_empty(connection.origin)
+        waiter = self._first_waiter()
+        if waiter is not None:
+            self._waiters.popleft()
+            waiter.granted.set_result(self._new(waiter.origin))
+
+    async def aclose(self) -> None:
+        """Close every connection and return when their sockets are closed."""
+        self._closed = True
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        for connecting in self._connecting:
+            if not connecting.expired():
+                connecting.reschedule(asyncio.get_running_loop().time())
+        connections = list(self._open)
+        while self._open:
+            # Closing one may grant its place to a waiter, who finds the pool closed: so until none is left.
+            for connection in list(self._open):
+                connection.shut()
+        for connection in connections:
+            await connection.wait_gone()
+
+    def _new(self, origin: Origin) -> Connection:
+        connection = Connection(origin, self)
+        self._open.add(connection)
+        return connection
+
+    def _take_place(self, origin: Origin) -> Connection | None:
+        """An unconnected connection; None where all places are taken by connections in use."""
+        if len(self._open) >= self._max_connections:
+            oldest = min((idle[0] for idle in self._idle.values()), key=lambda c: c.idle_since, default=None)
+            if oldest is None:
+                return None
+            oldest.abort()
+        return self._new(origin)
+
+    async def _wait(
+        self, request: httpx.Request, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
+    ) -> Connection:
+        limit = timeouts.get("pool")
+        limit = timeouts.get("connect") if limit is None else limit
+        waiter = _Waiter(origin, reuse, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(limit):
+                connection = await waiter.granted
+        except BaseException as error:
+            self._withdraw(waiter)
+            if not isinstance(error, TimeoutError):
+                raise
+            what = f"{origin}: all {self._max_connections} connections stayed in use for {limit:g} seconds"
+            raise httpx.PoolTimeout(what, request=request) from error
+        if connection.transport is not None and not connection.quiet:
+            connection.abort()
+        if connection.closed:
+            if self._closed:
+                raise _closed_error(request, origin)
+            # The peer closed it between the grant and this task's turn; its place is taken up again.
+            return self._take_place(origin) or await self._wait(request, origin, timeouts, reuse=reuse)
+        return connection
+
+    async def _connect(self, connection: Connection, request: httpx.Request, limit: float | None) -> None:
+        """Connect, TLS included, within `limit` seconds."""
+        host, secure = connection.origin.host, connection.origin.scheme == "https"
+        connecting = asyncio.timeout(limit)
+        self._connecting.add(connecting)
+        try:
+            async with connecting:
+                await asyncio.get_running_loop().create_connection(
+                    lambda: connection,
+                    host,
+                    connection.origin.port,
+                    ssl=self._context if secure else None,
+                    server_hostname=host if secure else None,
+                )
+        except (OSError, UnicodeError) as error:
+            if self._closed:
+                raise _closed_error(request, connection.origin) from error
+            raise _connect_error(error, connection.origin, request, limit) from error
+        finally:
+            self._connecting.discard(connecting)
+        if self._closed:
+            raise _closed_error(request, connection.origin)
+        if connection.closed:
+            what = f"{connection.origin}: connection closed as soon as it was made"
+            raise httpx.ConnectError(what, request=request)
+
+    def _first_waiter(self) -> _Waiter | None:
+        """The first who still waits; those who gave up are dropped."""
+        while self._waiters and self._waiters[0].granted.done():
+            self._waiters.popleft()
+        return self._waiters[0] if self._waiters else None
+
+    def _withdraw(self, waiter: _Waiter) -> None:
+        if waiter.granted.cancelled():
+            return
+        # Granted in the same turn as the waiter was cancelled: pass it on.
+        connection = waiter.granted.result()
+        if connection.transport is None:
+            connection.abort()
+        elif not connection.closed:
+            self.release(connection)
+
+    def _take_idle(self, origin: Origin) -> Connection | None:
+        idle = self._idle.get(origin)
+        if idle is None:
+            return None
+        connection = idle.pop()
+        self._forget_if_empty(origin)
+        if monotonic() - connection.idle_since < self._idle_expiry and connection.quiet:
+            return connection
+        connection.abort()
+        return self._take_idle(origin)  # one that is older still, if there is any
+
+    def _forget_if_empty(self, origin: Origin) -> None:
+        if not self._idle[origin]:
+            del self._idle[origin]
+
+    def _park(self, connection: Connection) -> None:
+        connection.idle_since = monotonic()
+        self._idle.setdefault(connection.origin, deque()).append(connection)
+        if self._expiry_timer is None:
+            self._arm_expiry(self._idle_expiry)
+
+    def _arm_expiry(self, delay: float) -> None:
+        self._expiry_timer = asyncio.get_running_loop().call_later(delay, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry_timer = None
+        now = monotonic()
+        idle = [connection for connections in self._idle.values() for connection in connections]
+        for connection in idle:
+            if now - connection.idle_since >= self._idle_expiry:
+                connection.abort()
+        kept = [connection.idle_since for connection in idle if not connection.closed]
+        if kept:
+            self._arm_expiry(max(min(kept) + self._idle_expiry - now, 0.001))
+
+
+def _connect_error(
+    error: Exception, origin: Origin, request: httpx.Request, limit: float | None
+) -> httpx.TransportError:
+    """The cause by name. The order matters: all of these are `OSError`s."""
+    if isinstance(error, TimeoutError):
+        within = "" if limit is None else f" within {limit:g} seconds"
+        return httpx.ConnectTimeout(f"{origin}: not connected{within}", request=request)
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if getattr(error, "errno", None) in _SHORTAGE or (isinstance(error, socket.gaierror) and not _descriptors_left()):
+        return NoDescriptor(f"{origin}: no descriptor is left for a connection", request=request)
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return httpx.ConnectError(f"{origin}: the host's name cannot be resolved: {reason}", request=request)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        what = f"{origin}: TLS certificate not accepted: {error.verify_message}"
+        return httpx.ConnectError(what, request=request)
+    # create_connection reports a peer that hangs up during the handshake as a reset or an abort.
+    in_handshake = isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError)
+    if in_handshake and origin.scheme == "https":
+        return httpx.ConnectError(f"{origin}: TLS handshake failed: {reason}", request=request)
+    if isinstance(error, ConnectionRefusedError):
+        return httpx.ConnectError(f"{origin}: connection refused", request=request)
+    return httpx.ConnectError(f"{origin}: cannot connect: {reason}", request=request)
+
+
+def _descriptors_left() -> bool:
+    """A look-up that finds no descriptor for its files and sockets reports that there is no such name."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno not in _SHORTAGE
+    return True
+
+
+def _closed_error(request: httpx.Request, origin: Origin) -> httpx.ConnectError:
+    return httpx.ConnectError(f"{origin}: the transport is closed; make a new one", request=request)

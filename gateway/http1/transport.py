@@ -1,0 +1,203 @@
+"""An HTTP/1.1 client transport for streams, behind httpx's public transport interface.
+
+httpx's own transport spends most of its time per read between layers; here a read is one protocol callback, one parser
+call and one future (see `exchange.py`). Everything a caller can see is httpx's: requests, responses, exceptions.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from dataclasses import dataclass
+
+import httpx
+
+from gateway.http1.connection import Origin
+from gateway.http1.pool import ConnectionPool
+from gateway.http1.response import ResponseStream, StreamLimits
+
+DEFAULT_MAX_CONNECTIONS = 4096
+DEFAULT_IDLE_EXPIRY = 30.0  # seconds; servers commonly keep idle connections for 60 or more
+_ONE_WRITE = 64 * 1024  # bytes; a larger body is not copied behind the head
+
+_SAFE = ("GET", "HEAD")  # what may be sent twice without being done twice
+
+_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
+_FIELD_VALUE = re.compile(rb"[^\x00\r\n]*")
+
+
+class StaleConnection(httpx.ReadError):
+    """A reused connection was lost before the response began: closed because it was idle, or with the request read."""
+
+
+class FastTransport(httpx.AsyncBaseTransport):
+    """Sends requests over pooled HTTP/1.1 connections; for `httpx.AsyncClient(transport=…)` or to be called directly.
+
+    `response.stream` gives the raw body, content-encoding not undone; one item is everything that arrived since the
+    last. `request.extensions["timeout"]` holds seconds or None under `connect`, `read`, `write`, `pool`, as httpx fills
+    it in, and optionally `first_byte`, which stands in for `read` until the first body byte. Where `pool` is None, a
+    full pool is waited for as long as `connect` says.
+
+    A GET or HEAD that loses a reused connection before any byte of the response is sent once more on a new one. Any
+    other request is sent once and raises `StaleConnection` then: whether the server has read it, nobody knows.
+    `request.extensions["fresh"]` asks for a new connection. Raises `httpx.PoolTimeout`, `ConnectTimeout`,
+    `ConnectError`, `ReadTimeout`, `ReadError`, `WriteTimeout`, `WriteError`, `RemoteProtocolError`,
+    `LocalProtocolError` and `UnsupportedProtocol`, by true cause; messages name host and port, never a URL or a
+    header's value.
+
+    Proxies from the environment (`HTTPS_PROXY` and its kin) are not supported and not looked at: where one applies,
+    use httpx's own transport. One instance belongs to one event loop. A given `ssl.SSLContext` is set to ALPN http/1.1.
+    """
+
+    def __init__(
+        self,
+        *,
+        verify: ssl.SSLContext | bool = True,
+        max_connections: int = DEFAULT_MAX_CONNECTIONS,
+        idle_expiry: float = DEFAULT_IDLE_EXPIRY,
+        limits: StreamLimits | None = None,
+    ) -> None:
+        self._limits = StreamLimits() if limits is None else limits
+        self._pool = ConnectionPool(_ssl_context(verify), max_connections, idle_expiry)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        origin = _origin(request)
+        outgoing = _encode(request)
+        try:
+            stream = await self._exchange(request, origin, outgoing, reuse=not request.extensions.get("fresh", False))
+        except StaleConnection:
+            if request.method not in _SAFE:
+                raise
+            stream = await self._exchange(request, origin, outgoing, reuse=False)
+        head = stream.head
+        assert head is not None
+        extensions = {"http_version": head.http_version, "reason_phrase": head.reason}
+        return httpx.Response(head.status, headers=head.headers, stream=stream, extensions=extensions)
+
+    async def _exchange(
+        self, request: httpx.Request, origin: Origin, outgoing: _Outgoing, *, reuse: bool
+    ) -> ResponseStream:
+        """A stream whose head has been read."""
+        timeouts = request.extensions.get("timeout", {})
+        connection = await self._pool.acquire(request, origin, timeouts, reuse=reuse)
+        stream = ResponseStream(connection, request, self._limits, timeouts)
+        try:
+            stream.send(outgoing.pieces, outgoing.rest, keep_alive=outgoing.keep_alive)
+            await stream.read_head()
+        except httpx.TransportError as error:
+            if stream.stale and outgoing.rest is None:
+                raise StaleConnection(str(error), request=request) from error
+            raise
+        except BaseException:
+            stream.abort()
+            raise
+        return stream
+
+    async def aclose(self) -> None:
+        """Close every connection; what is still under way on them fails."""
+        await self._pool.aclose()
+
+
+def _origin(request: httpx.Request) -> Origin:
+    url = request.url
+    if url.scheme not in ("http", "https") or not url.host:
+        message = f"this transport speaks http:// and https:// with a host, not {url.scheme!r} to {url.host!r}"
+        raise httpx.UnsupportedProtocol(message, request=request)
+    port = url.port if url.port is not None else {"http": 80, "https": 443}[url.scheme]
+    return Origin(url.scheme, url.raw_host.decode("ascii"), port)
+
+
+def _ssl_context(verify: ssl.SSLContext | bool) -> ssl.SSLContext:
+    context = verify if isinstance(verify, ssl.SSLContext) else ssl.create_default_context()
+    if verify is False:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+@dataclass(frozen=True, slots=True)
+class _Outgoing:
+    """A request as bytes to write: `pieces` at once, then `rest`, which can be had only once."""
+
+    pieces: tuple[bytes, ...]
+    rest: AsyncGenerator[bytes, None] | None
+    keep_alive: bool
+
+
+def _encode(request: httpx.Request) -> _Outgoing:
+    head = _encode_head(request)
+    length, chunked = _body_framing(request)
+    keep_alive = "close" not in request.headers.get("connection", "").lower()
+    if not isinstance(request.stream, httpx.ByteStream):
+        return _Outgoing((head,), _framed(request, length, chunked), keep_alive)
+    body = b"".join(request.stream)
+    if not chunked and len(body) != length:
+        raise _length_error(request, length)
+    if chunked:
+        body = _chunk(body) + b"0\r\n\r\n"
+    return _Outgoing((head + body,) if len(body) <= _ONE_WRITE else (head, body), None, keep_alive)
+
+
+def _encode_head(request: httpx.Request) -> bytes:
+    """Refuses what would end a line early: a header must not be able to smuggle in another."""
+    method, target = request.method.encode("ascii"), request.url.raw_path
+    if not _TOKEN.fullmatch(method) or not _TARGET.fullmatch(target):
+        raise httpx.LocalProtocolError("the request's method or target holds characters not allowed", request=request)
+    lines = [b"%b %b HTTP/1.1\r\n" % (method, target)]
+    for name, value in request.headers.raw:
+        if not _TOKEN.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
+            message = f"the request's header {name[:64]!r} holds characters not allowed (line break, NUL)"
+            raise httpx.LocalProtocolError(message, request=request)
+        lines.append(b"%b: %b\r\n" % (name, value))
+    lines.append(b"\r\n")
+    return b"".join(lines)
+
+
+def _body_framing(request: httpx.Request) -> tuple[int, bool]:
+    """The declared length (0 where none is) and whether the body is chunked."""
+    declared = request.headers.get("content-length")
+    codings = request.headers.get("transfer-encoding")
+    if codings is None and declared is None:
+        return 0, False
+    if codings is not None and declared is None and codings.strip().lower() == "chunked":
+        return 0, True
+    if codings is None and declared is not None and declared.isdecimal():
+        return int(declared), False
+    message = "the request needs one Content-Length in digits, or Transfer-Encoding: chunked, not both"
+    raise httpx.LocalProtocolError(message, request=request)
+
+
+async def _framed(request: httpx.Request, length: int, chunked: bool) -> AsyncGenerator[bytes, None]:
+    """The streamed body as it goes on the wire; never a byte more than the head declares."""
+    left = length
+    async for part in _parts(request):
+        if not part:
+            continue
+        if not chunked and len(part) > left:
+            raise _length_error(request, length)
+        left -= len(part)
+        yield _chunk(part) if chunked else part
+    if chunked:
+        yield b"0\r\n\r\n"
+    elif left:
+        raise _length_error(request, length)
+
+
+async def _parts(request: httpx.Request) -> AsyncIterator[bytes]:
+    if isinstance(request.stream, AsyncIterable):
+        async for part in request.stream:
+            yield part
+    else:
+        for part in request.stream:
+            yield part
+
+
+def _chunk(part: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(part), part) if part else b""
+
+
+def _length_error(request: httpx.Request, length: int) -> httpx.LocalProtocolError:
+    return httpx.LocalProtocolError(f"the request's body is not of the declared {length} bytes", request=request)

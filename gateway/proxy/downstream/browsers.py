@@ -1,0 +1,93 @@
+"""What keeps web pages away from a gateway that asks for no key.
+
+A browser lets any page send requests to its own machine, and lets a page whose name has come to mean 127.0.0.1 (DNS
+rebinding) read the answers as well. No page chooses the Host and the Origin of its requests, nor sends a Content-Type
+of JSON to another origin without asking first (a CORS preflight, which is answered with 405).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from time import perf_counter
+from urllib.parse import urlsplit
+
+from fastapi import Request
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.policy.exposure import is_loopback
+from gateway.policy.model import ClientKey
+from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.proxy.inbound import failure_response, finished
+from gateway.proxy.state import Gateway
+
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._-]{1,255}))(?::[0-9]{1,5})?")
+_ADVICE = "use http://127.0.0.1 or http://localhost, list the name under listen.hosts, or set auth.keys"
+
+
+class LocalNames:
+    """ASGI middleware: a request must be sent to a name of this machine, or to one of `names`, and come from none else.
+
+    It looks at the Host and, where there is one, the Origin, as long as `guarded()`.
+    """
+
+    def __init__(self, app: ASGIApp, gateway: Gateway, names: frozenset[str], guarded: Callable[[], bool]) -> None:
+        self._app = app
+        self._gateway = gateway
+        self._names = names
+        self._guarded = guarded
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(Headers(scope=scope)) if scope["type"] == "http" and self._guarded() else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        self._gateway.record(finished(request, refusal.status, perf_counter(), error=refusal.kind))
+        await failure_response(request, refusal)(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> HTTPFailure | None:
+        if not all(self._is_ours(_host_of(host)) for host in headers.getlist("host")):
+            message = f"Without keys this gateway answers only to the names of its own machine: {_ADVICE}."
+            return client_error(421, message, "host_not_allowed")
+        if not all(self._is_ours(_origin_of(origin)) for origin in headers.getlist("origin")):
+            message = f"Without keys this gateway answers no pages of other sites: {_ADVICE}."
+            return client_error(403, message, "origin_not_allowed")
+        return None
+
+    def _is_ours(self, name: str | None) -> bool:
+        return name is not None and (is_loopback(name) or name in self._names)
+
+
+def check_content_type(headers: Headers, key: ClientKey) -> None:
+    """A body that a page could send without asking first is refused where no key is asked for.
+
+    None at all is what simple programs send; a browser, which always adds an Origin, can do so too. Raises
+    `HTTPFailure`.
+    """
+    given = headers.getlist("content-type")
+    if key.digest or (not given and "origin" not in headers):
+        return
+    if not given or not all(map(_is_json, given)):
+        message = "The body must be JSON, with the header Content-Type: application/json."
+        raise client_error(415, message, "unsupported_media_type")
+
+
+def _is_json(content_type: str) -> bool:
+    media = content_type.partition(";")[0].strip().lower()
+    return media == "application/json" or media.endswith("+json")
+
+
+def _host_of(host: str) -> str | None:
+    """The name in a Host header, in lower case; None for what is none."""
+    found = _HOST.fullmatch(host.strip())
+    return None if found is None else (found[1] or found[2]).lower()
+
+
+def _origin_of(origin: str) -> str | None:
+    """The same of an Origin header; `null` has none."""
+    try:
+        return urlsplit(origin.strip()).hostname
+    except ValueError:
+        return None

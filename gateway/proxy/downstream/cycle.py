@@ -1,0 +1,66 @@
+"""One request and its response, as uvicorn runs them, with what the gateway's protocol has to know."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from gateway.proxy.errors import internal_error
+from gateway.proxy.inbound import failure_response
+
+if TYPE_CHECKING:
+    from gateway.proxy.downstream.protocol import BoundedProtocol
+
+
+class Cycle(RequestResponseCycle):
+    """One request and its response.
+
+    `broken`: the rest of its body does not come. `last`: it is complete and no other response follows on the
+    connection, which the protocol closes.
+    """
+
+    broken = False
+    last = False
+    ahead = 0  # bytes that it counts for while it waits for its turn
+
+    def __init__(self, protocol: BoundedProtocol, **parts: Any) -> None:
+        super().__init__(**parts)
+        self.protocol = protocol
+
+    async def run_asgi(self, app: Any) -> None:
+        async def answered(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await app(scope, receive, send)
+            except Exception as error:
+                if not self.response_complete:
+                    raise  # uvicorn logs it and closes the connection
+                self.logger.error("Exception in ASGI application", exc_info=error)
+
+        await super().run_asgi(answered)
+        if not self.response_complete:
+            self.protocol.watch_client()  # the connection is closed when the client has taken what was written
+
+    async def receive(self) -> Any:
+        if self.broken:
+            return {"type": "http.disconnect"}
+        return await super().receive()
+
+    def send(self, message: Any) -> Coroutine[Any, Any, None]:
+        if not self.response_started:
+            if self.more_body:
+                self.keep_alive = False  # nobody will read the rest
+        elif not self.keep_alive and not message.get("more_body", False):
+            # uvicorn would close at once; with bytes unread that resets the connection and may take the answer along.
+            self.keep_alive, self.last = True, True
+        return super().send(message)
+
+    async def send_500_response(self) -> None:
+        if self.flow.write_paused:
+            self.protocol.cut()  # a cancelled task would wait for the client
+            return
+        answer = failure_response(Request(self.scope), internal_error())  # type: ignore[arg-type]
+        answer.headers["connection"] = "close"
+        await answer(self.scope, self.receive, self.send)  # type: ignore[arg-type]

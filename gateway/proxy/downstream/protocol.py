@@ -1,0 +1,379 @@
+"""uvicorn's HTTP protocol with bounds on what a client can make it keep, and with the framing that RFC 9112 asks for.
+
+Everything here happens before a key is looked at. A connection costs at most a head and what the endpoint takes of a
+body: requests that are sent ahead of their turn are bounded in count and bytes, trailers are dropped, and once a
+request is refused or answered unread nothing more of the connection is parsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import socket
+import struct
+import sys
+import termios
+import urllib.parse
+from collections import deque
+from collections.abc import Callable
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.proxy.asgi import REFUSAL
+from gateway.proxy.downstream.cycle import Cycle
+from gateway.proxy.downstream.framing import fault_of, invalid
+from gateway.proxy.errors import HTTPFailure, client_error
+
+MAX_HEAD = 64 * 1024  # bytes of request line and headers; also of trailers, and of what else is between two body bytes
+MAX_HEADERS = 100  # lines
+MAX_AHEAD = 4  # requests that wait for their turn on one connection
+MAX_AHEAD_BYTES = 64 * 1024  # of these requests
+HEAD_PATIENCE = 30.0  # seconds in which a head must be complete, from the connection or from its first byte on
+SEND_PATIENCE = 30.0  # seconds in which a client must take something of an answer, where no `send_timeout` is set
+LEFTOVER = 16 * 1024 * 1024  # bytes that are read and dropped behind the last request that is answered
+LINGER = 5.0  # seconds for them, after the answer
+DROP_EVERY = 0.05  # seconds between two reads of them: whoever floods the connection must not keep others waiting
+# bytes in the kernel that are not yet sent. It would take some 3 MB for each client that does not read.
+UNSENT = 64 * 1024
+SLICE = 16 * 1024  # bytes that are parsed at once; so much may be counted too little where one thing follows another
+LOOK_EVERY = 0.5  # seconds; the precision of `send_timeout`
+
+_NOTSENT_LOWAT = 25  # TCP_NOTSENT_LOWAT, which Python's socket module does not name before 3.12
+
+
+class _Stop(Exception):
+    """Raised through the parser; why is in the protocol's `_fault`."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """See the module. A head that never ends or never comes is cut off without an answer."""
+
+    send_timeout = SEND_PATIENCE
+    stalled = False  # was the client cut off because it took nothing?
+    on_lost: Callable[[], None] | None = None  # called once when the connection is gone
+
+    cycle: Cycle  # the request that came last
+    _running: Cycle | None = None  # what is being answered
+    _in_head = True
+    _in_body = False
+    _head_again = False  # the parser is fed a head whose request has begun
+    _since = 0  # bytes since the last head, body byte or message ended
+    _ahead = 0  # bytes that came while an earlier request was being answered
+    _ahead_counted = 0  # of these, bytes of requests that are complete
+    _fault: HTTPFailure | None = None
+    _discards = False  # what comes is read and dropped, not parsed
+    _leftover = LEFTOVER
+    _lingers = False
+    _head_timer: asyncio.TimerHandle | None = None
+    _end_timer: asyncio.TimerHandle | None = None
+    _watch: asyncio.TimerHandle | None = None
+    _untaken = sys.maxsize  # bytes, as it was seen last
+    _took_at = 0.0  # when it became less, in the loop's time
+
+    # -- bytes in ------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._waiting: deque[Cycle] = deque()  # requests that came ahead of their turn
+        self._set_option(socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT)
+        self._head_begins()
+
+    def data_received(self, data: bytes) -> None:
+        start = 0
+        while start < len(data):
+            if self._discards:
+                self._drop(len(data) - start)
+                return
+            end = min(len(data), start + SLICE, start + MAX_HEAD - self._since)
+            if end == start:
+                self._refuse(client_error(431, f"The head is larger than {MAX_HEAD} bytes.", "head_too_large"))
+                continue
+            self._since += end - start
+            if self._running is not None and not self._running.more_body:
+                self._ahead += end - start
+            start += self._parse(data if end - start == len(data) else memoryview(data)[start:end])
+            if self._ahead > MAX_AHEAD_BYTES:
+                self._refuse()
+
+    def _drop(self, size: int) -> None:
+        self._leftover -= size
+        if self._leftover < 0:
+            self.cut()
+            return
+        self.flow.pause_reading()
+        self.loop.call_later(DROP_EVERY, self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+
+    def _parse(self, data: bytes | memoryview) -> int:
+        """How many bytes were taken."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._ignore_offer()
+            return int(offer.args[0])
+        except httptools.HttpParserError:
+            self._refuse(self._fault or invalid("This is no HTTP/1.1 request."))
+        return len(data)
+
+    def _ignore_offer(self) -> None:
+        """No protocol is changed to here, and a server may ignore the offer: Java's client offers HTTP/2 with every
+        request. The parser stops behind such a head; one without the offer makes it read the body."""
+        framing = [pair for pair in self.headers if pair[0] in (b"content-length", b"transfer-encoding")]
+        lines = b"".join(b"%b: %b\r\n" % pair for pair in framing)
+        self._head_again = True
+        self._parse(b"POST / HTTP/1.1\r\n%b\r\n" % lines)
+
+    def _should_upgrade(self) -> bool:
+        return False
+
+    def on_message_begin(self) -> None:
+        if self._head_again:
+            return
+        self._unset_keepalive_if_required()
+        if self._running is not None and (not self.cycle.keep_alive or len(self._waiting) == MAX_AHEAD):
+            raise _Stop
+        super().on_message_begin()
+        if not self._in_head:
+            self._head_begins()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._head_again:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:
+            return  # a trailer, or a head that is parsed again
+        if len(self.headers) == MAX_HEADERS:
+            self._fault = client_error(431, f"The head has more than {MAX_HEADERS} headers.", "head_too_large")
+            raise _Stop
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if self._head_again:
+            self._head_again = False
+            return
+        version, method = self.parser.get_http_version(), self.parser.get_method()
+        self._fault = fault_of(version, method, self.headers) or self._target_fault()
+        if self._fault is not None:
+            raise _Stop
+        self._in_head, self._in_body, self._since = False, True, 0
+        self._stop_head_timer()
+        self.scope["method"] = method.decode("ascii")
+        self.scope["http_version"] = version
+        self.cycle = self._new_cycle(keep_alive=version != "1.0" and self.parser.should_keep_alive())
+        if self._running is None:
+            self._start(self.cycle)
+        else:
+            self._waiting.append(self.cycle)
+
+    def _target_fault(self) -> HTTPFailure | None:
+        try:
+            target = httptools.parse_url(self.url)
+            path = target.path.decode("ascii")
+        except (httptools.HttpParserError, AttributeError, UnicodeDecodeError):
+            return invalid("The request target is no path.")
+        self.scope["path"] = self.root_path + urllib.parse.unquote(path)
+        self.scope["raw_path"] = self.root_path.encode("ascii") + target.path
+        self.scope["query_string"] = target.query or b""
+        return None
+
+    def on_body(self, body: bytes) -> None:
+        self._since = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return  # the body comes after all
+        self._in_body, self._since = False, 0
+        super().on_message_complete()
+        if self.cycle is not self._running:
+            self.cycle.ahead = self._ahead - self._ahead_counted
+            self._ahead_counted = self._ahead
+
+    # -- requests in their order ---------------------------------------------------------------------------------------
+
+    def _new_cycle(self, *, keep_alive: bool) -> Cycle:
+        return Cycle(
+            self,
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=keep_alive,
+            on_response=self.on_response_complete,
+        )
+
+    def _start(self, cycle: Cycle) -> None:
+        self._running = cycle
+        task = self.loop.create_task(cycle.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        cycle, self._running = self._running, None
+        assert cycle is not None
+        cycle.body = bytearray()
+        if self.transport.is_closing():
+            return
+        self.watch_client()
+        if cycle.last:
+            self._end()
+            return
+        self.flow.resume_reading()
+        if self._waiting:
+            following = self._waiting.popleft()
+            self._ahead -= following.ahead
+            self._ahead_counted -= following.ahead
+            self._start(following)
+            return
+        self._ahead = self._ahead_counted = 0
+        if not self._in_head:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _refuse(self, failure: HTTPFailure | None = None) -> None:
+        """Parse nothing more. What is complete is still answered; `failure` is the answer where nothing is."""
+        self._discards = True
+        self._stop_head_timer()
+        self.flow.resume_reading()
+        if self._running is None:
+            if failure is None or not self._in_head:
+                self._end()
+            else:
+                self._answer_with(failure)
+            return
+        if self.cycle is not self._running and self.cycle.more_body:
+            self._waiting.pop()  # its client repeats what is not answered
+            self.cycle = self._waiting[-1] if self._waiting else self._running
+        self.cycle.keep_alive = False
+        if self.cycle.more_body:
+            self.cycle.broken = True
+            self.cycle.message_event.set()
+
+    def _answer_with(self, failure: HTTPFailure) -> None:
+        if self.scope is None or (self.cycle is not None and self.scope is self.cycle.scope):
+            super().on_message_begin()
+        for name, value in {"method": "GET", "path": "", "raw_path": b"", "query_string": b""}.items():
+            self.scope.setdefault(name, value)  # type: ignore[misc]
+        self.scope[REFUSAL] = failure  # type: ignore[literal-required]
+        self.cycle = self._new_cycle(keep_alive=False)
+        self._start(self.cycle)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """Close, when the client has seen its answers: with bytes unread the system would reset the connection."""
+        unread = self._discards or self._in_head or self._in_body or self._waiting
+        self._discards = True
+        self._waiting.clear()
+        self._stop_head_timer()
+        if not unread:
+            self.transport.close()
+            return
+        self._lingers = True
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._end_timer = self.loop.call_later(LINGER, self.cut)
+
+    def cut(self) -> None:
+        """Cut the client off, with all that it has not read."""
+        if self._running is not None:
+            self._running.disconnected = True
+        # Without this the kernel would keep what it has for the client for many minutes.
+        self._set_option(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._head_timer, self._end_timer, self._watch):
+            if timer is not None:
+                timer.cancel()
+        self._unset_keepalive_if_required()
+        self._waiting.clear()
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        super().connection_lost(exc)
+        self.cycle = self._running = None  # type: ignore[assignment]
+        if self.on_lost is not None:
+            self.on_lost()
+
+    def shutdown(self) -> None:
+        if not self._lingers:
+            super().shutdown()
+
+    def _head_begins(self) -> None:
+        self._in_head = True
+        self._head_timer = self.loop.call_later(HEAD_PATIENCE, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        if self._running is None:
+            self.transport.abort()
+        else:
+            self._refuse()
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    # -- a client that does not read -----------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.watch_client()
+
+    def watch_client(self) -> None:
+        """While there is something that the client has not taken: cut it off when it takes nothing for too long.
+
+        It is judged while nothing is written, so that what is not taken can only become less.
+        """
+        self._untaken = sys.maxsize
+        if self._watch is None and self.transport.get_write_buffer_size():
+            self._watch = self.loop.call_later(LOOK_EVERY, self._look)
+
+    def _look(self) -> None:
+        self._watch = None
+        writing = self._running is not None and not self.flow.write_paused and not self.transport.is_closing()
+        if writing or not self.transport.get_write_buffer_size():
+            return
+        untaken, now = self._not_taken(), self.loop.time()
+        if untaken < self._untaken:
+            self._untaken, self._took_at = untaken, now
+        if now - self._took_at >= self.send_timeout:
+            self.stalled = True
+            self.cut()
+        else:
+            self._watch = self.loop.call_later(LOOK_EVERY, self._look)
+
+    def _not_taken(self) -> int:
+        """Bytes that the client's system has not acknowledged."""
+        kernel = bytearray(4)
+        connection = self.transport.get_extra_info("socket")
+        if connection is not None:
+            with contextlib.suppress(OSError):  # no TCP, or a system that does not tell
+                fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, kernel)
+        return self.transport.get_write_buffer_size() + int(struct.unpack("i", kernel)[0])
+
+    def _set_option(self, level: int, name: int, value: int | bytes) -> None:
+        connection = self.transport.get_extra_info("socket")
+        if connection is None or connection.fileno() < 0:
+            return
+        # uvloop's own socket object may not take options. They belong to the connection, whichever object sets them.
+        same = socket.socket(connection.family, connection.type, fileno=connection.fileno())
+        try:
+            with contextlib.suppress(OSError):
+                same.setsockopt(level, name, value)
+        finally:
+            same.detach()
