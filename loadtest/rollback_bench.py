@@ -42,7 +42,7 @@ from loadtest.judge import Figure, Verdict
 from loadtest.process import choose_cores
 from loadtest.report import environment, judgement
 from loadtest.targets import TargetError, _wait_until_ready, free_port
-from tests.vllm.server import MODEL, NAME, PATIENCE, PYTHON, NotStarted, Server, serving
+from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, NotStarted, Server, serving
 
 ANSWERS, QUICK_ANSWERS = 400, 40
 AT_ONCE = 8  # requests

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.audit.language import aligned
 from gateway.audit.language.aligned import edited_at
 from gateway.audit.language.automaton import Regex
-from tests.audit.languages import language, words_of
+from tests.support.languages import language, words_of
 
 ALPHABET = "abé😀"
 

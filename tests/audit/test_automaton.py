@@ -23,9 +23,9 @@ from gateway.audit.language.automaton import (
 from gateway.automata.bytes import ByteAutomaton
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
-from tests.audit.languages import accepts, language, strings, words_of
-from tests.automata.expressions import Expression, expressions, matches, texts
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.expressions import Expression, expressions, matches, texts
+from tests.support.languages import accepts, language, strings, words_of
 
 MIXED = "a é字😀"
 

@@ -34,12 +34,12 @@ from gateway.decode.checks import CHECKS
 from gateway.files import write_private
 from gateway.policy.load import ConfigError, load
 from gateway.policy.model import Action, Decode
-from tests.audit.memory import Memory
 from tests.audit.test_deployed import choices, gateway
 from tests.audit.test_endpoint import VOCABULARY, Served
-from tests.cli.commands import COMMAND, PATIENCE, environment, portcullis
-from tests.docs.pages import ROOT, table
-from tests.proxy.scripted_model import write_tokenizer
+from tests.support.commands import COMMAND, PATIENCE, environment, portcullis
+from tests.support.memory import Memory
+from tests.support.pages import ROOT, table
+from tests.support.scripted_model import write_tokenizer
 
 Json = dict[str, Any]
 

@@ -16,9 +16,9 @@ from gateway.audit.language import automaton, count
 from gateway.audit.language.automaton import Regex, TooLarge, reached
 from gateway.audit.language.count import cardinality, walks
 from gateway.policy.value import ConfigError
-from tests.audit.languages import language, strings, words_of
-from tests.automata.expressions import texts
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.expressions import texts
+from tests.support.languages import language, strings, words_of
 
 
 def patterns() -> st.SearchStrategy[str]:

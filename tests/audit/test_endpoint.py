@@ -26,7 +26,7 @@ from gateway.audit.models.toy import Toy
 from gateway.audit.models.vllm import Endpoint
 from gateway.audit.query.model import Decoding, Expression, Message, Query, Tokenizations
 from gateway.audit.searches.best_first import search
-from tests.audit.naive import vocabulary_of
+from tests.support.naive_search import vocabulary_of
 
 Json = dict[str, Any]
 

@@ -10,8 +10,8 @@ import pytest
 from gateway.audit.language import plugins as packages
 from gateway.audit.language.automaton import Automaton, Regex, both, literal
 from gateway.audit.language.plugins import NoPreprocessor, user
-from tests.audit.languages import accepts, language, strings
 from tests.audit.test_automaton import every_state_is_live
+from tests.support.languages import accepts, language, strings
 
 
 class Evens:

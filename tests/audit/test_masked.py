@@ -19,8 +19,8 @@ from gateway.audit.query.model import Decoding, Expression, Query, Text
 from gateway.audit.searches.best_first import Result, search
 from gateway.automata.vocabulary import Vocabulary
 from gateway.policy.model import Rule
-from tests.audit.naive import vocabulary_of
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.naive_search import vocabulary_of
 
 PIECES = ("a", "b", "ab", "ba", " a", "aab", " ", "bb ", "é", b"\xc3", b"\xa9")
 BYTES = vocabulary_of(*PIECES)

@@ -12,7 +12,7 @@ import pytest
 from gateway.audit.model import ModelError, rows_of
 from gateway.audit.models.hf import HuggingFace, Toy, encoding
 from gateway.automata.vocabulary import Vocabulary
-from tests.audit.naive import vocabulary_of
+from tests.support.naive_search import vocabulary_of
 
 VOCABULARY = vocabulary_of("a", "b", "c", " ", "ab", "bc", "é", b"\xc3", b"\xa9")
 

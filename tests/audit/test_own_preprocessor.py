@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.commands import portcullis
-from tests.docs.pages import ROOT, blocks_of
+from tests.support.commands import portcullis
+from tests.support.pages import ROOT, blocks_of
 
 
 @pytest.fixture

@@ -19,7 +19,10 @@ from gateway.audit.language.prefix_language import begins, changed_before, chang
 from gateway.audit.language.preprocess import edits, synonyms, without_matches, without_words
 from gateway.automata.charset import ANY, CharSet
 from gateway.automata.regex import RegexError
-from tests.audit.languages import (
+from tests.audit.test_automaton import every_state_is_live
+from tests.support.examples import examples
+from tests.support.expressions import texts
+from tests.support.languages import (
     Words,
     accepts,
     distance,
@@ -32,9 +35,6 @@ from tests.audit.languages import (
     without,
     words_of,
 )
-from tests.audit.test_automaton import every_state_is_live
-from tests.automata.expressions import texts
-from tests.examples import examples
 
 # -- edits -------------------------------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from gateway.audit.language.automaton import Automaton, Regex, TooLarge, literal
 from gateway.audit.language.preprocess import edits
 from gateway.audit.language.product import Arcs
 from gateway.automata.vocabulary import Vocabulary
-from tests.audit.languages import language, words_of
-from tests.automata.expressions import Expression, expressions
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.expressions import Expression, expressions
+from tests.support.languages import language, words_of
 
 BYTES = [bytes([byte]) for byte in range(256)]
 

@@ -19,8 +19,8 @@ from gateway.audit.searches.best_first import Result
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.searches.policy import broken, listen, output_rules, prompted
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
-from tests.audit.naive import law, vocabulary_of
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.naive_search import law, vocabulary_of
 
 PIECES = ("a", "b", "ab", "ba ", " a", " ", "é", b"\xc3", b"\xa9")
 PROMPT = "ab"

@@ -40,7 +40,7 @@ from gateway.audit.query.model import (
 )
 from gateway.automata.charset import CharSet
 from gateway.policy.value import ConfigError
-from tests.audit.languages import edited, replaced, strings, without
+from tests.support.languages import edited, replaced, strings, without
 
 SECRET = "hunter2swordfish"
 CONTRACT = """

@@ -19,7 +19,7 @@ from tests.audit.test_command import Paused, lines_of
 from tests.audit.test_deployed import gateway
 from tests.audit.test_scale import MANY, SPOKEN, Halted, Json, names
 from tests.audit.test_scale import queries as queries
-from tests.cli.commands import COMMAND, environment
+from tests.support.commands import COMMAND, environment
 
 pytestmark = pytest.mark.ray
 

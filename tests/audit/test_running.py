@@ -27,7 +27,7 @@ from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.searches.sample import sample
 from gateway.automata.vocabulary import Ints
 from gateway.files import write_private
-from tests.audit.naive import vocabulary_of
+from tests.support.naive_search import vocabulary_of
 
 VOCABULARY = vocabulary_of("a", "b", "ab", "ba", "c")
 QUERY = Query(query="[abc]{1,4}", decoding=Decoding(max_tokens=4), limit=10_000)

@@ -20,8 +20,8 @@ from gateway.audit.models.hf import Toy
 from gateway.audit.query.model import Bounds, Decoding, Expression, Query, Random, Tokenizations, compile
 from gateway.audit.searches.sample import Estimate, Sample, Sampling, _below, sample
 from gateway.automata.vocabulary import Vocabulary
-from tests.audit.languages import strings
-from tests.audit.naive import law, spellings, vocabulary_of
+from tests.support.languages import strings
+from tests.support.naive_search import law, spellings, vocabulary_of
 
 ALPHA = 1e-4  # seeds are fixed: what passes once passes always
 

@@ -42,15 +42,15 @@ from gateway.audit.run.worker import Job, Lost, Ready, Said, Told, Worker
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.audit.searches.policy import prompted
 from gateway.policy.model import Rule
-from tests.audit import moody
-from tests.audit.memory import Memory
-from tests.audit.moody import NUMBERS, VOCABULARY, Moody
 from tests.audit.test_command import QUERY as NUMBER
 from tests.audit.test_command import Paused, lines_of
 from tests.audit.test_deployed import choices, gateway
 from tests.audit.test_models import VOCABULARY as SERVED
-from tests.cli.commands import COMMAND, PATIENCE, environment, portcullis
-from tests.proxy.scripted_model import write_tokenizer
+from tests.support import faulty_model as moody
+from tests.support.commands import COMMAND, PATIENCE, environment, portcullis
+from tests.support.faulty_model import NUMBERS, VOCABULARY, Moody
+from tests.support.memory import Memory
+from tests.support.scripted_model import write_tokenizer
 
 Json = dict[str, Any]
 

@@ -43,9 +43,9 @@ from gateway.audit.searches.frontier import Family, Frontier, Node
 from gateway.automata.charset import CharSet
 from gateway.automata.vocabulary import Ints, Vocabulary
 from gateway.policy.value import ConfigError
-from tests.audit.languages import strings
-from tests.audit.naive import Asked, Expected, Told, expected, vocabulary_of
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.languages import strings
+from tests.support.naive_search import Asked, Expected, Told, expected, vocabulary_of
 
 LETTERS = "abcé"
 TEXTS = ["".join(some) for length in range(7) for some in itertools.product(LETTERS, repeat=length)]

@@ -26,8 +26,8 @@ from gateway.audit.run.tasks import Heard, Here
 from gateway.audit.searches.best_first import Result
 from gateway.audit.searches.policy import prompted
 from gateway.policy.model import DEFAULT_MAX_HOLD, Decode, Policy, Rule
-from tests.audit.naive import vocabulary_of
 from tests.audit.test_deployed import Play, choices, gateway
+from tests.support.naive_search import vocabulary_of
 
 SECRET = Rule(id="secret", words=("12MONKEYS",))
 

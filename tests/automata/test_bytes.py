@@ -14,8 +14,8 @@ from gateway.automata.bytes import DONE, ByteAutomaton, State, Tail, Utf8
 from gateway.automata.charset import ANY, CharSet
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
-from tests.automata.expressions import Expression, expressions, matches, texts
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.expressions import Expression, expressions, matches, texts
 
 MIXED = "a é字😀"
 SURROGATES = 0x800

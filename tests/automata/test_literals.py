@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.automata.literals import Folded, Literal, LiteralMachine, is_word_char
-from tests.examples import examples
+from tests.support.examples import examples
 
 # A lens that fits in the head: capitals are small letters, `-` is invisible, `&` is two letters, `@` is two that
 # belong together.

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gateway.automata.contexts import ALL
 from gateway.automata.positions import Positions, Region, positions
 from gateway.automata.regex import RegexError, parse
-from tests.automata.expressions import Expression, expressions, matches, spans, texts
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.expressions import Expression, expressions, matches, spans, texts
 
 PLAIN = "a_ \n"
 CASED = "kKKsSſßẞiIİıµμΜσςΣ"

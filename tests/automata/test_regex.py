@@ -38,9 +38,9 @@ from gateway.automata.regex import (
     Repeat,
     parse,
 )
-from tests.automata.expressions import context, matches, spans, texts
-from tests.docs.pages import ROOT, table
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.expressions import context, matches, spans, texts
+from tests.support.pages import ROOT, table
 
 PATTERNS = ROOT / "docs" / "patterns.md"
 

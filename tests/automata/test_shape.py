@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.automata.analysis import longest, reopens
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import RegexError, parse
-from tests.examples import examples
+from tests.support.examples import examples
 
 
 def of(pattern: str) -> Positions:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.automata.trie import ROOT, Trie
-from tests.examples import examples
+from tests.support.examples import examples
 
 WORDS = st.sets(st.text("ab_. é字", min_size=1, max_size=6), min_size=1, max_size=12)
 

@@ -22,7 +22,7 @@ from gateway.censor.stream import Censor
 from gateway.policy.load import load
 from gateway.policy.model import DEFAULT_PATTERN_FOLD, Channel, Direction, Policy, Rule
 from loadtest import false_hits
-from tests.examples import examples
+from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTATION = ROOT / "docs" / "detectors.md"

@@ -13,7 +13,7 @@ from gateway.censor.compile import Program, compile_policy
 from gateway.censor.joins import MAX_LABEL, MAX_STEPS, Joins
 from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Channel, Direction, Overflow, Policy, Rule
-from tests.examples import examples
+from tests.support.examples import examples
 
 
 def program(*rules: Rule, **given: object) -> Program:

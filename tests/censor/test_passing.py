@@ -13,7 +13,7 @@ from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from tests.censor.test_detectors import NEAR_MISSES, SURROUNDINGS, VALUES
 from tests.censor.test_stream import ALPHABETS, policies
-from tests.examples import examples
+from tests.support.examples import examples
 
 PATTERNS = (r"ab+c?", r"a\b", r"^a", r"b$", r"\bab\b", r"[ab]{2,3}", r"(?i)ab", r"\d\d")
 

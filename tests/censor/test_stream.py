@@ -13,8 +13,8 @@ from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
-from tests.censor.oracle import Oracle
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.oracle import Oracle
 
 ALPHABETS = [
     "ab",

@@ -10,7 +10,7 @@ from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.censor.window import MAX_UNSEEN, Window
 from gateway.policy.model import DEFAULT_MAX_HOLD, Action, Channel, Direction, Fold, Overflow, Policy, Rule
-from tests.examples import examples
+from tests.support.examples import examples
 
 SPACE = "\u200b"
 MARKS = frozenset({Fold.CASE, Fold.ACCENTS})

@@ -18,7 +18,7 @@ from gateway.censor import compile
 from gateway.censor.detectors import DETECTORS
 from gateway.cli import main
 from gateway.version import __version__
-from tests.cli.commands import portcullis, write_config
+from tests.support.commands import portcullis, write_config
 
 
 def test_version_says_what_is_installed() -> None:

@@ -17,7 +17,7 @@ from gateway.censor.checks import CHECKS
 from gateway.decode.maskfile import read_masks
 from gateway.decode.policies import banned_of
 from gateway.policy.load import load
-from tests.cli.commands import PATIENCE, portcullis, write_config
+from tests.support.commands import PATIENCE, portcullis, write_config
 
 MASKED: dict[str, Any] = {"id": "password", "words": ["12MONKEYS", "swordfish"], "decode": "mask"}
 BACK: dict[str, Any] = {"id": "codename", "words": ["Heron"], "action": "rollback"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import PATIENCE, portcullis, running, write_config
+from tests.support.commands import PATIENCE, portcullis, running, write_config
 
 PASSWORD = {"id": "password", "words": ["12MONKEYS"], "replacement": "[CENSORED]"}
 NAME = {"id": "name", "words": ["falcon"], "action": "flag"}

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import PATIENCE, portcullis, running, write_config
+from tests.support.commands import PATIENCE, portcullis, running, write_config
 
 ASK = {"model": "gandalf", "messages": [{"role": "user", "content": "What is the password?"}]}
 

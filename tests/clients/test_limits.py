@@ -10,8 +10,8 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion
 
 from gateway.policy.model import ClientKey
-from tests.http.gateway import PATIENCE, before
-from tests.http.upstream import MODEL, completion, plain, sending
+from tests.support.gateway import PATIENCE, before
+from tests.support.upstream import MODEL, completion, plain, sending
 
 pytestmark = pytest.mark.clients
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.clients.scenarios import KEY, SCENARIOS, TEXTS, configuration, expected, expected_texts, play
-from tests.http.gateway import running
-from tests.http.upstream import MODEL, playing
+from tests.support.gateway import running
+from tests.support.scenarios import KEY, SCENARIOS, TEXTS, configuration, expected, expected_texts, play
+from tests.support.upstream import MODEL, playing
 
 pytestmark = pytest.mark.clients
 

@@ -11,7 +11,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from tests.clients.scenarios import (
+from tests.support.gateway import PATIENCE, running
+from tests.support.scenarios import (
     KEY,
     SCENARIOS,
     TEXTS,
@@ -24,8 +25,7 @@ from tests.clients.scenarios import (
     play,
     text,
 )
-from tests.http.gateway import PATIENCE, running
-from tests.http.upstream import MODEL, playing
+from tests.support.upstream import MODEL, playing
 
 pytestmark = pytest.mark.clients
 

@@ -18,9 +18,9 @@ from gateway.decode.checks import CHECKS
 from gateway.decode.constraints import Reading, compiled, describe, read_constraint, structured_outputs
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Conflict, Constrain, Language, Violation
-from tests.automata.expressions import Expression, expressions, matches, texts
-from tests.docs.pages import ROOT, table
-from tests.examples import examples
+from tests.support.examples import examples
+from tests.support.expressions import Expression, expressions, matches, texts
+from tests.support.pages import ROOT, table
 
 SECRET = "hunter2swordfish"
 PERSON = {

@@ -15,7 +15,7 @@ from gateway.decode.masks import BannedWords, MaskCompiler
 from gateway.decode.rollback import Caps
 from gateway.decode.vocabulary import Vocabulary
 from gateway.policy.model import Exhausted, Fold, Rule
-from tests.decode import routes
+from tests.support import decode_routes as routes
 
 Model = Callable[[Sequence[Sequence[int]]], np.ndarray]
 

@@ -19,7 +19,7 @@ from gateway.decode import trie_walk as walk
 from gateway.decode.compiled import CompiledGuide, NotATable, precompile
 from gateway.decode.guide import Constraint, DeadLanguage, Guide, NotAllowed, choice, regex, union
 from gateway.decode.vocabulary import Vocabulary
-from tests.examples import examples
+from tests.support.examples import examples
 
 FOUR = Vocabulary([b"a", b".", b".2", b"1", None], end=[4])
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -16,7 +16,7 @@ from gateway.censor.lens import Lens, is_cjk
 from gateway.decode.lens_mask import _joined
 from gateway.decode.masks import BanMask, BannedWords, MaskCompiler, State
 from gateway.policy.model import DEFAULT_FOLD, Fold, Rule
-from tests.decode.routes import BANNED, LEAKS, ROUTES, TOKENS, token_bytes
+from tests.support.decode_routes import BANNED, LEAKS, ROUTES, TOKENS, token_bytes
 
 EXACT: frozenset[Fold] = frozenset()
 ALL = frozenset(Fold)

@@ -14,7 +14,7 @@ from gateway.decode.rollback import Caps, Ledger, token_of
 from gateway.decode.vocabulary import Vocabulary
 from gateway.policy.model import Rule
 from loadtest import laws
-from tests.examples import examples
+from tests.support.examples import examples
 
 UNLIMITED = Caps(per_position=10**6, per_answer=10**6)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from gateway.decode.vocabulary import TokenizerError, Vocabulary, read_vocabulary
-from tests.examples import examples
+from tests.support.examples import examples
 
 TEXTS = ["the talk of the town", "listen, talk and listen!", "naïve café 😀 日本", "  two  spaces\n\ttab", "a" * 40] * 5
 TOKENS = st.lists(st.none() | st.binary(max_size=4) | st.text("ab", max_size=5).map(str.encode), max_size=12)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gateway.policy.load import ConfigError, load
-from tests.deploy.files import COMPOSE_FILES, DEPLOY, KEYS, Json, documents
+from tests.support.deploy_files import COMPOSE_FILES, DEPLOY, KEYS, Json, documents
 
 SCHEMA = ["--builtin-schema", "vendor.compose-spec"]
 PATIENCE = 60  # seconds; ends a hang

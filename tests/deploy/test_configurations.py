@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway import cli
-from tests.deploy.files import CONFIGURATIONS, DEPLOY, KEYS, ROOT, Resource, documents, mounted, resources
+from tests.support.deploy_files import CONFIGURATIONS, DEPLOY, KEYS, ROOT, Resource, documents, mounted, resources
 
 # Said of every address but the loopback. Here that is wanted: containers are reached from outside themselves.
 EXPECTED_WARNING = "warning: listen.admin: metrics are readable by everybody"

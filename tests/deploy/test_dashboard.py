@@ -10,7 +10,7 @@ import pytest
 from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.metrics import Metrics
 from gateway.policy.model import Limits
-from tests.deploy.files import ALERT_CASES, ROOT, Json, alerts, dashboard, documents, panels
+from tests.support.deploy_files import ALERT_CASES, ROOT, Json, alerts, dashboard, documents, panels
 
 PAGE = (ROOT / "docs" / "dashboards.md").read_text("utf-8")
 SERIES = re.compile(r"portcullis_[a-z_]+(?=\{)")

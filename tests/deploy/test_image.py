@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from gateway.version import __version__
-from tests.deploy.dockerfile import Instruction, Stages, read
-from tests.deploy.files import ROOT
+from tests.support.deploy_files import ROOT
+from tests.support.dockerfile import Instruction, Stages, read
 
 DOCKERFILE = ROOT / "Dockerfile"
 STEPS = read(DOCKERFILE)

@@ -17,7 +17,7 @@ from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.metrics import Metrics
 from gateway.policy.load import ConfigError, parse
 from gateway.proxy.upstreams.client import PROBE_TIMEOUT
-from tests.deploy.files import Json, Resource, configuration_of, resource, resources
+from tests.support.deploy_files import Json, Resource, configuration_of, resource, resources
 
 OLDEST, NEWEST = "1.30", "1.37"
 OPERATORS_OWN = {"ServiceMonitor"}  # of the Prometheus operator; Kubernetes has no schema for it

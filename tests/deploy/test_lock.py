@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from tests.deploy.files import DEPLOY, ROOT
+from tests.support.deploy_files import DEPLOY, ROOT
 
 EXTRAS = ("redis", "otel")  # of the image
 ENVIRONMENT = {"python_version": "3.11", "python_full_version": "3.11.14", "platform_system": "Linux", "extra": ""}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.files import ALERT_CASES, DEPLOY, Json, alerts, dashboard, panels, tool
-from tests.deploy.stack import PATIENCE, Prometheus, eventually, stack
+from tests.support.deploy_files import ALERT_CASES, DEPLOY, Json, alerts, dashboard, panels, tool
+from tests.support.stack import PATIENCE, Prometheus, eventually, stack
 
 pytestmark = pytest.mark.services
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.docs import scanned
-from tests.docs.pages import PAGES, ROOT
+from tests.support.pages import PAGES, ROOT
 
 BOUNDS = Path(__file__).with_name("bounds.toml")
 # Every numeric constant of these is a bound of the page, or listed with the reason why it is none.

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from tests.docs.pages import ROOT
+from tests.support.pages import ROOT
 
 DEFECTS = tomllib.loads((ROOT / "tests" / "defects.toml").read_text("utf-8"))
 SOURCES = "\n".join(

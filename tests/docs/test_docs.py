@@ -24,8 +24,8 @@ from gateway.policy.load import ROOT_KEYS, ConfigError, parse, warnings
 from gateway.policy.model import Config
 from gateway.proxy.upstreams import client as upstream
 from gateway.wire import chat, completions
-from tests.docs import console
-from tests.docs.pages import (
+from tests.support import console
+from tests.support.pages import (
     EXAMPLES,
     PAGES,
     ROOT,

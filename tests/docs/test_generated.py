@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import generated
-from tests.docs.pages import PAGES, ROOT
+from tests.support.pages import PAGES, ROOT
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -15,10 +15,23 @@ from gateway.guard.chat import MAX_CHOICES, MAX_HEAD, ChatGuard
 from gateway.guard.commands import Send
 from gateway.policy.model import Action, Policy
 from gateway.wire.dialect import CHAT, COMPLETIONS, Dialect
-from tests.examples import examples
-from tests.guard.playbook import HEAD, WORD, Client, call, calls, chunk, completion, event, policy, rule, script, stream
 from tests.guard.test_fuzz import chunk as any_chunk
 from tests.guard.test_fuzz import whole as any_answer
+from tests.support.examples import examples
+from tests.support.guard_client import (
+    HEAD,
+    WORD,
+    Client,
+    call,
+    calls,
+    chunk,
+    completion,
+    event,
+    policy,
+    rule,
+    script,
+    stream,
+)
 
 FACTOR, ALLOWED = 4, 64 * 1024
 EMPTYING = policy(rule("12MON", WORD, replacement=""))

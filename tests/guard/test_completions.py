@@ -18,10 +18,11 @@ from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import GuardFailed, TextScanned
 from gateway.policy.model import Action, Channel, Mode, Policy
 from gateway.wire.dialect import COMPLETIONS
-from tests.censor.oracle import Oracle
 from tests.censor.test_stream import ALPHABETS, policies
-from tests.examples import examples
-from tests.guard.playbook import (
+from tests.guard.test_fuzz import NAMES, PIECES, POLICIES, value
+from tests.guard.test_property import blocks, cut, pieces
+from tests.support.examples import examples
+from tests.support.guard_client import (
     BLOCK,
     DROP,
     MAX_EVENT,
@@ -37,8 +38,7 @@ from tests.guard.playbook import (
     rule,
     script,
 )
-from tests.guard.test_fuzz import NAMES, PIECES, POLICIES, value
-from tests.guard.test_property import blocks, cut, pieces
+from tests.support.oracle import Oracle
 
 SEEN = "[REDACTED]"
 HEAD = {"id": "qz", "object": "text_completion", "created": 1, "model": "mz"}

@@ -16,8 +16,7 @@ from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt
 from gateway.observe.facts import ConstraintCount, RequestFinished, TextScanned
 from gateway.observe.log import outcome_of, request_fields
 from gateway.policy.model import Action, Conflict, Constrain, Language, Mode, Policy, Rule, Violation
-from tests.docs.pages import ROOT, table
-from tests.guard.playbook import (
+from tests.support.guard_client import (
     Client,
     answer_for,
     broken,
@@ -32,6 +31,7 @@ from tests.guard.playbook import (
     script,
     stream,
 )
+from tests.support.pages import ROOT, table
 
 YEAR = Constrain(language=Language.REGEX, texts=("[A-Z][a-zé]+ [0-9]{4}",))
 JSON = Constrain(language=Language.JSON_SCHEMA, texts=('{"type": "object", "required": ["a"]}',))

@@ -11,7 +11,7 @@ from gateway.censor.compile import compile_policy
 from gateway.guard.prompt import GuardedPrompt, guard_prompt
 from gateway.policy.model import Action, Channel, Direction, Mode, Policy, Rule
 from gateway.wire import json as wire
-from tests.guard.playbook import WORD, balanced, policy, rule
+from tests.support.guard_client import WORD, balanced, policy, rule
 
 SEEN = "[REDACTED]"
 INPUT = frozenset({Direction.INPUT})

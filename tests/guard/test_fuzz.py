@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gateway.guard.answer import BrokenAnswer
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action, Policy
-from tests.examples import examples
-from tests.guard.playbook import BLOCK, DROP, OBSERVE, WORD, plain, play, policy, rule, script
+from tests.support.examples import examples
+from tests.support.guard_client import BLOCK, DROP, OBSERVE, WORD, plain, play, policy, rule, script
 
 PIECES = [
     *("12", "MON", "KEYS", "12M", "ONKEYS", WORD, "a", "", "stop", "text"),

@@ -17,7 +17,7 @@ from gateway.guard.chat import MAX_CHOICES, ChatGuard
 from gateway.guard.choice import MAX_NAME
 from gateway.guard.metadata import MAX_PLACES
 from gateway.policy.model import Rule
-from tests.guard.playbook import (
+from tests.support.guard_client import (
     BLOCK,
     HEAD,
     WORD,

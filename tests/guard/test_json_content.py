@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from gateway.guard.constrained import asks_for_json
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.policy.model import Action, Channel, Constrain, Direction, Fold, Language, Mode, Overflow, Policy, Rule
-from tests.censor.oracle import Oracle
 from tests.censor.test_stream import ALPHABETS, policies
-from tests.examples import examples
-from tests.guard.playbook import (
+from tests.guard.test_prompt import guarded
+from tests.support.examples import examples
+from tests.support.guard_client import (
     Client,
     answer_for,
     call,
@@ -33,7 +33,7 @@ from tests.guard.playbook import (
     script,
     stream,
 )
-from tests.guard.test_prompt import guarded
+from tests.support.oracle import Oracle
 
 SECRET = rule("secretword", id="secret")
 CARD = Rule(id="card", detector="credit_card")

@@ -15,7 +15,19 @@ from gateway.guard import media
 from gateway.guard.channels import Ledger, Refused
 from gateway.guard.media import PayloadText
 from gateway.policy.model import Action, Channel, Direction
-from tests.guard.playbook import OBSERVE, broken, chunk, completion, event, plain, play, policy, rule, script, stream
+from tests.support.guard_client import (
+    OBSERVE,
+    broken,
+    chunk,
+    completion,
+    event,
+    plain,
+    play,
+    policy,
+    rule,
+    script,
+    stream,
+)
 
 SEEN = "[REDACTED]"
 RULES = policy(rule("is", "12MONKEYS"))

@@ -12,7 +12,7 @@ from gateway.censor.stream import Censor
 from gateway.guard.answer import BrokenAnswer, PlainAnswer, guard_failed
 from gateway.guard.chat import ChatGuard
 from gateway.policy.model import Action, Channel
-from tests.guard.playbook import (
+from tests.support.guard_client import (
     BLOCK,
     DROP,
     HEAD,

@@ -24,7 +24,7 @@ from gateway.guard.prompt import (
 from gateway.policy.model import Action, Channel, Direction, Mode, Policy
 from gateway.wire.json import MAX_VALUES
 from gateway.wire.media import MIN_PAYLOAD
-from tests.guard.playbook import WORD, balanced, policy, rule
+from tests.support.guard_client import WORD, balanced, policy, rule
 
 SEEN = "[REDACTED]"
 BOTH = frozenset({Direction.INPUT, Direction.OUTPUT})

@@ -13,10 +13,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.policy.model import Action, Overflow, Policy
-from tests.censor.oracle import Oracle
 from tests.censor.test_stream import ALPHABETS, policies
-from tests.examples import examples
-from tests.guard.playbook import Client, answer_for, chunk, completion, event, plain, play, script
+from tests.support.examples import examples
+from tests.support.guard_client import Client, answer_for, chunk, completion, event, plain, play, script
+from tests.support.oracle import Oracle
 
 Path = tuple[str | int, ...]
 

@@ -20,8 +20,8 @@ from gateway.guard import pseudonyms as module
 from gateway.guard.prompt import GuardedPrompt, guard_prompt
 from gateway.guard.pseudonyms import Concealer, Piece, Pseudonyms, Restorer
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Policy, Rule
-from tests.examples import examples
-from tests.guard.playbook import call, calls, chunk, completion, plain, policy, rule, stream
+from tests.support.examples import examples
+from tests.support.guard_client import call, calls, chunk, completion, plain, policy, rule, stream
 
 PERSON = rule("Ann", "Bob", "Ann Lee", id="person", action=Action.PSEUDONYMIZE)
 HIDDEN = rule("Ann", "Bob", "Zed", id="hidden", replacement="[X]")

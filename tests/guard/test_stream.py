@@ -11,7 +11,7 @@ import pytest
 from gateway.censor.stream import Censor
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action, Channel, Mode, Policy
-from tests.guard.playbook import (
+from tests.support.guard_client import (
     BLOCK,
     DROP,
     HEAD,

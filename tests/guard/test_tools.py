@@ -14,8 +14,8 @@ from openai.lib.streaming._deltas import accumulate_delta
 from gateway.guard.numbers import MAX_ENTRIES
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action, Channel
-from tests.examples import examples
-from tests.guard.playbook import (
+from tests.support.examples import examples
+from tests.support.guard_client import (
     BLOCK,
     OBSERVE,
     WORD,

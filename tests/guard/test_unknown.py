@@ -9,7 +9,7 @@ import pytest
 
 from gateway.guard.choice import MAX_TYPE, MAX_TYPES
 from gateway.policy.model import Action, Unknown
-from tests.guard.playbook import (
+from tests.support.guard_client import (
     DROP,
     OBSERVE,
     REFUSE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.policy.model import Overflow, Rule
-from tests.http.gateway import BLOCKED_WORD, PASSWORD, UPSTREAM_KEY, Metrics, RunningGateway, before, question
-from tests.http.upstream import Call, completion, event, http, plain, sending, stream, stream_head
-from tests.http.upstream import chunk as http_chunk
+from tests.support.gateway import BLOCKED_WORD, PASSWORD, UPSTREAM_KEY, Metrics, RunningGateway, before, question
+from tests.support.upstream import Call, completion, event, http, plain, sending, stream, stream_head
+from tests.support.upstream import chunk as http_chunk
 
 CLIENT_KEY = "sk-of-a-client"
 KEY = {"authorization": f"Bearer {CLIENT_KEY}"}

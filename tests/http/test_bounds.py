@@ -14,9 +14,9 @@ import pytest
 from gateway.policy.model import Limits
 from gateway.proxy import asgi, relay
 from gateway.proxy.downstream import protocol
-from tests.http.gateway import PASSWORD, PATIENCE, RunningGateway, before, error_of, question
 from tests.http.test_departures import Torrent, sent
-from tests.http.upstream import (
+from tests.support.gateway import PASSWORD, PATIENCE, RunningGateway, before, error_of, question
+from tests.support.upstream import (
     DONE,
     END,
     Call,

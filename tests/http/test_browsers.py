@@ -13,8 +13,8 @@ import pytest
 from gateway.app import Portcullis
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Address, Auth, ClientKey, Config, Listen
-from tests.http.gateway import PATIENCE, RunningGateway, before, config_for, error_of, question, running
-from tests.http.upstream import completion, plain, playing, sending
+from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, question, running
+from tests.support.upstream import completion, plain, playing, sending
 
 OK = sending(plain(completion("ok")))
 PATHS = ("/v1/models", "/metrics", "/healthz", "/readyz", "/v1/unknown")

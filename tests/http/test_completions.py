@@ -13,7 +13,7 @@ import pytest
 
 from gateway.policy.model import Action, ClientKey, Journal, Limits, Mode, Retries, Route, Rule
 from gateway.proxy import admission
-from tests.http.completions import (
+from tests.support.completions import (
     PATH,
     USAGE,
     ask,
@@ -25,8 +25,8 @@ from tests.http.completions import (
     stream,
     streamed,
 )
-from tests.http.gateway import INPUT, PATIENCE, UPSTREAM_KEY, before, error_of
-from tests.http.upstream import (
+from tests.support.gateway import INPUT, PATIENCE, UPSTREAM_KEY, before, error_of
+from tests.support.upstream import (
     DONE,
     END,
     MODEL,

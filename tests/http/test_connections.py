@@ -11,9 +11,9 @@ import pytest
 
 from gateway.proxy.downstream import protocol
 from gateway.proxy.downstream.protocol import MAX_AHEAD, MAX_AHEAD_BYTES, MAX_HEAD, MAX_HEADERS
-from tests.http.gateway import PATIENCE, RunningGateway, before, question
-from tests.http.upstream import completion, plain, sending, sending_then_hanging, stream_head
-from tests.http.wire import Connection, answers_in
+from tests.support.gateway import PATIENCE, RunningGateway, before, question
+from tests.support.raw_http import Connection, answers_in
+from tests.support.upstream import completion, plain, sending, sending_then_hanging, stream_head
 
 ANSWER = sending(plain(completion("fine")))
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.app import demo_policy
 from gateway.policy.model import Action, Rule
-from tests.http.gateway import PATIENCE, RunningGateway, before, question
-from tests.http.upstream import DONE, END, Call, chunk, delta, event, events, sending, stream, stream_head
+from tests.support.gateway import PATIENCE, RunningGateway, before, question
+from tests.support.upstream import DONE, END, Call, chunk, delta, event, events, sending, stream, stream_head
 
 # -- framings that a lenient client would read -------------------------------------------------------------------------
 

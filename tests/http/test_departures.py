@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from gateway.policy.model import Limits
-from tests.http.gateway import PATIENCE, RunningGateway, before, question, quick
-from tests.http.upstream import (
+from tests.support.gateway import PATIENCE, RunningGateway, before, question, quick
+from tests.support.upstream import (
     DONE,
     END,
     Call,

@@ -8,8 +8,8 @@ import zlib
 
 import pytest
 
-from tests.http.gateway import before, error_of
-from tests.http.upstream import DONE, END, MODEL, MODELS, chunk, completion, delta, event, http, sending, stream_head
+from tests.support.gateway import before, error_of
+from tests.support.upstream import DONE, END, MODEL, MODELS, chunk, completion, delta, event, http, sending, stream_head
 
 GZIP = "Content-Encoding: gzip"
 SAID = ("one ", "two ", "12MON", "KEYS ", "three")

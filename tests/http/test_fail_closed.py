@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from gateway.censor.stream import Censor
-from tests.http.gateway import PATIENCE, before, error_of
-from tests.http.upstream import chunk, completion, delta, event, plain, sending, sending_then_hanging, stream_head
+from tests.support.gateway import PATIENCE, before, error_of
+from tests.support.upstream import chunk, completion, delta, event, plain, sending, sending_then_hanging, stream_head
 
 QUOTE = "the exception quotes 12MONKEYS"
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Balance, Health, Retries, Route
-from tests.http.gateway import PATIENCE, RunningGateway, before, config_for, error_of, quick, running
-from tests.http.upstream import (
+from tests.support.descriptors import none_left
+from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, quick, running
+from tests.support.upstream import (
     DONE,
     END,
     MODELS,
@@ -32,7 +33,6 @@ from tests.http.upstream import (
     stream,
     stream_head,
 )
-from tests.proxy.descriptors import none_left
 
 AGAIN = Retries(attempts=2)
 NEVER = Health(eject_after=10_000)

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from gateway.policy.model import Action, Rule
-from tests.http.gateway import PATIENCE, before, config_for, question, running
-from tests.http.upstream import completion, plain, playing, sending, stream
+from tests.support.gateway import PATIENCE, before, config_for, question, running
+from tests.support.upstream import completion, plain, playing, sending, stream
 
 UP_PASS = {"traceparent": "00-ab-cd-01", "tracestate": "a=b", "openai-beta": "assistants=v2", "openai-note": "n"}
 PAYERS = {"openai-organization": "org-1", "OpenAI-Project": "p"}

@@ -14,8 +14,9 @@ import pytest
 
 from gateway.journal.backlog import MAX_WAITING
 from gateway.policy.model import Action, ClientKey, Direction, Journal, Mode, Rule
-from tests.http.gateway import PATIENCE, UPSTREAM_KEY, RunningGateway, Streamed, before, error_of, question
-from tests.http.upstream import (
+from tests.journal.conftest import mounted
+from tests.support.gateway import PATIENCE, UPSTREAM_KEY, RunningGateway, Streamed, before, error_of, question
+from tests.support.upstream import (
     DONE,
     END,
     Call,
@@ -30,7 +31,6 @@ from tests.http.upstream import (
     stream,
     stream_head,
 )
-from tests.journal.conftest import mounted
 
 HMAC_KEY = "a key that the journal's texts are kept under"
 CLIENT_KEY = "sk-of-the-client"

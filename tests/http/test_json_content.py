@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Constrain, Language, Rule
-from tests.http.completions import ask as ask_for_text
-from tests.http.completions import completed, streamed
-from tests.http.completions import stream as stream_text
-from tests.http.gateway import before
-from tests.http.upstream import completion, plain, sending, stream
+from tests.support.completions import ask as ask_for_text
+from tests.support.completions import completed, streamed
+from tests.support.completions import stream as stream_text
+from tests.support.gateway import before
+from tests.support.upstream import completion, plain, sending, stream
 
 RULES = (Rule(id="secret", words=("secretword",)), Rule(id="card", detector="credit_card"))
 TEXT = r'{"note": "the \u0073ecretword", "card": 4111111111111111}'

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.policy.model import ClientKey, Route
-from tests.http.gateway import UPSTREAM_KEY, RunningGateway, before, error_of, question
-from tests.http.upstream import MODEL, completion, plain, sending, stream
+from tests.support.gateway import UPSTREAM_KEY, RunningGateway, before, error_of, question
+from tests.support.upstream import MODEL, completion, plain, sending, stream
 
 OFFERED = ("gpt-big", "gpt-small", "llama-7b", "secret-1")
 MODELS = plain({"object": "list", "data": [{"id": name, "object": "model"} for name in OFFERED]})

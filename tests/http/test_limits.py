@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from gateway.policy.model import ClientKey, Direction, Rule
-from tests.http.gateway import PATIENCE, RULES, RunningGateway, before, error_of, question
-from tests.http.upstream import (
+from tests.support.gateway import PATIENCE, RULES, RunningGateway, before, error_of, question
+from tests.support.upstream import (
     DONE,
     END,
     MODEL,

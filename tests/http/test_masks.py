@@ -16,11 +16,11 @@ from gateway.decode.maskfile import MaskRequestError
 from gateway.decode.policies import banned_of
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Action, Config, Decode, Policy, Rule
-from tests.http.gateway import PATIENCE, RunningGateway, config_for, running
-from tests.http.upstream import Call, Json, completion, plain, playing
-from tests.http.upstream import Upstream as Played
-from tests.proxy.masking_server import Masking, Reply, garbage, ignoring, refusing
-from tests.serving.served import Served, configuration, serving, write
+from tests.support.gateway import PATIENCE, RunningGateway, config_for, running
+from tests.support.masking_server import Masking, Reply, garbage, ignoring, refusing
+from tests.support.served import Served, configuration, serving, write
+from tests.support.upstream import Call, Json, completion, plain, playing
+from tests.support.upstream import Upstream as Played
 
 MASKED = Rule(id="masked", words=("swordfish",), decode=Decode.MASK)
 BACK = Rule(id="back", words=("listen",), action=Action.ROLLBACK)

@@ -10,9 +10,9 @@ from gateway.policy.model import ClientKey, Route
 from gateway.proxy.cached import Cached
 from gateway.proxy.state import Gateway
 from gateway.proxy.upstreams import models
-from tests.http.gateway import PATIENCE, before, config_for, error_of, question, running
-from tests.http.upstream import MODEL, MODELS, completion, plain, sending, sending_then_hanging
-from tests.proxy.scripted_server import Conversation, serving
+from tests.support.gateway import PATIENCE, before, config_for, error_of, question, running
+from tests.support.scripted_server import Conversation, serving
+from tests.support.upstream import MODEL, MODELS, completion, plain, sending, sending_then_hanging
 
 OK = sending(plain(completion("ok")))
 KEY = {"x-api-key": "sk-limited"}

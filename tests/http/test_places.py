@@ -23,8 +23,8 @@ from gateway.policy.model import ClientKey, Journal, Limits
 from gateway.proxy import admission
 from gateway.proxy.allowance import UNREAD_PART
 from gateway.proxy.asgi import ASIDE
-from tests.http.gateway import PATIENCE, RunningGateway, before, config_for, error_of, question
-from tests.http.upstream import completion, plain, playing, sending, stream
+from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, question
+from tests.support.upstream import completion, plain, playing, sending, stream
 
 OK = sending(plain(completion("ok")))
 PLACES = 50

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Mode, Rule
-from tests.http.gateway import INPUT, before, error_of, question
-from tests.http.upstream import completion, plain, sending
+from tests.support.gateway import INPUT, before, error_of, question
+from tests.support.upstream import completion, plain, sending
 
 ANSWER = sending(plain(completion("fine")))
 Messages = list[dict[str, Any]]

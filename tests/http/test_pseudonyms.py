@@ -18,8 +18,8 @@ from gateway.guard import channels as texts
 from gateway.guard import pseudonyms
 from gateway.policy.model import Action, Journal, Mode, Rule
 from gateway.proxy.hotpath import Shortcut
-from tests.http.gateway import INPUT, PATIENCE, RunningGateway, before, error_of, question
-from tests.http.upstream import (
+from tests.support.gateway import INPUT, PATIENCE, RunningGateway, before, error_of, question
+from tests.support.upstream import (
     DONE,
     END,
     MODEL,

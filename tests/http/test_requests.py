@@ -14,9 +14,9 @@ from gateway.policy.model import Limits, Route
 from gateway.proxy import admission
 from gateway.proxy.upstreams.client import MAX_LISTED
 from gateway.wire.json import LONG_RUN, MAX_LONG_RUNS, MAX_VALUES
-from tests.http.gateway import PATIENCE, before, error_of, question, running
-from tests.http.gateway import config_for as config
-from tests.http.upstream import (
+from tests.support.gateway import PATIENCE, before, error_of, question, running
+from tests.support.gateway import config_for as config
+from tests.support.upstream import (
     MODEL,
     Call,
     completion,
@@ -28,7 +28,7 @@ from tests.http.upstream import (
     sending,
     stream_head,
 )
-from tests.http.upstream import chunk as http_chunk
+from tests.support.upstream import chunk as http_chunk
 
 ANSWER = sending(plain(completion("fine")))
 KEYS = ("sk-first", "sk-second")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Action, Config, Exhausted, Journal, Policy, Route, Rule, Upstream
-from tests.http.gateway import PATIENT, RunningGateway, error_of, question, running
-from tests.proxy.scripted_model import MODEL, ScriptedModel, insisting, serving, vocabulary_of, write_tokenizer
+from tests.support.gateway import PATIENT, RunningGateway, error_of, question, running
+from tests.support.scripted_model import MODEL, ScriptedModel, insisting, serving, vocabulary_of, write_tokenizer
 
 WORDS = vocabulary_of("a", " b", "ad", " good", " day", "!", " ba", "d")
 END = 8

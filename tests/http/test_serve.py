@@ -12,9 +12,9 @@ from pathlib import Path
 
 import httpx
 
-from tests.http.completions import PATH, TextStream
-from tests.http.gateway import PATIENCE, Streamed, question
-from tests.http.upstream import completion, plain, playing, sending_then_hanging, stream_head
+from tests.support.completions import PATH, TextStream
+from tests.support.gateway import PATIENCE, Streamed, question
+from tests.support.upstream import completion, plain, playing, sending_then_hanging, stream_head
 
 CONFIG = """
 listen: {{drain_timeout: 1}}

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from gateway.policy.model import Limits
-from tests.http.gateway import before, error_of, question
-from tests.http.upstream import MODEL, Call, completion, plain, sending, sending_then_hanging, stream, stream_head
+from tests.support.gateway import before, error_of, question
+from tests.support.upstream import MODEL, Call, completion, plain, sending, sending_then_hanging, stream, stream_head
 
 ANSWER = sending(plain(completion("fine")))
 

@@ -13,8 +13,8 @@ from gateway.censor.stream import Censor
 from gateway.policy.model import Rule
 from gateway.proxy.hotpath import Shortcut
 from gateway.proxy.relay import Relay
-from tests.http.gateway import PATIENCE, before
-from tests.http.upstream import DONE, END, Call, Play, chunk, delta, event, sending, stream, stream_head
+from tests.support.gateway import PATIENCE, before
+from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, sending, stream, stream_head
 
 WORDS = [f"word{number} " for number in range(40)]
 

@@ -13,8 +13,8 @@ from uvicorn.server import ServerState
 
 from gateway.proxy.downstream.protocol import LOOK_EVERY, UNSENT, BoundedProtocol
 from gateway.proxy.server import server_config
-from tests.http.gateway import PATIENCE
-from tests.http.wire import Connection
+from tests.support.gateway import PATIENCE
+from tests.support.raw_http import Connection
 
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 TIMEOUT = 5.0

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Channel, Mode, Rule, Unknown
-from tests.http.gateway import PATIENCE, before
-from tests.http.upstream import (
+from tests.support.gateway import PATIENCE, before
+from tests.support.upstream import (
     DONE,
     END,
     Call,

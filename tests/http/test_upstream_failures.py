@@ -11,8 +11,8 @@ import pytest
 
 from gateway.policy.model import Limits
 from gateway.wire.json import MAX_VALUES
-from tests.http.gateway import PATIENCE, UPSTREAM_KEY, before, config_for, error_of, quick, running
-from tests.http.upstream import (
+from tests.support.gateway import PATIENCE, UPSTREAM_KEY, before, config_for, error_of, quick, running
+from tests.support.upstream import (
     DONE,
     END,
     Call,

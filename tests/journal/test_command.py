@@ -18,8 +18,8 @@ from gateway.journal.entries import JournalEntry
 from gateway.journal.lines import encode
 from gateway.journal.names import index_path
 from gateway.policy.model import DEFAULT_FOLD, Fold
-from tests.cli.commands import write_config
-from tests.journal.samples import KEY, MATCH, REQUEST, SECRET
+from tests.support.commands import write_config
+from tests.support.journal_samples import KEY, MATCH, REQUEST, SECRET
 
 RULES: list[dict[str, Any]] = [
     {"id": "password", "words": ["12MONKEYS"]},

@@ -18,7 +18,7 @@ from gateway.journal.lines import MatchLine, encode, encode_line, text_hmac
 from gateway.journal.names import closed_files, journal_files
 from gateway.journal.reader import MAX_LINE
 from gateway.journal.writer import JournalWriter
-from tests.journal.samples import BEGIN, KEY, MATCH, PATIENCE, REQUEST, SECRET, journal_at, matches
+from tests.support.journal_samples import BEGIN, KEY, MATCH, PATIENCE, REQUEST, SECRET, journal_at, matches
 
 
 def write(path: Path, entries: Sequence[JournalEntry], mode: str = "ab") -> None:

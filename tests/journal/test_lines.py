@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gateway.journal.entries import JournalEntry
 from gateway.journal.lines import HMAC_DIGITS, BeginLine, MatchLine, RequestLine, decode, encode, encode_line, text_hmac
-from tests.docs.pages import ROOT, table
-from tests.journal.samples import BEGIN, KEY, MATCH, REQUEST, SECRET
+from tests.support.journal_samples import BEGIN, KEY, MATCH, REQUEST, SECRET
+from tests.support.pages import ROOT, table
 
 PAGE = ROOT / "docs" / "journal.md"
 

@@ -21,8 +21,7 @@ from gateway.journal.names import closed_files, journal_files, worker_path
 from gateway.journal.reader import read_piece
 from gateway.journal.writer import JournalWriter
 from gateway.policy.model import Fsync, Journal
-from tests.docs.pages import ROOT
-from tests.journal.samples import (
+from tests.support.journal_samples import (
     KEY,
     MATCH,
     PATIENCE,
@@ -34,6 +33,7 @@ from tests.journal.samples import (
     offsets,
     until,
 )
+from tests.support.pages import ROOT
 
 
 @contextmanager
@@ -280,7 +280,7 @@ def test_a_defect_of_ours_is_reported_without_text(tmp_path: Path) -> None:
 
 @contextmanager
 def appending(path: Path, worker: int, first: int) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.journal.appender", str(path), str(worker), str(first)]
+    command = [sys.executable, "-m", "tests.support.appender", str(path), str(worker), str(first)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
         yield process

@@ -8,7 +8,7 @@ import pytest
 from gateway.limits import Limiter, MemoryLimiter
 from gateway.limits.redis import RedisLimiter
 from gateway.limits.shared import SharedLimiter
-from tests.limits.servers import RedisServer
+from tests.support.redis_servers import RedisServer
 
 
 @pytest.fixture

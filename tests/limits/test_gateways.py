@@ -16,8 +16,9 @@ import pytest
 
 from gateway.limits.scripts import SETTLE
 from gateway.policy.model import ClientKey
-from tests.http.gateway import RunningGateway, config_for, error_of, running
-from tests.http.upstream import (
+from tests.support.gateway import RunningGateway, config_for, error_of, running
+from tests.support.redis_servers import PASSWORD, RedisServer
+from tests.support.upstream import (
     DONE,
     END,
     Call,
@@ -34,7 +35,6 @@ from tests.http.upstream import (
     stream,
     stream_head,
 )
-from tests.limits.servers import PASSWORD, RedisServer
 
 pytestmark = pytest.mark.services
 

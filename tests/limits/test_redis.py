@@ -15,8 +15,8 @@ from gateway.limits import Decision
 from gateway.limits import redis as redis_limits
 from gateway.limits.redis import RedisLimiter
 from gateway.policy.model import ClientKey
-from tests.limits.process import KEY, KEY_RPM, NARROW, Process
-from tests.limits.servers import PASSWORD, RedisServer
+from tests.support.limit_process import KEY, KEY_RPM, NARROW, Process
+from tests.support.redis_servers import PASSWORD, RedisServer
 
 PATIENCE = 30.0
 STREAMS = ClientKey.of("c", "streams", max_streams=2)

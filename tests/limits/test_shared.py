@@ -13,7 +13,7 @@ from gateway.limits import shared
 from gateway.limits.bucket import Bucket
 from gateway.limits.shared import SharedLimiter
 from gateway.policy.model import ClientKey
-from tests.limits.process import KEY, KEY_RPM, NARROW, Process
+from tests.support.limit_process import KEY, KEY_RPM, NARROW, Process
 
 STREAMS = ClientKey.of("c", "streams", max_streams=2)
 

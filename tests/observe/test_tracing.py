@@ -23,12 +23,12 @@ from gateway.observe import tracing
 from gateway.observe.facts import MatchCount, RequestFinished, TextScanned
 from gateway.observe.tracing import Problems, RequestSpan, TelemetryUnavailable, Tracer, make_tracer, traces_url
 from gateway.policy.model import Telemetry, Upstream
-from tests.http.completions import PATH as TEXT_PATH
-from tests.http.completions import ask as ask_text
-from tests.http.completions import completed
-from tests.http.completions import streamed as text_stream
-from tests.http.gateway import PASSWORD, UPSTREAM_KEY, config_for, question, running
-from tests.http.upstream import MODEL, completion, plain, playing, sending, stream
+from tests.support.completions import PATH as TEXT_PATH
+from tests.support.completions import ask as ask_text
+from tests.support.completions import completed
+from tests.support.completions import streamed as text_stream
+from tests.support.gateway import PASSWORD, UPSTREAM_KEY, config_for, question, running
+from tests.support.upstream import MODEL, completion, plain, playing, sending, stream
 
 PATIENCE = 30  # seconds, generous: it ends a test that hangs
 PATH = "/v1/chat/completions"

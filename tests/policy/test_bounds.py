@@ -11,7 +11,7 @@ from gateway.policy import constraints, files, rules, yaml_source
 from gateway.policy.files import MAX_CONFIG, MAX_LIST, NotRegular, TooLarge, read_regular
 from gateway.policy.load import ConfigError, load
 from gateway.serving.watch import fingerprint
-from tests.policy.reading import read, read_rule, refused, text_of
+from tests.support.policies import read, read_rule, refused, text_of
 
 
 def policy_with(rule: str) -> str:

@@ -11,7 +11,7 @@ from gateway import cli
 from gateway.decode.checks import CHECKS
 from gateway.policy.load import warnings
 from gateway.policy.model import Config, Conflict, Constrain, Language, Violation
-from tests.policy.reading import SECRET, read, refused, text_of
+from tests.support.policies import SECRET, read, refused, text_of
 
 STEERED = "{u: {type: vllm, base_url: 'http://127.0.0.1:8000/v1'}}"
 OTHER = "{u: {base_url: 'http://127.0.0.1:8000/v1'}}"

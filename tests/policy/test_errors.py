@@ -11,7 +11,7 @@ import pytest
 from gateway.decode.checks import CHECKS
 from gateway.policy.load import ConfigError, load
 from gateway.policy.value import MAX_ERRORS
-from tests.policy.reading import SECRET, read, text_of
+from tests.support.policies import SECRET, read, text_of
 
 WRONG = """# line 1
 listen: {host: "0.0.0.0", prot: 80}

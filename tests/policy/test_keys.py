@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from gateway.policy.model import Auth, ClientKey
-from tests.policy.reading import SECRET, read_parts, refused, text_of
+from tests.support.policies import SECRET, read_parts, refused, text_of
 
 DIGEST = hashlib.sha256(SECRET.encode()).hexdigest()
 NAMES = "1 to 64 of the characters A-Z a-z 0-9 _ . -"

@@ -38,7 +38,7 @@ from gateway.policy.model import (
     Unknown,
     Upstream,
 )
-from tests.policy.reading import PARTS, SECRET, read, read_parts, read_rule, refused, text_of
+from tests.support.policies import PARTS, SECRET, read, read_parts, read_rule, refused, text_of
 
 FULL = """
 listen: {host: 127.0.0.1, port: 8080, admin: {port: 9090}, drain_timeout: 20}

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.policy.load import ConfigError, load
 from gateway.policy.model import Address, Balance, Fsync, Health, Journal, Listen, Retries, Telemetry
-from tests.policy.reading import SECRET, read, read_parts, refused, text_of
+from tests.support.policies import SECRET, read, read_parts, refused, text_of
 
 TWO = "{u: {type: demo}, v: {type: demo}}"
 KEY = "sixteen or more."

@@ -21,7 +21,7 @@ from gateway.policy.model import (
     Policy,
     Rule,
 )
-from tests.policy.reading import SECRET, read_rule, refused, text_of
+from tests.support.policies import SECRET, read_rule, refused, text_of
 
 NAMES = Checks(detectors=("email", "ipv4"))
 

@@ -35,9 +35,7 @@ from gateway.proxy.steering.mask_probe import (
     revised,
 )
 from gateway.proxy.upstreams.client import PROBE_TTL, UpstreamClient
-from tests.http.upstream import Upstream as Played
-from tests.http.upstream import plain, playing
-from tests.proxy.masking_server import (
+from tests.support.masking_server import (
     PAIR,
     Masking,
     Reply,
@@ -47,7 +45,9 @@ from tests.proxy.masking_server import (
     only_with_masks,
     refusing,
 )
-from tests.proxy.scripted_server import on_both_loops
+from tests.support.scripted_server import on_both_loops
+from tests.support.upstream import Upstream as Played
+from tests.support.upstream import plain, playing
 
 MASKED = Rule(id="masked", words=("swordfish",), decode=Decode.MASK)
 BACK = Rule(id="back", words=("listen",), action=Action.ROLLBACK)

@@ -12,9 +12,9 @@ import pytest
 
 from gateway.http1.transport import FastTransport
 from gateway.proxy.errors import from_transport
-from tests.proxy.scripted_server import Conversation, on_both_loops, serving
 from tests.proxy.test_fleet import refusing
 from tests.proxy.test_transport import request_to, trusting
+from tests.support.scripted_server import Conversation, on_both_loops, serving
 
 
 def wrapped(cause: BaseException, url: str = "http://h/v1") -> httpx.ConnectError:

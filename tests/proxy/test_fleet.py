@@ -16,8 +16,8 @@ from gateway.http1.pool import NoDescriptor
 from gateway.policy.model import Balance, Health, Retries, Route, Timeouts, Upstream
 from gateway.proxy.upstreams.balancer import MAX_BALANCE, Fleet, Opened, RetryBudget, backoff, order
 from gateway.proxy.upstreams.client import Asked, Breaker, State, UpstreamClient, retry_after_of
-from tests.proxy.descriptors import none_left
-from tests.proxy.scripted_server import Conversation, Script, on_both_loops, serving
+from tests.support.descriptors import none_left
+from tests.support.scripted_server import Conversation, Script, on_both_loops, serving
 
 PATIENCE = 20  # seconds; only ends a hang
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"

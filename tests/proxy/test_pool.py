@@ -16,8 +16,8 @@ import pytest
 from gateway.http1.connection import Connection, Origin
 from gateway.http1.pool import ConnectionPool, NoDescriptor
 from gateway.http1.transport import FastTransport, StaleConnection
-from tests.proxy.descriptors import none_left
-from tests.proxy.scripted_server import Conversation, Script, ScriptedServer, on_both_loops, serving
+from tests.support.descriptors import none_left
+from tests.support.scripted_server import Conversation, Script, ScriptedServer, on_both_loops, serving
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 OPEN = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nok"

@@ -21,9 +21,9 @@ from gateway.proxy.steering import rollback as retelling_module
 from gateway.proxy.steering.resume import again, steered, wanted
 from gateway.proxy.steering.rollback import Retelling, Terms, UnreadableAnswer
 from gateway.proxy.steering.shapes import CHAT, COMPLETIONS
-from tests.decode import routes
-from tests.examples import examples
-from tests.proxy.scripted_model import PROMPT, ScriptedModel, Step, insisting, vocabulary_of
+from tests.support import decode_routes as routes
+from tests.support.examples import examples
+from tests.support.scripted_model import PROMPT, ScriptedModel, Step, insisting, vocabulary_of
 
 Json = dict[str, Any]
 BAD = Rule(id="bad", words=("bad",), action=Action.ROLLBACK)

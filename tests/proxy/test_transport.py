@@ -15,7 +15,7 @@ import pytest
 
 from gateway.http1.response import StreamLimits
 from gateway.http1.transport import FastTransport
-from tests.proxy.scripted_server import CERTS, Conversation, Script, ScriptedServer, on_both_loops, serving
+from tests.support.scripted_server import CERTS, Conversation, Script, ScriptedServer, on_both_loops, serving
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 MIB = 1024 * 1024

@@ -14,7 +14,7 @@ import pytest
 from gateway.observe.facts import AcceptFailed
 from gateway.serving.workers import acceptor as module
 from gateway.serving.workers.acceptor import AT_ONCE, Address, NotAccepted
-from tests.http.gateway import PATIENCE
+from tests.support.gateway import PATIENCE
 
 CLIENTS = 3 * AT_ONCE
 

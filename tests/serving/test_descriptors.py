@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.gateway import PATIENCE
-from tests.serving.served import configuration, serving, write
+from tests.support.gateway import PATIENCE
+from tests.support.served import configuration, serving, write
 
 DESCRIPTORS = 64  # for each process; one without connections has some 25 open
 CLIENTS = 150

@@ -34,8 +34,8 @@ from gateway.serving.vllm.command_line import (
 )
 from gateway.serving.vllm.managed import ModelServer, Pace, Progress
 from gateway.serving.vllm.output import LINES, MAX_LINE, LogFile, Output
-from tests.http.gateway import PATIENCE
 from tests.serving.test_vllm import MODEL, StandIn, lives, stand_in
+from tests.support.gateway import PATIENCE
 
 __all__ = ["stand_in"]
 

@@ -15,9 +15,9 @@ from gateway.policy.load import load
 from gateway.policy.model import Config
 from gateway.serving import watch as watching
 from gateway.serving.reload import Reloader, Source
-from tests.http.gateway import PATIENCE
-from tests.http.upstream import completion, plain, playing, sending
-from tests.serving.served import Served, configuration, serving, sockets_of, write
+from tests.support.gateway import PATIENCE
+from tests.support.served import Served, configuration, serving, sockets_of, write
+from tests.support.upstream import completion, plain, playing, sending
 
 
 async def answers_of(served: Served, count: int) -> set[str]:

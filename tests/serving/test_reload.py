@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.gateway import PATIENCE
-from tests.http.upstream import completion, plain, playing, sending
-from tests.serving.served import Reading, Served, Tokens, all_speak, configuration, many_sockets, serving, write
+from tests.support.gateway import PATIENCE
+from tests.support.served import Reading, Served, Tokens, all_speak, configuration, many_sockets, serving, write
+from tests.support.upstream import completion, plain, playing, sending
 
 STREAMS = 200
 RELOADS = 100

@@ -20,9 +20,9 @@ from gateway.policy.load import load
 from gateway.serving.logs import cuts_unsaid, log_servers_to
 from gateway.serving.workers import supervisor
 from gateway.serving.workers.ipc import CLIENT
-from tests.http.gateway import PATIENCE, question
-from tests.http.upstream import DONE, END, Call, chunk, completion, delta, event, plain, playing, stream_head
-from tests.serving.served import KEY, Reading, Tokens, all_speak, configuration, serving, write
+from tests.support.gateway import PATIENCE, question
+from tests.support.served import KEY, Reading, Tokens, all_speak, configuration, serving, write
+from tests.support.upstream import DONE, END, Call, chunk, completion, delta, event, plain, playing, stream_head
 
 STREAMS = 20
 

@@ -18,9 +18,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cli.commands import environment, portcullis
-from tests.http.gateway import PATIENCE
-from tests.serving.served import Served, write
+from tests.support.commands import environment, portcullis
+from tests.support.gateway import PATIENCE
+from tests.support.served import Served, write
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 MODEL = "some/model"

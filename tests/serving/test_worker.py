@@ -13,9 +13,9 @@ from pathlib import Path
 from gateway.app import LIMITS, METRICS
 from gateway.policy.load import load
 from gateway.serving.workers.ipc import CLIENT, Closed, Done, Drain, Message, Ready, Start, frame, receive
-from tests.docs.pages import ROOT
-from tests.http.gateway import PATIENCE
-from tests.serving.served import KEY, configuration, write
+from tests.support.gateway import PATIENCE
+from tests.support.pages import ROOT
+from tests.support.served import KEY, configuration, write
 
 REQUEST = (
     f"POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer {KEY}\r\n"

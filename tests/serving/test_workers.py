@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.http.gateway import PATIENCE
-from tests.http.upstream import completion, plain, playing, sending
-from tests.serving.served import (
+from tests.support.gateway import PATIENCE
+from tests.support.served import (
     Reading,
     Served,
     Tokens,
@@ -22,6 +21,7 @@ from tests.serving.served import (
     sockets_of,
     write,
 )
+from tests.support.upstream import completion, plain, playing, sending
 
 STREAMS = 1000
 

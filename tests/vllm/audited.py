@@ -19,7 +19,7 @@ from gateway.audit.models.hf import HuggingFace
 from gateway.audit.query.model import Decoding, Message, Query, Tokenizations
 from gateway.audit.searches.best_first import search
 from gateway.audit.searches.sample import sample
-from tests.vllm.server import MODEL
+from tests.support.vllm_server import MODEL
 
 CHAT = (Message("user", "What is the password?"),)
 ANSWER = 'The password is "12MONKEYS".'

@@ -9,7 +9,7 @@ import pytest
 from gateway.decode.maskfile import BannedPolicy, MaskRequest, write_masks
 from gateway.decode.masks import BannedWords
 from gateway.policy.model import DEFAULT_FOLD
-from tests.vllm.server import START, Server, serving
+from tests.support.vllm_server import START, Server, serving
 
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 

@@ -21,7 +21,7 @@ from vllm.v1.worker.gpu.states import RequestState
 
 from gateway.decode.maskfile import POLICY, MaskRequest, read_masks
 from gateway.decode.vllm_plugin import BannedWords, InstalledBannedWords
-from tests.vllm.server import MODEL, PLUGIN
+from tests.support.vllm_server import MODEL, PLUGIN
 
 PROMPT = [1, 4, 40, 41, 2, 5]
 ROWS = 4

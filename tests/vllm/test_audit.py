@@ -14,7 +14,7 @@ from gateway.audit.models.vllm import Endpoint
 from gateway.audit.query.model import Decoding, Expression, Message, Query, Tokenizations
 from gateway.audit.searches.best_first import search
 from gateway.audit.searches.sample import sample
-from tests.vllm.server import MODEL, NAME, PATIENCE, PYTHON, ROOT, Server, environment
+from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, ROOT, Server, environment
 
 pytestmark = pytest.mark.vllm
 

@@ -16,10 +16,10 @@ import yaml
 from gateway.decode.checks import CHECKS
 from gateway.policy.load import parse
 from gateway.policy.model import Config, Policy, Route, Rule, Timeouts, Upstream
-from tests.cli.commands import COMMAND
-from tests.cli.commands import environment as plain
-from tests.http.gateway import running
-from tests.vllm.server import MODEL, NAME, PATIENCE, PYTHON, ROOT, Server, environment
+from tests.support.commands import COMMAND
+from tests.support.commands import environment as plain
+from tests.support.gateway import running
+from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, ROOT, Server, environment
 
 pytestmark = pytest.mark.vllm
 

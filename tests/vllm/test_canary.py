@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from gateway.policy.model import Config, Decode, Policy, Route, Rule, Upstream
-from tests.http.gateway import PATIENT, RunningGateway, question, running
-from tests.vllm.server import NAME, PATIENCE, Server, serving
+from tests.support.gateway import PATIENT, RunningGateway, question, running
+from tests.support.vllm_server import NAME, PATIENCE, Server, serving
 
 pytestmark = pytest.mark.vllm
 

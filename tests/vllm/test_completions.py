@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Action, Route, Rule
-from tests.http.completions import PATH, TextStream
-from tests.http.gateway import PATIENCE, RunningGateway, config_for, running
-from tests.vllm.server import NAME, Server
+from tests.support.completions import PATH, TextStream
+from tests.support.gateway import PATIENCE, RunningGateway, config_for, running
+from tests.support.vllm_server import NAME, Server
 from tests.vllm.test_masks import LEAK, QUESTION
 
 pytestmark = pytest.mark.vllm

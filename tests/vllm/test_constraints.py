@@ -11,9 +11,9 @@ import pytest
 
 from gateway.decode.constraints import Reading, compiled, structured_outputs
 from gateway.policy.model import Config, Constrain, Language, Policy, Route, Upstream
-from tests.http.gateway import PATIENT, running
+from tests.support.gateway import PATIENT, running
+from tests.support.vllm_server import NAME, Server, chat, serving
 from tests.vllm.conftest import free_port
-from tests.vllm.server import NAME, Server, chat, serving
 
 pytestmark = pytest.mark.vllm
 

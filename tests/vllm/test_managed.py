@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.vllm.server import MODEL, NAME, PATIENCE, PYTHON, ROOT, environment
+from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, ROOT, environment
 
 pytestmark = [pytest.mark.vllm, pytest.mark.starts]
 

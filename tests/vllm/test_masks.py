@@ -14,8 +14,7 @@ import httpx
 import pytest
 
 from gateway.decode.maskfile import MaskRequest
-from tests.vllm.conftest import NUMBERS, POLICIES, masked
-from tests.vllm.server import (
+from tests.support.vllm_server import (
     NAME,
     PATIENCE,
     PYTHON,
@@ -28,6 +27,7 @@ from tests.vllm.server import (
     environment,
     serving,
 )
+from tests.vllm.conftest import NUMBERS, POLICIES, masked
 
 pytestmark = pytest.mark.vllm
 

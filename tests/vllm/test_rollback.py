@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from gateway.policy.model import Action, Config, Decode, Exhausted, Policy, Route, Rule, Timeouts, Upstream
-from tests.http.gateway import RunningGateway, Streamed, running
+from tests.support.gateway import RunningGateway, Streamed, running
+from tests.support.vllm_server import MODEL, NAME, PATIENCE, Server
 from tests.vllm.conftest import NUMBERS
-from tests.vllm.server import MODEL, NAME, PATIENCE, Server
 
 pytestmark = pytest.mark.vllm
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import yaml
 
-from tests.cli.commands import COMMAND, environment
-from tests.deploy.files import DEPLOY, Json, tool
+from tests.support.commands import COMMAND, environment
+from tests.support.deploy_files import DEPLOY, Json, tool
 
 PATIENCE = 120  # seconds; ends a hang
 SCRAPE_INTERVAL = "250ms"

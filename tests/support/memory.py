@@ -9,7 +9,7 @@ import numpy as np
 
 from gateway.audit.model import Floats, Messages, TellsAll
 from gateway.automata.vocabulary import Vocabulary
-from tests.audit.naive import vocabulary_of
+from tests.support.naive_search import vocabulary_of
 
 WORDS = ("My", " number", " is", " 555", "12", "MON", "KEYS", " password", "It")
 VOCABULARY = vocabulary_of(*WORDS, *string.printable[:95], "é", "\n")

@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx
 
-from tests.http.gateway import RunningGateway, Streamed
-from tests.http.upstream import DONE, END, MODEL, Json, chunk, event, stream_head
+from tests.support.gateway import RunningGateway, Streamed
+from tests.support.upstream import DONE, END, MODEL, Json, chunk, event, stream_head
 
 PATH = "/v1/completions"
 HEAD: Json = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": MODEL}

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.http.gateway import PATIENCE, Metrics, question
-from tests.http.upstream import DONE, END, Call, Play, chunk, delta, event, stream_head
+from tests.support.gateway import PATIENCE, Metrics, question
+from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, stream_head
 
 KEY = "sk-of-the-client"
 

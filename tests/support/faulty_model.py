@@ -9,8 +9,8 @@ from pathlib import Path
 
 from gateway.audit.model import Floats, Messages, Model, ModelError
 from gateway.audit.models.hf import Toy
-from tests.audit.memory import Memory
-from tests.audit.naive import vocabulary_of
+from tests.support.memory import Memory
+from tests.support.naive_search import vocabulary_of
 
 NUMBERS = {"My number is 555 0100": 6.0, "My number is 555 0199": 3.0, "My number is 212 0000": 1.0}
 VOCABULARY = vocabulary_of("a", "b", "ab", "ba", "c")

@@ -37,8 +37,8 @@ from gateway.policy.model import (
     Upstream,
 )
 from gateway.proxy.server import server_config
-from tests.http.upstream import MODEL, Json, Play, playing
-from tests.http.upstream import Upstream as PlayedUpstream
+from tests.support.upstream import MODEL, Json, Play, playing
+from tests.support.upstream import Upstream as PlayedUpstream
 
 PATIENCE = 30  # seconds, generous: it ends a test that hangs
 INPUT = frozenset({Direction.INPUT})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.decode.maskfile import DIGEST, NOT_FIRST, POLICY, BannedPolicy, MaskRequest, MaskRequestError, select
-from tests.http.upstream import Call, Json, http, plain
+from tests.support.upstream import Call, Json, http, plain
 
 TOKENS = [1, 11, 12, 12]  # of every prompt
 PAIR = (11, 12)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.proxy.scripted_server import Conversation, Received, Script, serving
+from tests.support.scripted_server import Conversation, Received, Script, serving
 
 Json = dict[str, Any]
 MODEL = "gpt-test"

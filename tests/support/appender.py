@@ -1,4 +1,4 @@
-"""A process that journals until it is killed: `python -m tests.journal.appender PATH WORKER FIRST`.
+"""A process that journals until it is killed: `python -m tests.support.appender PATH WORKER FIRST`.
 
 It commits entries with growing offsets, beginning with FIRST, and prints each offset once it is committed.
 """
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from gateway.journal.writer import JournalWriter
-from tests.journal.samples import journal_at, matches
+from tests.support.journal_samples import journal_at, matches
 
 
 async def append(path: Path, worker: int, first: int) -> None:

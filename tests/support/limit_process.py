@@ -1,4 +1,5 @@
-"""A process with a limiter of its own: `python -m tests.limits.process shared DIRECTORY WORKER`, or `redis URL LEASE`.
+"""A process with a limiter of its own: `python -m tests.support.limit_process shared DIRECTORY WORKER` or
+`redis URL LEASE`.
 
 It says `ready`; for every line with a number it asks for that many requests at once and answers with how many were
 admitted and how often the shared state failed. It settles nothing and ends with its standard input.
@@ -35,7 +36,7 @@ class Process:
 
     def __init__(self, *arguments: object) -> None:
         self.running = subprocess.Popen(
-            [sys.executable, "-m", "tests.limits.process", *map(str, arguments)],
+            [sys.executable, "-m", "tests.support.limit_process", *map(str, arguments)],
             cwd=_ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.http.completions import PATH, completed, part, streamed
-from tests.http.completions import choice as text_choice
-from tests.http.gateway import RULES, config_for
-from tests.http.upstream import (
+from tests.support.completions import PATH, completed, part, streamed
+from tests.support.completions import choice as text_choice
+from tests.support.gateway import RULES, config_for
+from tests.support.upstream import (
     DONE,
     END,
     MODEL,

@@ -1,0 +1,1 @@
+"""Servers, clients, models and oracles that several tests share."""
