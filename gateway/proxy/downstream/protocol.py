@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.proxy.asgi import REFUSAL
@@ -37,10 +38,27 @@ LINGER = 5.0  # seconds for them, after the answer
 DROP_EVERY = 0.05  # seconds between two reads of them: whoever floods the connection must not keep others waiting
 # bytes in the kernel that are not yet sent. It would take some 3 MB for each client that does not read.
 UNSENT = 64 * 1024
-SLICE = 16 * 1024  # bytes that are parsed at once; so much may be counted too little where one thing follows another
+# Bytes that are parsed in one turn of the loop. The first ones are few: a request that is refused by its head costs no
+# more. So much may be counted too little where one thing follows another.
+HEAD_SLICE = 4 * 1024
+CHUNKED_SLICE = 16 * 1024  # may hold thousands of chunks
+BODY_SLICE = 64 * 1024  # of a body with a length, which costs next to nothing to parse
 LOOK_EVERY = 0.5  # seconds; the precision of `send_timeout`
 
 _NOTSENT_LOWAT = 25  # TCP_NOTSENT_LOWAT, which Python's socket module does not name before 3.12
+
+
+class _Flow(FlowControl):
+    """Reading goes on with what was read and is not yet parsed."""
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        super().__init__(protocol.transport)
+        self._protocol = protocol
+
+    def resume_reading(self) -> None:
+        if self.read_paused:
+            self.read_paused = False
+            self._protocol.read_on()
 
 
 class _Stop(Exception):
@@ -63,6 +81,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _ahead = 0  # bytes that came while an earlier request was being answered
     _ahead_counted = 0  # of these, bytes of requests that are complete
     _fault: HTTPFailure | None = None
+    _unparsed = memoryview(b"")  # while there is any, nothing more is read
+    _body_slice = BODY_SLICE
     _discards = False  # what comes is read and dropped, not parsed
     _leftover = LEFTOVER
     _lingers = False
@@ -76,26 +96,50 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.flow = _Flow(self)
         self._waiting: deque[Cycle] = deque()  # requests that came ahead of their turn
         self._set_option(socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT)
         self._head_begins()
 
     def data_received(self, data: bytes) -> None:
-        start = 0
-        while start < len(data):
-            if self._discards:
-                self._drop(len(data) - start)
-                return
-            end = min(len(data), start + SLICE, start + MAX_HEAD - self._since)
-            if end == start:
-                self._refuse(client_error(431, f"The head is larger than {MAX_HEAD} bytes.", "head_too_large"))
-                continue
-            self._since += end - start
-            if self._running is not None and not self._running.more_body:
-                self._ahead += end - start
-            start += self._parse(data if end - start == len(data) else memoryview(data)[start:end])
-            if self._ahead > MAX_AHEAD_BYTES:
-                self._refuse()
+        """Parse a slice, and each other one in a turn of its own: in between the request's task runs."""
+        if self._unparsed:  # of what was read before reading was paused
+            self._unparsed = memoryview(bytes(self._unparsed) + data)
+        elif rest := self._parse_slice(data):
+            self._unparsed = rest
+            self.transport.pause_reading()
+            self.loop.call_soon(self._parse_on)
+
+    def _parse_on(self) -> None:
+        if not self._unparsed or self.transport.is_closing() or self.flow.read_paused:
+            return
+        self._unparsed = self._parse_slice(self._unparsed)
+        self.read_on()
+
+    def read_on(self) -> None:
+        if self.transport.is_closing() or self.flow.read_paused:
+            return
+        if self._unparsed:
+            self.loop.call_soon(self._parse_on)
+        else:
+            self.transport.resume_reading()
+
+    def _parse_slice(self, data: bytes | memoryview) -> memoryview:
+        """What is left of `data`, which is not empty."""
+        most = HEAD_SLICE if self._in_head else self._body_slice
+        end = min(len(data), most, MAX_HEAD - self._since)
+        if end == 0:
+            self._refuse(client_error(431, f"The head is larger than {MAX_HEAD} bytes.", "head_too_large"))
+        if self._discards:
+            self._drop(len(data))
+            return memoryview(b"")
+        self._since += end
+        if self._running is not None and not self._running.more_body:
+            self._ahead += end
+        taken = self._parse(data if end == len(data) else memoryview(data)[:end])
+        if self._ahead > MAX_AHEAD_BYTES:
+            self._refuse()
+        return memoryview(data)[taken:]
 
     def _drop(self, size: int) -> None:
         self._leftover -= size
@@ -103,11 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cut()
             return
         self.flow.pause_reading()
-        self.loop.call_later(DROP_EVERY, self._read_on)
-
-    def _read_on(self) -> None:
-        if not self.transport.is_closing():
-            self.flow.resume_reading()
+        self.loop.call_later(DROP_EVERY, self.flow.resume_reading)
 
     def _parse(self, data: bytes | memoryview) -> int:
         """How many bytes were taken."""
@@ -162,6 +202,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._fault is not None:
             raise _Stop
         self._in_head, self._in_body, self._since = False, True, 0
+        chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
+        self._body_slice = CHUNKED_SLICE if chunked else BODY_SLICE
         self._stop_head_timer()
         self.scope["method"] = method.decode("ascii")
         self.scope["http_version"] = version
@@ -275,7 +317,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _end(self) -> None:
         """Close, when the client has seen its answers: with bytes unread the system would reset the connection."""
-        unread = self._discards or self._in_head or self._in_body or self._waiting
+        unread = self._discards or self._in_head or self._in_body or self._waiting or self._unparsed
         self._discards = True
         self._waiting.clear()
         self._stop_head_timer()
@@ -301,6 +343,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 timer.cancel()
         self._unset_keepalive_if_required()
         self._waiting.clear()
+        self._unparsed = memoryview(b"")
         if self._running is not None:
             self._running.disconnected = True
             self._running.message_event.set()
