@@ -11,7 +11,6 @@ event. Both count against one bound.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 _BOM = b"\xef\xbb\xbf"
@@ -157,7 +156,8 @@ def encode(payload: bytes, event: str = "") -> bytes:
     if b"\n" in payload or b"\r" in payload:
         raise ValueError("an event's payload holds a line end: encode it as JSON first")
     if not payload.isascii():
-        payload = _OTHER_LINE_ENDS.sub(_escaped, payload)
+        for line_end, escape in _OTHER_LINE_ENDS:
+            payload = payload.replace(line_end, escape)
     if not event:
         return b"data: " + payload + b"\n\n"
     if "\n" in event or "\r" in event:
@@ -166,8 +166,4 @@ def encode(payload: bytes, event: str = "") -> bytes:
 
 
 # Some clients split lines as Python's str.splitlines does, here too. In JSON these stand in strings only.
-_OTHER_LINE_ENDS = re.compile("\x85|\u2028|\u2029".encode())
-
-
-def _escaped(line_end: re.Match[bytes]) -> bytes:
-    return b"\\u%04x" % ord(line_end[0].decode())
+_OTHER_LINE_ENDS = [(character.encode(), b"\\u%04x" % ord(character)) for character in "\x85\u2028\u2029"]

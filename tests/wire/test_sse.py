@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -239,6 +240,17 @@ def test_encode_leaves_no_line_end_for_clients_that_split_at_more() -> None:
     assert framed == 'data: {"a":"é\\u2028\\u2029\\u0085ü"}\n\n'
     assert framed.splitlines() == framed.split("\n")[:-1]
     assert json.loads(framed[6:]) == json.loads(spelled)
+
+
+def test_d5_an_event_full_of_other_line_ends_takes_no_more_memory_than_it_is_long() -> None:
+    payload = '"\x85\u2028\u2029"'.encode() * 50_000
+    tracemalloc.start()
+    try:
+        written = len(encode(payload))
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * written
 
 
 @given(st.lists(st.tuples(st.text(max_size=20), st.text("abc_.\u00e9", max_size=9)), max_size=5))
