@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -153,3 +154,21 @@ def test_deep_parts_are_walked_without_recursion() -> None:
 def test_every_length_at_the_edge() -> None:
     lengths = [length for length in range(4, 80) if is_media(PNG[:length])]
     assert lengths == list(range(MIN_PAYLOAD, 80, 4))
+
+
+@pytest.mark.parametrize("before", range(4))
+def test_e3_an_escape_is_read_wherever_a_slice_ends(before: int) -> None:
+    text = "a" * before + "é%" * 60_000
+    spelled = "data:text/plain," + "a" * before + "%C3%A9%" * 60_000
+    assert envelope(spelled) == Envelope("data:text/plain,", "", text, False)
+
+
+def test_d26_a_text_of_escapes_takes_little_more_memory_than_it_is_long() -> None:
+    value = "data:text/plain," + "%41" * 200_000
+    tracemalloc.start()
+    try:
+        assert envelope(value) is not None
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 12 * len(value)
