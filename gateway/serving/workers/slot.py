@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import site
 import socket
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import monotonic
 
+import gateway
 from gateway.policy.model import Config
 from gateway.serving.workers.ipc import Message, frame
-from gateway.serving.workers.spawn import Births, Child
 
 
 @dataclass
@@ -19,7 +23,7 @@ class Slot:
     some, and `done` when it would rather not be: it answers nothing any more but that the gateway is stopping."""
 
     number: int
-    process: Child | None = None  # None: there is none that was not found dead
+    process: asyncio.subprocess.Process | None = None  # None: there is none that was not found dead
     writer: asyncio.StreamWriter | None = None
     connections: socket.socket | None = None
     open: int = 0
@@ -33,7 +37,7 @@ class Slot:
     adopted: asyncio.Future[str] | None = None
     came_up: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def start(self, config: Config, births: Births) -> asyncio.StreamReader:
+    async def start(self, config: Config) -> asyncio.StreamReader:
         """A new process in this place, which will be told `config`; the reader is for what it has to say.
 
         Raises OSError.
@@ -45,7 +49,7 @@ class Slot:
             connections, their_connections = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             ours.enter_context(connections)
             theirs.enter_context(their_connections)
-            self.process = await births.worker(their_control, their_connections)
+            self.process = await _spawn(their_control, their_connections)
             ours.pop_all()
         connections.setblocking(False)
         reader, self.writer = await asyncio.open_connection(sock=control)
@@ -79,5 +83,27 @@ class Slot:
                 self.connections.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
+        if self.process is not None and self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):  # it has ended just now
+                self.process.kill()
+
+
+async def _spawn(*sockets: socket.socket) -> asyncio.subprocess.Process:
+    """A worker that inherits its ends of the two sockets. Raises OSError."""
+    descriptors = [end.fileno() for end in sockets]
+    # -P: nothing is imported from the working directory.
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "gateway.serving.workers.worker", *map(str, descriptors)),
+        pass_fds=descriptors,
+        stdin=asyncio.subprocess.DEVNULL,
+        env=_environment(),
+    )
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment; a worker finds the same `gateway` package in it, installed or not."""
+    here = str(Path(gateway.__file__).parent.parent)
+    if here in (*site.getsitepackages(), site.getusersitepackages()):
+        # Found anyway; and in front, packages that are installed there would take the place of Python's own modules.
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))}

@@ -1,9 +1,9 @@
 """Several workers behind one address: connections spread evenly, a dead worker replaced, all of them reloaded together.
 
 The supervisor accepts and hands each connection to the worker that has the fewest; `SO_REUSEPORT` would leave that to a
-hash, and a race between workers to whoever wakes first. It touches no request. No worker is a fork of the supervisor
-(see `births.py`); each is told its configuration, so one that must be replaced gets the last good one, whatever the
-file says by then.
+hash, and a race between workers to whoever wakes first. It touches no request. Each worker is a program of its own that
+gets its configuration from the supervisor, so a replacement starts with the last good one, whatever the file says by
+then.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ from gateway.serving.workers.ipc import (
 )
 from gateway.serving.workers.runtime_dir import scratch_folder
 from gateway.serving.workers.slot import Slot
-from gateway.serving.workers.spawn import Births, Child
 
 START_PATIENCE = 120.0  # seconds for a worker to come up, 100,000 words and a slow disk included
 ADOPT_PATIENCE = 120.0
@@ -86,7 +85,6 @@ class Supervisor:
     async def run(self, source: Source | None, on_ready: Callable[[], None]) -> signal.Signals:
         """Serve until SIGTERM or SIGINT; returns which. Raises `NotStarted` if the workers do not come up at first."""
         stop = Stop(asyncio.get_running_loop())
-        self._births = Births()
         tasks = [asyncio.create_task(self._keep(slot)) for slot in self._slots]
         listening_for_life = asyncio.create_task(self._listen_for_life())
         try:
@@ -157,10 +155,10 @@ class Supervisor:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
 
-    async def _start(self, slot: Slot) -> Child:
+    async def _start(self, slot: Slot) -> asyncio.subprocess.Process:
         """Raises OSError."""
         config = self._config
-        reader = await slot.start(config, self._births)
+        reader = await slot.start(config)
         process, connections = slot.process, slot.connections
         assert process is not None and connections is not None
         slot.send(Start(config, slot.number, self._scratch, self._log_style))
