@@ -8,7 +8,6 @@ certain. Both ways give the same output; how the text was cut cannot be seen in 
 
 from __future__ import annotations
 
-import re
 from bisect import insort
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
@@ -21,14 +20,12 @@ from gateway.censor.literal_cursor import Span, Track
 from gateway.censor.pattern_cursor import PatternTrack
 from gateway.censor.window import Window
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
+from gateway.surrogates import join_next
 
 MAX_REPORTED = 10_000
 REPLACING = frozenset({Action.REDACT, Action.PSEUDONYMIZE})
 # Where something is rolled back (`compile_stops`), that ends a text too: what takes its place is another text.
 STOPPING = frozenset({Action.BLOCK, Action.ROLLBACK})
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 class Match(NamedTuple):
@@ -155,7 +152,7 @@ class Censor:
             size = program.piece
             return "".join([self.feed(text[at : at + size]) for at in range(0, len(text), size)])
         if self._high or not text.isascii():
-            text = self._join_surrogates(text)
+            text, self._high = join_next(self._high, text)
         if program is None:
             self.scanned += len(text)
             self._base = self.scanned
@@ -485,14 +482,3 @@ class Censor:
             at += 1
         run_is_over = at == 0 and self._held
         self._marks_to = 0 if run_is_over else self._base + at
-
-    def _join_surrogates(self, text: str) -> str:
-        """JSON may cut a character outside the basic plane into two escapes, and a stream may cut between them."""
-        text = self._high + text
-        self._high = ""
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            text, self._high = text[:-1], text[-1]
-        if _SURROGATE.search(text) is None:
-            return text
-        joined = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
-        return _SURROGATE.sub("\ufffd", joined)

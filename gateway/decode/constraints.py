@@ -20,6 +20,7 @@ from gateway.decode.acceptors import Automaton, Compiled, Options, Parsed, json_
 from gateway.decode.lark import WrittenOut, written_out
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Constrain, Language
+from gateway.surrogates import join_surrogates
 
 # vLLM gives xgrammar five seconds to compile. 147,000 took longer, 59,000 took 2.7 s with a vocabulary of 2,000 tokens,
 # 37,000 took 3 s with one of 60,000.
@@ -147,7 +148,7 @@ class Reading:
         for at, unit in enumerate(text):
             if self._high:
                 pair = "\udc00" <= unit <= "\udfff"
-                char = (self._high + unit).encode("utf-16", "surrogatepass").decode("utf-16") if pair else _REPLACEMENT
+                char = join_surrogates(self._high + unit)[0]  # the pair, or U+FFFD for the half before
                 self._high = ""
                 if not self._takes(char):
                     return begin

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 
+from gateway.surrogates import join_surrogates
+
 _HEX = frozenset("0123456789abcdefABCDEF")
 _DELETE = "\x7f"
 
@@ -59,7 +61,7 @@ class JsonSpelling:
 
     def _numbered(self, unit: str) -> str:
         if self._high and "\udc00" <= unit <= "\udfff":
-            pair = (self._high + unit).encode("utf-16", "surrogatepass").decode("utf-16")
+            pair = join_surrogates(self._high + unit)
             self._high = ""
             return pair
         before = self._alone()

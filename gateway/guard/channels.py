@@ -21,7 +21,7 @@ from gateway.observe.facts import (
     TextScanned,
 )
 from gateway.policy.model import Action, Channel, Direction
-from gateway.wire.json import join_surrogates
+from gateway.surrogates import join_surrogates
 
 # Characters of restored values in one answer. A placeholder is short and its value may be long: a model that repeats
 # one must not make the gateway write without end.

@@ -11,9 +11,9 @@ from gateway.censor.compile import CompiledRule
 from gateway.censor.joins import Joins, Sequence
 from gateway.guard.channels import Ledger, Refused, Text
 from gateway.policy.model import Channel, Direction, Mode, Unknown
+from gateway.surrogates import join_surrogates
 from gateway.wire import chat
 from gateway.wire.chat import Json, Path
-from gateway.wire.json import join_surrogates
 
 MAX_CLEAN = 256
 MAX_CHANGED = 64  # labels in which something was replaced; some kilobytes each

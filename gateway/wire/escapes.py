@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from gateway.wire.json import SurrogateJoiner
+from gateway.surrogates import SurrogateJoiner
 
 _PAIR = r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
 _ESCAPE = re.compile(

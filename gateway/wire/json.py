@@ -179,38 +179,3 @@ def _encode_slowly(value: object) -> bytes:
     except ValueError:
         reason = "value holds a number that JSON cannot write"
     raise JSONError(reason)
-
-
-def join_surrogates(text: str) -> str:
-    """`text` with surrogate pairs joined and lone surrogates replaced by U+FFFD; `text` itself if it has none."""
-    if text.isascii():
-        return text
-    try:
-        text.encode("utf-8")  # the test for a surrogate: on short text cheaper than a regular expression
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
-class SurrogateJoiner:
-    """`join_surrogates` for a text that arrives in pieces: a pair may be cut between two of them."""
-
-    __slots__ = ("_high",)
-
-    def __init__(self) -> None:
-        self._high = ""
-
-    def feed(self, text: str) -> str:
-        """What is certain of the text so far; at most one high surrogate waits for the next piece."""
-        if self._high:
-            text = self._high + text
-            self._high = ""
-        if "\ud800" <= text[-1:] <= "\udbff":
-            self._high = text[-1]
-            text = text[:-1]
-        return join_surrogates(text)
-
-    def finish(self) -> str:
-        """The rest at the end of the text: U+FFFD for a high surrogate that stayed alone, or nothing."""
-        high, self._high = self._high, ""
-        return join_surrogates(high)

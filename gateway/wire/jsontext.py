@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from gateway.wire.json import SurrogateJoiner
+from gateway.surrogates import SurrogateJoiner
 
 MAX_DEPTH = 512  # open brackets
 MAX_BARE = 4096  # characters of a number or literal, whitespace after it included

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.surrogates import SurrogateJoiner, join_surrogates
 from gateway.wire.json import (
     LONG_RUN,
     MAX_ALL_VALUES,
@@ -22,10 +23,8 @@ from gateway.wire.json import (
     UNCOUNTED,
     VALUES_A_FLOAT,
     JSONError,
-    SurrogateJoiner,
     decode,
     encode,
-    join_surrogates,
 )
 
 READABLE = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.json import join_surrogates
+from gateway.surrogates import join_surrogates
 from gateway.wire.jsontext import MAX_BARE, MAX_DEPTH, JsonText, TextCensor
 
 WORD = "42x"
