@@ -9,12 +9,11 @@ words between parsing and guarding, and back between guarding and writing.
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, NamedTuple
 
-from gateway.guard.channels import Refused
+from gateway.guard.channels import InvalidAnswer
 from gateway.guard.chat import ChatGuard
-from gateway.guard.commands import Command, Record, Send, Stop
-from gateway.observe.facts import GuardFailed
+from gateway.observe.facts import Fact, GuardFailed
 from gateway.wire import chat, json, sse
 from gateway.wire.dialect import CHAT, Dialect
 
@@ -26,8 +25,29 @@ def failure(message: str, code: str, kind: str = "upstream_error") -> Failure:
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
-UPSTREAM_BROKE = failure("The upstream's answer broke off or was not understood.", "upstream_protocol_error")
 GUARD_FAILED = failure("The guard failed; the answer was stopped.", "guard_failed", "server_error")
+
+# -- commands: what the performer has to do, as plain data ------------------------------------------------------------
+
+
+class SendBytes(NamedTuple):
+    """Write these bytes to the client, as they are."""
+
+    data: bytes
+
+
+class CloseUpstream(NamedTuple):
+    """The answer is over: close the upstream, read no more of it."""
+
+
+class RecordFact(NamedTuple):
+    """Hand this fact to the sinks."""
+
+    fact: Fact
+
+
+Command = SendBytes | CloseUpstream | RecordFact
+
 
 _JSON_BEGINS = b'{["'
 _BLANK = b" \t\r\n"
@@ -68,7 +88,7 @@ class _Source:
         if self.whole is None:
             return self.decoder.feed(data)
         if len(self.whole) + len(data) > self._max_whole:
-            raise Refused(f"the upstream's answer is larger than {self._max_whole} bytes")
+            raise InvalidAnswer(f"the upstream's answer is larger than {self._max_whole} bytes")
         self.whole += data
         return []
 
@@ -97,7 +117,7 @@ class StreamAnswer:
         """One read from the upstream."""
         if self.done:
             return []
-        self._guard.ledger.now = now
+        self._guard.counts.now = now
         out: list[bytes] = []
         try:
             payload = self._source.decoder.single(data)
@@ -107,7 +127,7 @@ class StreamAnswer:
                 events = self._source.feed(data)
             except sse.EventTooLarge as error:
                 self._events(error.before, out)
-                raise Refused(str(error)) from None
+                raise InvalidAnswer(str(error)) from None
             self._events(events, out)
         except Exception as error:
             return self._fail_closed(error, out)
@@ -120,7 +140,7 @@ class StreamAnswer:
         """The upstream ended its answer in an orderly way."""
         if self.done:
             return []
-        self._guard.ledger.now = now
+        self._guard.counts.now = now
         out: list[bytes] = []
         try:
             if self._source.whole is not None:
@@ -129,7 +149,7 @@ class StreamAnswer:
                 self._events(self._source.decoder.close(), out)
             if not self.done:
                 if not self._heard:
-                    raise Refused("the upstream's answer is neither a stream of events nor JSON")
+                    raise InvalidAnswer("the upstream's answer is neither a stream of events nor JSON")
                 self._send_chunks(self._guard.end(), out)
                 if self._guard.finished:
                     out.append(sse.DONE)
@@ -142,7 +162,7 @@ class StreamAnswer:
         """The upstream failed: what is held and no match comes out, then the error (§4.7, §5)."""
         if self.done:
             return []
-        self._guard.ledger.now = now
+        self._guard.counts.now = now
         out: list[bytes] = []
         try:
             self._send_chunks(self._guard.end(), out)
@@ -158,17 +178,17 @@ class StreamAnswer:
             return []
         self.done = True
         self._guard.abandon()
-        return [Stop(), Record(self._guard.ledger.fact())]
+        return [CloseUpstream(), RecordFact(self._guard.counts.fact())]
 
     def _commands(self, out: list[bytes]) -> list[Command]:
-        commands: list[Command] = [Send(out[0] if len(out) == 1 else b"".join(out))] if out else []
+        commands: list[Command] = [SendBytes(out[0] if len(out) == 1 else b"".join(out))] if out else []
         if self.done:
-            commands += [Stop(), Record(self._guard.ledger.fact())]
+            commands += [CloseUpstream(), RecordFact(self._guard.counts.fact())]
         return commands
 
     def _fail_closed(self, error: Exception, out: list[bytes]) -> list[Command]:
         """Nothing more of the answer comes out, but what was scanned when it is the upstream that is at fault."""
-        if isinstance(error, Refused):
+        if isinstance(error, InvalidAnswer):
             try:
                 self._send_chunks(self._guard.end(), out)
                 out.append(sse.encode(json.encode(failure(f"{error}.", "upstream_protocol_error"))))
@@ -180,7 +200,7 @@ class StreamAnswer:
         out.append(sse.encode(json.encode(GUARD_FAILED)))
         with contextlib.suppress(Exception):
             self._guard.abandon()
-        return [Record(guard_failed(self._guard, error)), *self._commands(out)]
+        return [RecordFact(guard_failed(self._guard, error)), *self._commands(out)]
 
     def _events(self, events: list[sse.Event], out: list[bytes]) -> None:
         for event in events:
@@ -197,7 +217,7 @@ class StreamAnswer:
             try:
                 received = json.decode(event.data)
             except json.JSONError:
-                raise Refused("the upstream sent an event that is not JSON") from None
+                raise InvalidAnswer("the upstream sent an event that is not JSON") from None
             self._object(received, out)
             if self._dialect is CHAT:  # the quick way writes what it has read, as it was read
                 self._guard.learn(event.data)
@@ -240,9 +260,9 @@ class StreamAnswer:
         try:
             received = json.decode(data)
         except json.JSONError:
-            raise Refused("the upstream sent an answer that is not JSON") from None
+            raise InvalidAnswer("the upstream sent an answer that is not JSON") from None
         if not isinstance(received, dict):
-            raise Refused("the upstream sent an answer that is no JSON object")
+            raise InvalidAnswer("the upstream sent an answer that is no JSON object")
         self._heard = True
         if received.get("error") is not None:
             return self._object(received, out)
@@ -284,35 +304,35 @@ class PlainAnswer:
 
     def feed(self, data: bytes, now: float) -> None:
         """One read. Raises `BrokenAnswer`."""
-        self._guard.ledger.now = now
+        self._guard.counts.now = now
         self._size += len(data)
         try:
             if self._size > self._max_whole:
-                raise Refused(f"the upstream's answer is larger than {self._max_whole} bytes")
+                raise InvalidAnswer(f"the upstream's answer is larger than {self._max_whole} bytes")
             self._events(self._source.feed(data))
-        except (Refused, sse.EventTooLarge) as error:
+        except (InvalidAnswer, sse.EventTooLarge) as error:
             raise self._broken(f"{error}.") from None
 
     def close(self, now: float) -> bytes:
         """The end of the upstream's answer; the body for the client. Raises `BrokenAnswer`."""
-        self._guard.ledger.now = now
+        self._guard.counts.now = now
         try:
             if self._source.whole is not None:
                 received = json.decode(bytes(self._source.whole))
                 if not isinstance(received, dict):
-                    raise Refused("the upstream sent an answer that is no JSON object")
+                    raise InvalidAnswer("the upstream sent an answer that is no JSON object")
                 if received.get("error") is not None:
                     raise self._broken_by(received)
                 return self._written(self._guard.completion(self._dialect.as_completion(received)))
             if not self._done:
                 self._events(self._source.decoder.close())
             if self._assembler is None:
-                raise Refused("the upstream's answer is neither a stream of events nor JSON")
+                raise InvalidAnswer("the upstream's answer is neither a stream of events nor JSON")
             self._add(self._guard.end())
             return self._written(self._assembler.whole())
         except json.JSONError:
             raise self._broken("the upstream sent an answer that is not JSON.") from None
-        except (Refused, sse.EventTooLarge) as error:
+        except (InvalidAnswer, sse.EventTooLarge) as error:
             raise self._broken(f"{error}.") from None
 
     def _events(self, events: list[sse.Event]) -> None:
@@ -325,7 +345,7 @@ class PlainAnswer:
             try:
                 received = json.decode(event.data)
             except json.JSONError:
-                raise Refused("the upstream sent an event that is not JSON") from None
+                raise InvalidAnswer("the upstream sent an event that is not JSON") from None
             if not isinstance(received, dict):
                 self._guard.stray(received)
                 continue
@@ -359,4 +379,4 @@ def guard_failed(guard: ChatGuard, error: Exception) -> GuardFailed:
         trace = trace.tb_next
     if trace is not None:
         where += f" at {trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
-    return GuardFailed(guard.ledger.compiled.policy.name, where)
+    return GuardFailed(guard.counts.compiled.policy.name, where)

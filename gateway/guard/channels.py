@@ -32,11 +32,11 @@ HELD_BOUNDS: tuple[float, ...] = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024
 HOLD_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
-class Refused(Exception):
+class InvalidAnswer(Exception):
     """The upstream's answer cannot be passed on: it breaks a bound or the protocol. The message quotes no text."""
 
 
-class Tally:
+class Histogram:
     """A histogram in the making, cheap enough for every chunk."""
 
     __slots__ = ("bounds", "counts", "total")
@@ -80,7 +80,7 @@ class _Counts:
         self.scanned = self.written = self.inserted = self.replaced = self.withheld = 0
 
 
-class Ledger:
+class ChannelCounts:
     """Opens the texts of one prompt or answer and adds up what became of them. `now` is the caller's clock, seconds.
 
     `on_finding` gets every reported match when its text has ended. With a `concealer` the texts of a prompt come out
@@ -109,8 +109,8 @@ class Ledger:
         self.values_in_json = 0  # of the JSON texts of a prompt
         self.unknown_events = 0
         self.blocked_by: str | None = None
-        self.held = Tally(HELD_BOUNDS)
-        self.hold = Tally(HOLD_BOUNDS)
+        self.held = Histogram(HELD_BOUNDS)
+        self.hold = Histogram(HOLD_BOUNDS)
         self._counts: dict[Channel, _Counts] = {}
         self._matches: Counter[tuple[str, Action, Channel]] = Counter()
         self._restored: Counter[Channel] = Counter()
@@ -122,14 +122,14 @@ class Ledger:
         """Could anything in a text of this channel be changed or reported?"""
         return self.pseudonyms is not None or self.scans(channel)
 
-    def open(self, channel: Channel, choice: int | None = None) -> Text:
+    def open(self, channel: Channel, choice: int | None = None) -> ChannelText:
         """A new text. Each must end: by `finish`, a block, or `abandon`."""
         censor = Censor(self.compiled.program(self.direction, channel), gathers=self._concealer is not None)
         if self.pseudonyms is not None:
             return RestoredText(self, channel, choice, censor, Restorer(self.pseudonyms))
         if self._concealer is not None:
             return ConcealedText(self, channel, choice, censor, self._concealer)
-        return Text(self, channel, choice, censor)
+        return ChannelText(self, channel, choice, censor)
 
     @property
     def message_field(self) -> str:
@@ -145,11 +145,11 @@ class Ledger:
         """The table of placeholders, each standing for itself."""
         return None if self.pseudonyms is None else Pseudonyms({name: name for name in self.pseudonyms.values})
 
-    def make_room(self, kind: str) -> None:
-        """One more of a kind is about to be kept for as long as its choice goes on. Raises `Refused`."""
+    def reserve(self, kind: str) -> None:
+        """One more of a kind is about to be kept for as long as its choice goes on. Raises `InvalidAnswer`."""
         self._kept[kind] += 1
         if self._kept[kind] > MAX_TEXTS:
-            raise Refused(f"the answer has more than {MAX_TEXTS} {kind}")
+            raise InvalidAnswer(f"the answer has more than {MAX_TEXTS} {kind}")
 
     def passes(self, channel: Channel, text: str) -> bool:
         """Is this a whole text of a prompt that stays as it is, with nothing to report? Then it has been counted, and
@@ -171,10 +171,10 @@ class Ledger:
         return counts
 
     def note_restored(self, channel: Channel, values: list[str]) -> None:
-        """Values are about to come back. Raises `Refused` where they are too long altogether."""
+        """Values are about to come back. Raises `InvalidAnswer` where they are too long altogether."""
         self._restored_chars += sum(map(len, values))
         if self._restored_chars > MAX_RESTORED:
-            raise Refused(f"the answer repeats more than {MAX_RESTORED} characters of the request's own values")
+            raise InvalidAnswer(f"the answer repeats more than {MAX_RESTORED} characters of the request's own values")
         self._restored[channel] += len(values)
 
     def note_constraint(self, outcome: str, finding: Finding | None = None) -> None:
@@ -183,16 +183,16 @@ class Ledger:
         if finding is not None and self._on_finding is not None:
             self._on_finding(finding)
 
-    def settle(self, channel: Channel, choice: int | None, censor: Censor, written: int) -> None:
+    def add_text(self, channel: Channel, choice: int | None, censor: Censor, written: int) -> None:
         """Enter a text that has ended. `written` was counted where its characters went out, replacements included."""
         self.overflows += censor.overflows
-        self._settle(channel, choice, censor, censor.scanned, written)
+        self._add(channel, choice, censor, censor.scanned, written)
 
-    def settle_spelled(self, channel: Channel, choice: int | None, censor: Censor) -> None:
+    def add_respelled(self, channel: Channel, choice: int | None, censor: Censor) -> None:
         """The same for one that another text has scanned as it stands: only what was taken out of it counts here."""
-        self._settle(channel, choice, censor, censor.replaced + censor.withheld, censor.inserted)
+        self._add(channel, choice, censor, censor.replaced + censor.withheld, censor.inserted)
 
-    def _settle(self, channel: Channel, choice: int | None, censor: Censor, scanned: int, written: int) -> None:
+    def _add(self, channel: Channel, choice: int | None, censor: Censor, scanned: int, written: int) -> None:
         counts = self._counts_of(channel)
         counts.scanned += scanned
         counts.written += written
@@ -228,7 +228,7 @@ class Ledger:
         )
 
 
-class ChannelText(Protocol):
+class GuardedText(Protocol):
     """The text of one channel, however it is spelled on the wire."""
 
     def feed(self, text: str) -> str: ...
@@ -241,19 +241,19 @@ class ChannelText(Protocol):
         """The rule that blocked, if one did."""
 
 
-class Text:
+class ChannelText:
     """One text of its own under the censor."""
 
-    __slots__ = ("_censor", "_channel", "_choice", "_held_since", "_ledger", "_settled", "_written")
+    __slots__ = ("_censor", "_channel", "_choice", "_closed", "_counts", "_held_since", "_written")
 
-    def __init__(self, ledger: Ledger, channel: Channel, choice: int | None, censor: Censor) -> None:
-        self._ledger = ledger
+    def __init__(self, counts: ChannelCounts, channel: Channel, choice: int | None, censor: Censor) -> None:
+        self._counts = counts
         self._choice = choice
         self._channel = channel
         self._censor = censor
         self._written = 0
         self._held_since: float | None = None
-        self._settled = False
+        self._closed = False
 
     def feed(self, text: str) -> str:
         censor = self._censor
@@ -261,49 +261,49 @@ class Text:
         self._written += len(out)
         held = censor.held
         if not held and self._held_since is None:
-            self._ledger.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
+            self._counts.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
             if censor.ended:
-                self._settle()
+                self._close()
             return out
         self._note_held(out, held)
         return out
 
     def _note_held(self, out: str, held: int) -> None:
-        ledger = self._ledger
-        ledger.held.observe(held)
+        counts = self._counts
+        counts.held.observe(held)
         if self._held_since is not None and (out or not held):
-            ledger.hold.observe(ledger.now - self._held_since)
-            self._held_since = ledger.now if held else None
+            counts.hold.observe(counts.now - self._held_since)
+            self._held_since = counts.now if held else None
         elif held and self._held_since is None:
-            self._held_since = ledger.now
+            self._held_since = counts.now
         if self._censor.ended:
-            self._settle()
+            self._close()
 
     def finish(self) -> str:
         out = self._censor.finish()
         self._written += len(out)
-        self._settle()
+        self._close()
         return out
 
     def abandon(self) -> str:
         self._censor.abandon()
-        self._settle()
+        self._close()
         return ""
 
-    def _settle(self) -> None:
-        if self._settled:
+    def _close(self) -> None:
+        if self._closed:
             return
-        self._settled = True
+        self._closed = True
         if self._held_since is not None:
-            self._ledger.hold.observe(self._ledger.now - self._held_since)
-        self._enter()
+            self._counts.hold.observe(self._counts.now - self._held_since)
+        self._add_counts()
 
-    def _enter(self) -> None:
-        self._ledger.settle(self._channel, self._choice, self._censor, self._written)
+    def _add_counts(self) -> None:
+        self._counts.add_text(self._channel, self._choice, self._censor, self._written)
 
-    def settle_again(self) -> None:
+    def count_again(self) -> None:
         """The same text has come once more, as a text of its own: it is counted and reported once more."""
-        self._ledger.settle(self._channel, self._choice, self._censor, self._written)
+        self._counts.add_text(self._channel, self._choice, self._censor, self._written)
 
     @property
     def changed(self) -> bool:
@@ -318,16 +318,16 @@ class Text:
         return self._censor.blocked
 
 
-class RestoredText(Text):
+class RestoredText(ChannelText):
     """A text of an answer in which placeholders stand for values: the values come first, then the censor, for which
     no match counts that lies within one of them."""
 
     __slots__ = ("_restorer",)
 
     def __init__(
-        self, ledger: Ledger, channel: Channel, choice: int | None, censor: Censor, restorer: Restorer
+        self, counts: ChannelCounts, channel: Channel, choice: int | None, censor: Censor, restorer: Restorer
     ) -> None:
-        super().__init__(ledger, channel, choice, censor)
+        super().__init__(counts, channel, choice, censor)
         self._restorer = restorer
 
     def feed(self, text: str) -> str:
@@ -335,7 +335,7 @@ class RestoredText(Text):
             return super().feed(text)
         pieces = self._restorer.feed(text)
         if values := [piece.text for piece in pieces if piece.restored]:
-            self._ledger.note_restored(self._channel, values)
+            self._counts.note_restored(self._channel, values)
         censor = self._censor
         out = "".join([(censor.feed_exempt if piece.restored else censor.feed)(piece.text) for piece in pieces])
         self._written += len(out)
@@ -347,15 +347,15 @@ class RestoredText(Text):
         return (super().feed(rest) if rest else "") + super().finish()
 
 
-class ConcealedText(Text):
+class ConcealedText(ChannelText):
     """A text of a prompt, given out whole at its end: until then a value could still grow."""
 
     __slots__ = ("_changed", "_concealer", "_given", "_shown")
 
     def __init__(
-        self, ledger: Ledger, channel: Channel, choice: int | None, censor: Censor, concealer: Concealer
+        self, counts: ChannelCounts, channel: Channel, choice: int | None, censor: Censor, concealer: Concealer
     ) -> None:
-        super().__init__(ledger, channel, choice, censor)
+        super().__init__(counts, channel, choice, censor)
         self._concealer = concealer
         self._given: list[str] = []
         self._shown: list[str] = []

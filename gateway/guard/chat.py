@@ -13,15 +13,15 @@ from typing import Any, NamedTuple, TypeGuard
 from msgspec import UNSET
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
-from gateway.guard.channels import Ledger, OnFinding, Refused
+from gateway.guard.channels import ChannelCounts, InvalidAnswer, OnFinding
 from gateway.guard.choice import Choice
-from gateway.guard.metadata import Labels, has_more
+from gateway.guard.metadata import Metadata, has_more
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.policy.model import Direction
 from gateway.wire import chat
 from gateway.wire import chunk_template as usual
 from gateway.wire.chat import Json, Path
-from gateway.wire.chunk_template import Template, UsualChunk
+from gateway.wire.chunk_template import ChunkTemplate, TypedChunk
 
 MAX_CHOICES = 128  # that a request may ask for, and of one event
 MAX_HEAD = 2048  # characters of an event's `id`, `model` and so on: every chunk that is made of it repeats them
@@ -31,7 +31,7 @@ _MAX_TOKENS = 1 << 40
 _REASONS = ("stop", "length", "tool_calls", "function_call", BLOCKED)
 
 
-class _Part(NamedTuple):
+class _ChoiceParts(NamedTuple):
     """What an event becomes for one choice: elements of `choices`, one in the chunk that carries the event's own
     fields, and those of the chunks before and after it."""
 
@@ -41,11 +41,11 @@ class _Part(NamedTuple):
 
 
 class ChatGuard:
-    """The answer to one request. `expected` is the number of choices that were asked for, `known` are labels that the
+    """The answer to one request. `expected` is the number of choices that were asked for, `known` are metadata that the
     client itself or the operator wrote (the model's names) and that are therefore not looked at. `pseudonyms` are those
     of the prompt: the answer comes with the values that they stand for. `json_content`: JSON was asked for.
 
-    Methods raise `Refused` when the answer must not go on.
+    Methods raise `InvalidAnswer` when the answer must not go on.
     """
 
     def __init__(
@@ -57,8 +57,10 @@ class ChatGuard:
         pseudonyms: Pseudonyms | None = None,
         json_content: bool = False,
     ) -> None:
-        self.ledger = Ledger(compiled, Direction.OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content)
-        self.labels = Labels(self.ledger, known)
+        self.counts = ChannelCounts(
+            compiled, Direction.OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content
+        )
+        self.metadata = Metadata(self.counts, known)
         self.usage: tuple[int, int] | None = None  # tokens of the prompt and of the answer, as the upstream counted
         self.reasons: list[str] = []  # why each choice ended, in the API's words
         self._expected = max(expected, 1)
@@ -66,14 +68,14 @@ class ChatGuard:
         self._in_deltas: set[int] = set()  # the choices that have come in deltas
         self._head: Json = {}
         self._content_only = False  # was the last chunk that came the general way
-        # A chunk with clean labels; others with the same need no second look, those of its template not even parsing.
-        self._known: UsualChunk | None = None
-        self._template: Template | None = None
+        # A chunk with clean metadata; others with the same need no second look, those of its template not even parsing.
+        self._known: TypedChunk | None = None
+        self._template: ChunkTemplate | None = None
 
     @property
     def finished(self) -> bool:
         """Has every choice ended, at least one of them by a block? Then nothing more is wanted of the upstream."""
-        if self.ledger.blocked_by is None:
+        if self.counts.blocked_by is None:
             return False
         ended = [choice for choice in self._choices.values() if choice.ended]
         complete = len(ended) == len(self._choices) >= self._expected
@@ -92,19 +94,21 @@ class ChatGuard:
         choices = received.pop("choices", None)
         self._note_usage(received.get("usage"))
         self._content_only = False
-        self.labels.scrub_envelope(received)
-        if self.labels.blocked is not None:
-            return self._block_all(self.labels.blocked)
+        self.metadata.scrub_envelope(received)
+        if self.metadata.blocked is not None:
+            return self._block_all(self.metadata.blocked)
         head = chat.head_of(received)
         if sum(len(label) for label in head.values() if isinstance(label, str)) > MAX_HEAD:
-            raise Refused(f"the labels of an event (`id`, `model` …) have more than {MAX_HEAD} characters altogether")
+            raise InvalidAnswer(
+                f"the labels of an event (`id`, `model` …) have more than {MAX_HEAD} characters altogether"
+            )
         if "id" in received:
             self._head = head
         choices = _listed(choices)
         if not choices:
             return [{**received, "choices": []}]
         if len(choices) > MAX_CHOICES:
-            raise Refused(f"an event has more than {MAX_CHOICES} choices")
+            raise InvalidAnswer(f"an event has more than {MAX_CHOICES} choices")
         parts = [self._part(number, part) for number, part in self._by_choice(choices).items()]
         if any(part.after for part in parts):
             received.pop("usage", None)
@@ -119,7 +123,7 @@ class ChatGuard:
         by_number: dict[int, Json] = {}
         for item in choices:
             if not isinstance(item, dict):
-                self.labels.note_unknown("an element of `choices` that is no object")
+                self.metadata.note_unknown("an element of `choices` that is no object")
                 continue
             number = _number(item.get("index"))
             if item.get("delta") is not None:
@@ -146,7 +150,7 @@ class ChatGuard:
             return self._usual(template.index, given, template.show)
         if self._known is None or (chunk := usual.read(data)) is None or not chunk.has_labels_of(self._known):
             return None
-        if self.labels.enforces:
+        if self.metadata.enforces:
             chunk.obfuscation = UNSET
         return self._usual(chunk.choices[0].index, chunk.choices[0].delta.content, chunk.show)
 
@@ -163,25 +167,25 @@ class ChatGuard:
         """An event was taken the general way; may others like it be taken the quick way?"""
         if self._content_only:
             chunk = usual.read(data)
-            if chunk is not None and all(map(self.labels.is_clean, chunk.labels())):
-                self._known, self._template = chunk, Template.of(data, chunk)
+            if chunk is not None and all(map(self.metadata.is_clean, chunk.labels())):
+                self._known, self._template = chunk, ChunkTemplate.of(data, chunk)
 
     def _leave_out(self, item: Json, names: tuple[str, ...]) -> None:
-        if self.labels.enforces:
+        if self.metadata.enforces:
             for name in names:
                 item.pop(name, None)
 
-    def _part(self, number: int, received: Json) -> _Part:
+    def _part(self, number: int, received: Json) -> _ChoiceParts:
         """What to send for what an event says of one choice; it is used up."""
         choice = self._choice(number)
         if choice.ended:
-            return _Part([], None, [])
+            return _ChoiceParts([], None, [])
         delta = received.pop("delta")
         reason = received.get("finish_reason")
-        self.labels.scrub_envelope(received, ("choices", number))
+        self.metadata.scrub_envelope(received, ("choices", number))
         if "index" in received:
             received["index"] = number  # clients file 1.0, "1" or -1 with the texts of another choice
-        choice.rule, self.labels.blocked = self.labels.blocked, None
+        choice.rule, self.metadata.blocked = self.metadata.blocked, None
         here = {**received, "delta": delta}
         choice.number(delta)
         before: list[Json] = []
@@ -193,18 +197,18 @@ class ChatGuard:
         self._content_only = delta.keys() == {"content"}
         if choice.rule is not None:
             here["finish_reason"] = None
-            return _Part(_parts(number, before), here if spoke else None, self._block(choice))
+            return _ChoiceParts(_parts(number, before), here if spoke else None, self._block(choice))
         if not reason:
-            return _Part(_parts(number, before), here if spoke or has_more(received) else None, [])
+            return _ChoiceParts(_parts(number, before), here if spoke or has_more(received) else None, [])
         self._note_reason(reason)
         tails = choice.tails()
         if tails or choice.rule is not None:
             before += [delta, *tails] if delta else tails
             here["delta"] = {}
         if choice.rule is not None:
-            return _Part(_parts(number, before), None, self._block(choice))
+            return _ChoiceParts(_parts(number, before), None, self._block(choice))
         choice.ended = True
-        return _Part(_parts(number, before), here, [])
+        return _ChoiceParts(_parts(number, before), here, [])
 
     def _note_reason(self, reason: Any) -> None:
         self.reasons.append(reason if reason in _REASONS else "other")
@@ -245,8 +249,8 @@ class ChatGuard:
         choice = self._choices.get(number)
         if choice is None:
             if len(self._choices) >= self._expected:
-                raise Refused(f"the answer has more choices than the {self._expected} that were asked for")
-            choice = self._choices[number] = Choice(number, self.labels)
+                raise InvalidAnswer(f"the answer has more choices than the {self._expected} that were asked for")
+            choice = self._choices[number] = Choice(number, self.metadata)
         return choice
 
     # -- a whole answer ------------------------------------------------------------------------------------------------
@@ -255,26 +259,26 @@ class ChatGuard:
         """A whole answer, censored in place."""
         choices = received.pop("choices", None)
         self._note_usage(received.get("usage"))
-        self.labels.scrub_envelope(received)
-        everywhere = self.labels.blocked
+        self.metadata.scrub_envelope(received)
+        everywhere = self.metadata.blocked
         kept: list[Json] = []
         for position, item in enumerate(_listed(choices)):
             if not isinstance(item, dict):
-                self.labels.note_unknown("an element of `choices` that is no object")
+                self.metadata.note_unknown("an element of `choices` that is no object")
                 continue
             choice = self._choice(position)  # each is whole: two that claim one index do not continue each other
             message = chat.take_part(item, *chat.PARTS_OF_ANSWERS)
             self._leave_out(item, chat.PARTS_OF_ANSWERS)
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
-            self.labels.scrub_envelope(item, ("choices", position))
-            choice.rule, self.labels.blocked = self.labels.blocked, everywhere
+            self.metadata.scrub_envelope(item, ("choices", position))
+            choice.rule, self.metadata.blocked = self.metadata.blocked, everywhere
             choice.number(message, whole=True)
             choice.take(message, whole=True, reason=item.get("finish_reason"))
             choice.conclude(item.get("finish_reason"))
             if choice.rule is not None:
                 item["finish_reason"] = BLOCKED
                 if choice.rule.message:
-                    field = self.ledger.message_field
+                    field = self.counts.message_field
                     message[field] = _with_message(message.get(field), choice.rule.message)
             choice.ended = True
             self._note_reason(item.get("finish_reason"))
@@ -285,28 +289,28 @@ class ChatGuard:
 
     def stray(self, received: object) -> object | None:
         """An event that is no object: what may be shown of it."""
-        self.labels.note_unknown("an event that is no JSON object")
-        if self.labels.drops_unknown:
+        self.metadata.note_unknown("an event that is no JSON object")
+        if self.metadata.drops_unknown:
             return None
-        shown: object = self.labels.scrub(received, ("stray",))
-        return None if self.labels.blocked else shown
+        shown: object = self.metadata.scrub(received, ("stray",))
+        return None if self.metadata.blocked else shown
 
     def error(self, received: Json) -> Json:
         """An upstream's error, its texts scanned; one that blocks is replaced whole."""
         error = received.get("error")
         error = error if isinstance(error, dict) else {"message": error}
         shape = {"message": "The upstream failed.", "type": "upstream_error", "param": None, "code": None}
-        shown = {"error": self.labels.scrub({**shape, **error})}
-        if self.labels.blocked is not None:
+        shown = {"error": self.metadata.scrub({**shape, **error})}
+        if self.metadata.blocked is not None:
             return {"error": {**shape, "message": "The upstream failed; its message is blocked by policy."}}
         return shown
 
 
 def _listed(choices: Any) -> list[Any]:
-    """Raises `Refused` for `choices` of another shape: nothing that stands there must be lost without a word."""
+    """Raises `InvalidAnswer` for `choices` of another shape: nothing that stands there must be lost without a word."""
     if choices is None or isinstance(choices, list):
         return choices or []
-    raise Refused("the answer has `choices` that are no list")
+    raise InvalidAnswer("the answer has `choices` that are no list")
 
 
 def _number(index: Any) -> int:

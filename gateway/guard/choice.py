@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.guard.channels import ChannelText, Refused, Text
-from gateway.guard.constrained import Constrained, ConstrainedText
+from gateway.guard.channels import ChannelText, GuardedText, InvalidAnswer
+from gateway.guard.constrained import ConstrainedText, ConstraintCheck
 from gateway.guard.guardedjson import GuardedJson, ObservedText
 from gateway.guard.media import PayloadText, payloads_in
-from gateway.guard.metadata import Labels
-from gateway.guard.numbers import Numbers
+from gateway.guard.metadata import Metadata
+from gateway.guard.numbers import ListNumbering
 from gateway.policy.model import Channel
 from gateway.wire import chat
-from gateway.wire.chat import Json, Kind, Path, Slot
+from gateway.wire.chat import Json, Path, SlotKind, TextSlot
 
 MAX_NAME = 4096  # characters of a tool's name
 MAX_TYPES = 64  # parts of one choice whose type comes with what was held of them
@@ -26,7 +26,7 @@ _HEAD_FIELDS = chat.LABEL_FIELDS | {"function", "custom"}
 _CALLS = frozenset({"tool_calls", "function_call"})
 
 
-class _Call:
+class _OpenCall:
     """A tool call whose name is not complete: nothing of it is shown before it goes on.
 
     Clients read the first delta of a call as its whole head, and some replace a name instead of adding to it.
@@ -34,7 +34,7 @@ class _Call:
 
     __slots__ = ("entry", "name", "path", "text")
 
-    def __init__(self, path: Path, text: Text) -> None:
+    def __init__(self, path: Path, text: ChannelText) -> None:
         self.path = path
         self.text = text
         self.name = ""
@@ -45,27 +45,27 @@ class Choice:
     """`rule` is the one that blocked, `texts` are the texts so far by place, `calls` the tool calls with open names."""
 
     __slots__ = (
-        *("_closed_names", "_constrained", "_labels", "_ledger", "_numbers", "_types"),
+        *("_closed_names", "_constrained", "_metadata", "_counts", "_numbers", "_types"),
         *("calls", "ended", "index", "rule", "texts"),
     )
 
-    def __init__(self, index: int, labels: Labels) -> None:
+    def __init__(self, index: int, metadata: Metadata) -> None:
         self.index = index
         self.rule: CompiledRule | None = None
         self.ended = False
-        self.texts: dict[Path, ChannelText] = {}
-        self.calls: dict[Path, _Call] = {}
+        self.texts: dict[Path, GuardedText] = {}
+        self.calls: dict[Path, _OpenCall] = {}
         self._closed_names: set[Path] = set()
         self._types: dict[Path, Any] = {}  # of parts, which are shown with what was held of them
-        self._labels = labels
-        self._ledger = labels.ledger
-        self._constrained = Constrained.of(labels.ledger, index)
-        self._numbers = Numbers(labels)
+        self._metadata = metadata
+        self._counts = metadata.counts
+        self._constrained = ConstraintCheck.of(metadata.counts, index)
+        self._numbers = ListNumbering(metadata)
 
     def number(self, message: Json, whole: bool = False) -> None:
         """Before anything else is done with a delta or a `whole` message: number what stands in its lists."""
-        if self._labels.enforces:
-            self._numbers.settle(message, whole)
+        if self._metadata.enforces:
+            self._numbers.renumber(message, whole)
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 
@@ -88,18 +88,18 @@ class Choice:
                 self._drop(slot, shown_field=field, whole=whole)
                 continue
             field = slot.path[0]
-            if slot.kind is not Kind.LABEL:
+            if slot.kind is not SlotKind.LABEL:
                 reached.add(slot.path[:2])
-            if slot.kind is Kind.LABEL and not whole:
+            if slot.kind is SlotKind.LABEL and not whole:
                 self._take_label(slot)
-            elif slot.kind is Kind.NAME and not whole and self._labels.enforces:
+            elif slot.kind is SlotKind.NAME and not whole and self._metadata.enforces:
                 self._take_name(slot)
             else:
                 given = slot.holder[slot.key]
                 out = self._take_slot(slot, whole, (id(slot.holder), slot.key) in payloads)
                 spoke = spoke or bool(out)
                 swallowed = swallowed or bool(given and not out)
-        self._settle_calls(message, reached, whole)
+        self._release_calls(message, reached, whole)
         if spoke or not swallowed:
             return bool(message)
         return bool(message.keys() - chat.TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
@@ -107,7 +107,7 @@ class Choice:
         )
 
     def _apply_table(self, message: Json) -> None:
-        if not self._labels.enforces:
+        if not self._metadata.enforces:
             return
         for field in chat.DROPPED_IN_ANSWERS.keys() & message.keys():
             del message[field]
@@ -117,26 +117,26 @@ class Choice:
         if isinstance(audio, dict):
             for field in chat.DROPPED_IN_AUDIO & audio.keys():
                 del audio[field]
-        self._labels.scrub_unknown(message)
+        self._metadata.scrub_unknown(message)
 
     def _take_numbers(self, message: Json) -> None:
-        labels = self._labels
-        outside, labels.blocked = labels.blocked, None
-        labels.scrub_numbers(message, ("choices", self.index))
-        self.rule, labels.blocked = self.rule or labels.blocked, outside
+        metadata = self._metadata
+        outside, metadata.blocked = metadata.blocked, None
+        metadata.scrub_numbers(message, ("choices", self.index))
+        self.rule, metadata.blocked = self.rule or metadata.blocked, outside
 
-    def _drop(self, slot: Slot, shown_field: str | int | None, whole: bool) -> None:
+    def _drop(self, slot: TextSlot, shown_field: str | int | None, whole: bool) -> None:
         """What comes after a block in the same message is not shown."""
-        if slot.kind is Kind.KEY and slot.path[0] == shown_field:
+        if slot.kind is SlotKind.KEY and slot.path[0] == shown_field:
             self._take_slot(slot, whole)  # the name of what was shown before the block
-        elif slot.kind is Kind.KEY:
+        elif slot.kind is SlotKind.KEY:
             del slot.holder[slot.key]
-        elif slot.kind is not Kind.LABEL or slot.holder[slot.key] not in chat.CONSTANT_LABELS:
+        elif slot.kind is not SlotKind.LABEL or slot.holder[slot.key] not in chat.CONSTANT_LABELS:
             slot.holder[slot.key] = ""
 
-    def _take_slot(self, slot: Slot, whole: bool, payload: bool = False) -> Any:
+    def _take_slot(self, slot: TextSlot, whole: bool, payload: bool = False) -> Any:
         given = slot.holder[slot.key]
-        if slot.kind is Kind.KEY:
+        if slot.kind is SlotKind.KEY:
             name = self._show(slot.key)
             if name != slot.key:
                 value = slot.holder.pop(slot.key)
@@ -144,7 +144,7 @@ class Choice:
                 if name not in slot.holder and name not in chat.KNOWN_NAMES:
                     slot.holder[name] = value
             return name
-        if slot.kind is Kind.LABEL:
+        if slot.kind is SlotKind.LABEL:
             slot.holder[slot.key] = self._show(given)
             return slot.holder[slot.key]
         is_item = isinstance(slot.holder, list)
@@ -156,27 +156,27 @@ class Choice:
         if whole and text.rule is None:
             shown += text.finish()
             if is_item and text.rule is None:
-                shown = self._labels.joined(("choices", self.index, *slot.path), shown)
+                shown = self._metadata.joined(("choices", self.index, *slot.path), shown)
         self.rule = text.rule
-        if not self._labels.enforces:
+        if not self._metadata.enforces:
             return given
         slot.holder[slot.key] = shown
         return shown
 
-    def _text(self, slot: Slot, payload: bool) -> ChannelText:
+    def _text(self, slot: TextSlot, payload: bool) -> GuardedText:
         text = self.texts.get(slot.path)
         if text is None:
-            self._ledger.make_room("text fields")
+            self._counts.reserve("text fields")
             channel = Channel(slot.channel)
-            is_json = slot.kind is Kind.JSON or (self._ledger.json_content and channel is Channel.CONTENT)
+            is_json = slot.kind is SlotKind.JSON or (self._counts.json_content and channel is Channel.CONTENT)
             # JSON that nothing looks at is not taken apart: even a number would wait for its end.
-            if payload and self._ledger.looks_at(channel):
-                text = PayloadText(self._ledger, channel, self.index)
-            elif is_json and self._ledger.looks_at(channel):
-                text = GuardedJson(self._ledger, channel, self.index)
-                text = text if self._labels.enforces else ObservedText(text)
+            if payload and self._counts.looks_at(channel):
+                text = PayloadText(self._counts, channel, self.index)
+            elif is_json and self._counts.looks_at(channel):
+                text = GuardedJson(self._counts, channel, self.index)
+                text = text if self._metadata.enforces else ObservedText(text)
             else:
-                text = self._ledger.open(channel, self.index)
+                text = self._counts.open(channel, self.index)
             if self._constrained is not None and channel is Channel.CONTENT:
                 text = ConstrainedText(text, self._constrained)
             self.texts[slot.path] = text
@@ -185,15 +185,15 @@ class Choice:
     # -- labels --------------------------------------------------------------------------------------------------------
 
     def _show(self, value: Any, channel: Channel = Channel.OTHER) -> Any:
-        shown, rule = self._labels.show_value(value, channel)
+        shown, rule = self._metadata.show_value(value, channel)
         self.rule = self.rule or rule
         return shown
 
-    def _take_label(self, slot: Slot) -> None:
+    def _take_label(self, slot: TextSlot) -> None:
         """A label within a delta: complete, but some clients append it to the one that came before at this place."""
         shown = self._show(slot.holder[slot.key], Channel(slot.channel))
         if type(shown) is str and slot.key != "type":
-            shown = self._labels.joined(("choices", self.index, *slot.path), shown)
+            shown = self._metadata.joined(("choices", self.index, *slot.path), shown)
         elif slot.key == "type" and slot.path[0] not in _CALLS:
             self._note_type(slot.path[:-1], shown)
         slot.holder[slot.key] = shown
@@ -204,25 +204,25 @@ class Choice:
 
     # -- tool names ----------------------------------------------------------------------------------------------------
 
-    def _take_name(self, slot: Slot) -> None:
+    def _take_name(self, slot: TextSlot) -> None:
         path = slot.path[:-1]
         given = slot.holder.pop(slot.key)
         if path in self._closed_names:
             return  # a client would add it to, or put it in place of, a name that was checked without it
         call = self.calls.get(path)
         if call is None:
-            self._ledger.make_room("tool calls")
-            call = self.calls[path] = _Call(path, self._ledger.open(Channel.TOOL_NAMES, self.index))
+            self._counts.reserve("tool calls")
+            call = self.calls[path] = _OpenCall(path, self._counts.open(Channel.TOOL_NAMES, self.index))
         call.name += call.text.feed(given)
         self.rule = call.text.rule
         if len(call.name) > MAX_NAME:
-            raise Refused(f"the answer has a tool's name of more than {MAX_NAME} characters")
+            raise InvalidAnswer(f"the answer has a tool's name of more than {MAX_NAME} characters")
 
-    def _settle_calls(self, message: Json, reached: set[Any], whole: bool) -> None:
+    def _release_calls(self, message: Json, reached: set[Any], whole: bool) -> None:
         """Keep back the calls whose names are still open, show those that have gone on, drop unread ones."""
         calls = message.get("tool_calls")
         if isinstance(calls, list):
-            message["tool_calls"] = self._settled(calls, reached, whole)
+            message["tool_calls"] = self._released(calls, reached, whole)
             if not message["tool_calls"]:
                 del message["tool_calls"]
         function = message.get("function_call")
@@ -236,7 +236,7 @@ class Choice:
         elif self.rule is not None and not any(path[0] == "function_call" for path in reached):
             message.pop("function_call", None)
 
-    def _settled(self, calls: list[Any], reached: set[Any], whole: bool) -> list[Any]:
+    def _released(self, calls: list[Any], reached: set[Any], whole: bool) -> list[Any]:
         paths = [("tool_calls", chat.position_of(entry, position)) for position, entry in enumerate(calls)]
         shown: list[Any] = []
         for position, (path, entry) in enumerate(zip(paths, calls, strict=True)):
@@ -245,7 +245,7 @@ class Choice:
             open_paths = [(*path, "function"), (*path, "custom")]
             call = next((self.calls[p] for p in open_paths if p in self.calls), None)
             # Of a delta without a number some would make a call of its own, others go on with the one at its place.
-            if isinstance(entry, dict) and ("index" in entry or (self._labels.enforces and not whole)):
+            if isinstance(entry, dict) and ("index" in entry or (self._metadata.enforces and not whole)):
                 entry["index"] = path[1]
             if call is None:
                 shown.append(entry)
@@ -262,14 +262,14 @@ class Choice:
         closing = [call for path, call in self.calls.items() if path != going_on]
         return self._close(closing)
 
-    def _close(self, calls: list[_Call]) -> list[Json]:
+    def _close(self, calls: list[_OpenCall]) -> list[Json]:
         deltas: list[Json] = []
         for call in calls:
             if self.rule is None and (entry := self._close_name(call)) is not None:
                 deltas.append({"tool_calls": [entry]} if call.path[0] == "tool_calls" else entry)
         return deltas
 
-    def _close_name(self, call: _Call, entry: Json | None = None) -> Json | None:
+    def _close_name(self, call: _OpenCall, entry: Json | None = None) -> Json | None:
         """The call's head with its whole name, and what `entry` adds to it; None if the name blocked."""
         name = call.name + call.text.finish()
         if call.text.rule is not None:
@@ -301,7 +301,7 @@ class Choice:
                 break
             tail = text.finish()
             self.rule = text.rule
-            if tail and self._labels.enforces:
+            if tail and self._metadata.enforces:
                 self._place(rests, path, tail)
         return deltas + rests
 
@@ -317,7 +317,7 @@ class Choice:
         for call in self.calls.values():
             call.text.abandon()
         if rule is not None and rule.message:
-            deltas.append({self._ledger.message_field: rule.message})
+            deltas.append({self._counts.message_field: rule.message})
         return deltas
 
     def abandon(self) -> None:
@@ -344,23 +344,23 @@ class Choice:
 
 
 def _is_head(entry: Json) -> bool:
-    """Is there nothing in this part of a tool call but labels and pieces of its name?"""
+    """Is there nothing in this part of a tool call but metadata and pieces of its name?"""
     parts = [entry.get("function"), entry.get("custom")]
     return entry.keys() <= _HEAD_FIELDS and all(
         part is None or (isinstance(part, dict) and not any(part.values())) for part in parts
     )
 
 
-def _content_of(slots: list[Slot]) -> tuple[list[str], bool]:
+def _content_of(slots: list[TextSlot]) -> tuple[list[str], bool]:
     """The content of a message, and whether it calls tools."""
-    given = [slot.holder[slot.key] for slot in slots if slot.channel == "content" and slot.kind is Kind.TEXT]
+    given = [slot.holder[slot.key] for slot in slots if slot.channel == "content" and slot.kind is SlotKind.TEXT]
     texts = [text if isinstance(text, str) else repr(text) for text in given]
     return texts, any(slot.path[0] in _CALLS for slot in slots)
 
 
-def _slots(message: Json) -> list[Slot]:
-    """Raises `Refused`."""
+def _slots(message: Json) -> list[TextSlot]:
+    """Raises `InvalidAnswer`."""
     try:
         return list(chat.slots(message))
     except chat.TooDeep as error:
-        raise Refused(f"the answer's shape cannot be read: {error}") from None
+        raise InvalidAnswer(f"the answer's shape cannot be read: {error}") from None

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.censor.compile import CompiledRule
 from gateway.decode.constraints import Reading, compiled
-from gateway.guard.channels import ChannelText, Finding, Ledger
+from gateway.guard.channels import ChannelCounts, Finding, GuardedText
 from gateway.observe.facts import HELD, LEFT, UNFINISHED
 from gateway.policy.model import Action, Channel, Conflict, Language, Mode, Policy, Violation
 from gateway.wire.chat import Json
@@ -47,7 +47,7 @@ _WITH_CHOICE = {
 }
 
 
-def settle_formats(body: Json, policy: Policy) -> tuple[str, str] | None:
+def remove_formats(body: Json, policy: Policy) -> tuple[str, str] | None:
     """Under a constraint, take the client's own formats out of a request, in place; where the policy rejects such a
     request, why, and the field that it is about."""
     constrain = policy.constrain
@@ -108,19 +108,19 @@ def _is_json_type(name: Any) -> bool:
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
-class Constrained:
+class ConstraintCheck:
     """The content of one choice, read in the language of its policy's constraint.
 
     A text ends `held` (it is whole), `left` (it is none of the language) or `unfinished` (it was cut short while it
     could still become one).
     """
 
-    __slots__ = ("_blocks", "_choice", "_language", "_ledger", "_outcome", "_reading", "ends_badly")
+    __slots__ = ("_blocks", "_choice", "_counts", "_language", "_outcome", "_reading", "ends_badly")
 
-    def __init__(self, ledger: Ledger, choice: int) -> None:
-        policy = ledger.compiled.policy
+    def __init__(self, counts: ChannelCounts, choice: int) -> None:
+        policy = counts.compiled.policy
         assert policy.constrain is not None
-        self._ledger = ledger
+        self._counts = counts
         self._choice = choice
         self._blocks = policy.mode is Mode.ENFORCE and policy.constrain.on_violation is Violation.BLOCK
         self._language = compiled(policy.constrain)
@@ -129,9 +129,9 @@ class Constrained:
         self.ends_badly = False  # of a whole answer: it will be blocked, although no character of it is wrong
 
     @staticmethod
-    def of(ledger: Ledger, choice: int) -> Constrained | None:
+    def of(counts: ChannelCounts, choice: int) -> ConstraintCheck | None:
         """None for a policy without a constraint."""
-        return None if ledger.compiled.policy.constrain is None else Constrained(ledger, choice)
+        return None if counts.compiled.policy.constrain is None else ConstraintCheck(counts, choice)
 
     def foresee(self, texts: Iterable[str], calls_tools: bool, reason: Any) -> None:
         """Before a whole answer is read: how will it end?"""
@@ -157,10 +157,10 @@ class Constrained:
             self._outcome = LEFT
             action = Action.BLOCK if self._blocks else Action.FLAG
             at = self._reading.characters
-            found = Finding(RULE, action, self._ledger.direction, Channel.CONTENT, self._choice, at, 0, "")
-            self._ledger.note_constraint(LEFT, found)
-            if self._blocks and self._ledger.blocked_by is None:
-                self._ledger.blocked_by = RULE
+            found = Finding(RULE, action, self._counts.direction, Channel.CONTENT, self._choice, at, 0, "")
+            self._counts.note_constraint(LEFT, found)
+            if self._blocks and self._counts.blocked_by is None:
+                self._counts.blocked_by = RULE
         return VIOLATION if self._blocks else None
 
     def conclude(self, reason: Any = None) -> CompiledRule | None:
@@ -173,7 +173,7 @@ class Constrained:
             return self.leave()
         else:
             self._outcome = UNFINISHED
-        self._ledger.note_constraint(self._outcome)
+        self._counts.note_constraint(self._outcome)
         return None
 
 
@@ -186,7 +186,7 @@ class ConstrainedText:
 
     __slots__ = ("_constrained", "_left", "_text")
 
-    def __init__(self, text: ChannelText, constrained: Constrained) -> None:
+    def __init__(self, text: GuardedText, constrained: ConstraintCheck) -> None:
         self._text = text
         self._constrained = constrained
         self._left: CompiledRule | None = None

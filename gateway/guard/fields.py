@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
 from gateway.wire import chat, completions
-from gateway.wire.chat import Json, Kind, Slot
+from gateway.wire.chat import Json, SlotKind, TextSlot
 
 _JSON_SCHEMA = frozenset(
     {
@@ -78,7 +78,7 @@ NAMES_TOOLS = frozenset({"tools", "functions", "tool_choice", "function_call"})
 _TOKEN_ID = re.compile("[0-9]{1,7}")
 
 
-class _Place(NamedTuple):
+class _FieldPlace(NamedTuple):
     """`field` is the name nearest above the value; `names_tools`: a `name` here is that of a tool."""
 
     holder: Any
@@ -87,29 +87,29 @@ class _Place(NamedTuple):
     names_tools: bool
 
 
-def slots(body: Json, apart: Container[str]) -> Iterator[Slot]:
+def slots(body: Json, apart: Container[str]) -> Iterator[TextSlot]:
     """Every text of a request but those in fields `apart`: strings at any depth, and after them the names of fields.
 
     Numbers are none. All are texts of the channel `other`, but names of tools are of their own. The request may be
     changed while this runs, but only at the slot just yielded, and not by renaming. It is walked without recursion;
     how deep it is, the JSON decoder has bounded.
     """
-    names: list[Slot] = []
-    waiting = [_Place(body, field, field, field in NAMES_TOOLS) for field in reversed(body) if field not in apart]
+    names: list[TextSlot] = []
+    waiting = [_FieldPlace(body, field, field, field in NAMES_TOOLS) for field in reversed(body) if field not in apart]
     while waiting:
         holder, key, field, names_tools = waiting.pop()
         value = holder[key]
         if isinstance(key, str) and key not in FIXED_NAMES:
-            names.append(Slot(holder, key, (), "other", Kind.KEY))
+            names.append(TextSlot(holder, key, (), "other", SlotKind.KEY))
         if isinstance(value, str):
             if not (field in _CONSTANT_FIELDS and value in _CONSTANTS):
                 channel = "tool_names" if names_tools and isinstance(key, str) and key.casefold() == "name" else "other"
-                yield Slot(holder, key, (), channel, Kind.TEXT)
+                yield TextSlot(holder, key, (), channel, SlotKind.TEXT)
         elif isinstance(value, list):
-            waiting += [_Place(value, at, field, names_tools) for at in reversed(range(len(value)))]
+            waiting += [_FieldPlace(value, at, field, names_tools) for at in reversed(range(len(value)))]
         elif isinstance(value, dict) and not (field == "logit_bias" and _are_token_ids(value)):
             within = names_tools and not (isinstance(key, str) and key.casefold() == "parameters")
-            waiting += [_Place(value, name, name, within) for name in reversed(value)]
+            waiting += [_FieldPlace(value, name, name, within) for name in reversed(value)]
     yield from names
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.censor.compile import CompiledRule
-from gateway.guard.channels import ChannelText, Ledger, Text
+from gateway.guard.channels import ChannelCounts, ChannelText, GuardedText
 from gateway.guard.spelled import SpelledText
 from gateway.policy.model import Channel
 from gateway.wire.jsontext import JsonText, escaped
@@ -20,15 +20,15 @@ from gateway.wire.jsontext import JsonText, escaped
 _SPACE = " \t\r\n"
 
 
-class _Twice:
+class _TwiceScanned:
     """A text that is read twice. `spells` makes what reads it first, from the text's first character that is no space
     on; None where nothing needs to."""
 
     __slots__ = ("_begun", "_first", "_spells", "_then")
 
-    def __init__(self, spells: Callable[[str], ChannelText | None], then: Text) -> None:
+    def __init__(self, spells: Callable[[str], GuardedText | None], then: ChannelText) -> None:
         self._spells = spells
-        self._first: ChannelText | None = None
+        self._first: GuardedText | None = None
         self._then = then
         self._begun = False
 
@@ -42,7 +42,7 @@ class _Twice:
         out = "" if self._first is None else self._pass_on(self._first, self._first.finish())
         return out if self.blocked else out + self._then.finish()
 
-    def _pass_on(self, first: ChannelText, spelled: str) -> str:
+    def _pass_on(self, first: GuardedText, spelled: str) -> str:
         out = self._then.feed(spelled) if spelled else ""
         if self.blocked:
             first.abandon()
@@ -74,7 +74,7 @@ class ObservedText:
 
     rule: CompiledRule | None = None
 
-    def __init__(self, text: ChannelText) -> None:
+    def __init__(self, text: GuardedText) -> None:
         self._text = text
 
     def feed(self, text: str) -> str:
@@ -90,18 +90,18 @@ class ObservedText:
         return ""
 
 
-class _Json:
+class _JsonTexts:
     """`json` says which texts there are in it; they are opened by `_opened`."""
 
-    __slots__ = ("_channel", "_choice", "_last", "_ledger", "json")
+    __slots__ = ("_channel", "_choice", "_counts", "_last", "json")
 
     json: JsonText
 
-    def __init__(self, ledger: Ledger, channel: Channel, choice: int | None) -> None:
-        self._ledger = ledger
+    def __init__(self, counts: ChannelCounts, channel: Channel, choice: int | None) -> None:
+        self._counts = counts
         self._channel = channel
         self._choice = choice
-        self._last: Text | _Twice | None = None
+        self._last: ChannelText | _TwiceScanned | None = None
 
     def feed(self, text: str) -> str:
         return self.json.feed(text)
@@ -118,45 +118,45 @@ class _Json:
     def rule(self) -> CompiledRule | None:
         return self._last.rule if self._last is not None and self.json.blocked else None
 
-    def _text(self) -> Text:
-        self._last = text = self._ledger.open(self._channel, self._choice)
+    def _text(self) -> ChannelText:
+        self._last = text = self._counts.open(self._channel, self._choice)
         return text
 
     def _spelled(self, write: Callable[[str], str]) -> SpelledText:
-        self._last = text = SpelledText(self._ledger, self._channel, self._choice, write)
+        self._last = text = SpelledText(self._counts, self._channel, self._choice, write)
         return text
 
 
-class GuardedJson(_Json):
+class GuardedJson(_JsonTexts):
     """JSON text whose strings and numbers are texts of their own. A block closes what is open."""
 
     __slots__ = ()
 
-    def __init__(self, ledger: Ledger, channel: Channel, choice: int | None = None) -> None:
-        super().__init__(ledger, channel, choice)
-        if ledger.scans(channel):
+    def __init__(self, counts: ChannelCounts, channel: Channel, choice: int | None = None) -> None:
+        super().__init__(counts, channel, choice)
+        if counts.scans(channel):
             self.json = JsonText(self._text, self._string, self._plain)
         else:
             self.json = JsonText(self._text)
 
-    def _string(self) -> _Twice:
-        self._last = text = _Twice(self._nested, self._ledger.open(self._channel, self._choice))
+    def _string(self) -> _TwiceScanned:
+        self._last = text = _TwiceScanned(self._nested, self._counts.open(self._channel, self._choice))
         return text
 
     def _nested(self, start: str) -> _NestedJson | None:
-        return _NestedJson(self._ledger, self._channel, self._choice) if start in "{[" else None
+        return _NestedJson(self._counts, self._channel, self._choice) if start in "{[" else None
 
-    def _plain(self) -> _Twice:
-        then = self._ledger.open(self._channel, self._choice)
-        self._last = text = _Twice(lambda _: SpelledText(self._ledger, self._channel, self._choice, str), then)
+    def _plain(self) -> _TwiceScanned:
+        then = self._counts.open(self._channel, self._choice)
+        self._last = text = _TwiceScanned(lambda _: SpelledText(self._counts, self._channel, self._choice, str), then)
         return text
 
 
-class _NestedJson(_Json):
+class _NestedJson(_JsonTexts):
     """JSON text within a string of other JSON. It stays as it was spelled, but for what is taken out of it."""
 
     __slots__ = ()
 
-    def __init__(self, ledger: Ledger, channel: Channel, choice: int | None) -> None:
-        super().__init__(ledger, channel, choice)
+    def __init__(self, counts: ChannelCounts, channel: Channel, choice: int | None) -> None:
+        super().__init__(counts, channel, choice)
         self.json = JsonText(lambda: self._spelled(str), lambda: self._spelled(escaped), raw=True)

@@ -8,7 +8,7 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.guard.channels import Ledger, Refused, Text
+from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.policy.model import Channel
 from gateway.wire.media import MIN_PAYLOAD, envelope, is_media, places
 
@@ -34,19 +34,19 @@ class PayloadText:
     """A string where media may stand, in pieces. It passes as soon as it is certain to be media, and is text like any
     other as soon as it can be neither media nor an envelope; until then, and at most `MAX_HELD` characters, it waits.
 
-    Raises `Refused` for more, and for what began as media and goes on as something else.
+    Raises `InvalidAnswer` for more, and for what began as media and goes on as something else.
     """
 
-    __slots__ = ("_channel", "_choice", "_held", "_ledger", "_looked_at", "_passes", "_text")
+    __slots__ = ("_channel", "_choice", "_counts", "_held", "_looked_at", "_passes", "_text")
 
-    def __init__(self, ledger: Ledger, channel: Channel, choice: int) -> None:
-        self._ledger = ledger
+    def __init__(self, counts: ChannelCounts, channel: Channel, choice: int) -> None:
+        self._counts = counts
         self._channel = channel
         self._choice = choice
         self._held = ""
         self._looked_at = 0  # characters of it, when they were last decoded
         self._passes = False
-        self._text: Text | None = None  # the last one opened
+        self._text: ChannelText | None = None  # the last one opened
 
     @property
     def rule(self) -> CompiledRule | None:
@@ -59,7 +59,7 @@ class PayloadText:
             if _BASE64.fullmatch(text) is not None:
                 return text
             if text[: len(_URL)].lower() != _URL:
-                raise Refused("the answer holds a picture, a sound or a document that goes on as something else")
+                raise InvalidAnswer("the answer holds a picture, a sound or a document that goes on as something else")
             self._passes, self._looked_at = False, 0  # the next item of a list without numbers
         self._held += text
         if not self._may_be_url() and _BASE64.fullmatch(text) is None:
@@ -71,7 +71,7 @@ class PayloadText:
                 self._passes = True
                 return self._take()
         if len(self._held) > MAX_HELD:
-            raise Refused(f"the answer holds more than {MAX_HELD} characters that may be a text in base64")
+            raise InvalidAnswer(f"the answer holds more than {MAX_HELD} characters that may be a text in base64")
         return ""
 
     def _may_be_url(self) -> bool:
@@ -101,8 +101,8 @@ class PayloadText:
         held, self._held = self._held, ""
         return held
 
-    def _open(self) -> Text:
-        self._text = self._ledger.open(self._channel, self._choice)
+    def _open(self) -> ChannelText:
+        self._text = self._counts.open(self._channel, self._choice)
         return self._text
 
     def finish(self) -> str:

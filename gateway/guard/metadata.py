@@ -9,16 +9,16 @@ from typing import Any
 
 from gateway.censor.compile import CompiledRule
 from gateway.censor.joins import Joins, Sequence
-from gateway.guard.channels import Ledger, Refused, Text
+from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.surrogates import join_surrogates
 from gateway.wire import chat
 from gateway.wire.chat import Json, Path
 
 MAX_CLEAN = 256
-MAX_CHANGED = 64  # labels in which something was replaced; some kilobytes each
-MAX_LENGTH = 256  # characters; longer labels are scanned each time
-MAX_PLACES = 2048  # of one answer, at which labels other than constants stand; two kilobytes or so each
+MAX_CHANGED = 64  # metadata in which something was replaced; some kilobytes each
+MAX_LENGTH = 256  # characters; longer metadata are scanned each time
+MAX_PLACES = 2048  # of one answer, at which metadata other than constants stand; two kilobytes or so each
 
 _ENVELOPE_FIELDS = frozenset(
     {*chat.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
@@ -32,21 +32,21 @@ _FIXED_NAMES = chat.KNOWN_NAMES | {
 }
 
 
-class Labels:
-    """The labels of one answer. `known` were written by the client or the operator and are not looked at.
+class Metadata:
+    """The metadata of one answer. `known` were written by the client or the operator and are not looked at.
 
     `blocked` is the rule that a label outside of any choice has set off; whoever handles it takes it.
     """
 
-    def __init__(self, ledger: Ledger, known: tuple[str, ...]) -> None:
-        self.ledger = ledger
-        self.enforces = ledger.compiled.policy.mode is Mode.ENFORCE
+    def __init__(self, counts: ChannelCounts, known: tuple[str, ...]) -> None:
+        self.counts = counts
+        self.enforces = counts.compiled.policy.mode is Mode.ENFORCE
         self.blocked: CompiledRule | None = None
-        self._unknown = ledger.compiled.policy.unknown
+        self._unknown = counts.compiled.policy.unknown
         self._clean: set[str] = set(known)
-        self._changed: dict[str, tuple[str, Text]] = {}
-        # The labels at one place, as some clients join them.
-        self._joins = Joins(ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
+        self._changed: dict[str, tuple[str, ChannelText]] = {}
+        # The metadata at one place, as some clients join them.
+        self._joins = Joins(counts.compiled.program(Direction.OUTPUT, Channel.OTHER))
         self._sequences: dict[Path, Sequence] = {}
 
     def is_clean(self, text: str) -> bool:
@@ -58,9 +58,9 @@ class Labels:
             return text
         if (known := self._changed.get(text)) is not None:
             shown, label = known
-            label.settle_again()
+            label.count_again()
             return shown
-        label = self.ledger.open(Channel.OTHER)
+        label = self.counts.open(Channel.OTHER)
         shown = label.feed(text) + label.finish()
         if label.rule is not None:
             self.blocked = label.rule
@@ -69,15 +69,15 @@ class Labels:
         elif shown == text:
             if len(self._clean) < MAX_CLEAN:
                 self._clean.add(text)
-        elif len(self._changed) < MAX_CHANGED and self.ledger.pseudonyms is None:
+        elif len(self._changed) < MAX_CHANGED and self.counts.pseudonyms is None:
             self._changed[text] = shown, label
         return shown
 
     def passes(self, text: str) -> bool:
         """May a text that can be left out be shown as it is? Whatever a rule says of it, the answer goes on."""
-        blocked, blocked_by = self.blocked, self.ledger.blocked_by
+        blocked, blocked_by = self.blocked, self.counts.blocked_by
         shown = self.show(text)
-        self.blocked, self.ledger.blocked_by = blocked, blocked_by
+        self.blocked, self.counts.blocked_by = blocked, blocked_by
         return shown == text
 
     def show_value(self, value: Any, channel: Channel) -> tuple[Any, CompiledRule | None]:
@@ -98,7 +98,7 @@ class Labels:
         before = self._sequences.get(place)
         if before is None:
             if len(self._sequences) >= MAX_PLACES:
-                raise Refused(f"the answer has labels at more than {MAX_PLACES} places")
+                raise InvalidAnswer(f"the answer has labels at more than {MAX_PLACES} places")
             before = self._joins.start
         reached = self._joins.follow(before, label)
         if reached is None:
@@ -107,7 +107,7 @@ class Labels:
         return label
 
     def _scan(self, text: str, channel: Channel) -> tuple[str, CompiledRule | None]:
-        label = self.ledger.open(channel)
+        label = self.counts.open(channel)
         shown = label.feed(text)
         return shown + label.finish(), label.rule
 
@@ -186,10 +186,10 @@ class Labels:
         return items
 
     def note_unknown(self, what: str) -> None:
-        """Count something of a shape that no dialect knows. Raises `Refused` where the policy says so."""
-        self.ledger.unknown_events += 1
+        """Count something of a shape that no dialect knows. Raises `InvalidAnswer` where the policy says so."""
+        self.counts.unknown_events += 1
         if self._unknown is Unknown.REFUSE and self.enforces:
-            raise Refused(f"the answer holds {what}, and the policy says `unknown: refuse`")
+            raise InvalidAnswer(f"the answer holds {what}, and the policy says `unknown: refuse`")
 
     @property
     def drops_unknown(self) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.guard.channels import Refused
-from gateway.guard.metadata import Labels
+from gateway.guard.channels import InvalidAnswer
+from gateway.guard.metadata import Metadata
 from gateway.wire import chat
 from gateway.wire.chat import Json, Path
 
@@ -17,53 +17,53 @@ MAX_ENTRIES = 2048  # objects in the lists of one choice that come in pieces
 _CALLS: Path = ("tool_calls",)
 
 
-class Numbers:
+class ListNumbering:
     """Of one choice."""
 
-    __slots__ = ("_entries", "_known", "_labels", "_sizes")
+    __slots__ = ("_entries", "_known", "_metadata", "_sizes")
 
-    def __init__(self, labels: Labels) -> None:
-        self._labels = labels
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
         self._known: dict[Path, dict[int, int]] = {}
         self._sizes: dict[Path, int] = {}
         self._entries = 0
 
-    def settle(self, message: Json, whole: bool = False) -> None:
+    def renumber(self, message: Json, whole: bool = False) -> None:
         """Number the elements of all lists in a delta, in place; one element for each number. Those of a `whole`
-        message do not go on with each other. Raises `Refused`."""
+        message do not go on with each other. Raises `InvalidAnswer`."""
         pending: list[tuple[Any, Path]] = [(message, ())]
         while pending:
             holder, path = pending.pop()
             if isinstance(holder, list):
-                holder[:] = self._settled(holder, path, whole)
+                holder[:] = self._renumbered(holder, path, whole)
                 children = [(item, (*path, chat.position_of(item, at))) for at, item in enumerate(holder)]
             else:
                 children = [(value, (*path, name)) for name, value in holder.items()]
             if len(path) <= chat.MAX_DEPTH:  # what is deeper is refused
                 pending += [child for child in children if isinstance(child[0], dict | list)]
 
-    def _settled(self, items: list[Any], path: Path, whole: bool) -> list[Any]:
-        settled: list[Any] = []
+    def _renumbered(self, items: list[Any], path: Path, whole: bool) -> list[Any]:
+        renumbered: list[Any] = []
         by_number: dict[int, Json] = {}
         for position, item in enumerate(items):
             if not isinstance(item, dict):
                 if path == _CALLS:
-                    self._labels.note_unknown("an element of `tool_calls` that is no object")
+                    self._metadata.note_unknown("an element of `tool_calls` that is no object")
                 else:
                     self._sizes[path] = self._sizes.get(path, 0) + 1
-                    settled.append(item)
+                    renumbered.append(item)
                 continue
             given = chat.position_of(item, position)
-            number = len(settled) if whole else self._number(path, given)
+            number = len(renumbered) if whole else self._number(path, given)
             if number in by_number:
                 _go_on(by_number[number], item)
                 continue
             # An index of another type is a label like others, and is looked at as one where it can stay.
-            if number != len(settled) or isinstance(item.get("index"), int | float):
+            if number != len(renumbered) or isinstance(item.get("index"), int | float):
                 item["index"] = number
             by_number[number] = item
-            settled.append(item)
-        return settled
+            renumbered.append(item)
+        return renumbered
 
     def _number(self, path: Path, given: int) -> int:
         known = self._known.setdefault(path, {})
@@ -71,7 +71,7 @@ class Numbers:
         if number is None:
             self._entries += 1
             if self._entries > MAX_ENTRIES:
-                raise Refused(f"the answer has more than {MAX_ENTRIES} objects in the lists of a choice")
+                raise InvalidAnswer(f"the answer has more than {MAX_ENTRIES} objects in the lists of a choice")
             number = known[given] = self._sizes.get(path, 0)
             self._sizes[path] = number + 1
         return number

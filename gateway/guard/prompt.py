@@ -8,16 +8,16 @@ from typing import Any, NamedTuple, TypeVar
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard import fields
-from gateway.guard.channels import ChannelText, Ledger, OnFinding
+from gateway.guard.channels import ChannelCounts, GuardedText, OnFinding
 from gateway.guard.chat import MAX_CHOICES
-from gateway.guard.constrained import FORMATS, settle_formats
+from gateway.guard.constrained import FORMATS, remove_formats
 from gateway.guard.guardedjson import GuardedJson
 from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Channel, Direction, Mode
 from gateway.wire import chat, completions, json, media
-from gateway.wire.chat import Json, Kind, Slot
+from gateway.wire.chat import Json, SlotKind, TextSlot
 from gateway.wire.dialect import CHAT, COMPLETIONS, Dialect
 
 # Looked at by name in every request; each dialect adds those that it keeps apart.
@@ -115,7 +115,7 @@ def _choices(body: Json) -> int:
 
 def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect = CHAT) -> None:
     """Take out or refuse the fields that would lead past the censor, in place. Raises `BadRequest`."""
-    if (refused := settle_formats(body, compiled.policy)) is not None:
+    if (refused := remove_formats(body, compiled.policy)) is not None:
         raise BadRequest(*refused)
     if compiled.policy.mode is not Mode.ENFORCE or not (compiled.programs or compiled.policy.constrain):
         return
@@ -164,26 +164,26 @@ def guarding_prompt(
         return GuardedPrompt()
     labels = labels_of(compiled)
     concealer = Concealer(labels, lambda text: _occurs(text, body)) if labels else None
-    ledger = Ledger(compiled, Direction.INPUT, on_finding, concealer=concealer)
+    counts = ChannelCounts(compiled, Direction.INPUT, on_finding, concealer=concealer)
     part = "prompt" if dialect is COMPLETIONS else "messages"
     try:
         if dialect is COMPLETIONS:
-            rule = yield from _guard_slots(completions.prompt_slots(body), ledger)
+            rule = yield from _guard_slots(completions.prompt_slots(body), counts)
         else:
-            rule = yield from _guard_messages(body["messages"], ledger)
+            rule = yield from _guard_messages(body["messages"], counts)
             if rule is None and isinstance(body.get("prediction"), dict):
                 part = "prediction"
-                rule = yield from _guard_messages([body["prediction"]], ledger)
+                rule = yield from _guard_messages([body["prediction"]], counts)
         if rule is None:
             part = ""
-            rule = yield from _guard_slots(fields.slots(body, dialect.apart), ledger)
+            rule = yield from _guard_slots(fields.slots(body, dialect.apart), counts)
     except (TooManyValues, chat.TooDeep) as error:
-        return GuardedPrompt(None, ledger.fact(), refusal=BadRequest(str(error), part or None))
+        return GuardedPrompt(None, counts.fact(), refusal=BadRequest(str(error), part or None))
     except BadRequest as error:
-        return GuardedPrompt(None, ledger.fact(), refusal=error)
+        return GuardedPrompt(None, counts.fact(), refusal=error)
     if rule is not None:
-        return GuardedPrompt(rule, ledger.fact())
-    return GuardedPrompt(None, ledger.fact(), concealer.pseudonyms() if concealer is not None else None)
+        return GuardedPrompt(rule, counts.fact())
+    return GuardedPrompt(None, counts.fact(), concealer.pseudonyms() if concealer is not None else None)
 
 
 def _occurs(text: str, body: Json) -> bool:
@@ -193,15 +193,15 @@ def _occurs(text: str, body: Json) -> bool:
         raise BadRequest(f"The body cannot be forwarded: {error}.") from None
 
 
-def _guard_messages(messages: list[Json], ledger: Ledger) -> Guarding[CompiledRule | None]:
+def _guard_messages(messages: list[Json], counts: ChannelCounts) -> Guarding[CompiledRule | None]:
     for message in messages:
-        if ledger.compiled.policy.mode is Mode.ENFORCE and (name := misspelled_in(message)) is not None:
+        if counts.compiled.policy.mode is Mode.ENFORCE and (name := misspelled_in(message)) is not None:
             raise BadRequest(f"The name of a message's field must be spelled `{name}`.", "messages")
         hidden, envelopes = _hide_payloads(message)
         try:
-            rule = yield from _guard_slots(chat.slots(message), ledger)
+            rule = yield from _guard_slots(chat.slots(message), counts)
             for each in envelopes:
-                rule = rule or (yield from _guard_slots(each.slots(), ledger))
+                rule = rule or (yield from _guard_slots(each.slots(), counts))
                 hidden.append((each.holder, each.key, each.sealed()))
         finally:
             for holder, key, value in hidden:
@@ -211,24 +211,24 @@ def _guard_messages(messages: list[Json], ledger: Ledger) -> Guarding[CompiledRu
     return None
 
 
-def _guard_slots(slots: Iterable[Slot], ledger: Ledger) -> Guarding[CompiledRule | None]:
+def _guard_slots(slots: Iterable[TextSlot], counts: ChannelCounts) -> Guarding[CompiledRule | None]:
     """Censor the texts in place; the rule that blocks one of them. Raises `BadRequest` and `TooManyValues`."""
     renamed: dict[int, tuple[Json, dict[str, str]]] = {}  # by the identity of the object that has the names
     for slot in slots:
-        given: Any = slot.key if slot.kind is Kind.KEY else slot.holder[slot.key]
+        given: Any = slot.key if slot.kind is SlotKind.KEY else slot.holder[slot.key]
         given = given if isinstance(given, str) else repr(given)
-        if slot.kind is Kind.LABEL and given in chat.CONSTANT_LABELS:
+        if slot.kind is SlotKind.LABEL and given in chat.CONSTANT_LABELS:
             continue
-        if slot.kind is Kind.JSON:
-            ledger.values_in_json += json.values_in(given)
-            if ledger.values_in_json > json.MAX_VALUES:
+        if slot.kind is SlotKind.JSON:
+            counts.values_in_json += json.values_in(given)
+            if counts.values_in_json > json.MAX_VALUES:
                 raise BadRequest(
                     f"The arguments of all tool calls have more than {json.MAX_VALUES} values.", "messages"
                 )
-        elif ledger.passes(_CHANNELS[slot.channel], given):
+        elif counts.passes(_CHANNELS[slot.channel], given):
             yield len(given) + STEP_OF_A_PASSING_TEXT
             continue
-        text = _open(slot, ledger)
+        text = _open(slot, counts)
         pieces = []
         for at in range(0, max(len(given), 1), MAX_STEP):
             pieces.append(text.feed(given[at : at + MAX_STEP]))
@@ -238,9 +238,9 @@ def _guard_slots(slots: Iterable[Slot], ledger: Ledger) -> Guarding[CompiledRule
         shown = "".join([*pieces, text.finish()])
         if text.rule is not None:
             return text.rule
-        if shown == given or ledger.compiled.policy.mode is not Mode.ENFORCE:
+        if shown == given or counts.compiled.policy.mode is not Mode.ENFORCE:
             continue
-        if slot.kind is Kind.KEY:
+        if slot.kind is SlotKind.KEY:
             renamed.setdefault(id(slot.holder), (slot.holder, {}))[1][slot.key] = shown
         else:
             slot.holder[slot.key] = shown
@@ -259,10 +259,10 @@ def _rename(holder: Json, names: dict[str, str]) -> None:
     holder.update(members)
 
 
-def _open(slot: Slot, ledger: Ledger) -> ChannelText:
-    if slot.kind is Kind.JSON:
-        return GuardedJson(ledger, _CHANNELS[slot.channel])
-    return ledger.open(_CHANNELS[slot.channel])
+def _open(slot: TextSlot, counts: ChannelCounts) -> GuardedText:
+    if slot.kind is SlotKind.JSON:
+        return GuardedJson(counts, _CHANNELS[slot.channel])
+    return counts.open(_CHANNELS[slot.channel])
 
 
 class _Opened:
@@ -275,9 +275,9 @@ class _Opened:
         self._envelope = envelope
         self._texts = {"text": envelope.text, "parameters": envelope.parameters}
 
-    def slots(self) -> Iterator[Slot]:
+    def slots(self) -> Iterator[TextSlot]:
         for name in self._texts:
-            yield Slot(self._texts, name, (name,), Channel.CONTENT.value, Kind.TEXT)
+            yield TextSlot(self._texts, name, (name,), Channel.CONTENT.value, SlotKind.TEXT)
 
     def sealed(self) -> str:
         """The payload with what has become of its text; as it was, if nothing has."""

@@ -59,7 +59,7 @@ class Pseudonyms:
         stretches = (ceil(len(value) / len(placeholder)) for placeholder, value in self.values.items())
         object.__setattr__(self, "stretch", max(stretches, default=1) or 1)
 
-    def begin_with(self, text: str) -> bool:
+    def has_prefix(self, text: str) -> bool:
         """Is `text` the beginning of a placeholder?"""
         at = bisect_left(self.placeholders, text)
         return at < len(self.placeholders) and self.placeholders[at].startswith(text)
@@ -144,14 +144,14 @@ def _marked(text: str, at: int) -> bool:
 # -- the way back ------------------------------------------------------------------------------------------------------
 
 
-class Piece(NamedTuple):
+class RestoredPiece(NamedTuple):
     """A piece of an answer; `restored`: it is a value that stands where its placeholder was."""
 
     text: str
     restored: bool
 
     def __repr__(self) -> str:
-        return f"Piece({len(self.text)} characters, restored={self.restored})"
+        return f"RestoredPiece({len(self.text)} characters, restored={self.restored})"
 
 
 class Restorer:
@@ -176,11 +176,11 @@ class Restorer:
         """Would `feed` give back `text` as it is?"""
         return not self._held and "<" not in text
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[RestoredPiece]:
         """Take the next piece of the text; returns what is now certain, in order, none of it empty."""
         table = self._pseudonyms
         text, self._held = self._held + text, ""
-        pieces: list[Piece] = []
+        pieces: list[RestoredPiece] = []
         certain = 0
         at = text.find("<")
         while at >= 0:
@@ -188,15 +188,15 @@ class Restorer:
             value = table.values.get(text[at:end]) if end else None
             if value is not None:
                 if certain < at:
-                    pieces.append(Piece(text[certain:at], False))
-                pieces.append(Piece(value, True))
+                    pieces.append(RestoredPiece(text[certain:at], False))
+                pieces.append(RestoredPiece(value, True))
                 certain = end
-            elif not end and len(text) - at < table.longest and table.begin_with(text[at:]):
+            elif not end and len(text) - at < table.longest and table.has_prefix(text[at:]):
                 text, self._held = text[:at], text[at:]
                 break
             at = text.find("<", end if value is not None else at + 1)
         if certain < len(text):
-            pieces.append(Piece(text[certain:], False))
+            pieces.append(RestoredPiece(text[certain:], False))
         return pieces
 
     def finish(self) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from time import perf_counter
 
-from gateway.guard.channels import Finding, Tally
+from gateway.guard.channels import Finding, Histogram
 from gateway.guard.chat import ChatGuard
 from gateway.observe.facts import (
     TAKEN_BACK,
@@ -55,7 +55,7 @@ class Books:
         self._rollbacks = 0
         self.guard: ChatGuard | None = None
         self.upstream = forward.route.upstream
-        self.overhead = Tally(OVERHEAD_BOUNDS)
+        self.overhead = Histogram(OVERHEAD_BOUNDS)
         self.error: str | None = None
         self.ttft: float | None = None
 

@@ -7,9 +7,8 @@ from time import perf_counter
 
 from starlette.types import Send
 
-from gateway.guard.answer import StreamAnswer
-from gateway.guard.channels import Tally
-from gateway.guard.commands import Command
+from gateway.guard.answer import Command, StreamAnswer
+from gateway.guard.channels import Histogram
 from gateway.http1.response import ResponseStream
 from gateway.proxy.asgi import BodyWriter
 
@@ -27,7 +26,7 @@ class Shortcut:
         answer: StreamAnswer,
         writer: BodyWriter,
         perform: Callable[[list[Command]], bytes],
-        overhead: Tally,
+        overhead: Histogram,
         at_once: int,
     ) -> None:
         self._source = source
@@ -46,7 +45,7 @@ class Shortcut:
         answer: StreamAnswer,
         send: Send,
         perform: Callable[[list[Command]], bytes],
-        overhead: Tally,
+        overhead: Histogram,
         at_once: int,
     ) -> Shortcut | None:
         """`at_once`: the most bytes that are scanned here. None where there is no such path: a compressed answer,

@@ -20,15 +20,16 @@ from starlette.types import Receive, Scope, Send
 from gateway.guard.answer import (
     GUARD_FAILED,
     BrokenAnswer,
+    Command,
     PlainAnswer,
+    RecordFact,
+    SendBytes,
     StreamAnswer,
     failure,
     guard_failed,
 )
-from gateway.guard.channels import Refused
+from gateway.guard.channels import InvalidAnswer
 from gateway.guard.chat import ChatGuard
-from gateway.guard.commands import Command, Record
-from gateway.guard.commands import Send as SendBytes
 from gateway.observe.facts import Fact
 from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import Direction, Limits
@@ -303,7 +304,7 @@ class Relay(Response):
             guard.abandon()
             raise
         finally:
-            books.note(guard.ledger.fact())
+            books.note(guard.counts.fact())
         await self._send_journalled(200, self._passed_headers(response, guard), body)
 
     async def _pass_error(self, response: httpx.Response, guard: ChatGuard) -> None:
@@ -318,19 +319,19 @@ class Relay(Response):
         try:
             shown = await aside(len(body) * self._weight, _shown_error, bytes(body), plain, guard)
             headers = self._passed_headers(response, guard)
-        except Refused as error:
+        except InvalidAnswer as error:
             raise HTTPFailure(502, failure(f"{error}.", "upstream_protocol_error"), "protocol") from None
-        self._books.note(guard.ledger.fact())
+        self._books.note(guard.counts.fact())
         self._books.note_failure("status", f"upstream status {response.status_code}")
         await self._send_journalled(status, headers, shown)
 
     def _perform(self, commands: list[Command]) -> bytes:
-        """Record what is to be recorded; the bytes to send. `Stop` shows in the answer's `done`."""
+        """Record what is to be recorded; the bytes to send. `CloseUpstream` shows in the answer's `done`."""
         out = b""
         for command in commands:
             if isinstance(command, SendBytes):
                 out += command.data
-            elif isinstance(command, Record):
+            elif isinstance(command, RecordFact):
                 self._books.note(command.fact)
         return out
 
@@ -377,13 +378,13 @@ class Relay(Response):
             for name, value in headers_down(response)
             # A client with limits of its own is not told those of the key that it does not have.
             if not (own and name.startswith("x-ratelimit-"))
-            and guard.labels.passes(name)
-            and guard.labels.passes(value)
+            and guard.metadata.passes(name)
+            and guard.metadata.passes(value)
         ]
 
 
 def _shown_error(body: bytes, plain: bool, guard: ChatGuard) -> bytes:
-    """What the client gets of the body of an error, which may be plain text. Raises `Refused`."""
+    """What the client gets of the body of an error, which may be plain text. Raises `InvalidAnswer`."""
     try:
         received = json.decode(body)
     except json.JSONError:

@@ -21,7 +21,7 @@ MAX_DEPTH = 64  # of what stands within each other in a field
 _LAST_CHARACTER, _BYTE, _ASCII = 0x10FFFF, 0xFF, 0x7F
 
 
-class Kind(Enum):
+class SlotKind(Enum):
     """How a slot's text is to be read."""
 
     TEXT = auto()
@@ -31,12 +31,12 @@ class Kind(Enum):
     KEY = auto()  # the name of an unknown field: complete where it stands
 
 
-class Slot(NamedTuple):
+class TextSlot(NamedTuple):
     holder: Any  # a dict or a list
     key: Any
     path: Path
     channel: str
-    kind: Kind
+    kind: SlotKind
 
 
 # The text fields of a message or delta. Both spellings of reasoning are in use, sometimes side by side with one text.
@@ -91,7 +91,7 @@ CONSTANT_LABELS = FINISH_REASONS | ROLES | TYPES
 HEAD_FIELDS = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
 
 
-def slots(message: Json) -> Iterator[Slot]:
+def slots(message: Json) -> Iterator[TextSlot]:
     """Every text of a delta or message: labels, then reasoning before the answer it leads to, unknown fields last.
 
     The message may be changed while this runs, but only at the slot just yielded.
@@ -103,7 +103,7 @@ def slots(message: Json) -> Iterator[Slot]:
         value = message.get(field)
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             # A number too: loosely typed clients append its digits to the text they have.
-            yield Slot(message, field, (field,), channel, Kind.TEXT)
+            yield TextSlot(message, field, (field,), channel, SlotKind.TEXT)
         elif value is not None:
             yield from leaves(message, field, (field,), channel)
     calls = message.get("tool_calls")
@@ -179,7 +179,7 @@ def position_of(item: Any, position: int) -> int:
     return index if type(index) is int and index >= 0 else position
 
 
-def _call_slots(call: Json, path: Path) -> Iterator[Slot]:
+def _call_slots(call: Json, path: Path) -> Iterator[TextSlot]:
     for field, value in list(call.items()):
         if field in ("function", "custom") and isinstance(value, dict):
             yield from _function_slots(value, (*path, field))
@@ -187,20 +187,20 @@ def _call_slots(call: Json, path: Path) -> Iterator[Slot]:
             yield from leaves(call, field, (*path, field), "other")
 
 
-def _function_slots(function: Json, path: Path) -> Iterator[Slot]:
+def _function_slots(function: Json, path: Path) -> Iterator[TextSlot]:
     for field, value in list(function.items()):
         here = (*path, field)
         if field == "name" and isinstance(value, str):
-            yield Slot(function, field, here, "tool_names", Kind.NAME)
+            yield TextSlot(function, field, here, "tool_names", SlotKind.NAME)
         elif field == "arguments" and isinstance(value, str):
-            yield Slot(function, field, here, "tool_arguments", Kind.JSON)
+            yield TextSlot(function, field, here, "tool_arguments", SlotKind.JSON)
         elif field in ("arguments", "input"):
             yield from leaves(function, field, here, "tool_arguments")
         else:
             yield from leaves(function, field, here, "other")
 
 
-def _audio_slots(audio: Json) -> Iterator[Slot]:
+def _audio_slots(audio: Json) -> Iterator[TextSlot]:
     for field in list(audio):
         if field == "transcript":
             yield from leaves(audio, field, ("audio", field), "transcript")
@@ -212,7 +212,7 @@ class TooDeep(ValueError):
     """A message with more in each other than anybody needs; to name the places in it would take too much memory."""
 
 
-def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[Slot]:
+def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[TextSlot]:
     """The texts below one field of unknown shape.
 
     Strings stream on from chunk to chunk. Names of fields are texts too; they come last, because a changed name would
@@ -230,7 +230,9 @@ def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[Slot]:
             names.append((holder, key, way, step))
         if isinstance(value, str):
             # The `type` of a content part is a label; as a stream its end could be held back.
-            yield Slot(holder, key, path, channel, Kind.LABEL if complete or key in LABEL_FIELDS else Kind.TEXT)
+            yield TextSlot(
+                holder, key, path, channel, SlotKind.LABEL if complete or key in LABEL_FIELDS else SlotKind.TEXT
+            )
         elif isinstance(value, dict):
             pending += [(value, name, path, name) for name in reversed(value)]
         elif isinstance(value, list):
@@ -241,11 +243,11 @@ def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[Slot]:
             ]
             pending += reversed(numbered)
         elif isinstance(value, int | float) and not isinstance(value, bool) and key != "index":
-            yield Slot(holder, key, path, channel, Kind.LABEL)
+            yield TextSlot(holder, key, path, channel, SlotKind.LABEL)
         if isinstance(value, dict | list) and len(path) > MAX_DEPTH:
             raise TooDeep(f"objects and lists more than {MAX_DEPTH} deep within each other are not taken")
     for holder, key, way, step in reversed(names):
-        yield Slot(holder, key, (*way, step), "other", Kind.KEY)
+        yield TextSlot(holder, key, (*way, step), "other", SlotKind.KEY)
 
 
 def take_part(choice: Json, *names: str) -> Any:

@@ -12,25 +12,25 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 
-class Delta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _TypedDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     content: str
 
 
-class Choice(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _TypedChoice(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     index: int
-    delta: Delta
+    delta: _TypedDelta
     logprobs: UnsetType | None = UNSET
     finish_reason: UnsetType | None = UNSET
 
 
-class UsualChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class TypedChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """Mutable, so that the guard can put the censored content in its place."""
 
     id: str
     object: str
     created: int
     model: str
-    choices: tuple[Choice]
+    choices: tuple[_TypedChoice]
     service_tier: str | UnsetType | None = UNSET
     system_fingerprint: str | UnsetType | None = UNSET
     usage: UnsetType | None = UNSET
@@ -41,7 +41,7 @@ class UsualChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         labels = (self.id, self.object, self.model, self.service_tier, self.system_fingerprint)
         return tuple(label for label in labels if isinstance(label, str))
 
-    def has_labels_of(self, other: UsualChunk) -> bool:
+    def has_labels_of(self, other: TypedChunk) -> bool:
         return (
             self.id == other.id
             and self.model == other.model
@@ -56,11 +56,11 @@ class UsualChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         return encode(self)
 
 
-_decode = msgspec.json.Decoder(UsualChunk).decode
+_decode = msgspec.json.Decoder(TypedChunk).decode
 encode = msgspec.json.Encoder().encode
 
 
-class Template:
+class ChunkTemplate:
     """Events that equal one seen before, byte for byte, but for the content: most of a stream.
 
     JSON knows no context: what stands in the place of one string can only be another value, so the rest need not be
@@ -69,7 +69,7 @@ class Template:
 
     __slots__ = ("_after", "_before", "_shown_after", "_shown_before", "_size", "index")
 
-    def __init__(self, chunk: UsualChunk, before: bytes, after: bytes) -> None:
+    def __init__(self, chunk: TypedChunk, before: bytes, after: bytes) -> None:
         self.index = chunk.choices[0].index
         self._before, self._after = before, after
         self._size = len(before) + len(after)
@@ -78,7 +78,7 @@ class Template:
         self._shown_after = b"}" + rest
 
     @classmethod
-    def of(cls, data: bytes, chunk: UsualChunk) -> Template | None:
+    def of(cls, data: bytes, chunk: TypedChunk) -> ChunkTemplate | None:
         """The template of an event and of the chunk read from it; None if it makes none."""
         before, key, rest = data.partition(_CONTENT_KEY)
         value = _STRING.match(rest)
@@ -113,7 +113,7 @@ _STRING = re.compile(rb'[ \t\r\n]*"(?:[^"\\]|\\.)*"')
 _decode_string = msgspec.json.Decoder(str).decode
 
 
-def read(data: bytes) -> UsualChunk | None:
+def read(data: bytes) -> TypedChunk | None:
     """The chunk in an event's data, None if it is any other."""
     try:
         return _decode(data)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.wire import chat
-from gateway.wire.chat import Json, Kind, Slot
+from gateway.wire.chat import Json, SlotKind, TextSlot
 
 OBJECT = "text_completion"
 
@@ -48,15 +48,15 @@ def has_token_ids(prompt: Any) -> bool:
     return isinstance(prompt, list) and not all(isinstance(item, str) for item in prompt)
 
 
-def prompt_slots(body: Json) -> Iterator[Slot]:
+def prompt_slots(body: Json) -> Iterator[TextSlot]:
     """The texts of a request's `prompt`; token ids are none."""
     prompt = body.get("prompt")
     if isinstance(prompt, str):
-        yield Slot(body, "prompt", ("prompt",), "content", Kind.TEXT)
+        yield TextSlot(body, "prompt", ("prompt",), "content", SlotKind.TEXT)
     elif isinstance(prompt, list):
         for position, item in enumerate(prompt):
             if isinstance(item, str):
-                yield Slot(prompt, position, ("prompt", position), "content", Kind.TEXT)
+                yield TextSlot(prompt, position, ("prompt", position), "content", SlotKind.TEXT)
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

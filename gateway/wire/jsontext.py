@@ -59,21 +59,21 @@ class TextCensor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TokenPlace:
     """A place between two tokens."""
 
     accepts: str  # the characters that may begin the next token; "0" is any number or literal
     missing: str = ""  # what must be written before the brackets can be closed here
 
 
-_VALUE = _Place('"{[0', "null")
-_FIRST_VALUE = _Place('"{[0]')
-_NEXT_VALUE = _Place(",]")
-_KEY = _Place('"', '"":null')
-_FIRST_KEY = _Place('"}')
-_COLON = _Place(":", ":null")
-_NEXT_KEY = _Place(",}")
-_END = _Place("")
+_VALUE = _TokenPlace('"{[0', "null")
+_FIRST_VALUE = _TokenPlace('"{[0]')
+_NEXT_VALUE = _TokenPlace(",]")
+_KEY = _TokenPlace('"', '"":null')
+_FIRST_KEY = _TokenPlace('"}')
+_COLON = _TokenPlace(":", ":null")
+_NEXT_KEY = _TokenPlace(",}")
+_END = _TokenPlace("")
 
 
 class _Mode(Enum):
@@ -226,7 +226,7 @@ class JsonText:
         out.append(char)
         return position + 1
 
-    def _after_value(self) -> _Place:
+    def _after_value(self) -> _TokenPlace:
         if not self._closers:
             return _END
         return _NEXT_KEY if self._closers[-1] == "}" else _NEXT_VALUE

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gateway.censor.compile import CompiledPolicy, compile_policy
-from gateway.guard.answer import BrokenAnswer, PlainAnswer, StreamAnswer
+from gateway.guard.answer import BrokenAnswer, PlainAnswer, SendBytes, StreamAnswer
 from gateway.guard.chat import ChatGuard
-from gateway.guard.commands import Send
 from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt, read_chat_request
 from gateway.guard.prompt import read_completions_request as read_completions
 from gateway.policy.model import Direction, Policy, Rule
@@ -175,7 +174,7 @@ def _answered(compiled: CompiledPolicy, answer: dict[str, Any]) -> str:
     shown = plain.close(0.0).decode()
     stream = StreamAnswer(ChatGuard(compiled, 1, ()), max_event=1 << 20, max_whole=1 << 20)
     commands = [*stream.feed(whole, 0.0), *stream.close(0.0)]
-    streamed = b"".join(command.data for command in commands if isinstance(command, Send)).decode()
+    streamed = b"".join(command.data for command in commands if isinstance(command, SendBytes)).decode()
     assert (WORD in shown) == (WORD in streamed), "a stream and a plain answer differ"
     return shown
 

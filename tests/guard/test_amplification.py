@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.censor.compile import compile_policy
-from gateway.guard.answer import StreamAnswer
+from gateway.guard.answer import SendBytes, StreamAnswer
 from gateway.guard.chat import MAX_CHOICES, MAX_HEAD, ChatGuard
-from gateway.guard.commands import Send
 from gateway.policy.model import Action, Policy
 from gateway.wire.dialect import CHAT, COMPLETIONS, Dialect
 from tests.guard.test_fuzz import chunk as any_chunk
@@ -43,7 +42,7 @@ def written(policy: Policy, data: bytes, dialect: Dialect, expected: int = MAX_C
     guard = ChatGuard(compile_policy(policy), expected, ("mz",))
     answer = StreamAnswer(guard, max_event=1 << 20, max_whole=1 << 22, dialect=dialect)
     commands = [*answer.feed(data, 0.0), *answer.close(1.0)]
-    return b"".join(command.data for command in commands if isinstance(command, Send))
+    return b"".join(command.data for command in commands if isinstance(command, SendBytes))
 
 
 def check(data: bytes) -> None:

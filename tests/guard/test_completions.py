@@ -110,8 +110,8 @@ def plain(policy: Policy, *reads: bytes, expected: int = 1) -> tuple[dict[str, A
     for data in reads:
         answer.feed(data, 0.0)
     body = json.loads(answer.close(1.0))
-    assert balanced(guard.ledger.fact())
-    return body, guard.ledger.fact()
+    assert balanced(guard.counts.fact())
+    return body, guard.counts.fact()
 
 
 def broken(policy: Policy, *reads: bytes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
-from gateway.guard.channels import MAX_TEXTS, Refused
+from gateway.guard.channels import MAX_TEXTS, InvalidAnswer
 from gateway.guard.chat import MAX_CHOICES, ChatGuard
 from gateway.guard.choice import MAX_NAME
 from gateway.guard.metadata import MAX_PLACES
@@ -202,7 +202,7 @@ def test_d8_an_answer_has_the_choices_that_were_asked_for_and_no_more(asked: int
     whole = [{"message": {"content": "a"}}] * (asked + 1)
     guard = ChatGuard(compile_policy(policy()), asked)
     assert len(guard.completion({"choices": whole[:asked]})["choices"]) == asked
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidAnswer):
         ChatGuard(compile_policy(policy()), asked).completion({"choices": whole})
 
 

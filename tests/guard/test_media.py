@@ -12,7 +12,7 @@ import pytest
 
 from gateway.censor.compile import compile_policy
 from gateway.guard import media
-from gateway.guard.channels import Ledger, Refused
+from gateway.guard.channels import ChannelCounts, InvalidAnswer
 from gateway.guard.media import PayloadText
 from gateway.policy.model import Action, Channel, Direction
 from tests.support.guard_client import (
@@ -100,12 +100,12 @@ def test_e2_media_in_pieces_pass_as_they_are(value: str, size: int) -> None:
 
 
 def payload(*pieces: str) -> list[str]:
-    text = PayloadText(Ledger(compile_policy(RULES), Direction.OUTPUT), Channel.CONTENT, 0)
+    text = PayloadText(ChannelCounts(compile_policy(RULES), Direction.OUTPUT), Channel.CONTENT, 0)
     return [*map(text.feed, pieces), text.finish()]
 
 
 def test_e2_what_begins_as_media_must_stay_it() -> None:
-    with pytest.raises(Refused, match="goes on as something else"):
+    with pytest.raises(InvalidAnswer, match="goes on as something else"):
         payload(URL, ", 12MONKEYS")
     client = stream(RULES, chunk(images(image(URL[:800]))), chunk(images(image(", 12MONKEYS"))))
     assert client.errors[0]["code"] == "upstream_protocol_error" and "12MONKEYS" not in client.text
@@ -141,7 +141,7 @@ def test_e2_text_waits_for_nothing() -> None:
 def test_e2_what_may_be_text_in_base64_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(media, "MAX_HELD", len(TEXT))
     assert payload(TEXT[:-4], TEXT[-4:])[-1]
-    with pytest.raises(Refused, match=f"more than {len(TEXT)} characters"):
+    with pytest.raises(InvalidAnswer, match=f"more than {len(TEXT)} characters"):
         payload(TEXT, "QUFB")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.censor.compile import compile_policy
-from gateway.guard.channels import Ledger, Text
+from gateway.guard.channels import ChannelCounts, ChannelText
 from gateway.guard.prompt import (
     MAX_STEP,
     STEP_OF_A_TEXT,
@@ -185,13 +185,13 @@ def test_what_is_too_deep_is_refused_and_costs_little() -> None:
 
 def test_d26_a_text_in_which_nothing_is_found_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Channel] = []
-    opens = Ledger.open
+    opens = ChannelCounts.open
 
-    def noting(self: Ledger, channel: Channel, choice: int | None = None) -> Text:
+    def noting(self: ChannelCounts, channel: Channel, choice: int | None = None) -> ChannelText:
         opened.append(channel)
         return opens(self, channel, choice)
 
-    monkeypatch.setattr(Ledger, "open", noting)
+    monkeypatch.setattr(ChannelCounts, "open", noting)
     many = ["ab"] * 1000
     body, _ = guarded(ONLY_INPUT, {"content": [{"type": "text", "text": text} for text in [*many, WORD]]}, new=many)
     assert opened == [Channel.CONTENT]

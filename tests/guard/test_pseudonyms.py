@@ -18,7 +18,7 @@ from gateway.censor.detectors import DETECTORS
 from gateway.guard import channels as texts
 from gateway.guard import pseudonyms as module
 from gateway.guard.prompt import GuardedPrompt, guard_prompt
-from gateway.guard.pseudonyms import Concealer, Piece, Pseudonyms, Restorer
+from gateway.guard.pseudonyms import Concealer, Pseudonyms, RestoredPiece, Restorer
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Policy, Rule
 from tests.support.examples import examples
 from tests.support.guard_client import call, calls, chunk, completion, plain, policy, rule, stream
@@ -65,7 +65,7 @@ def replaced(text: str) -> str:
     return text
 
 
-def shown(pieces: Iterable[Piece]) -> str:
+def shown(pieces: Iterable[RestoredPiece]) -> str:
     return "".join(bracketed(piece.text) if piece.restored else piece.text for piece in pieces)
 
 
@@ -97,7 +97,7 @@ def test_only_the_beginning_of_a_placeholder_waits(text: str) -> None:
 
 def test_a_table_without_placeholders_leaves_everything_alone() -> None:
     restorer = Restorer(Pseudonyms({}))
-    assert restorer.feed("a <A_1_n> <") == [Piece("a <A_1_n> <", False)]
+    assert restorer.feed("a <A_1_n> <") == [RestoredPiece("a <A_1_n> <", False)]
     assert restorer.finish() == ""
 
 

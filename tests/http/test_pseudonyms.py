@@ -196,7 +196,7 @@ async def test_short_reads_that_become_long_texts_leave_the_loop_to_others(
     on_the_loop: list[bool] = []
     feed = pseudonyms.Restorer.feed
 
-    def noting(self: pseudonyms.Restorer, text: str) -> list[pseudonyms.Piece]:
+    def noting(self: pseudonyms.Restorer, text: str) -> list[pseudonyms.RestoredPiece]:
         on_the_loop.append(asyncio._get_running_loop() is not None)
         return feed(self, text)
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.censor.compile import compile_policy
-from gateway.guard.answer import BrokenAnswer, PlainAnswer, StreamAnswer
+from gateway.guard.answer import BrokenAnswer, CloseUpstream, Command, PlainAnswer, RecordFact, SendBytes, StreamAnswer
 from gateway.guard.chat import ChatGuard
-from gateway.guard.commands import Command, Record, Send, Stop
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact, TextScanned
 from gateway.policy.model import Action, Mode, Policy, Rule, Unknown
@@ -110,16 +109,16 @@ class Client:
 
     def take(self, commands: Iterable[Command]) -> None:
         for command in commands:
-            if isinstance(command, Send):
+            if isinstance(command, SendBytes):
                 self._read(command.data)
-            elif isinstance(command, Stop):
+            elif isinstance(command, CloseUpstream):
                 self.stopped = True
-            elif isinstance(command, Record):
+            elif isinstance(command, RecordFact):
                 self.facts.append(command.fact)
 
     def _read(self, data: bytes) -> None:
         assert data.endswith(b"\n\n"), "the guard sends whole events"
-        assert not self.stopped, "nothing comes after Stop"
+        assert not self.stopped, "nothing comes after CloseUpstream"
         self.raw += data
         for text in data[:-2].split(b"\n\n"):
             if text == b":":
@@ -223,8 +222,8 @@ def plain(
     for data in reads:
         answer.feed(data, 0.0)
     body = json.loads(answer.close(1.0))
-    assert balanced(guard.ledger.fact())
-    return body, guard.ledger.fact()
+    assert balanced(guard.counts.fact())
+    return body, guard.counts.fact()
 
 
 def broken(policy: Policy, *reads: bytes) -> dict[str, Any]:

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.wire.chunk_template import Template, read
+from gateway.wire.chunk_template import ChunkTemplate, read
 from tests.support.examples import examples
 
 HEAD = '{"id":"c-1","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":0,'
 ONE = (HEAD + '"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}],"system_fingerprint":"f"}').encode()
 
 
-def template_of(data: bytes) -> Template | None:
+def template_of(data: bytes) -> ChunkTemplate | None:
     chunk = read(data)
     assert chunk is not None
-    return Template.of(data, chunk)
+    return ChunkTemplate.of(data, chunk)
 
 
 @settings(max_examples=examples(300), deadline=None)
