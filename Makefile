@@ -13,7 +13,7 @@ export EXAMPLES ?= 1
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test lint cover clients services vllm-test audit-test ray-test bench bounds decode-bench audit-bench lock clean help
+.PHONY: run test lint cover clients services vllm-test audit-test ray-test bench bounds decode-bench audit-bench docs lock clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -69,6 +69,10 @@ audit-bench: $(TEST_READY)    ## the audit's experiments, with models trained he
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	OMP_WAIT_POLICY=passive .vllm/venv/bin/python -W ignore -m loadtest.audit measure .audit-bench
 	$(BIN)/python -m loadtest.audit write .audit-bench
+
+docs: $(TEST_READY)     ## the documentation as a site in build/site; a link that leads nowhere fails
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python docs/site.py
 
 # uv asks the index that it is configured with. Newer versions: `make lock UPGRADE=--upgrade`, and the tests again.
 LOCK := --quiet --custom-compile-command 'make lock' --no-annotate --generate-hashes --python-version 3.11 \
