@@ -210,7 +210,7 @@ VALUES = {
     "strings of commas": (b'",,,[{"', 1),
     "strings of quotes": (rb'"\"\\\","', 1),
     "lone surrogates": (rb'"\ud800"', 1),
-    "members": (b'{"a":1}', 2),
+    "members": (b'{"a":1}', 3),
     "lists of lists": (b"[[1,2],3]", 5),
     "not UTF-8": (b'"\xff"', 1),
 }
@@ -248,9 +248,10 @@ def test_d26_a_few_floats_do_not_make_room() -> None:
         decode(b"[" + b",".join([group] * (MAX_VALUES // VALUES_A_FLOAT)) + b"]")
 
 
-def test_d26_members_count_as_values() -> None:
-    members = [b'"%d":1' % number for number in range(MAX_VALUES)]
-    assert len(decode(b"{" + b",".join(members) + b"}")) == MAX_VALUES  # type: ignore[arg-type]
+def test_d26_members_count_as_two_values() -> None:
+    most = MAX_VALUES // 2
+    members = [b'"%d":1' % number for number in range(most)]
+    assert len(decode(b"{" + b",".join(members) + b"}")) == most  # type: ignore[arg-type]
     with pytest.raises(JSONError, match="values"):
         decode(b"{" + b",".join([*members, b'"":1']) + b"}")
 
