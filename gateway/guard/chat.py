@@ -315,7 +315,7 @@ def _listed(choices: Any) -> list[Any]:
 
 def _number(index: Any) -> int:
     """The choice that an index means."""
-    return index if type(index) is int and index >= 0 else 0
+    return chat.position_of({"index": index}, 0)
 
 
 def _parts(index: int, deltas: list[Json]) -> list[Json]:

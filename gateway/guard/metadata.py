@@ -143,8 +143,9 @@ class Metadata:
             known = field in _ENVELOPE_FIELDS
             if type(value) is str and known:
                 message[field] = self.show(value)
-            elif value is not None and not (type(value) is int and field in ("created", "index")):
-                message[field] = self._scrub_usage(value) if field == "usage" else self.scrub(value, (*place, field))
+            elif value is not None and not (field in ("created", "index") and chat.is_figure(value)):
+                scrub = self._scrub_usage if field == "usage" else self.scrub
+                message[field] = scrub(value, (*place, field))
             if not known and self._keeps(message, field):
                 renamed = self.show(field)
                 if renamed != field:
@@ -176,14 +177,15 @@ class Metadata:
         if self._unknown is not Unknown.SCAN and self.enforces:
             self.note_unknown("a list of numbers that may be text or tokens")
             return []
+        return items if self._spells_clean(items, place) or not self.enforces else []
+
+    def _spells_clean(self, items: list[Any], place: Path | None) -> bool:
+        """Does no rule want anything of the text that numbers spell?"""
         for spelling, text in chat.spelled_by(items).items():
             text = join_surrogates(text)
-            clean = self.show(text) == text
-            if clean and place is not None:
-                clean = self.joined((*place, spelling), text) == text
-            if not clean and self.enforces:
-                return []
-        return items
+            if self.show(text) != text or (place is not None and self.joined((*place, spelling), text) != text):
+                return False
+        return True
 
     def note_unknown(self, what: str) -> None:
         """Count something of a shape that no dialect knows. Raises `InvalidAnswer` where the policy says so."""
@@ -202,13 +204,15 @@ class Metadata:
         del message[field]
         return False
 
-    def _scrub_usage(self, value: Any) -> Any:
+    def _scrub_usage(self, value: Any, place: Path) -> Any:
         """Counts are counts; anything else in there is text like any other."""
         if isinstance(value, dict):
-            return {self._name(name): self._scrub_usage(item) for name, item in value.items()}
+            return {self._name(name): self._scrub_usage(item, (*place, name)) for name, item in value.items()}
         if isinstance(value, list):
-            return list(map(self._scrub_usage, value))
-        return value if isinstance(value, int | float) else self.scrub(value)
+            if chat.spells(value) and not self._spells_clean(value, place) and self.enforces:
+                return []
+            return [self._scrub_usage(item, place) for item in value]
+        return value if chat.is_figure(value) else self.scrub(value, place)
 
     def _name(self, field: str) -> str:
         return field if field in _FIXED_NAMES else self.show(field)

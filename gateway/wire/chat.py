@@ -18,6 +18,7 @@ Path = tuple[str | int, ...]
 
 
 MAX_DEPTH = 64  # of what stands within each other in a field
+_MAX_FIGURE = 10**11  # in seconds a time of this age, and so many tokens are no answer's
 _LAST_CHARACTER, _BYTE, _ASCII = 0x10FFFF, 0xFF, 0x7F
 
 
@@ -173,10 +174,15 @@ def _is_code(item: Any) -> bool:
     return (type(item) is int or (type(item) is float and item.is_integer())) and item >= 0
 
 
+def is_figure(value: Any) -> bool:
+    """Can this be a count, a place or a time? Larger numbers, such as a card's, are text like any other."""
+    return isinstance(value, int | float) and -_MAX_FIGURE < value < _MAX_FIGURE
+
+
 def position_of(item: Any, position: int) -> int:
     """The number that a client files `item` under; `position` where it has none, or one that no list has."""
     index = item.get("index") if isinstance(item, dict) else None
-    return index if type(index) is int and index >= 0 else position
+    return index if type(index) is int and 0 <= index < _MAX_FIGURE else position
 
 
 def _call_slots(call: Json, path: Path) -> Iterator[TextSlot]:
@@ -242,7 +248,9 @@ def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[TextSlot
                 for position, item in enumerate(value)
             ]
             pending += reversed(numbered)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and key != "index":
+        elif (
+            isinstance(value, int | float) and not isinstance(value, bool) and not (key == "index" and is_figure(value))
+        ):
             yield TextSlot(holder, key, path, channel, SlotKind.LABEL)
         if isinstance(value, dict | list) and len(path) > MAX_DEPTH:
             raise TooDeep(f"objects and lists more than {MAX_DEPTH} deep within each other are not taken")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.guard.choice import MAX_TYPE, MAX_TYPES
-from gateway.policy.model import Action, Unknown
+from gateway.policy.model import Action, Rule, Unknown
 from tests.support.guard_client import (
     DROP,
     OBSERVE,
@@ -60,6 +60,10 @@ def places(value: Any) -> list[dict[str, Any]]:
         {**chunk({"content": "x"}), "zq": value},
         with_choice(chunk({"content": "x"}), zq=value),
     ]
+
+
+def spelled_in(client: Client) -> bool:
+    return "75,69,89,83" in client.text or "KEYS" in client.text
 
 
 def with_choice(value: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -127,6 +131,36 @@ def test_e7_usage_is_counted_and_not_read() -> None:
     usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3, "zq": {"qz": [1, 2]}}
     client = stream(REFUSE, chunk({"content": "x"}), {**chunk(finish="stop"), "usage": usage})
     assert client.usage == usage and not client.errors
+
+
+@pytest.mark.parametrize("value", [CODES, [12, [CODES]], {"qz": CODES}, ["12MON", "KEYS"]])
+def test_e7_figures_of_usage_spell_nothing(value: Any) -> None:
+    values = [{**chunk({"content": "x"}), "usage": {"prompt_tokens": 1, "zq": value}} for _ in range(2)]
+    assert not spelled_in(stream(RULES, *values, chunk(finish="stop")))
+    body, _ = plain(RULES, json.dumps(completion({"content": "x"}, usage={"zq": value})).encode())
+    assert "75, 69, 89, 83" not in json.dumps(body) and "KEYS" not in json.dumps(body)
+
+
+def test_e7_texts_of_usage_that_follow_each_other_are_held_together() -> None:
+    values = [{**chunk({"content": "x"}), "usage": {"zq": piece}} for piece in ("12MON", "KEYS")]
+    client = stream(RULES, *values, chunk(finish="stop"))
+    assert [each["usage"]["zq"] for each in client.events if "usage" in each] == ["12MON", ""]
+
+
+CARD_NUMBER = 4111111111111111
+LARGE: list[dict[str, Any]] = [
+    {**chunk({"content": "x"}), "usage": {"prompt_tokens": CARD_NUMBER}},
+    {**chunk({"content": "x"}), "created": CARD_NUMBER},
+    {**chunk({"content": "x"}, index=CARD_NUMBER)},
+    chunk({"content": "x", "zq": {"index": CARD_NUMBER}}),
+    chunk({"tool_calls": [{"index": CARD_NUMBER, "function": {"name": "f", "arguments": "{}"}}]}),
+]
+
+
+@pytest.mark.parametrize("value", LARGE)
+def test_e7_what_is_too_large_for_a_figure_is_text(value: Any) -> None:
+    client = stream(policy(Rule(id="card", detector="credit_card")), value, chunk(finish="stop"))
+    assert str(CARD_NUMBER) not in client.text and not client.errors
 
 
 def test_e7_numbers_that_come_one_by_one_are_held_together() -> None:
