@@ -3,8 +3,8 @@
 Arguments of tools are such a text, and so is the content of an answer that was asked for as JSON. Two kinds of text in
 it can spell what they do not look like. They are read twice, first as what they spell and then as they stand:
 
-    a string that begins an object or a list    JSON within JSON: its strings and numbers, and these no deeper
-    what is no JSON                             its escapes, as lenient parsers decode them
+    a string that begins an object, list or string  JSON within JSON: its strings and numbers, and these no deeper
+    what is no JSON                                 its escapes, as lenient parsers decode them
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ class _TwiceScanned:
     @property
     def rule(self) -> CompiledRule | None:
         return self._then.rule or (None if self._first is None else self._first.rule)
+
+
+def string_text(counts: ChannelCounts, channel: Channel, choice: int | None = None) -> GuardedText:
+    """A string of arguments that came as an object and not as JSON text."""
+    return GuardedJson(counts, channel, choice).string()
 
 
 class ObservedText:
@@ -135,16 +140,16 @@ class GuardedJson(_JsonTexts):
     def __init__(self, counts: ChannelCounts, channel: Channel, choice: int | None = None) -> None:
         super().__init__(counts, channel, choice)
         if counts.scans(channel):
-            self.json = JsonText(self._text, self._string, self._plain)
+            self.json = JsonText(self._text, self.string, self._plain)
         else:
             self.json = JsonText(self._text)
 
-    def _string(self) -> _TwiceScanned:
+    def string(self) -> _TwiceScanned:
         self._last = text = _TwiceScanned(self._nested, self._counts.open(self._channel, self._choice))
         return text
 
     def _nested(self, start: str) -> _NestedJson | None:
-        return _NestedJson(self._counts, self._channel, self._choice) if start in "{[" else None
+        return _NestedJson(self._counts, self._channel, self._choice) if start in '{["' else None
 
     def _plain(self) -> _TwiceScanned:
         then = self._counts.open(self._channel, self._choice)

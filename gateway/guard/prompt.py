@@ -11,7 +11,7 @@ from gateway.guard import fields
 from gateway.guard.channels import ChannelCounts, GuardedText, OnFinding
 from gateway.guard.chat import MAX_CHOICES
 from gateway.guard.constrained import FORMATS, remove_formats
-from gateway.guard.guardedjson import GuardedJson
+from gateway.guard.guardedjson import GuardedJson, string_text
 from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.observe.facts import TextScanned
@@ -219,7 +219,7 @@ def _guard_slots(slots: Iterable[TextSlot], counts: ChannelCounts) -> Guarding[C
         given = given if isinstance(given, str) else repr(given)
         if slot.kind is SlotKind.LABEL and given in chat.CONSTANT_LABELS:
             continue
-        if slot.kind is SlotKind.JSON:
+        if slot.kind is SlotKind.JSON or _may_hold_json(slot, given):
             counts.values_in_json += json.values_in(given)
             if counts.values_in_json > json.MAX_VALUES:
                 raise BadRequest(
@@ -259,10 +259,18 @@ def _rename(holder: Json, names: dict[str, str]) -> None:
     holder.update(members)
 
 
+def _may_hold_json(slot: TextSlot, text: str) -> bool:
+    """Arguments that came as an object may have JSON in their strings, as those that came as text."""
+    return slot.kind is SlotKind.TEXT and slot.channel == "tool_arguments" and text.lstrip()[:1] in ("{", "[", '"')
+
+
 def _open(slot: TextSlot, counts: ChannelCounts) -> GuardedText:
+    channel = _CHANNELS[slot.channel]
     if slot.kind is SlotKind.JSON:
-        return GuardedJson(counts, _CHANNELS[slot.channel])
-    return counts.open(_CHANNELS[slot.channel])
+        return GuardedJson(counts, channel)
+    if slot.kind is SlotKind.TEXT and slot.channel == "tool_arguments" and counts.scans(channel):
+        return string_text(counts, channel)
+    return counts.open(channel)
 
 
 class _Opened:

@@ -4,6 +4,7 @@ and what was JSON stays it."""
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -65,6 +66,7 @@ CONTENT = {
     "an object in a string": (r'{"a": "{\"b\": \"\\u0073ecretword\"}"}', rf'{{"a": "{{\"b\": \"{SEEN}\"}}"}}'),
     "a number in a string": (r'{"a": "{\"b\": 4111111111111111}"}', rf'{{"a": "{{\"b\": \"{SEEN}\"}}"}}'),
     "a list in a string": (r'{"a": " [\"\\u0073ecretword\"]"}', rf'{{"a": " [\"{SEEN}\"]"}}'),
+    "a string in a string": (r'{"a": "\"\\u0073ecretword\""}', rf'{{"a": "\"{SEEN}\""}}'),
     "clean in a string": (CLEAN, CLEAN),
     "almost JSON in a string": (r'{"a": "{b: \"\\u0073ecretword\", \\\"c}"}', rf'{{"a": "{{b: \"{SEEN}\", \\\"c}}"}}'),
     "an expression in a string": (EXPRESSION, EXPRESSION),
@@ -114,6 +116,33 @@ def test_e5_arguments_are_read_in_the_same_way(text: str, expected: str) -> None
         policy(SECRET, CARD, rule("[INST]", id="inst")), calls(call(0, "f", text)), chunk(finish="tool_calls")
     )
     assert client.messages[0]["tool_calls"][0]["function"]["arguments"] == expected
+
+
+SPELLED = '{"b": "\\u0073ecretword"}'
+OBJECTS: list[dict[str, Any]] = [
+    {"function": {"name": "f", "arguments": {"a": SPELLED}}},
+    {"function": {"name": "f", "arguments": [SPELLED]}},
+    {"function": {"name": "f", "arguments": {"a": '"\\u0073ecretword"'}}},
+    {"custom": {"name": "f", "input": SPELLED}},
+    {"arguments": SPELLED},
+    {"Function": {"Arguments": SPELLED}},
+]
+
+
+@pytest.mark.parametrize("called", OBJECTS)
+def test_e5_arguments_that_come_as_an_object_are_read_in_the_same_way(called: dict[str, Any]) -> None:
+    client = stream(policy(SECRET), chunk({"tool_calls": [{"index": 0, **called}]}), chunk(finish="tool_calls"))
+    assert "u0073" not in client.text and SEEN in client.text
+    message = {"role": "assistant", "tool_calls": [called]}
+    body, _ = plain(policy(SECRET), json.dumps(completion(message)).encode())
+    assert "u0073" not in json.dumps(body) and SEEN in json.dumps(body)
+
+
+@pytest.mark.parametrize("called", OBJECTS[:4])
+def test_e5_and_those_of_a_prompt(called: dict[str, Any]) -> None:
+    rules = policy(rule("secretword", apply_to=frozenset({Direction.INPUT})))
+    asked, _ = guarded(rules, {"role": "assistant", "tool_calls": [deepcopy(called)]})
+    assert "u0073" not in json.dumps(asked) and SEEN in json.dumps(asked)
 
 
 def test_e5_a_replacement_is_escaped_at_every_level() -> None:
