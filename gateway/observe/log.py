@@ -15,7 +15,7 @@ class RequestLog:
     """Writes lines to `out`. `style` is `json` or `console`."""
 
     def __init__(self, style: str = "json", out: TextIO | None = None) -> None:
-        self._json = style == "json"
+        self.style = style
         self._out = out if out is not None else sys.stderr
 
     def record(self, fact: Fact) -> None:
@@ -34,7 +34,7 @@ class RequestLog:
         self._write(name, fields)
 
     def _write(self, name: str, fields: dict[str, Any]) -> None:
-        if self._json:
+        if self.style == "json":
             line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": name, **fields}
             text = msgspec.json.encode(line).decode()
         else:

@@ -1,1 +1,1 @@
-"""Processes: one that serves, or a supervisor and its workers; reload, drain, restart."""
+"""Processes that serve: one alone, or a supervisor and workers; reload, drain and stop; managed vLLM."""

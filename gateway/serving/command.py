@@ -34,7 +34,7 @@ from gateway.serving.vllm.options import add_vllm_options, wanted_by
 
 if TYPE_CHECKING:
     from gateway.observe.log import RequestLog
-    from gateway.serving.reload import Source
+    from gateway.serving.reload import ConfigSource
     from gateway.serving.vllm.managed import ModelServer
 
 CANNOT_LISTEN, NOT_STARTED, NOT_PREPARED, INTERRUPTED = 71, 72, 73, 130  # exit statuses
@@ -161,8 +161,7 @@ def _run(
     from gateway.observe.log import RequestLog
     from gateway.serving.servers import NotStarted
 
-    style = options.log or ("console" if sys.stderr.isatty() else "json")
-    log = RequestLog(style)
+    log = RequestLog(options.log or ("console" if sys.stderr.isatty() else "json"))
     config = _listening_as_told(config, options)
     check_parts(config)
     attach, model_server = attach_none, None
@@ -177,7 +176,7 @@ def _run(
             source = None
             if read is not None:
                 source = _source(config, options, lambda: attach(_listening_as_told(read(), options)))
-            stopped_by = _run_until_stopped(config, source, options, log, style, model_server)
+            stopped_by = _run_until_stopped(config, source, options, log, model_server)
         except _CannotListen as error:
             return _said(error, CANNOT_LISTEN)
         except NotStarted as error:
@@ -194,32 +193,33 @@ def _said(reason: object, status: int) -> int:
     return status
 
 
-def _source(config: Config, options: argparse.Namespace, read: Callable[[], Config]) -> Source:
+def _source(config: Config, options: argparse.Namespace, read: Callable[[], Config]) -> ConfigSource:
     """What the configuration is read from again."""
-    from gateway.serving.reload import Source
-    from gateway.serving.watch import fingerprint
+    from gateway.serving.reload import ConfigSource, fingerprint
 
-    return Source(read, config.files, fingerprint(config.files), options.watch)
+    return ConfigSource(read, config.files, fingerprint(config.files), options.watch)
 
 
 def _run_until_stopped(
     config: Config,
-    source: Source | None,
+    source: ConfigSource | None,
     options: argparse.Namespace,
     log: RequestLog,
-    style: str,
     model_server: ModelServer | None,
 ) -> signal.Signals:
     """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker can be."""
     from gateway.serving import single
+    from gateway.serving.acceptor import ADMIN, CLIENT
     from gateway.serving.workers import supervisor
 
     _allow_many_sockets()
     for warning in warnings(config, CHECKS):
         print(f"{config.source}: warning: {warning}", file=sys.stderr)
     listener, address = _listen(config.listen.host, config.listen.port)
-    admin = config.listen.admin
-    admin_listener, admin_address = (None, None) if admin is None else _listen(admin.host, admin.port)
+    listeners, admin_address = [(CLIENT, listener)], None
+    if (admin := config.listen.admin) is not None:
+        listener, admin_address = _listen(admin.host, admin.port)
+        listeners.append((ADMIN, listener))
 
     def on_ready() -> None:
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
@@ -229,8 +229,8 @@ def _run_until_stopped(
             model_server.start(lambda: announce_if_read(address, config))
 
     if options.workers == 1:
-        return single.run(config, source, log, listener, admin_listener, on_ready)
-    return supervisor.run(config, source, options.workers, log, style, listener, admin_listener, on_ready)
+        return single.run(config, source, log, listeners, on_ready)
+    return supervisor.run(config, source, options.workers, log, listeners, on_ready)
 
 
 def _model_server(launch: Launch, options: argparse.Namespace, log: RequestLog) -> ModelServer:

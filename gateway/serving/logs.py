@@ -1,4 +1,4 @@
-"""What uvicorn and asyncio have to say, as lines of our log."""
+"""Warnings and errors of uvicorn and asyncio, as lines of our log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _ServerLog(logging.Handler):
         self._log.event("server", level=record.levelname.lower(), message=message, error=where)
 
 
-def log_servers_to(log: RequestLog) -> None:
+def redirect_server_logs(log: RequestLog) -> None:
     """Send their warnings and errors to `log`, and nowhere else."""
     for name in ("uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
@@ -37,15 +37,15 @@ def log_servers_to(log: RequestLog) -> None:
 
 
 @contextlib.contextmanager
-def cuts_unsaid() -> Iterator[None]:
-    """While servers end: what they cut off is in the log as such, and uvicorn need not call each one an exception."""
+def quiet_cancellations() -> Iterator[None]:
+    """While servers end: cut-off requests are logged as such, so uvicorn need not log each as an exception."""
     logger = logging.getLogger("uvicorn.error")
-    logger.addFilter(_is_no_cut)
+    logger.addFilter(_is_no_cancellation)
     try:
         yield
     finally:
-        logger.removeFilter(_is_no_cut)
+        logger.removeFilter(_is_no_cancellation)
 
 
-def _is_no_cut(record: logging.LogRecord) -> bool:
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))

@@ -1,44 +1,45 @@
-"""The servers of one process: the public one and, if there is one, the admin's. They start, drain and stop."""
+"""The HTTP servers of one process, public and admin: how they start, drain and stop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import Callable, Iterator
 from time import monotonic
 
 import uvicorn
-from fastapi import FastAPI
 
+from gateway.app import Portcullis
 from gateway.proxy.downstream.protocol import BoundedProtocol
 from gateway.proxy.server import server_config
-from gateway.proxy.state import AppState
-from gateway.serving.logs import cuts_unsaid
+from gateway.serving.logs import quiet_cancellations
 
-HEARING = 1.0  # seconds for a connection on which nothing was asked yet; its client has just come
-LOOK_EVERY = 0.01  # seconds
+FIRST_REQUEST_TIMEOUT = 1.0  # seconds at the end for a connection on which no request has begun
+CONNECT_TIMEOUT = 5.0  # seconds at the end for connections that are being taken over
+POLL_INTERVAL = 0.01  # seconds
 
 
 class NotStarted(Exception):
     """A server did not come up."""
 
 
-class Stop:
+class StopSignals:
     """SIGTERM and SIGINT: the first one stops in order, a second one at once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.at_once = asyncio.Event()
         self._first: asyncio.Future[signal.Signals] = loop.create_future()
         for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, self._came, name)
+            loop.add_signal_handler(name, self._on_signal, name)
 
     async def wait(self) -> signal.Signals:
         """Which signal came first."""
         return await self._first
 
-    def _came(self, name: signal.Signals) -> None:
+    def _on_signal(self, name: signal.Signals) -> None:
         if self._first.done():
             self.at_once.set()
         else:
@@ -46,7 +47,7 @@ class Stop:
 
 
 class _Server(uvicorn.Server):
-    """Signals are not a server's business here: a process may have several servers."""
+    """Leaves signals alone: a process may have several servers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -54,41 +55,46 @@ class _Server(uvicorn.Server):
 
 
 class Servers:
-    """Serves `public`, and `admin` if it is given, on connections that are accepted elsewhere."""
+    """The public server and, if it is configured, the admin's, on connections that are accepted elsewhere."""
 
-    def __init__(self, gateway: AppState, public: FastAPI, admin: FastAPI | None) -> None:
-        self._gateway = gateway
-        self._public = _Server(server_config(public, gateway.record))
+    def __init__(self, portcullis: Portcullis) -> None:
+        self._portcullis = portcullis
+        self._gateway = gateway = portcullis.gateway
+        self._public = _Server(server_config(portcullis.public, gateway.record))
+        admin = portcullis.admin
         self._admin = None if admin is None else _Server(server_config(admin, gateway.record, "off"))
         self._running: list[asyncio.Task[None]] = []
+        self._connecting: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Raises `NotStarted`."""
-        await self._start(self._public)
-        if self._admin is not None:
-            await self._start(self._admin)
+        # What was loaded so far lives as long as the process; the collector need not go through it again and again.
+        gc.collect()
+        gc.freeze()
+        for server in filter(None, (self._public, self._admin)):
+            task = asyncio.create_task(server.serve([]))
+            self._running.append(task)
+            while not server.started:
+                if task.done():
+                    raise NotStarted(f"the server did not start: {_reason(task)}")
+                await asyncio.sleep(0.005)
 
-    async def _start(self, server: _Server) -> None:
-        task = asyncio.create_task(server.serve([]))
-        self._running.append(task)
-        while not server.started:
-            if task.done():
-                raise NotStarted(f"the server did not start: {_reason(task)}")
-            await asyncio.sleep(0.005)
-
-    def take(self, connection: socket.socket, *, admin: bool, on_lost: Callable[[], None]) -> asyncio.Task[None]:
-        """Serve a connection that was accepted elsewhere. `on_lost` is called once when it is gone."""
+    def serve(self, connection: socket.socket, *, admin: bool, on_lost: Callable[[], None] = lambda: None) -> None:
+        """Serve an accepted connection, which is made non-blocking. `on_lost` is called once when it is gone."""
+        connection.setblocking(False)
         server = self._admin if admin and self._admin is not None else self._public
-        return asyncio.create_task(_take(server, connection, on_lost))
+        task = asyncio.create_task(_connect(server, connection, on_lost))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
-    async def drain(self, patience: float, at_once: asyncio.Event) -> bool:
-        """Refuse new requests, and give the running ones `patience` seconds or until `at_once`.
+    async def drain(self, at_once: asyncio.Event) -> bool:
+        """Refuse new requests; wait for the running ones, at most `drain_timeout` seconds or until `at_once`.
 
         Returns whether all of them came to their end.
         """
         gateway = self._gateway
         gateway.draining = True
-        deadline = monotonic() + patience
+        deadline = monotonic() + self._portcullis.drain_timeout
         while gateway.in_flight and not at_once.is_set() and (left := deadline - monotonic()) > 0:
             gateway.idle.clear()
             waits = [asyncio.ensure_future(gateway.idle.wait()), asyncio.ensure_future(at_once.wait())]
@@ -98,25 +104,27 @@ class Servers:
         return not gateway.in_flight
 
     async def close(self, at_once: asyncio.Event) -> None:
-        """Refuse what is asked by those who have come already, and end; cut off what still runs."""
+        """Refuse requests on the connections that have come already, and end; cut off what still runs."""
+        if self._connecting:
+            await asyncio.wait(self._connecting, timeout=CONNECT_TIMEOUT)
         servers = [server for server in (self._public, self._admin) if server is not None]
         # Closing a connection whose request is on its way would reset it.
-        deadline = monotonic() + HEARING
-        while any(map(_is_expecting, servers)) and not at_once.is_set() and (left := deadline - monotonic()) > 0:
+        deadline = monotonic() + FIRST_REQUEST_TIMEOUT
+        while any(map(_awaits_request, servers)) and not at_once.is_set() and (left := deadline - monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(at_once.wait(), min(left, LOOK_EVERY))
+                await asyncio.wait_for(at_once.wait(), min(left, POLL_INTERVAL))
         for server in servers:
             server.should_exit = True
-        with cuts_unsaid():
+        with quiet_cancellations():
             await asyncio.gather(*self._running, return_exceptions=True)
 
 
-def _is_expecting(server: _Server) -> bool:
-    """Has it connections on which nothing was asked yet?"""
+def _awaits_request(server: _Server) -> bool:
+    """Has it connections on which no request has begun?"""
     return any(getattr(connection, "cycle", None) is None for connection in server.server_state.connections)
 
 
-async def _take(server: _Server, connection: socket.socket, on_lost: Callable[[], None]) -> None:
+async def _connect(server: _Server, connection: socket.socket, on_lost: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
 
     def protocol() -> BoundedProtocol:

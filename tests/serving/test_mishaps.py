@@ -13,8 +13,8 @@ import pytest
 
 from gateway.policy.load import load
 from gateway.policy.model import Config
-from gateway.serving import watch as watching
-from gateway.serving.reload import Reloader, Source
+from gateway.serving import reload as module
+from gateway.serving.reload import ConfigSource, Reloader
 from tests.support.gateway import PATIENCE
 from tests.support.served import Served, configuration, serving, sockets_of, write
 from tests.support.upstream import completion, plain, playing, sending
@@ -103,8 +103,8 @@ async def test_files_that_cannot_be_watched_are_read(tmp_path: Path, monkeypatch
     def refuses(*directories: str, **options: object) -> None:
         raise OSError("inotify watch limit reached")
 
-    monkeypatch.setattr(watching, "awatch", refuses)
-    monkeypatch.setattr(watching, "LOOK_ANYWAY_MS", 20)
+    monkeypatch.setattr(module, "awatch", refuses)
+    monkeypatch.setattr(module, "POLL_MS", 20)
     path = tmp_path / "portcullis.yaml"
     write(path, configuration("http://127.0.0.1:9/v1", "[OLD]"))
     files = load(path).files
@@ -114,8 +114,8 @@ async def test_files_that_cannot_be_watched_are_read(tmp_path: Path, monkeypatch
     async def adopt(config: Config) -> None:
         adopted.append(config)
 
-    source = Source(lambda: load(path), files, watching.fingerprint(files))
-    task = asyncio.create_task(watching.watch(Reloader(source, adopt, lambda fact: None), problems.append))
+    source = ConfigSource(lambda: load(path), files, module.fingerprint(files))
+    task = asyncio.create_task(module.watch(Reloader(source, adopt, lambda fact: None), problems.append))
     try:
         async with asyncio.timeout(PATIENCE):
             while not problems:

@@ -13,23 +13,23 @@ import pytest
 
 import gateway
 from gateway.policy.model import Config
-from gateway.serving.workers.slot import Slot, _environment
+from gateway.serving.workers.handle import WorkerHandle, _environment
 
 PATIENCE = 60.0
 
 
-async def started() -> Slot:
-    slot = Slot(0)
+async def started() -> WorkerHandle:
+    slot = WorkerHandle(0)
     await slot.start(Config(upstreams={}, routes=(), policies={}))
     return slot
 
 
-async def status(slot: Slot) -> int:
+async def status(slot: WorkerHandle) -> int:
     assert slot.process is not None
     return await asyncio.wait_for(slot.process.wait(), PATIENCE)
 
 
-def close(slot: Slot) -> None:
+def close(slot: WorkerHandle) -> None:
     """As when the supervisor ends: its ends of the sockets are closed."""
     assert slot.writer is not None
     assert slot.connections is not None
@@ -69,7 +69,7 @@ async def test_a_worker_that_is_killed_says_so_and_is_reaped() -> None:
 async def test_a_program_that_cannot_be_started_is_an_error_and_leaves_no_socket(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    slot = Slot(0)
+    slot = WorkerHandle(0)
     before = set(Path("/proc/self/fd").iterdir())
     monkeypatch.setattr(sys, "executable", "/nonexistent")
     with pytest.raises(OSError, match="No such file"):

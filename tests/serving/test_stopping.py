@@ -17,9 +17,9 @@ import pytest
 from gateway.app import METRICS
 from gateway.observe.log import RequestLog
 from gateway.policy.load import load
-from gateway.serving.logs import cuts_unsaid, log_servers_to
+from gateway.serving.acceptor import CLIENT
+from gateway.serving.logs import quiet_cancellations, redirect_server_logs
 from gateway.serving.workers import supervisor
-from gateway.serving.workers.ipc import CLIENT
 from tests.support.gateway import PATIENCE, question
 from tests.support.served import KEY, Reading, Tokens, all_speak, configuration, serving, write
 from tests.support.upstream import DONE, END, Call, chunk, completion, delta, event, plain, playing, stream_head
@@ -206,7 +206,7 @@ async def test_a_stop_does_not_wait_for_a_worker_that_is_to_be_restarted(
 ) -> None:
     """The pause before its restart is longer here than the test waits."""
     monkeypatch.setattr(supervisor, "FIRST_BACKOFF", 3.0 * PATIENCE)
-    monkeypatch.setattr(supervisor, "LONGEST_BACKOFF", 3.0 * PATIENCE)
+    monkeypatch.setattr(supervisor, "MAX_BACKOFF", 3.0 * PATIENCE)
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "scratch" / METRICS))
     (tmp_path / "scratch").mkdir()
     path = tmp_path / "portcullis.yaml"
@@ -214,7 +214,7 @@ async def test_a_stop_does_not_wait_for_a_worker_that_is_to_be_restarted(
     log = io.StringIO()
     listener = socket.create_server(("127.0.0.1", 0))
     supervising = supervisor.Supervisor(
-        load(path), 2, RequestLog("json", log), "json", [(CLIENT, listener)], tmp_path / "scratch"
+        load(path), 2, RequestLog("json", log), [(CLIENT, listener)], tmp_path / "scratch"
     )
     me = os.getpid()
     children = Path(f"/proc/{me}/task/{me}/children")
@@ -234,7 +234,7 @@ async def test_a_stop_does_not_wait_for_a_worker_that_is_to_be_restarted(
 
 def test_only_cuts_are_unsaid_and_only_while_servers_end() -> None:
     out = io.StringIO()
-    log_servers_to(RequestLog("json", out))
+    redirect_server_logs(RequestLog("json", out))
     logger = logging.getLogger("uvicorn.error")
 
     def said(error: BaseException) -> bool:
@@ -242,7 +242,7 @@ def test_only_cuts_are_unsaid_and_only_while_servers_end() -> None:
         logger.error("Exception in ASGI application", exc_info=error)
         return len(out.getvalue()) > before
 
-    with cuts_unsaid():
+    with quiet_cancellations():
         assert not said(asyncio.CancelledError("cut off"))
         assert said(RuntimeError("a defect"))
     assert said(asyncio.CancelledError("nobody cuts off now"))

@@ -12,7 +12,17 @@ from pathlib import Path
 
 from gateway.app import LIMITS, METRICS
 from gateway.policy.load import load
-from gateway.serving.workers.ipc import CLIENT, Closed, Done, Drain, Message, Ready, Start, frame, receive
+from gateway.serving.acceptor import CLIENT
+from gateway.serving.workers.ipc import (
+    ConnectionClosed,
+    Drain,
+    Drained,
+    Message,
+    Start,
+    WorkerReady,
+    encode_message,
+    read_message,
+)
 from tests.support.gateway import PATIENCE
 from tests.support.pages import ROOT
 from tests.support.served import KEY, configuration, write
@@ -31,11 +41,11 @@ class Playing:
     connections: socket.socket
 
     def tell(self, message: Message) -> None:
-        self.writer.write(frame(message))
+        self.writer.write(encode_message(message))
 
     async def hear(self, kind: type[Message]) -> None:
         async with asyncio.timeout(PATIENCE):
-            while not isinstance(message := await receive(self.reader), kind):
+            while not isinstance(message := await read_message(self.reader), kind):
                 assert message is not None, "the worker has ended"
 
     def hand_over(self) -> socket.socket:
@@ -63,7 +73,7 @@ async def supervising(path: Path) -> AsyncIterator[Playing]:
     playing = Playing(process, reader, writer, connections)
     try:
         playing.tell(Start(load(path), 0, scratch, "json"))
-        await playing.hear(Ready)
+        await playing.hear(WorkerReady)
         yield playing
     finally:
         if process.returncode is None:
@@ -85,7 +95,7 @@ async def answer_to(client: socket.socket) -> bytes:
 async def test_who_is_handed_over_after_the_last_answer_is_refused_and_not_cut_off(tmp_path: Path) -> None:
     async with supervising(tmp_path / "portcullis.yaml") as playing:
         playing.tell(Drain())
-        await playing.hear(Done)
+        await playing.hear(Drained)
         # As when it was on its way while the worker said so.
         with playing.hand_over() as client:
             client.sendall(REQUEST)
@@ -100,14 +110,14 @@ async def test_who_is_handed_over_after_the_last_answer_is_refused_and_not_cut_o
             assert refused.startswith(b"HTTP/1.1 503 ")
             assert b"retry-after: 1\r\n" in refused
             assert b'"overloaded"' in refused
-        await playing.hear(Closed)
+        await playing.hear(ConnectionClosed)
         assert await asyncio.wait_for(playing.process.wait(), PATIENCE) == 0
 
 
 async def test_a_body_that_comes_later_than_the_refusal_does_not_reset_the_connection(tmp_path: Path) -> None:
     async with supervising(tmp_path / "portcullis.yaml") as playing:
         playing.tell(Drain())
-        await playing.hear(Done)
+        await playing.hear(Drained)
         head = REQUEST.removesuffix(b"2\r\n\r\n{}") + b"3000000\r\n\r\n"
         with playing.hand_over() as client:
             sending = asyncio.to_thread(client.sendall, head + b" " * 3_000_000)
@@ -118,5 +128,5 @@ async def test_a_body_that_comes_later_than_the_refusal_does_not_reset_the_conne
 async def test_a_worker_does_not_wait_for_a_supervisor_that_says_no_more(tmp_path: Path) -> None:
     async with supervising(tmp_path / "portcullis.yaml") as playing:
         playing.tell(Drain())
-        await playing.hear(Done)
+        await playing.hear(Drained)
         assert await asyncio.wait_for(playing.process.wait(), PATIENCE) == 0

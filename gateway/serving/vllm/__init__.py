@@ -1,0 +1,1 @@
+"""Managed vLLM: its command line, and its process from start to stop."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from gateway.policy.decoding import STEERED
 from gateway.policy.model import Config, Route, Upstream
 from gateway.policy.value import ConfigError
-from gateway.serving.workers.runtime_dir import scratch_folder
+from gateway.serving.runtime_dir import runtime_directory
 from gateway.version import missing_part
 
 HOST = "127.0.0.1"
@@ -263,7 +263,7 @@ def _write_masks(stack: contextlib.ExitStack, config: Config) -> Path | None:
             return None
         from gateway.decode.maskfile import write_masks
 
-        path = stack.enter_context(scratch_folder()) / "masks.json"
+        path = stack.enter_context(runtime_directory()) / "masks.json"
         write_masks(path, banned)
     except ImportError:
         raise ConfigError(config.source, "policies", missing_part("decode")) from None

@@ -1,0 +1,1 @@
+"""Several processes: a supervisor, its workers, and the messages between them."""

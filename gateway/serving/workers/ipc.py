@@ -1,4 +1,4 @@
-"""What a supervisor and its workers say to each other: length-prefixed pickles between processes of one program."""
+"""Messages between the supervisor and its workers: length-prefixed pickles between processes of one program."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pathlib import Path
 from gateway.policy.model import Config
 
 _LENGTH = struct.Struct("!I")
-CLIENT, ADMIN = b"c", b"a"  # beside a connection that is handed over: to which server it belongs
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first message to a worker. `slot` is its place among the workers, `scratch` the directory they share."""
+    """The first message to a worker. `number` is its own among the workers, `runtime_dir` the directory they share."""
 
     config: Config
-    slot: int
-    scratch: Path
+    number: int
+    runtime_dir: Path
     log_style: str
 
 
 @dataclass(frozen=True, slots=True)
-class Adopt:
+class Reload:
     """To a worker: put this configuration in force."""
 
     config: Config
@@ -39,41 +38,40 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """To a worker, and from it: still there."""
+    """To a worker, and back from it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class WorkerReady:
     """From a worker: it serves."""
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
-    """From a worker: the last `Adopt` is in force, or why it is not."""
+class ReloadResult:
+    """From a worker: the last `Reload` is in force, or why it is not."""
 
     failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class ConnectionClosed:
     """From a worker: one of the connections that were handed to it is gone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """From a worker: nothing runs any more. It ends when it has been told, by the end of the socket over which
-    connections come, that it has been handed the last one."""
+class Drained:
+    """From a worker: nothing runs any more. It exits once the supervisor closes the connection socket."""
 
 
-Message = Start | Adopt | Drain | Ping | Ready | Adopted | Closed | Done
+Message = Start | Reload | Drain | Ping | WorkerReady | ReloadResult | ConnectionClosed | Drained
 
 
-def frame(message: Message) -> bytes:
+def encode_message(message: Message) -> bytes:
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return _LENGTH.pack(len(data)) + data
 
 
-async def receive(reader: asyncio.StreamReader) -> Message | None:
+async def read_message(reader: asyncio.StreamReader) -> Message | None:
     """The next message; None when the other side is gone."""
     try:
         (size,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
@@ -83,21 +81,20 @@ async def receive(reader: asyncio.StreamReader) -> Message | None:
     return message
 
 
-def receive_blocking(connection: socket.socket) -> Message | None:
-    """Like `receive`, before there is an event loop."""
-    with connection.makefile("rb", buffering=0) as file:
-        header = _read(file.read, _LENGTH.size)
-        if header is None or (data := _read(file.read, _LENGTH.unpack(header)[0])) is None:
-            return None
-    message: Message = pickle.loads(data)  # noqa: S301 - our own process's
+def read_message_blocking(connection: socket.socket) -> Message | None:
+    """Like `read_message`, before there is an event loop."""
+    header = _receive(connection, _LENGTH.size)
+    if len(header) < _LENGTH.size:
+        return None
+    (size,) = _LENGTH.unpack(header)
+    data = _receive(connection, size)
+    message: Message | None = pickle.loads(data) if len(data) == size else None  # noqa: S301 - our own process's
     return message
 
 
-def _read(read, size: int) -> bytes | None:  # type: ignore[no-untyped-def]
-    data = b""
-    while len(data) < size:
-        more = read(size - len(data))
-        if not more:
-            return None
+def _receive(connection: socket.socket, size: int) -> bytes:
+    """`size` bytes, fewer if the other side is gone."""
+    data = bytearray()
+    while len(data) < size and (more := connection.recv(size - len(data))):
         data += more
-    return data
+    return bytes(data)

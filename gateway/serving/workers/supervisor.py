@@ -1,7 +1,7 @@
 """Several workers behind one address: connections spread evenly, a dead worker replaced, all of them reloaded together.
 
 The supervisor accepts and hands each connection to the worker that has the fewest; `SO_REUSEPORT` would leave that to a
-hash, and a race between workers to whoever wakes first. It touches no request. Each worker is a program of its own that
+hash, and a shared listener to a race between workers. It touches no request. Each worker is a program of its own that
 gets its configuration from the supervisor, so a replacement starts with the last good one, whatever the file says by
 then.
 """
@@ -25,80 +25,78 @@ from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.policy.model import Config
 from gateway.proxy.snapshot import keep_startup_sections
-from gateway.serving.logs import log_servers_to
-from gateway.serving.reload import Reloader, Source
-from gateway.serving.servers import NotStarted, Stop
-from gateway.serving.watch import watch
-from gateway.serving.workers.acceptor import Address, NotAccepted
+from gateway.serving.acceptor import AcceptFailureReporter, Acceptor
+from gateway.serving.logs import redirect_server_logs
+from gateway.serving.reload import ConfigSource, start_reloading
+from gateway.serving.runtime_dir import runtime_directory
+from gateway.serving.servers import NotStarted, StopSignals
+from gateway.serving.workers.handle import WorkerHandle
 from gateway.serving.workers.ipc import (
-    ADMIN,
-    CLIENT,
-    Adopt,
-    Adopted,
-    Closed,
-    Done,
+    ConnectionClosed,
     Drain,
+    Drained,
     Ping,
-    Ready,
+    Reload,
+    ReloadResult,
     Start,
-    receive,
+    WorkerReady,
+    read_message,
 )
-from gateway.serving.workers.runtime_dir import scratch_folder
-from gateway.serving.workers.slot import Slot
 
-START_PATIENCE = 120.0  # seconds for a worker to come up, 100,000 words and a slow disk included
-ADOPT_PATIENCE = 120.0
-PING_EVERY = 5.0  # seconds
-SILENCE = 60.0  # seconds after which a worker that answers no ping is ended
-STOP_PATIENCE = 10.0  # beyond drain_timeout, for a worker that was told to stop
-FIRST_BACKOFF = 0.1  # seconds between two starts of a worker; doubled while it keeps dying, up to LONGEST_BACKOFF
-LONGEST_BACKOFF = 10.0
-STEADY = 30.0  # seconds a worker must live for its next death to count as the first
+START_TIMEOUT = 120.0  # seconds for a worker to come up, 100,000 words and a slow disk included
+RELOAD_TIMEOUT = 120.0
+PING_INTERVAL = 5.0  # seconds
+PING_TIMEOUT = 60.0  # seconds after which a worker that answers no ping is killed
+STOP_TIMEOUT = 10.0  # beyond drain_timeout, for a worker that was ordered to drain
+FIRST_BACKOFF = 0.1  # seconds between two starts of a worker; doubled while it keeps dying, up to MAX_BACKOFF
+MAX_BACKOFF = 10.0
+STABLE_AFTER = 30.0  # seconds a worker must live for its next death to count as the first
 
 
 class Supervisor:
-    """See the module. `listeners` are the public one and, if there is one, the admin's."""
+    """Starts, replaces, reloads and drains `count` workers. `listeners` are the public one and, if configured, the
+    admin's. More than 15 methods: they are the stages of one life, around the same state."""
 
     def __init__(
         self,
         config: Config,
-        workers: int,
+        count: int,
         log: RequestLog,
-        log_style: str,
         listeners: Sequence[tuple[bytes, socket.socket]],
-        scratch: Path,
+        runtime_dir: Path,
     ) -> None:
         self._config = config
         self._log = log
-        self._log_style = log_style
         self._listeners = listeners
-        self._scratch = scratch
-        self._slots = [Slot(number) for number in range(workers)]
+        self._runtime_dir = runtime_dir
+        self._workers = [WorkerHandle(number) for number in range(count)]
         self._stopping = asyncio.Event()
-        self._addresses: list[Address] = []
+        self._acceptors: list[Acceptor] = []
         self._closing: asyncio.Task[None] | None = None
         self._closed = False
         for name in (METRICS, LIMITS):
-            (scratch / name).mkdir()
-        self._metrics = Metrics(HELD_BOUNDS, HOLD_BOUNDS, SharedFiles(scratch / METRICS, "supervisor"))
+            (runtime_dir / name).mkdir()
+        self._metrics = Metrics(HELD_BOUNDS, HOLD_BOUNDS, SharedFiles(runtime_dir / METRICS, "supervisor"))
 
-    async def run(self, source: Source | None, on_ready: Callable[[], None]) -> signal.Signals:
+    async def run(self, source: ConfigSource | None, on_ready: Callable[[], None]) -> signal.Signals:
         """Serve until SIGTERM or SIGINT; returns which. Raises `NotStarted` if the workers do not come up at first."""
-        stop = Stop(asyncio.get_running_loop())
-        tasks = [asyncio.create_task(self._keep(slot)) for slot in self._slots]
-        listening_for_life = asyncio.create_task(self._listen_for_life())
+        stop = StopSignals(asyncio.get_running_loop())
+        tasks = [asyncio.create_task(self._keep_running(worker)) for worker in self._workers]
+        pinging = asyncio.create_task(self._kill_silent())
         try:
-            coming_up, stopping = asyncio.create_task(self._come_up()), asyncio.create_task(stop.wait())
-            await asyncio.wait((coming_up, stopping), return_when=asyncio.FIRST_COMPLETED)
+            starting, stopping = asyncio.create_task(self._wait_for_start()), asyncio.create_task(stop.wait())
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
             if stopping.done():
-                coming_up.cancel()
+                starting.cancel()
                 return await stopping
-            await coming_up
-            self._addresses = [
-                Address(listener, partial(self._hand_over, kind), NotAccepted(self._metrics.record, self._note_problem))
-                for kind, listener in self._listeners
+            await starting
+            on_failure = AcceptFailureReporter(
+                self._metrics.record, lambda text: self._log.event("server", level="warning", message=text)
+            )
+            self._acceptors = [
+                Acceptor(listener, partial(self._hand_over, kind), on_failure) for kind, listener in self._listeners
             ]
-            watching = self._watch(source) if source is not None else []
+            watching = [] if source is None else start_reloading(source, self._reload, self._record, self._log)
             on_ready()
             name = await stopping
             for task in watching:
@@ -107,158 +105,144 @@ class Supervisor:
             return name
         finally:
             self._stopping.set()
-            listening_for_life.cancel()
-            for slot in self._slots:
-                slot.kill()
-            await asyncio.gather(*tasks, listening_for_life, return_exceptions=True)
+            pinging.cancel()
+            for worker in self._workers:
+                worker.kill()
+            await asyncio.gather(*tasks, pinging, return_exceptions=True)
             if self._closing is not None:
                 self._closing.cancel()
-            for address in self._addresses:
-                address.abort()
+            for acceptor in self._acceptors:
+                acceptor.abort()
 
-    async def _come_up(self) -> None:
-        waits = [asyncio.create_task(slot.came_up.wait()) for slot in self._slots]
+    async def _wait_for_start(self) -> None:
         try:
-            async with asyncio.timeout(START_PATIENCE):
-                for wait in waits:
-                    await wait
+            async with asyncio.timeout(START_TIMEOUT):
+                for worker in self._workers:
+                    await worker.started.wait()
         except TimeoutError:
-            raise NotStarted(f"the workers did not come up within {START_PATIENCE:g} seconds") from None
-        finally:
-            for wait in waits:
-                wait.cancel()
-        if any(slot.deaths for slot in self._slots):
+            raise NotStarted(f"the workers did not come up within {START_TIMEOUT:g} seconds") from None
+        if any(worker.deaths for worker in self._workers):
             raise NotStarted("a worker ended while it was starting")
 
     # -- a worker's life -----------------------------------------------------------------------------------------------
 
-    async def _keep(self, slot: Slot) -> None:
-        """Start the worker of a slot, and again whenever it dies."""
+    async def _keep_running(self, worker: WorkerHandle) -> None:
+        """Start a worker, and again whenever it dies."""
         while not self._stopping.is_set():
             status: int | str
             try:
-                process = await self._start(slot)
+                process = await self._start(worker)
                 status = await process.wait()
             except OSError as error:
                 # No descriptors or no memory just now.
                 status = f"could not be started: {error.strerror}"
-                slot.started_at = monotonic()
-            slot.ready = False
-            slot.came_up.set()
+                worker.started_at = monotonic()
+            worker.ready = False
+            worker.started.set()
             if self._stopping.is_set():
                 return
-            slot.process = None
-            slot.deaths = slot.deaths + 1 if monotonic() - slot.started_at < STEADY else 1
-            pause = min(FIRST_BACKOFF * 2 ** (slot.deaths - 1), LONGEST_BACKOFF)
-            self._log.event("worker_died", worker=slot.number, status=status, restart_in=pause)
-            SharedFiles(self._scratch / METRICS, str(slot.number)).forget_present()
+            worker.process = None
+            worker.deaths = worker.deaths + 1 if monotonic() - worker.started_at < STABLE_AFTER else 1
+            pause = min(FIRST_BACKOFF * 2 ** (worker.deaths - 1), MAX_BACKOFF)
+            self._log.event("worker_died", worker=worker.number, status=status, restart_in=pause)
+            SharedFiles(self._runtime_dir / METRICS, str(worker.number)).forget_present()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
 
-    async def _start(self, slot: Slot) -> asyncio.subprocess.Process:
+    async def _start(self, worker: WorkerHandle) -> asyncio.subprocess.Process:
         """Raises OSError."""
         config = self._config
-        reader = await slot.start(config)
-        process, connections = slot.process, slot.connections
-        assert process is not None and connections is not None
-        slot.send(Start(config, slot.number, self._scratch, self._log_style))
+        reader = await worker.start(config)
+        process, connections = worker.process, worker.connections
+        assert process is not None
+        assert connections is not None
+        worker.send(Start(config, worker.number, self._runtime_dir, self._log.style))
         if self._stopping.is_set():
-            slot.send(Drain())
-        listening = asyncio.ensure_future(self._listen(slot, reader))
-        listening.add_done_callback(lambda _: connections.close())
+            worker.send(Drain())
+        reading = asyncio.ensure_future(self._read_messages(worker, reader))
+        reading.add_done_callback(lambda _: connections.close())
         return process
 
-    async def _listen(self, slot: Slot, reader: asyncio.StreamReader) -> None:
-        while (message := await receive(reader)) is not None:
-            slot.heard_at = monotonic()
+    async def _read_messages(self, worker: WorkerHandle, reader: asyncio.StreamReader) -> None:
+        while (message := await read_message(reader)) is not None:
+            worker.last_message_at = monotonic()
             match message:
-                case Ready():
-                    self._came_up(slot)
-                case Closed():
-                    slot.open -= 1
-                case Done():
-                    slot.done = True
-                    self._let_go_of_done()
-                case Adopted(failure) if slot.catching_up and failure:
+                case WorkerReady():
+                    self._on_started(worker)
+                case ConnectionClosed():
+                    worker.open -= 1
+                case Drained():
+                    worker.drained = True
+                    self._release_drained()
+                case ReloadResult(failure) if worker.catching_up and failure:
                     # It would serve with old rules; its successor starts with the new ones.
-                    self._log.event("reload", outcome="failed", reason=f"worker {slot.number}: {failure}")
-                    slot.kill()
-                case Adopted() if slot.catching_up:
-                    self._came_up(slot)
-                case Adopted(failure):
-                    if slot.adopted is not None and not slot.adopted.done():
-                        slot.adopted.set_result(failure)
-        slot.ready = False
-        if slot.adopted is not None and not slot.adopted.done():
-            slot.adopted.set_result("")  # its successor starts with the new configuration
+                    self._log.event("reload", outcome="failed", reason=f"worker {worker.number}: {failure}")
+                    worker.kill()
+                case ReloadResult() if worker.catching_up:
+                    self._on_started(worker)
+                case ReloadResult(failure):
+                    if worker.reload_result is not None and not worker.reload_result.done():
+                        worker.reload_result.set_result(failure)
+        worker.ready = False
+        if worker.reload_result is not None and not worker.reload_result.done():
+            worker.reload_result.set_result("")  # its successor starts with the new configuration
 
-    def _came_up(self, slot: Slot) -> None:
-        """It serves, or, if there was a reload while it was starting, will when it has caught up."""
-        slot.catching_up = slot.config is not self._config
-        if slot.catching_up:
-            slot.config = self._config
-            slot.send(Adopt(self._config))
+    def _on_started(self, worker: WorkerHandle) -> None:
+        """It serves now; or, if there was a reload while it was starting, once it has caught up."""
+        worker.catching_up = worker.config is not self._config
+        if worker.catching_up:
+            worker.config = self._config
+            worker.send(Reload(self._config))
             return
-        slot.ready = True
-        slot.came_up.set()
-        self._let_go_of_done()
+        worker.ready = True
+        worker.started.set()
+        self._release_drained()
 
-    async def _listen_for_life(self) -> None:
-        """End a worker that says nothing any more: it holds connections that nobody serves."""
+    async def _kill_silent(self) -> None:
+        """Kill a worker that answers no ping any more: it holds connections and does not serve them."""
         while not self._stopping.is_set():
-            await asyncio.sleep(PING_EVERY)
-            for slot in self._slots:
-                patience = SILENCE if slot.ready else START_PATIENCE
-                if slot.process is None or slot.process.returncode is not None:
+            await asyncio.sleep(PING_INTERVAL)
+            for worker in self._workers:
+                timeout = PING_TIMEOUT if worker.ready else START_TIMEOUT
+                if not worker.running:
                     continue
-                if monotonic() - slot.heard_at > patience:
-                    self._log.event("worker_hangs", worker=slot.number, silent_for=round(patience))
-                    slot.kill()
-                slot.send(Ping())
+                if monotonic() - worker.last_message_at > timeout:
+                    self._log.event("worker_hangs", worker=worker.number, silent_for=round(timeout))
+                    worker.kill()
+                worker.send(Ping())
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def _hand_over(self, kind: bytes, connection: socket.socket) -> bool:
-        """Did a worker take it? The one with the fewest is asked first."""
-        ready = sorted((slot for slot in self._slots if slot.ready), key=lambda slot: slot.open)
-        return any(slot.hand(kind, connection) for slot in ready)
+        """Whether a worker takes the connection; the one with the fewest is tried first."""
+        ready = sorted((worker for worker in self._workers if worker.ready), key=lambda worker: worker.open)
+        return any(worker.hand_over(kind, connection) for worker in ready)
 
-    def _note_problem(self, text: str) -> None:
-        self._log.event("server", level="warning", message=text)
+    def _release_drained(self) -> None:
+        """Let drained workers end, but keep the last one that serves at all: it refuses who still comes.
 
-    def _let_go_of_done(self) -> None:
-        """Workers that are done may end, but the last one that serves at all: somebody must answer who still comes.
-
-        It stays until another one serves, or until nobody can come any more.
+        It stays until another one serves, or until the listeners are closed.
         """
-        for slot in self._slots:
-            if not (slot.ready and slot.done):
+        for worker in self._workers:
+            if not (worker.ready and worker.drained):
                 continue
-            if self._closed or any(other.ready for other in self._slots if other is not slot):
-                slot.let_go()
+            if self._closed or any(other.ready for other in self._workers if other is not worker):
+                worker.end_handover()
             elif self._stopping.is_set() and self._closing is None:
-                self._closing = asyncio.create_task(self._close_addresses())
+                self._closing = asyncio.create_task(self._close_acceptors())
 
-    async def _close_addresses(self) -> None:
-        await asyncio.gather(*(address.close() for address in self._addresses))
+    async def _close_acceptors(self) -> None:
+        await asyncio.gather(*(acceptor.close() for acceptor in self._acceptors))
         self._closed = True
-        self._let_go_of_done()
+        self._release_drained()
 
     # -- reload and end ------------------------------------------------------------------------------------------------
-
-    def _watch(self, source: Source) -> list[asyncio.Task[None]]:
-        reloader = Reloader(source, self._adopt, self._record)
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(reloader.reload()))
-        if not source.watched:
-            return []
-        return [asyncio.create_task(watch(reloader, lambda text: self._log.event("watch", problem=text)))]
 
     def _record(self, fact: Reloaded) -> None:
         self._metrics.record(fact)
         self._log.record(fact)
 
-    async def _adopt(self, config: Config) -> None:
+    async def _reload(self, config: Config) -> None:
         """Put a configuration in force in all workers. Raises `NotAdopted` if one refuses it; then none keeps it.
 
         Raises `ConfigError` where what stays of the old one forbids it.
@@ -266,67 +250,63 @@ class Supervisor:
         config, differ = keep_startup_sections(self._config, config)
         log_unapplied_sections(self._log, differ)
         before, self._config = self._config, config
-        failures = await self._tell(config)
+        failures = await self._send_reload(config)
         if failures:
             self._config = before
-            await self._tell(before)
+            await self._send_reload(before)
             raise NotAdopted(failures[0])
 
-    async def _tell(self, config: Config) -> list[str]:
+    async def _send_reload(self, config: Config) -> list[str]:
+        """The reasons of the workers that did not put it in force."""
         loop = asyncio.get_running_loop()
-        told = [slot for slot in self._slots if slot.ready]
-        for slot in told:
-            slot.adopted = loop.create_future()
-            slot.config = config
-            slot.send(Adopt(config))
-        answers: list[str] = []
-        for slot in told:
-            assert slot.adopted is not None
+        results: list[tuple[WorkerHandle, asyncio.Future[str]]] = []
+        for worker in self._workers:
+            if worker.ready:
+                worker.config, worker.reload_result = config, loop.create_future()
+                worker.send(Reload(config))
+                results.append((worker, worker.reload_result))
+        failures: list[str] = []
+        for worker, result in results:
             try:
-                answers.append(await asyncio.wait_for(slot.adopted, ADOPT_PATIENCE))
+                failures.append(await asyncio.wait_for(result, RELOAD_TIMEOUT))
             except TimeoutError:
-                answers.append(f"worker {slot.number} did not answer within {ADOPT_PATIENCE:g} seconds")
-            slot.adopted = None
-        return [answer for answer in answers if answer]
+                failures.append(f"worker {worker.number} did not answer within {RELOAD_TIMEOUT:g} seconds")
+            worker.reload_result = None
+        return [failure for failure in failures if failure]
 
     async def _drain(self, tasks: Sequence[asyncio.Task[None]], at_once: asyncio.Event) -> None:
         """Workers refuse new requests and finish what runs; a second signal ends them at once."""
         self._stopping.set()
-        for slot in self._slots:
-            slot.send(Drain())
-        self._let_go_of_done()
+        for worker in self._workers:
+            worker.send(Drain())
+        self._release_drained()
         ended = asyncio.gather(*tasks, return_exceptions=True)
-        hurry = asyncio.create_task(at_once.wait())
-        patience = self._config.listen.drain_timeout + STOP_PATIENCE
-        await asyncio.wait((ended, hurry), timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-        if hurry.done():
-            for slot in self._slots:
-                slot.send(Drain())
-            await asyncio.wait((ended,), timeout=STOP_PATIENCE)
-        hurry.cancel()
-        whole = all(slot.process is None or slot.process.returncode == 0 for slot in self._slots)
-        self._log.event("stopped", drained=whole)
+        second_signal = asyncio.create_task(at_once.wait())
+        timeout = self._config.listen.drain_timeout + STOP_TIMEOUT
+        await asyncio.wait((ended, second_signal), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if second_signal.done():
+            for worker in self._workers:
+                worker.send(Drain())
+            await asyncio.wait((ended,), timeout=STOP_TIMEOUT)
+        second_signal.cancel()
+        drained = all(worker.process is None or worker.process.returncode == 0 for worker in self._workers)
+        self._log.event("stopped", drained=drained)
 
 
 def run(
     config: Config,
-    source: Source | None,
-    workers: int,
+    source: ConfigSource | None,
+    count: int,
     log: RequestLog,
-    log_style: str,
-    listener: socket.socket,
-    admin_listener: socket.socket | None,
+    listeners: Sequence[tuple[bytes, socket.socket]],
     on_ready: Callable[[], None],
 ) -> signal.Signals:
     """Supervise in an event loop of its own; what the workers share is removed at the end."""
-    log_servers_to(log)
-    with scratch_folder() as scratch:
-        listeners = [(CLIENT, listener)]
-        if admin_listener is not None:
-            listeners.append((ADMIN, admin_listener))
+    redirect_server_logs(log)
+    with runtime_directory() as runtime_dir:
 
         async def supervise() -> signal.Signals:
-            return await Supervisor(config, workers, log, log_style, listeners, scratch).run(source, on_ready)
+            return await Supervisor(config, count, log, listeners, runtime_dir).run(source, on_ready)
 
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(scratch / METRICS)
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(runtime_dir / METRICS)
         return asyncio.run(supervise())

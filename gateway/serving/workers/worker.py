@@ -1,4 +1,4 @@
-"""One of several worker processes: takes connections and configurations from its supervisor.
+"""A worker process: serves the connections and configurations that its supervisor sends.
 
     python -m gateway.serving.workers.worker CONTROL CONNECTIONS
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import os
 import signal
 import socket
@@ -21,109 +20,110 @@ import uvloop
 
 from gateway.app import NotAdopted, Portcullis
 from gateway.observe.log import RequestLog
-from gateway.serving.logs import log_servers_to
+from gateway.policy.model import Config
+from gateway.serving.acceptor import ADMIN, RETRY_DELAY, AcceptFailureReporter
+from gateway.serving.logs import redirect_server_logs
 from gateway.serving.servers import Servers
-from gateway.serving.workers.acceptor import RETRY, NotAccepted
 from gateway.serving.workers.ipc import (
-    ADMIN,
-    Adopt,
-    Adopted,
-    Closed,
-    Done,
+    ConnectionClosed,
     Drain,
+    Drained,
+    Message,
     Ping,
-    Ready,
+    Reload,
+    ReloadResult,
     Start,
-    frame,
-    receive,
-    receive_blocking,
+    WorkerReady,
+    encode_message,
+    read_message,
+    read_message_blocking,
 )
 
-CUT_OFF = 3  # exit status of a worker that could not wait for all its answers
-TAKEN_AT_ONCE = 16  # connections taken over before anything else has its turn
-LAST_CONNECTION = 5.0  # seconds in which the supervisor says that it has handed over the last one
+NOT_DRAINED = 3  # exit status of a worker that cut off answers
+RECEIVE_BATCH = 16  # connections received before anything else has its turn
+HANDOVER_TIMEOUT = 5.0  # seconds for the supervisor to close the connection socket after `Drained`
 
 
-class Worker:
-    def __init__(self, start: Start, control: socket.socket, connections: socket.socket) -> None:
-        log = RequestLog(start.log_style)
-        self._portcullis = Portcullis(start.config, log, scratch=start.scratch, slot=start.slot)
-        self._servers = Servers(self._portcullis.gateway, self._portcullis.public, self._portcullis.admin)
-        self._control = control
+class ServingWorker:
+    """One process's servers under a supervisor, from `Start` to the end of both sockets."""
+
+    def __init__(self, start: Start, log: RequestLog, connections: socket.socket) -> None:
+        self._portcullis = Portcullis(start.config, log, scratch=start.runtime_dir, slot=start.number)
+        self._servers = Servers(self._portcullis)
         self._connections = connections
-        self._not_accepted = NotAccepted(
+        self._on_failure = AcceptFailureReporter(
             self._portcullis.gateway.record, lambda text: log.event("server", level="warning", message=text)
         )
-        self._taking: set[asyncio.Task[None]] = set()
-        self._took_last = asyncio.Event()
+        self._drain_ordered = asyncio.Event()
+        self._handover_ended = asyncio.Event()
         self._at_once = asyncio.Event()
+        self._writer: asyncio.StreamWriter | None = None
 
-    async def run(self) -> bool:
-        """Serve until told to drain, or until the supervisor is gone; did every answer come to its end?"""
+    async def run(self, control: socket.socket) -> bool:
+        """Serve until drained, or until the supervisor is gone; returns whether every answer came to its end."""
         loop = asyncio.get_running_loop()
-        reader, self._writer = await asyncio.open_connection(sock=self._control)
+        reader, self._writer = await asyncio.open_connection(sock=control)
         await self._servers.start()
         self._connections.setblocking(False)
-        loop.add_reader(self._connections.fileno(), self._take)
-        drained = asyncio.Event()
+        self._resume()
         # A terminal sends these to all processes of its group; the supervisor decides what they mean.
         for name in (signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(name, lambda: None)
-        loop.add_signal_handler(signal.SIGTERM, drained.set)
-        self._send(Ready())
-        listening = asyncio.create_task(self._listen(reader, drained))
-        await drained.wait()
-        whole = await self._servers.drain(self._portcullis.drain_timeout, self._at_once)
-        self._send(Done())
-        await self._take_the_last()
+        loop.add_signal_handler(signal.SIGTERM, self._drain_ordered.set)
+        self._send(WorkerReady())
+        reading = asyncio.create_task(self._read_messages(reader))
+        await self._drain_ordered.wait()
+        complete = await self._servers.drain(self._at_once)
+        self._send(Drained())
+        await self._wait_for_last_connection()
         await self._servers.close(self._at_once)
-        listening.cancel()
-        return whole
+        reading.cancel()
+        return complete
 
-    async def _take_the_last(self) -> None:
-        """Until then a connection may be on its way here, and has nobody else."""
-        waits = [asyncio.create_task(event.wait()) for event in (self._took_last, self._at_once)]
-        await asyncio.wait(waits, timeout=LAST_CONNECTION, return_when=asyncio.FIRST_COMPLETED)
+    async def _wait_for_last_connection(self) -> None:
+        """A connection may be on its way here, and no other worker has it."""
+        waits = [asyncio.create_task(event.wait()) for event in (self._handover_ended, self._at_once)]
+        await asyncio.wait(waits, timeout=HANDOVER_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
-        self._took_last.set()
-        asyncio.get_running_loop().remove_reader(self._connections.fileno())
-        if self._taking:
-            await asyncio.wait(self._taking, timeout=LAST_CONNECTION)
+        self._handover_ended.set()
+        self._pause()
 
-    async def _listen(self, reader: asyncio.StreamReader, drained: asyncio.Event) -> None:
-        orders = 0
-        while True:
-            message = await receive(reader)
-            if isinstance(message, Adopt):
-                try:
-                    await self._portcullis.adopt(message.config)
-                    self._send(Adopted())
-                except NotAdopted as error:
-                    self._send(Adopted(str(error)))
-                except Exception as error:
-                    self._send(Adopted(f"internal error: {type(error).__name__}"))
-            elif isinstance(message, Ping):
-                self._send(Ping())
-            elif message is None or isinstance(message, Drain):
-                # A SIGTERM to all processes of the group is no second order.
-                orders += message is not None
-                if orders > 1:
-                    self._at_once.set()
-                drained.set()
-                if message is None:
-                    return
+    async def _read_messages(self, reader: asyncio.StreamReader) -> None:
+        ordered_before = False
+        while (message := await read_message(reader)) is not None:
+            match message:
+                case Reload(config):
+                    self._send(ReloadResult(await self._reload(config)))
+                case Ping():
+                    self._send(Ping())
+                case Drain():
+                    # Counted here: a SIGTERM to all processes of the group is no second order.
+                    if ordered_before:
+                        self._at_once.set()
+                    ordered_before = True
+                    self._drain_ordered.set()
+        self._drain_ordered.set()
 
-    def _take(self) -> None:
-        for _ in range(TAKEN_AT_ONCE):
+    async def _reload(self, config: Config) -> str:
+        """Why the configuration could not be put in force; "" if it was."""
+        try:
+            await self._portcullis.adopt(config)
+        except NotAdopted as error:
+            return str(error)
+        except Exception as error:
+            return f"internal error: {type(error).__name__}"
+        return ""
+
+    def _receive(self) -> None:
+        for _ in range(RECEIVE_BATCH):
             try:
-                # One that comes without room for its descriptor is lost; there, it waits.
+                # A connection received without a free descriptor is lost; on the socket, it waits.
                 os.close(os.dup(self._connections.fileno()))
             except OSError as error:
-                self._not_accepted(error)
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(self._connections.fileno())
-                loop.call_later(RETRY, self._take_again)
+                self._on_failure(error)
+                self._pause()
+                asyncio.get_running_loop().call_later(RETRY_DELAY, self._resume)
                 return
             try:
                 kind, descriptors, _, _ = socket.recv_fds(self._connections, 1, 1)
@@ -132,48 +132,45 @@ class Worker:
             except OSError:
                 kind, descriptors = b"", []
             if not kind and not descriptors:
-                asyncio.get_running_loop().remove_reader(self._connections.fileno())
-                self._took_last.set()
+                self._handover_ended.set()
+                self._pause()
                 return
             if not descriptors:
-                self._not_accepted(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
-                self._lost()
+                self._on_failure(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+                self._on_lost()
             for descriptor in descriptors:
-                connection = socket.socket(fileno=descriptor)
-                connection.setblocking(False)
-                task = self._servers.take(connection, admin=kind == ADMIN, on_lost=self._lost)
-                self._taking.add(task)
-                task.add_done_callback(self._taking.discard)
+                self._servers.serve(socket.socket(fileno=descriptor), admin=kind == ADMIN, on_lost=self._on_lost)
 
-    def _take_again(self) -> None:
-        if not self._took_last.is_set():
-            asyncio.get_running_loop().add_reader(self._connections.fileno(), self._take)
+    def _pause(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._connections.fileno())
 
-    def _lost(self) -> None:
-        self._send(Closed())
+    def _resume(self) -> None:
+        if not self._handover_ended.is_set():
+            asyncio.get_running_loop().add_reader(self._connections.fileno(), self._receive)
 
-    def _send(self, message: Ready | Adopted | Closed | Done | Ping) -> None:
+    def _on_lost(self) -> None:
+        self._send(ConnectionClosed())
+
+    def _send(self, message: Message) -> None:
+        assert self._writer is not None
         with contextlib.suppress(OSError, RuntimeError):
-            self._writer.write(frame(message))
+            self._writer.write(encode_message(message))
 
 
 def main(control_descriptor: int, connections_descriptor: int) -> int:
-    """A worker from its first message to its end; returns the status to exit with."""
+    """A worker from its first message to its end; returns its exit status."""
     control = socket.socket(fileno=control_descriptor)
     connections = socket.socket(fileno=connections_descriptor)
-    start = receive_blocking(control)
+    start = read_message_blocking(control)
     if not isinstance(start, Start):
         return 1
-    log_servers_to(RequestLog(start.log_style))
+    log = RequestLog(start.log_style)
+    redirect_server_logs(log)
 
     async def work() -> bool:
-        worker = Worker(start, control, connections)
-        # What was loaded so far lives as long as the process; the collector need not go through it again and again.
-        gc.collect()
-        gc.freeze()
-        return await worker.run()
+        return await ServingWorker(start, log, connections).run(control)
 
-    return 0 if uvloop.run(work()) else CUT_OFF
+    return 0 if uvloop.run(work()) else NOT_DRAINED
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A worker's place under its supervisor, and the process that fills it at the moment."""
+"""The supervisor's handle on one of its workers: its process, its sockets and what it reported last."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from time import monotonic
 
 import gateway
 from gateway.policy.model import Config
-from gateway.serving.workers.ipc import Message, frame
+from gateway.serving.workers.ipc import Message, encode_message
 
 
 @dataclass
-class Slot:
-    """`open` counts the connections that were handed to the worker and are not gone. It is `ready` while it is handed
-    some, and `done` when it would rather not be: it answers nothing any more but that the gateway is stopping."""
+class WorkerHandle:
+    """A worker by its number. The handle stays when the process dies and another one takes its place.
+
+    `ready`: new connections are handed to it. `drained`: it serves nothing any more but refusals, so others are
+    preferred. `catching_up`: it started with a configuration that a reload has replaced meanwhile.
+    """
 
     number: int
-    process: asyncio.subprocess.Process | None = None  # None: there is none that was not found dead
+    process: asyncio.subprocess.Process | None = None  # None before the start and after a death was noticed
     writer: asyncio.StreamWriter | None = None
     connections: socket.socket | None = None
-    open: int = 0
+    open: int = 0  # connections handed to it and not closed
     ready: bool = False
-    done: bool = False
-    started_at: float = 0.0
-    deaths: int = 0
-    config: Config | None = None  # what it was told last
+    drained: bool = False
     catching_up: bool = False
-    heard_at: float = 0.0
-    adopted: asyncio.Future[str] | None = None
-    came_up: asyncio.Event = field(default_factory=asyncio.Event)
+    started_at: float = 0.0
+    last_message_at: float = 0.0
+    deaths: int = 0
+    config: Config | None = None  # what it was sent last
+    reload_result: asyncio.Future[str] | None = None
+    started: asyncio.Event = field(default_factory=asyncio.Event)  # set when it first serves, or first dies
 
     async def start(self, config: Config) -> asyncio.StreamReader:
-        """A new process in this place, which will be told `config`; the reader is for what it has to say.
-
-        Raises OSError.
-        """
+        """Start a new process, which `config` is meant for; returns the reader of its messages. Raises OSError."""
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             control, their_control = socket.socketpair()
             ours.enter_context(control)
@@ -53,17 +53,21 @@ class Slot:
             ours.pop_all()
         connections.setblocking(False)
         reader, self.writer = await asyncio.open_connection(sock=control)
-        self.connections, self.open, self.done = connections, 0, False
-        self.started_at = self.heard_at = monotonic()
+        self.connections, self.open, self.drained = connections, 0, False
+        self.started_at = self.last_message_at = monotonic()
         self.config, self.catching_up = config, False
         return reader
 
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
     def send(self, message: Message) -> None:
         if self.writer is not None and not self.writer.is_closing():
-            self.writer.write(frame(message))
+            self.writer.write(encode_message(message))
 
-    def hand(self, kind: bytes, connection: socket.socket) -> bool:
-        """Hand a connection over; False if the worker does not take it now, or never will."""
+    def hand_over(self, kind: bytes, connection: socket.socket) -> bool:
+        """Whether the worker takes the connection; if not, it has too many to take over now, or is gone."""
         assert self.connections is not None
         try:
             socket.send_fds(self.connections, [kind], [connection.fileno()])
@@ -75,21 +79,21 @@ class Slot:
         self.open += 1
         return True
 
-    def let_go(self) -> None:
-        """Hand it nothing more, and tell it so, behind the last connection."""
+    def end_handover(self) -> None:
+        """Hand over no more connections; the worker sees the end of the socket behind the last one."""
         self.ready = False
         if self.connections is not None:
             with contextlib.suppress(OSError):  # it may have ended already
                 self.connections.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        if self.process is not None and self.process.returncode is None:
+        if self.process is not None and self.running:
             with contextlib.suppress(ProcessLookupError):  # it has ended just now
                 self.process.kill()
 
 
 async def _spawn(*sockets: socket.socket) -> asyncio.subprocess.Process:
-    """A worker that inherits its ends of the two sockets. Raises OSError."""
+    """A worker process that inherits its ends of the two sockets. Raises OSError."""
     descriptors = [end.fileno() for end in sockets]
     # -P: nothing is imported from the working directory.
     return await asyncio.create_subprocess_exec(

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.serving.workers.runtime_dir import scratch_folder
+from gateway.serving.runtime_dir import runtime_directory
 
 HOLD = """
 import sys
-from gateway.serving.workers.runtime_dir import scratch_folder
-with scratch_folder() as folder:
+from gateway.serving.runtime_dir import runtime_directory
+with runtime_directory() as folder:
     (folder / "metrics").mkdir()
     print(folder, flush=True)
     sys.stdin.read()
@@ -38,7 +38,7 @@ def held() -> tuple[subprocess.Popen[str], Path]:
 
 
 def test_a_folder_goes_with_its_owner(place: Path) -> None:
-    with scratch_folder() as folder:
+    with runtime_directory() as folder:
         assert list(place.iterdir()) == [folder]
     assert not list(place.iterdir())
 
@@ -48,7 +48,7 @@ def test_a_killed_owners_folder_goes_with_the_next_start_and_a_living_ones_stays
     killed.kill()
     killed.communicate()
     assert (abandoned / "metrics").is_dir()
-    with scratch_folder() as folder:
+    with runtime_directory() as folder:
         assert set(place.iterdir()) == {folder, used}
     assert (used / "metrics").is_dir()
     living.communicate()
@@ -67,6 +67,6 @@ def test_what_is_not_known_to_be_abandoned_stays(place: Path) -> None:
     linked.mkdir()
     (linked / "owner").symlink_to(elsewhere / "owner")
     before = set(place.iterdir())
-    with scratch_folder():
+    with runtime_directory():
         pass
     assert set(place.iterdir()) == before and (elsewhere / "owner").exists()

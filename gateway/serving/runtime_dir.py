@@ -1,7 +1,7 @@
-"""The folder that the workers of one gateway share, and what is left of those whose gateway was killed.
+"""The runtime directory that the processes of one gateway share, and the removal of abandoned ones.
 
-Each has a file that its supervisor keeps locked as long as it lives. A lock tells the living from the dead also where
-several containers share a folder for temporary files, each with process ids of its own.
+Each has a file that its owner keeps locked as long as it lives. Unlike a process id, a lock is also valid where several
+containers share a directory for temporary files, each with process ids of its own.
 """
 
 from __future__ import annotations
@@ -20,11 +20,8 @@ OWNER = "owner"  # the file that is locked
 
 
 @contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """A new folder in the system's place for temporary files, removed at the end; abandoned ones are removed first.
-
-    Raises OSError where there cannot be one.
-    """
+def runtime_directory() -> Iterator[Path]:
+    """A new directory for temporary files, removed at the end; abandoned ones are removed first. Raises OSError."""
     _remove_abandoned(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
         folder = Path(name)
@@ -37,13 +34,13 @@ def _owned(folder: Path) -> Iterator[None]:
     unlocked = folder / "unlocked"
     with unlocked.open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        # Under its own name only now: who finds it there unlocked may know that nobody lives.
+        # Gets its name only now: a file of that name that is not locked has no living owner.
         unlocked.rename(folder / OWNER)
         yield
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """What cannot be looked at or removed stays."""
+    """Skips what cannot be looked at or removed."""
     for folder in parent.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             _remove_if_abandoned(folder)
@@ -52,7 +49,7 @@ def _remove_abandoned(parent: Path) -> None:
 def _remove_if_abandoned(folder: Path) -> None:
     """Raises OSError."""
     found = folder.lstat()
-    # Anybody can make folders of this name in a place that all share.
+    # Any user can make a folder of this name in a shared directory.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         return
     owner = os.open(folder / OWNER, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

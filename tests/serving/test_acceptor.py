@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.observe.facts import AcceptFailed
-from gateway.serving.workers import acceptor as module
-from gateway.serving.workers.acceptor import AT_ONCE, Address, NotAccepted
+from gateway.serving import acceptor as module
+from gateway.serving.acceptor import ACCEPT_BATCH, AcceptFailureReporter, Acceptor
 from tests.support.gateway import PATIENCE
 
-CLIENTS = 3 * AT_ONCE
+CLIENTS = 3 * ACCEPT_BATCH
 
 
 class Taking:
@@ -27,7 +27,7 @@ class Taking:
         self.taken: list[socket.socket] = []
         self.problems: list[str] = []
         self.facts: list[AcceptFailed] = []
-        self.failed = NotAccepted(self.facts.append, self.problems.append)
+        self.failed = AcceptFailureReporter(self.facts.append, self.problems.append)
 
     def take(self, connection: socket.socket) -> bool:
         if self.willing:
@@ -66,11 +66,11 @@ def come(listener: socket.socket, clients: list[socket.socket], count: int) -> l
 
 async def test_everybody_is_given_away_in_order(listener: socket.socket, clients: list[socket.socket]) -> None:
     taking = Taking()
-    address = Address(listener, taking.take, taking.failed)
+    acceptor = Acceptor(listener, taking.take, taking.failed)
     names = come(listener, clients, CLIENTS)
     await taking.until(CLIENTS)
     assert taking.names() == names
-    address.abort()
+    acceptor.abort()
     assert taking.problems == []
 
 
@@ -83,34 +83,34 @@ async def test_who_cannot_be_given_away_waits(listener: socket.socket, clients: 
         return taking.take(connection)
 
     taking.willing = False
-    address = Address(listener, refuse_at_first, taking.failed)
+    acceptor = Acceptor(listener, refuse_at_first, taking.failed)
     names = come(listener, clients, 3)
     await asyncio.wait_for(offered.wait(), PATIENCE)
     taking.willing = True
     await taking.until(3)
     assert taking.names() == names
-    address.abort()
+    acceptor.abort()
 
 
 async def test_a_shortage_of_descriptors_is_said_once_and_survived(
     listener: socket.socket, clients: list[socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = 0
-    try_again = Address._try_again
+    try_again = Acceptor._try_again
 
-    def counting(self: Address) -> None:
+    def counting(self: Acceptor) -> None:
         nonlocal tries
         tries += 1
         try_again(self)
 
-    monkeypatch.setattr(Address, "_try_again", counting)
-    monkeypatch.setattr(module, "NOTE_EVERY", 2 * PATIENCE)
+    monkeypatch.setattr(Acceptor, "_try_again", counting)
+    monkeypatch.setattr(module, "REPORT_INTERVAL", 2 * PATIENCE)
     taking = Taking()
     names = come(listener, clients, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
     os.close(free)
-    address = Address(listener, taking.take, taking.failed)
+    acceptor = Acceptor(listener, taking.take, taking.failed)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
     try:
         async with asyncio.timeout(PATIENCE):
@@ -122,19 +122,19 @@ async def test_a_shortage_of_descriptors_is_said_once_and_survived(
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     await taking.until(1)
     assert taking.names() == names
-    await address.close()
+    await acceptor.close()
 
 
 async def test_closing_gives_away_what_has_come(listener: socket.socket, clients: list[socket.socket]) -> None:
     taking = Taking()
     taking.willing = False
     place = listener.getsockname()
-    address = Address(listener, taking.take, taking.failed)
+    acceptor = Acceptor(listener, taking.take, taking.failed)
     names = come(listener, clients, 1)
     await asyncio.sleep(0)  # the first is accepted and waits, or all do in the system; both must be given away
     names += come(listener, clients, CLIENTS - 1)
     taking.willing = True
-    await address.close()
+    await acceptor.close()
     assert taking.names() == names
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(place, PATIENCE)
@@ -143,12 +143,12 @@ async def test_closing_gives_away_what_has_come(listener: socket.socket, clients
 async def test_closing_does_not_wait_for_ever(
     listener: socket.socket, clients: list[socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.serving.workers.acceptor.CLOSING", 0.1)
+    monkeypatch.setattr("gateway.serving.acceptor.CLOSE_TIMEOUT", 0.1)
     taking = Taking()
     taking.willing = False
-    address = Address(listener, taking.take, taking.failed)
+    acceptor = Acceptor(listener, taking.take, taking.failed)
     come(listener, clients, 2)
-    await asyncio.wait_for(address.close(), PATIENCE)
+    await asyncio.wait_for(acceptor.close(), PATIENCE)
     assert listener.fileno() < 0
     for client in clients:
         with pytest.raises((ConnectionResetError, EOFError)):
