@@ -16,6 +16,7 @@ from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard.channels import ChannelCounts, InvalidAnswer, OnFinding
 from gateway.guard.choice import Choice
 from gateway.guard.metadata import Metadata, has_more
+from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.policy.model import Direction
 from gateway.wire import chat
@@ -27,6 +28,8 @@ MAX_CHOICES = 128  # that a request may ask for, and of one event
 MAX_HEAD = 2048  # characters of an event's `id`, `model` and so on: every chunk that is made of it repeats them
 BLOCKED = "content_filter"
 _CONTENT: Path = ("content",)
+_OF_ANSWERS = frozenset({"choices"})
+_OF_CHOICES = frozenset({"index", "logprobs", "finish_reason", *chat.PARTS_OF_CHUNKS})
 _MAX_TOKENS = 1 << 40
 _REASONS = ("stop", "length", "tool_calls", "function_call", BLOCKED)
 
@@ -91,6 +94,7 @@ class ChatGuard:
 
     def chunk(self, received: Json) -> list[Json]:
         """The chunks to send for one that was received; it is used up."""
+        self._leave_out_misspelled(received, _OF_ANSWERS)
         choices = received.pop("choices", None)
         self._note_usage(received.get("usage"))
         self._content_only = False
@@ -125,6 +129,7 @@ class ChatGuard:
             if not isinstance(item, dict):
                 self.metadata.note_unknown("an element of `choices` that is no object")
                 continue
+            self._leave_out_misspelled(item, _OF_CHOICES)
             number = _number(item.get("index"))
             if item.get("delta") is not None:
                 self._in_deltas.add(number)
@@ -169,6 +174,10 @@ class ChatGuard:
             chunk = usual.read(data)
             if chunk is not None and all(map(self.metadata.is_clean, chunk.labels())):
                 self._known, self._template = chunk, ChunkTemplate.of(data, chunk)
+
+    def _leave_out_misspelled(self, part: Json, known: frozenset[str]) -> None:
+        if self.metadata.enforces and leave_out_misspelled(part, known):
+            self.metadata.note_unknown(MISSPELLED)
 
     def _leave_out(self, item: Json, names: tuple[str, ...]) -> None:
         if self.metadata.enforces:
@@ -257,6 +266,7 @@ class ChatGuard:
 
     def completion(self, received: Json) -> Json:
         """A whole answer, censored in place."""
+        self._leave_out_misspelled(received, _OF_ANSWERS)
         choices = received.pop("choices", None)
         self._note_usage(received.get("usage"))
         self.metadata.scrub_envelope(received)
@@ -266,6 +276,7 @@ class ChatGuard:
             if not isinstance(item, dict):
                 self.metadata.note_unknown("an element of `choices` that is no object")
                 continue
+            self._leave_out_misspelled(item, _OF_CHOICES)
             choice = self._choice(position)  # each is whole: two that claim one index do not continue each other
             message = chat.take_part(item, *chat.PARTS_OF_ANSWERS)
             self._leave_out(item, chat.PARTS_OF_ANSWERS)

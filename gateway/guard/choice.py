@@ -13,6 +13,7 @@ from gateway.guard.constrained import ConstrainedText, ConstraintCheck
 from gateway.guard.guardedjson import GuardedJson, ObservedText, string_text
 from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
+from gateway.guard.names import MISSPELLED, leave_out_misspelled_in
 from gateway.guard.numbers import ListNumbering
 from gateway.policy.model import Channel
 from gateway.wire import chat
@@ -109,6 +110,8 @@ class Choice:
     def _apply_table(self, message: Json) -> None:
         if not self._metadata.enforces:
             return
+        if leave_out_misspelled_in(message):
+            self._metadata.note_unknown(MISSPELLED)
         for field in chat.DROPPED_IN_ANSWERS.keys() & message.keys():
             del message[field]
         for field in chat.PARTS_OF_CHUNKS[:2]:  # a text completion's choice is its own delta

@@ -6,7 +6,7 @@ Kelvin sign a k. They would read a field that was not looked at as what it is.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from gateway.wire import chat
@@ -14,6 +14,8 @@ from gateway.wire.chat import Json
 
 # Where in a message there are objects whose fields the protocol names. Below every other field are names of anybody's.
 _WITHIN = frozenset({"content", "tool_calls", "function", "custom", "function_call", "audio"})
+
+MISSPELLED = "a field of the protocol in other letters"
 
 
 def misspelled(names: Iterable[str], known: Container[str]) -> str | None:
@@ -26,13 +28,30 @@ def misspelled(names: Iterable[str], known: Container[str]) -> str | None:
 
 def misspelled_in(message: Json) -> str | None:
     """The same for a message: its own fields, those of its parts and calls."""
+    return next((name for part in _parts_of(message) if (name := misspelled(part, chat.KNOWN_NAMES))), None)
+
+
+def leave_out_misspelled(part: Json, known: Container[str]) -> bool:
+    """Take fields with the known names in other letters out of a part of an answer; was there one?"""
+    names = [name for name in part if name not in known and name.casefold() in known]
+    for name in names:
+        del part[name]
+    return bool(names)
+
+
+def leave_out_misspelled_in(message: Json) -> bool:
+    """The same for a message or delta: its own fields, those of its parts and calls."""
+    found = [leave_out_misspelled(part, chat.KNOWN_NAMES) for part in _parts_of(message)]
+    return any(found)
+
+
+def _parts_of(message: Json) -> Iterator[Json]:
+    """The objects in a message whose fields the protocol names; one may lose fields before the next is asked for."""
     waiting: list[Any] = [message]
     while waiting:
         value = waiting.pop()
         if isinstance(value, list):
             waiting += value
         elif isinstance(value, dict):
-            if (name := misspelled(value, chat.KNOWN_NAMES)) is not None:
-                return name
+            yield value
             waiting += [value[field] for field in _WITHIN & value.keys()]
-    return None

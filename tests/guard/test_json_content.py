@@ -125,7 +125,6 @@ OBJECTS: list[dict[str, Any]] = [
     {"function": {"name": "f", "arguments": {"a": '"\\u0073ecretword"'}}},
     {"custom": {"name": "f", "input": SPELLED}},
     {"arguments": SPELLED},
-    {"Function": {"Arguments": SPELLED}},
 ]
 
 

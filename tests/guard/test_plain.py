@@ -236,3 +236,8 @@ def test_d22_a_choice_without_a_message_says_what_it_says_elsewhere(name: str) -
     message = plain(policy(), body(given))[0]["choices"][0]["message"]
     assert message["content"] == f"a {SEEN}" and "MONKEYS" not in json.dumps(message)
     assert play(policy(), body(given)).content == f"a {SEEN}"
+
+
+def test_d25_names_in_other_letters_are_left_out_of_plain_answers() -> None:
+    body, _ = plain(policy(), json.dumps(completion({"Content": "12MON", "content": "KEYS"})).encode())
+    assert body["choices"][0]["message"] == {"content": "KEYS"}

@@ -490,6 +490,26 @@ def test_d11_what_stands_beside_a_delta_is_left_out(beside: str, again: Any) -> 
     assert beside in stream(OBSERVE, *values).events[0]["choices"][0]
 
 
+CAPITAL: list[dict[str, Any]] = [
+    {**HEAD, "Choices": [{"index": 0, "delta": {"content": "12MON"}}]},
+    {**HEAD, "choices": [{"index": 0, "Delta": {"content": "12MON"}}]},
+    {**HEAD, "choices": [{"index": 0, "Mes\u017fage": {"content": "12MON"}}]},
+    {**HEAD, "choices": [{"Index": 1, "delta": {"content": "12MON"}}]},
+    chunk({"Content": "12MON"}),
+    chunk({"content": [{"type": "text", "Text": "12MON"}]}),
+    chunk({"Tool_Calls": [{"index": 0, "Function": {"Arguments": ARGUMENTS}}]}),
+    chunk({"tool_calls": [{"index": 0, "function": {"Arguments": ARGUMENTS}}]}),
+]
+
+
+@pytest.mark.parametrize("value", CAPITAL)
+def test_d25_names_in_other_letters_are_left_out_of_answers(value: Any) -> None:
+    client = stream(policy(), value, chunk({"content": "KEYS"}), chunk(finish="stop"))
+    assert WORD not in client.content and "u0031" not in client.text and client.finish == {0: "stop"}
+    assert not any(name in client.text for name in ("Choices", "Delta", "Mes", "Index", "Content", "Text", "Arguments"))
+    assert client.scanned.unknown_events == 1
+
+
 @pytest.mark.parametrize("name", ["message", "text"])
 def test_d22_a_choice_without_a_delta_says_what_it_says_elsewhere(name: str) -> None:
     def said(text: str) -> Any:
