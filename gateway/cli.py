@@ -1,4 +1,4 @@
-"""The command line: serve, demo, check, scan, masks, audit, detectors, version."""
+"""The command line: one sub-parser for each command, and the mapping of exceptions to exit statuses."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import argparse
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gateway.censor.compile import compile_policy
 from gateway.decode.checks import CHECKS
+from gateway.exits import DONE, INTERNAL, INTERRUPTED, UNWRITTEN, USAGE
 from gateway.policy.lint import large_list
 from gateway.policy.load import ConfigError, load, warnings
 from gateway.policy.model import Balance, Channel, Direction
@@ -18,51 +21,55 @@ from gateway.serving.vllm.command_line import managed_upstreams
 from gateway.serving.vllm.options import attach_values
 from gateway.version import TELEMETRY, __version__, is_installed, missing_part
 
-EXIT_USAGE = 2
-EXIT_INTERNAL = 70
-
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; returns its exit status (§2)."""
+    """Run one command; returns its exit status (`gateway.exits`)."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments == ["--version"]:
         arguments = ["version"]
-    if arguments and arguments[0] == "journal":
-        from gateway.journal.command import run as journal
-
-        return journal(arguments[1:])
-    if arguments and arguments[0] == "audit":
-        options = argparse.Namespace(run=_audit, arguments=arguments[1:])
-    else:
-        options = _parser().parse_args(attach_values(arguments))
+    options = _parser().parse_args(attach_values(arguments))
     try:
         status: int = options.run(options)
     except ConfigError as error:
         for each in error.all:
             print(each, file=sys.stderr)
-        return EXIT_USAGE
+        return USAGE
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone; point stdout at nothing so that closing it stays quiet.
+        # The reader of our output has gone; point stdout at nothing so that closing it stays quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_INTERNAL + 4
+        return UNWRITTEN
     except Exception as error:
         # Python's own status for this is 1, which means "redacted"; and an exception's message may quote text.
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name} line {frame.lineno}"
         print(f"portcullis: internal error: {type(error).__name__} at {where}", file=sys.stderr)
-        return EXIT_INTERNAL
+        return INTERNAL
     return status
+
+
+class _Command(argparse.ArgumentParser):
+    """A sub-parser. One with `run_arguments` leaves its arguments, `--help` among them, to that function, which the
+    other commands need not wait to be imported."""
+
+    def __init__(self, *, run_arguments: Callable[[list[str]], int] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._run_arguments = run_arguments
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if (run_arguments := self._run_arguments) is None:
+            return super().parse_known_args(args, namespace)
+        return argparse.Namespace(run=lambda _: run_arguments(args)), []
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="portcullis",
-        description="The gateway that language-model output passes through on its way to people.",
+        description="A streaming guardrail proxy for LLM APIs.",
         epilog="portcullis --version is portcullis version.",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands: Any = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Command)
 
     serving.add_to(commands)
 
@@ -89,8 +96,8 @@ def _parser() -> argparse.ArgumentParser:
     detectors.add_argument("--json", action="store_true", help="a JSON object a line")
     detectors.set_defaults(run=_detectors)
 
-    commands.add_parser("audit", help="ask a model what it would say (portcullis audit --help)")
-    commands.add_parser("journal", help="search the journal of decisions (portcullis journal --help)")
+    commands.add_parser("audit", help="search for what a model would say", run_arguments=_audit)
+    commands.add_parser("journal", help="search the journal of decisions", run_arguments=_journal)
 
     version = commands.add_parser("version", help="version, Python, platform, optional parts")
     version.set_defaults(run=_version)
@@ -130,7 +137,7 @@ def _check(options: argparse.Namespace) -> int:
     for warning in warnings(config, CHECKS):
         print(f"warning: {warning}")
     print(f"{options.config}: valid")
-    return 0
+    return DONE
 
 
 def _scan(options: argparse.Namespace) -> int:
@@ -169,20 +176,26 @@ def _masks(options: argparse.Namespace) -> int:
     except (MaskFileError, OSError) as error:
         reason = f"{options.out}: {error.strerror}" if isinstance(error, OSError) else error
         print(f"portcullis: {reason}", file=sys.stderr)
-        return EXIT_USAGE
+        return USAGE
     for name, policy in policies.items():
         words = sum(len(banned.words) for banned in policy.banned)
         print(f"policy {name}: {words} words of {len(policy.banned)} rules")
     print("The file holds them in clear, for its owner only. vLLM reads it once, when it starts:\n")
     print(f"  PORTCULLIS_MASKS={shlex.quote(str(path))} python -m vllm.entrypoints.openai.api_server --model MODEL \\")
     print("    --logits-processors gateway.decode.vllm_plugin:BannedWords")
-    return 0
+    return DONE
 
 
-def _audit(options: argparse.Namespace) -> int:
+def _audit(arguments: list[str]) -> int:
     from gateway.audit.cli.command import run
 
-    return run(options.arguments)
+    return run(arguments)
+
+
+def _journal(arguments: list[str]) -> int:
+    from gateway.journal.command import run
+
+    return run(arguments)
 
 
 def _detectors(options: argparse.Namespace) -> int:
@@ -201,7 +214,7 @@ def _detectors(options: argparse.Namespace) -> int:
         print(f"  source: {detector.source}")
         if detector.note:
             print(f"  note: {detector.note}")
-    return 0
+    return DONE
 
 
 def _version(_: argparse.Namespace) -> int:
@@ -213,7 +226,7 @@ def _version(_: argparse.Namespace) -> int:
     for part in ("uvloop", "vllm", "torch", "transformers", "redis", "opentelemetry", "ray"):
         modules = TELEMETRY if part == "opentelemetry" else (part,)
         print(f"{part}: {'present' if is_installed(*modules) else 'not installed'}")
-    return 0
+    return DONE
 
 
 if __name__ == "__main__":

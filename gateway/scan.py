@@ -9,8 +9,8 @@ from typing import BinaryIO
 
 from gateway.censor.compile import Program
 from gateway.censor.stream import Censor
+from gateway.exits import BLOCKED, CHANGED, DONE, USAGE
 
-PASS, CHANGED, USAGE, BLOCKED = 0, 1, 2, 3
 _READ = 64 * 1024
 
 
@@ -67,7 +67,7 @@ def verdict_of(censor: Censor) -> str:
 
 
 def _status(censor: Censor) -> int:
-    return {"pass": PASS, "blocked": BLOCKED}.get(verdict_of(censor), CHANGED)
+    return {"pass": DONE, "blocked": BLOCKED}.get(verdict_of(censor), CHANGED)
 
 
 def _write(sink: BinaryIO, text: str) -> None:

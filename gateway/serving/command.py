@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.decode.checks import CHECKS
+from gateway.exits import CANNOT_LISTEN, DONE, INTERRUPTED, NOT_STARTED, VLLM_FAILED
 from gateway.policy.files import Files
 from gateway.policy.load import ConfigError, check_exposure, load, warnings
 from gateway.policy.model import Auth, ClientKey, Config, Listen, Upstream
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from gateway.serving.reload import ConfigSource
     from gateway.serving.vllm.managed import ModelServer
 
-CANNOT_LISTEN, NOT_STARTED, NOT_PREPARED, INTERRUPTED = 71, 72, 73, 130  # exit statuses
 MAX_WORKERS = 64
 ENVIRONMENT = "environment"  # what an error names in place of a file
 
@@ -182,10 +182,10 @@ def _run(
         except NotStarted as error:
             return _said(error, NOT_STARTED)
         except NotPrepared as error:
-            return _said(error, NOT_PREPARED)
+            return _said(error, VLLM_FAILED)
     if model_server is not None and model_server.failure is not None:
-        return _said(model_server.failure, NOT_PREPARED)
-    return INTERRUPTED if stopped_by is signal.SIGINT else 0
+        return _said(model_server.failure, VLLM_FAILED)
+    return INTERRUPTED if stopped_by is signal.SIGINT else DONE
 
 
 def _said(reason: object, status: int) -> int:

@@ -6,6 +6,8 @@ import itertools
 import json
 import platform
 import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,28 @@ def test_version_says_what_is_installed() -> None:
     assert system.startswith("platform ")
     assert all(re.fullmatch(r"\w+: (present|not installed)", part) for part in parts)
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "option"), [("serve", "--workers"), ("audit", "--emit-rules"), ("journal", "search")]
+)
+def test_every_command_shows_its_own_options(command: str, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as shown:
+        main([command, "--help"])
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: portcullis {command} ")
+    assert option in printed
+    assert shown.value.code == 0
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert f"    {command} " in capsys.readouterr().out
+
+
+def test_the_audit_is_imported_only_when_it_is_run() -> None:
+    code = "import sys; from gateway.cli import _parser; _parser(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "gateway.serving.command" in loaded
+    assert not {"gateway.audit", "gateway.journal", "gateway.app", "numpy", "fastapi", "sqlite3"} & set(loaded)
 
 
 def test_e10_the_usual_option_prints_the_version() -> None:
