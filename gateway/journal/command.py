@@ -14,13 +14,13 @@ import msgspec
 
 from gateway.censor.compile import fold_word, pattern_folds
 from gateway.decode.checks import CHECKS
+from gateway.exits import USAGE
 from gateway.journal.index import Indexed, search, update
 from gateway.journal.lines import Line, encode_line, text_hmac
 from gateway.journal.names import index_path
 from gateway.policy.load import ConfigError, load
 from gateway.policy.model import DEFAULT_FOLD, Config
 
-EXIT_USAGE = 2
 MOST_LINES = 1_000_000
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
             print(f"{index_path(journal)}: {indexed.added} new lines, {indexed.files} files")
     except (ConfigError, Unusable) as error:
         print(error, file=sys.stderr)
-        return EXIT_USAGE
+        return USAGE
     for path, count in indexed.damaged:
         print(f"{path}: warning: {count} damaged lines are left out", file=sys.stderr)
     return 0
