@@ -22,7 +22,7 @@ from tests.support.commands import environment, portcullis
 from tests.support.gateway import PATIENCE
 from tests.support.served import Served, write
 
-STAND_IN = Path(__file__).with_name("stand_in.py")
+STAND_IN = Path(__file__).parents[1] / "support" / "stand_in.py"
 MODEL = "some/model"
 RULE = {"id": "password", "words": ["12MONKEYS"], "replacement": "[CENSORED]"}
 
@@ -436,7 +436,7 @@ def test_check_takes_a_file_for_it(tmp_path: Path) -> None:
 
 def test_the_keeper_needs_nothing_of_ours() -> None:
     """It runs without site-packages, so that it is small."""
-    keeper = Path(__file__).parents[2] / "gateway" / "serving" / "keeper.py"
+    keeper = Path(__file__).parents[2] / "gateway" / "serving" / "vllm" / "subreaper.py"
     reading, writing = os.pipe()
     try:
         done = subprocess.run(
