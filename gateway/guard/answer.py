@@ -1,21 +1,26 @@
-"""From an upstream's bytes to the client's: the framing around the chat guard, for streams and for plain answers.
+"""From an upstream's bytes to the client's: the framing around the guard, for streams and for plain answers.
 
-What the upstream sends is recognised by its first byte, not by what it says it is: JSON where a stream was asked for
-becomes a stream, a stream where JSON was asked for becomes JSON, anything else becomes an error. Every event is parsed,
-censored and written anew; no byte of an upstream reaches a client. What is said in another dialect is put into chat's
-words between parsing and guarding, and back between guarding and writing.
+An answer is recognised by its first byte, not by its content type: JSON where a stream was requested becomes a stream,
+a stream where JSON was requested becomes JSON, anything else becomes an error. Every event is parsed, censored and
+written anew; no byte of an upstream reaches a client. A dialect is put into the guard's form after parsing, and back
+before writing.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple, NoReturn
 
 from gateway.guard.channels import InvalidAnswer
 from gateway.guard.chat import ChatGuard
+from gateway.guard.fast_path import FastPath
 from gateway.observe.facts import Fact, GuardFailed
-from gateway.wire import chat, json, sse
-from gateway.wire.dialect import CHAT, Dialect
+from gateway.wire import json, sse
+from gateway.wire.chat import CHAT
+from gateway.wire.chunks import Assembler, as_chunks
+from gateway.wire.dialect import Dialect
+from gateway.wire.json import Json
 
 # The shape of OpenAI's errors. None of these texts comes from an upstream.
 Failure = dict[str, Any]
@@ -52,6 +57,7 @@ Command = SendBytes | CloseUpstream | RecordFact
 _JSON_BEGINS = b'{["'
 _BLANK = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
+_NO_ANSWER = "the upstream's answer is neither a stream of events nor JSON"
 
 
 class BrokenAnswer(Exception):
@@ -62,245 +68,243 @@ class BrokenAnswer(Exception):
         self.failure = failure
 
 
-class _Source:
-    """The upstream's bytes as parsed objects: events of a stream, or one whole JSON text. Bounded either way."""
-
-    def __init__(self, max_event: int, max_whole: int) -> None:
-        self.decoder = sse.Decoder(max_event)
-        self.whole: bytearray | None = None
-        self._max_whole = max_whole
-        self._known = False
-
-    @property
-    def unread(self) -> int:
-        return self.decoder.unread if self.whole is None else len(self.whole)
-
-    def feed(self, data: bytes) -> list[sse.Event]:
-        if self._known and self.whole is None:
-            return self.decoder.feed(data)
-        if not self._known:
-            start = data.removeprefix(_BOM).lstrip(_BLANK)
-            if not start:
-                return self.decoder.feed(data)
-            self._known = True
-            if start[0] in _JSON_BEGINS:
-                self.whole = bytearray()
-        if self.whole is None:
-            return self.decoder.feed(data)
-        if len(self.whole) + len(data) > self._max_whole:
-            raise InvalidAnswer(f"the upstream's answer is larger than {self._max_whole} bytes")
-        self.whole += data
-        return []
-
-
-class StreamAnswer:
-    """An answer to a client that asked for a stream. Feed it reads, perform its commands; it never raises.
-
-    `now` is the caller's clock in seconds, used only to say how long text was held.
-    """
+class _Answer(ABC):
+    """What both kinds of answer have in common: the upstream's bytes become events of a stream or one JSON text, each
+    bounded, and the objects in them go through the guard."""
 
     def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
-        self.done = False
-        self.fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
+        self.done = False  # nothing more is wanted of the upstream
         self._guard = guard
         self._dialect = dialect
-        self._source = _Source(max_event, max_whole)
-        self._comments = 0
-        self._heard = False
+        self._decoder = sse.Decoder(max_event)
+        self._json: bytearray | None = None  # an answer that is JSON
+        self._recognised = False
+        self._max_whole = max_whole
 
     @property
     def unread(self) -> int:
         """Bytes that came and could not be read yet: of an event without its end, or of an answer that is JSON."""
-        return self._source.unread
+        return self._decoder.unread if self._json is None else len(self._json)
+
+    def _read(self, data: bytes) -> list[sse.Event]:
+        if not self._recognised and (start := data.removeprefix(_BOM).lstrip(_BLANK)):
+            self._recognised = True
+            if start[0] in _JSON_BEGINS:
+                self._json = bytearray()
+        if self._json is None:
+            return self._decoder.feed(data)
+        if len(self._json) + len(data) > self._max_whole:
+            raise InvalidAnswer(f"the upstream's answer is larger than {self._max_whole} bytes")
+        self._json += data
+        return []
+
+    def _event(self, event: sse.Event) -> None:
+        """Guard one event of a stream."""
+        if self._dialect.is_end(event):
+            self._end()
+            return
+        received = _decoded(event.data, "an event")
+        if not isinstance(received, dict):
+            self._stray(self._guard.stray(received))
+        elif received.get("error") is not None:
+            self._upstream_error(received)
+        else:
+            self._send(self._guard.chunk(self._dialect.chunk_to_chat(received)))
+
+    def _json_object(self) -> Json:
+        """The answer that is JSON; empty if it is an error, which `_upstream_error` gets."""
+        received = _decoded(bytes(self._json or b""), "an answer")
+        if not isinstance(received, dict):
+            raise InvalidAnswer("the upstream sent an answer that is no JSON object")
+        if received.get("error") is not None:
+            self._upstream_error(received)
+            return {}
+        return self._dialect.answer_to_chat(received)
+
+    @abstractmethod
+    def _send(self, chunks: list[Json]) -> None:
+        """Pass chunks on that the guard let through."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """The upstream has ended the stream."""
+
+    @abstractmethod
+    def _stray(self, shown: object | None) -> None:
+        """An event was no object; `shown` is what may be shown of it, if anything."""
+
+    @abstractmethod
+    def _upstream_error(self, received: Json) -> None:
+        """The upstream sent an error instead of an answer, or in the middle of one."""
+
+
+class StreamAnswer(_Answer):
+    """An answer to a client that asked for a stream. Feed it reads, perform its commands; it never raises.
+
+    `now` is the caller's clock in seconds, used only to measure how long text was held.
+    """
+
+    def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
+        super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect)
+        self.fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
+        self._fast = FastPath(guard, dialect.read_typed)
+        self._out: list[bytes] = []  # for the client, of the read at hand
+        self._comments = 0
+        self._seen_event = False
 
     def feed(self, data: bytes, now: float) -> list[Command]:
         """One read from the upstream."""
         if self.done:
             return []
         self._guard.counts.now = now
-        out: list[bytes] = []
+        self._out = []
         try:
-            payload = self._source.decoder.single(data)
-            if payload is not None and self._repeat(payload, out):
-                return self._commands(out)
+            payload = self._decoder.single(data)
+            if payload is not None and self._repeat(payload):
+                return self._commands()
             try:
-                events = self._source.feed(data)
+                self._events(self._read(data))
             except sse.EventTooLarge as error:
-                self._events(error.before, out)
+                self._events(error.before)
                 raise InvalidAnswer(str(error)) from None
-            self._events(events, out)
         except Exception as error:
-            return self._fail_closed(error, out)
-        if not out and self._source.decoder.comments != self._comments:
-            out.append(sse.KEEP_ALIVE)
-        self._comments = self._source.decoder.comments
-        return self._commands(out)
+            return self._fail_closed(error)
+        if not self._out and self._decoder.comments != self._comments:
+            self._out.append(sse.KEEP_ALIVE)
+        self._comments = self._decoder.comments
+        return self._commands()
 
     def close(self, now: float) -> list[Command]:
         """The upstream ended its answer in an orderly way."""
         if self.done:
             return []
         self._guard.counts.now = now
-        out: list[bytes] = []
+        self._out = []
         try:
-            if self._source.whole is not None:
-                self._whole(bytes(self._source.whole), out)
+            if self._json is not None:
+                self._send_json()
             else:
-                self._events(self._source.decoder.close(), out)
+                self._events(self._decoder.close())
             if not self.done:
-                if not self._heard:
-                    raise InvalidAnswer("the upstream's answer is neither a stream of events nor JSON")
-                self._send_chunks(self._guard.end(), out)
+                if not self._seen_event:
+                    raise InvalidAnswer(_NO_ANSWER)
+                self._send_rest()
                 if self._guard.finished:
-                    out.append(sse.DONE)
+                    self._out.append(self._dialect.end)
                 self.done = True
         except Exception as error:
-            return self._fail_closed(error, out)
-        return self._commands(out)
+            return self._fail_closed(error)
+        return self._commands()
 
     def fail(self, reason: Failure, now: float) -> list[Command]:
-        """The upstream failed: what is held and no match comes out, then the error (§4.7, §5)."""
+        """The upstream failed: held text that is no match is released, then the error (semantics rule 7)."""
         if self.done:
             return []
         self._guard.counts.now = now
-        out: list[bytes] = []
+        self._out = []
         try:
-            self._send_chunks(self._guard.end(), out)
+            self._send_rest()
         except Exception as error:
-            return self._fail_closed(error, out)
-        out.append(sse.encode(json.encode(reason)))
-        self.done = True
-        return self._commands(out)
+            return self._fail_closed(error)
+        self._error(reason)
+        return self._commands()
 
     def cancel(self) -> list[Command]:
-        """The client left: nothing more is sent, and the books are closed."""
+        """The client left: nothing more is sent, and the counts are final."""
         if self.done:
             return []
-        self.done = True
+        self.done, self._out = True, []
         self._guard.abandon()
-        return [CloseUpstream(), RecordFact(self._guard.counts.fact())]
+        return self._commands()
 
-    def _commands(self, out: list[bytes]) -> list[Command]:
+    def _commands(self) -> list[Command]:
+        out = self._out
         commands: list[Command] = [SendBytes(out[0] if len(out) == 1 else b"".join(out))] if out else []
         if self.done:
             commands += [CloseUpstream(), RecordFact(self._guard.counts.fact())]
         return commands
 
-    def _fail_closed(self, error: Exception, out: list[bytes]) -> list[Command]:
+    def _fail_closed(self, error: Exception) -> list[Command]:
         """Nothing more of the answer comes out, but what was scanned when it is the upstream that is at fault."""
         if isinstance(error, InvalidAnswer):
             try:
-                self._send_chunks(self._guard.end(), out)
-                out.append(sse.encode(json.encode(failure(f"{error}.", "upstream_protocol_error"))))
-                self.done, self.fault = True, "protocol"
-                return self._commands(out)
+                self._send_rest()
+                self._error(failure(f"{error}.", "upstream_protocol_error"))
+                self.fault = "protocol"
+                return self._commands()
             except Exception as worse:
                 error = worse
-        self.done = True
-        out.append(sse.encode(json.encode(GUARD_FAILED)))
+        self._error(GUARD_FAILED)
         with contextlib.suppress(Exception):
             self._guard.abandon()
-        return [RecordFact(guard_failed(self._guard, error)), *self._commands(out)]
+        return [RecordFact(guard_failed(self._guard, error)), *self._commands()]
 
-    def _events(self, events: list[sse.Event], out: list[bytes]) -> None:
+    def _events(self, events: list[sse.Event]) -> None:
         for event in events:
             if self.done:
                 return
-            if self._repeat(event.data, out):
-                continue
-            self._heard = True
-            if event.data.strip() == b"[DONE]":
-                self._send_chunks(self._guard.end(), out)
-                out.append(sse.DONE)
-                self.done = True
-                return
-            try:
-                received = json.decode(event.data)
-            except json.JSONError:
-                raise InvalidAnswer("the upstream sent an event that is not JSON") from None
-            self._object(received, out)
-            if self._dialect is CHAT:  # the quick way writes what it has read, as it was read
-                self._guard.learn(event.data)
+            if not self._repeat(event.data):
+                self._seen_event = True
+                self._event(event)
+                self._fast.learn(event.data)
 
-    def _repeat(self, data: bytes, out: list[bytes]) -> bool:
-        quick = self._guard.repeat(data)
-        if quick is None:
+    def _repeat(self, data: bytes) -> bool:
+        """Guard an event the fast way, if it can be."""
+        fast = self._fast.repeat(data)
+        if fast is None:
             return False
-        payload, more = quick
+        payload, more = fast
         if payload:
-            out.append(sse.encode(payload))
+            self._out.append(sse.encode(payload))
         if more:
-            self._send_chunks(more, out)
-            self._end_if_finished(out)
+            self._send(more)
         return True
 
-    def _object(self, received: object, out: list[bytes]) -> None:
-        if not isinstance(received, dict):
-            if (shown := self._guard.stray(received)) is not None:
-                out.append(sse.encode(json.encode(shown)))
-            return
-        if received.get("error") is not None:
-            self._send_chunks(self._guard.end(), out)
-            out.append(sse.encode(json.encode(self._guard.error(received))))
-            self.done, self.fault = True, "error_event"
-            return
-        self._chunk(self._dialect.as_chunk(received), out)
-
-    def _chunk(self, chunk: chat.Json, out: list[bytes]) -> None:
-        self._send_chunks(self._guard.chunk(chunk), out)
-        self._end_if_finished(out)
-
-    def _end_if_finished(self, out: list[bytes]) -> None:
-        if self._guard.finished:
-            out.append(sse.DONE)
-            self.done = True
-
-    def _whole(self, data: bytes, out: list[bytes]) -> None:
+    def _send_json(self) -> None:
         """A JSON answer where a stream was asked for."""
-        try:
-            received = json.decode(data)
-        except json.JSONError:
-            raise InvalidAnswer("the upstream sent an answer that is not JSON") from None
-        if not isinstance(received, dict):
-            raise InvalidAnswer("the upstream sent an answer that is no JSON object")
-        self._heard = True
-        if received.get("error") is not None:
-            return self._object(received, out)
-        for chunk in chat.as_chunks(self._dialect.as_completion(received)):
+        answer = self._json_object()
+        for chunk in as_chunks(answer):
             if not self.done:
-                self._chunk(chunk, out)
+                self._send(self._guard.chunk(chunk))
         if not self.done:
-            self._send_chunks(self._guard.end(), out)
-            out.append(sse.DONE)
+            self._end()
+
+    def _end(self) -> None:
+        self._send_rest()
+        self._out.append(self._dialect.end)
+        self.done = True
+
+    def _stray(self, shown: object | None) -> None:
+        if shown is not None:
+            self._out.append(sse.encode(json.encode(shown)))
+
+    def _upstream_error(self, received: Json) -> None:
+        self._send_rest()
+        self._error(self._guard.error(received))
+        self.fault = "error_event"
+
+    def _error(self, error: Json) -> None:
+        self._out.append(self._dialect.error_event(error))
+        self.done = True
+
+    def _send(self, chunks: list[Json]) -> None:
+        self._out += map(self._dialect.event, chunks)
+        if self._guard.finished:
+            self._out.append(self._dialect.end)
             self.done = True
-        return None
 
-    def _send_chunks(self, chunks: list[chat.Json], out: list[bytes]) -> None:
-        for chunk in chunks:
-            out.append(sse.encode(json.encode(self._dialect.spelled(chunk))))
+    def _send_rest(self) -> None:
+        """What is held and no match."""
+        self._out += map(self._dialect.event, self._guard.end())
 
 
-class PlainAnswer:
+class PlainAnswer(_Answer):
     """An answer to a client that asked for it whole. Bounded by `max_whole` bytes, as JSON or as a stream."""
 
     def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
-        self._guard = guard
-        self._dialect = dialect
-        self._source = _Source(max_event, max_whole)
-        self._assembler: chat.Assembler | None = None
-        self._done = False
+        super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect)
+        self._assembler: Assembler | None = None
         self._size = 0
-        self._max_whole = max_whole
-
-    @property
-    def done(self) -> bool:
-        """Nothing more is wanted of the upstream."""
-        return self._done
-
-    @property
-    def unread(self) -> int:
-        """As that of a `StreamAnswer`."""
-        return self._source.unread
 
     def feed(self, data: bytes, now: float) -> None:
         """One read. Raises `BrokenAnswer`."""
@@ -309,7 +313,7 @@ class PlainAnswer:
         try:
             if self._size > self._max_whole:
                 raise InvalidAnswer(f"the upstream's answer is larger than {self._max_whole} bytes")
-            self._events(self._source.feed(data))
+            self._events(self._read(data))
         except (InvalidAnswer, sse.EventTooLarge) as error:
             raise self._broken(f"{error}.") from None
 
@@ -317,58 +321,54 @@ class PlainAnswer:
         """The end of the upstream's answer; the body for the client. Raises `BrokenAnswer`."""
         self._guard.counts.now = now
         try:
-            if self._source.whole is not None:
-                received = json.decode(bytes(self._source.whole))
-                if not isinstance(received, dict):
-                    raise InvalidAnswer("the upstream sent an answer that is no JSON object")
-                if received.get("error") is not None:
-                    raise self._broken_by(received)
-                return self._written(self._guard.completion(self._dialect.as_completion(received)))
-            if not self._done:
-                self._events(self._source.decoder.close())
-            if self._assembler is None:
-                raise InvalidAnswer("the upstream's answer is neither a stream of events nor JSON")
-            self._add(self._guard.end())
-            return self._written(self._assembler.whole())
+            answer = self._guard.completion(self._json_object()) if self._json is not None else self._assembled()
+            return json.encode(self._dialect.to_wire(answer))
         except json.JSONError:
             raise self._broken("the upstream sent an answer that is not JSON.") from None
         except (InvalidAnswer, sse.EventTooLarge) as error:
             raise self._broken(f"{error}.") from None
 
+    def _assembled(self) -> Json:
+        if not self.done:
+            self._events(self._decoder.close())
+        if self._assembler is None:
+            raise InvalidAnswer(_NO_ANSWER)
+        self._send(self._guard.end())
+        return self._assembler.answer()
+
     def _events(self, events: list[sse.Event]) -> None:
         for event in events:
-            if self._done:
+            if self.done:
                 return
-            if event.data.strip() == b"[DONE]":
-                self._done = True
-                return
-            try:
-                received = json.decode(event.data)
-            except json.JSONError:
-                raise InvalidAnswer("the upstream sent an event that is not JSON") from None
-            if not isinstance(received, dict):
-                self._guard.stray(received)
-                continue
-            if received.get("error") is not None:
-                raise self._broken_by(received)
-            self._add(self._guard.chunk(self._dialect.as_chunk(received)))
-            self._done = self._done or self._guard.finished
+            self._event(event)
 
-    def _add(self, chunks: list[chat.Json]) -> None:
-        self._assembler = self._assembler or chat.Assembler()
+    def _send(self, chunks: list[Json]) -> None:
+        self._assembler = self._assembler or Assembler()
         for chunk in chunks:
             self._assembler.add(chunk)
+        self.done = self.done or self._guard.finished
 
-    def _written(self, whole: chat.Json) -> bytes:
-        return json.encode(self._dialect.spelled(whole))
+    def _end(self) -> None:
+        self.done = True
+
+    def _stray(self, shown: object | None) -> None:
+        """It has no place in a whole answer."""
+
+    def _upstream_error(self, received: Json) -> NoReturn:
+        self._guard.abandon()
+        raise BrokenAnswer(self._guard.error(received))
 
     def _broken(self, message: str) -> BrokenAnswer:
         self._guard.abandon()
         return BrokenAnswer(failure(message, "upstream_protocol_error"))
 
-    def _broken_by(self, received: chat.Json) -> BrokenAnswer:
-        self._guard.abandon()
-        return BrokenAnswer(self._guard.error(received))
+
+def _decoded(data: bytes, what: str) -> object:
+    """Raises `InvalidAnswer`."""
+    try:
+        return json.decode(data)
+    except json.JSONError:
+        raise InvalidAnswer(f"the upstream sent {what} that is not JSON") from None
 
 
 def guard_failed(guard: ChatGuard, error: Exception) -> GuardFailed:

@@ -6,11 +6,8 @@ drops it, says the rule's message and ends the choice with `content_filter`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeGuard
-
-from msgspec import UNSET
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard.channels import ChannelCounts, InvalidAnswer, OnFinding
@@ -19,17 +16,16 @@ from gateway.guard.metadata import Metadata, has_more
 from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.policy.model import Direction
-from gateway.wire import chat
-from gateway.wire import chunk_template as usual
-from gateway.wire.chat import Json, Path
-from gateway.wire.chunk_template import ChunkTemplate, TypedChunk
+from gateway.wire import chunks
+from gateway.wire.chunks import pop_first
+from gateway.wire.dialect import BLOCKED
+from gateway.wire.json import Json
+from gateway.wire.message import DELTA_PLACES, MESSAGE_PLACES, position_of
 
 MAX_CHOICES = 128  # that a request may ask for, and of one event
 MAX_HEAD = 2048  # characters of an event's `id`, `model` and so on: every chunk that is made of it repeats them
-BLOCKED = "content_filter"
-_CONTENT: Path = ("content",)
 _OF_ANSWERS = frozenset({"choices"})
-_OF_CHOICES = frozenset({"index", "logprobs", "finish_reason", *chat.PARTS_OF_CHUNKS})
+_OF_CHOICES = frozenset({"index", "logprobs", "finish_reason", *DELTA_PLACES})
 _MAX_TOKENS = 1 << 40
 _REASONS = ("stop", "length", "tool_calls", "function_call", BLOCKED)
 
@@ -67,28 +63,19 @@ class ChatGuard:
         self.usage: tuple[int, int] | None = None  # tokens of the prompt and of the answer, as the upstream counted
         self.reasons: list[str] = []  # why each choice ended, in the API's words
         self._expected = max(expected, 1)
-        self._choices: dict[int, Choice] = {}
+        self.choices: dict[int, Choice] = {}
         self._in_deltas: set[int] = set()  # the choices that have come in deltas
         self._head: Json = {}
-        self._content_only = False  # was the last chunk that came the general way
-        # A chunk with clean metadata; others with the same need no second look, those of its template not even parsing.
-        self._known: TypedChunk | None = None
-        self._template: ChunkTemplate | None = None
+        self.content_only = False  # was the last chunk
 
     @property
     def finished(self) -> bool:
         """Has every choice ended, at least one of them by a block? Then nothing more is wanted of the upstream."""
         if self.counts.blocked_by is None:
             return False
-        ended = [choice for choice in self._choices.values() if choice.ended]
-        complete = len(ended) == len(self._choices) >= self._expected
+        ended = [choice for choice in self.choices.values() if choice.ended]
+        complete = len(ended) == len(self.choices) >= self._expected
         return complete and any(choice.rule for choice in ended)
-
-    def _note_usage(self, usage: Any) -> None:
-        if isinstance(usage, dict):
-            asked, said = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
-            if _is_count(asked) and _is_count(said):
-                self.usage = asked, said
 
     # -- a stream ------------------------------------------------------------------------------------------------------
 
@@ -96,12 +83,12 @@ class ChatGuard:
         """The chunks to send for one that was received; it is used up."""
         self._leave_out_misspelled(received, _OF_ANSWERS)
         choices = received.pop("choices", None)
-        self._note_usage(received.get("usage"))
-        self._content_only = False
+        self.usage = _usage_of(received) or self.usage
+        self.content_only = False
         self.metadata.scrub_envelope(received)
         if self.metadata.blocked is not None:
             return self._block_all(self.metadata.blocked)
-        head = chat.head_of(received)
+        head = chunks.head_of(received)
         if sum(len(label) for label in head.values() if isinstance(label, str)) > MAX_HEAD:
             raise InvalidAnswer(
                 f"the labels of an event (`id`, `model` …) have more than {MAX_HEAD} characters altogether"
@@ -134,55 +121,19 @@ class ChatGuard:
             if item.get("delta") is not None:
                 self._in_deltas.add(number)
             # What comes whole beside or behind the deltas, and the same text in another dialect's place, is left out.
-            parts = chat.PARTS_OF_CHUNKS[:1] if number in self._in_deltas else chat.PARTS_OF_CHUNKS
-            said = chat.take_part(item, *parts)
-            item["delta"] = said if isinstance(said, dict) else {} if said is None else {"content": said}
-            self._leave_out(item, chat.PARTS_OF_CHUNKS[1:])
+            places = DELTA_PLACES[:1] if number in self._in_deltas else DELTA_PLACES
+            delta = pop_first(item, places)
+            item["delta"] = delta if isinstance(delta, dict) else {} if delta is None else {"content": delta}
+            self.metadata.drop(item, DELTA_PLACES[1:])
             if number in by_number:  # one entry a choice, with what clients would make of both
-                chat.merge(by_number[number], item)
+                chunks.merge(by_number[number], item)
             else:
                 by_number[number] = item
         return by_number
 
-    def repeat(self, data: bytes) -> tuple[bytes, list[Json]] | None:
-        """The quick way for an event that differs from one seen before in nothing but its content.
-
-        Returns the event's data to send, possibly empty, and chunks to send after it; None where only the general way
-        will do, and then nothing has happened.
-        """
-        template = self._template
-        if template is not None and (given := template.read(data)) is not None:
-            return self._usual(template.index, given, template.show)
-        if self._known is None or (chunk := usual.read(data)) is None or not chunk.has_labels_of(self._known):
-            return None
-        if self.metadata.enforces:
-            chunk.obfuscation = UNSET
-        return self._usual(chunk.choices[0].index, chunk.choices[0].delta.content, chunk.show)
-
-    def _usual(self, index: int, given: str, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]] | None:
-        choice = self._choices.get(index)
-        if choice is None or choice.ended or choice.calls or (text := choice.texts.get(_CONTENT)) is None:
-            return None
-        shown = text.feed(given)
-        choice.rule = text.rule
-        payload = show(shown) if shown or not given else b""
-        return payload, [] if choice.rule is None else _rounds(self._head, [self._block(choice)])
-
-    def learn(self, data: bytes) -> None:
-        """An event was taken the general way; may others like it be taken the quick way?"""
-        if self._content_only:
-            chunk = usual.read(data)
-            if chunk is not None and all(map(self.metadata.is_clean, chunk.labels())):
-                self._known, self._template = chunk, ChunkTemplate.of(data, chunk)
-
     def _leave_out_misspelled(self, part: Json, known: frozenset[str]) -> None:
         if self.metadata.enforces and leave_out_misspelled(part, known):
             self.metadata.note_unknown(MISSPELLED)
-
-    def _leave_out(self, item: Json, names: tuple[str, ...]) -> None:
-        if self.metadata.enforces:
-            for name in names:
-                item.pop(name, None)
 
     def _part(self, number: int, received: Json) -> _ChoiceParts:
         """What to send for what an event says of one choice; it is used up."""
@@ -196,17 +147,17 @@ class ChatGuard:
             received["index"] = number  # clients file 1.0, "1" or -1 with the texts of another choice
         choice.rule, self.metadata.blocked = self.metadata.blocked, None
         here = {**received, "delta": delta}
-        choice.number(delta)
+        choice.renumber(delta)
         before: list[Json] = []
         if choice.calls and choice.rule is None:
             before = choice.close_names(delta)
-        spoke = choice.take(delta) if choice.rule is None else False
+        spoke = choice.censor(delta) if choice.rule is None else False
         if reason:
             choice.conclude(reason)
-        self._content_only = delta.keys() == {"content"}
+        self.content_only = delta.keys() == {"content"}
         if choice.rule is not None:
             here["finish_reason"] = None
-            return _ChoiceParts(_parts(number, before), here if spoke else None, self._block(choice))
+            return _ChoiceParts(_parts(number, before), here if spoke else None, self._blocked(choice))
         if not reason:
             return _ChoiceParts(_parts(number, before), here if spoke or has_more(received) else None, [])
         self._note_reason(reason)
@@ -215,51 +166,55 @@ class ChatGuard:
             before += [delta, *tails] if delta else tails
             here["delta"] = {}
         if choice.rule is not None:
-            return _ChoiceParts(_parts(number, before), None, self._block(choice))
+            return _ChoiceParts(_parts(number, before), None, self._blocked(choice))
         choice.ended = True
         return _ChoiceParts(_parts(number, before), here, [])
 
     def _note_reason(self, reason: Any) -> None:
         self.reasons.append(reason if reason in _REASONS else "other")
 
-    def _block(self, choice: Choice) -> list[Json]:
+    def _blocked(self, choice: Choice) -> list[Json]:
         self._note_reason(BLOCKED)
-        return [*_parts(choice.index, choice.block()), chat.part(choice.index, {}, BLOCKED)]
+        return [*_parts(choice.index, choice.block()), chunks.part(choice.index, {}, BLOCKED)]
+
+    def block(self, choice: Choice) -> list[Json]:
+        """The chunks that end a choice whose `rule` has blocked."""
+        return _rounds(self._head, [self._blocked(choice)])
 
     def _block_all(self, rule: CompiledRule) -> list[Json]:
         for index in range(self._expected):
             self._choice(index)
         blocked: list[list[Json]] = []
-        for choice in self._choices.values():
+        for choice in self.choices.values():
             if not choice.ended:
                 choice.rule = rule
-                blocked.append(self._block(choice))
+                blocked.append(self._blocked(choice))
         return _rounds(self._head, blocked)
 
     def end(self) -> list[Json]:
-        """The stream is over, well or badly: what is held and no match comes out (§4.7)."""
+        """The stream is over, well or badly: what is held and no match comes out (semantics rule 7)."""
         sent: list[list[Json]] = []
-        for choice in self._choices.values():
+        for choice in self.choices.values():
             if choice.ended:
                 continue
             sent.append(_parts(choice.index, choice.tails()))
             if choice.rule is not None:
-                sent[-1] += self._block(choice)
+                sent[-1] += self._blocked(choice)
             choice.ended = True
         return _rounds(self._head, sent)
 
     def abandon(self) -> None:
         """The answer ends here and nothing held comes out: the client left, or the guard itself failed."""
-        for choice in self._choices.values():
+        for choice in self.choices.values():
             choice.abandon()
 
     def _choice(self, index: Any) -> Choice:
         number = _number(index)
-        choice = self._choices.get(number)
+        choice = self.choices.get(number)
         if choice is None:
-            if len(self._choices) >= self._expected:
+            if len(self.choices) >= self._expected:
                 raise InvalidAnswer(f"the answer has more choices than the {self._expected} that were asked for")
-            choice = self._choices[number] = Choice(number, self.metadata)
+            choice = self.choices[number] = Choice(number, self.metadata)
         return choice
 
     # -- a whole answer ------------------------------------------------------------------------------------------------
@@ -268,7 +223,7 @@ class ChatGuard:
         """A whole answer, censored in place."""
         self._leave_out_misspelled(received, _OF_ANSWERS)
         choices = received.pop("choices", None)
-        self._note_usage(received.get("usage"))
+        self.usage = _usage_of(received) or self.usage
         self.metadata.scrub_envelope(received)
         everywhere = self.metadata.blocked
         kept: list[Json] = []
@@ -278,13 +233,13 @@ class ChatGuard:
                 continue
             self._leave_out_misspelled(item, _OF_CHOICES)
             choice = self._choice(position)  # each is whole: two that claim one index do not continue each other
-            message = chat.take_part(item, *chat.PARTS_OF_ANSWERS)
-            self._leave_out(item, chat.PARTS_OF_ANSWERS)
+            message = pop_first(item, MESSAGE_PLACES)
+            self.metadata.drop(item, MESSAGE_PLACES)
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
             self.metadata.scrub_envelope(item, ("choices", position))
             choice.rule, self.metadata.blocked = self.metadata.blocked, everywhere
-            choice.number(message, whole=True)
-            choice.take(message, whole=True, reason=item.get("finish_reason"))
+            choice.renumber(message, whole=True)
+            choice.censor(message, whole=True, reason=item.get("finish_reason"))
             choice.conclude(item.get("finish_reason"))
             if choice.rule is not None:
                 item["finish_reason"] = BLOCKED
@@ -317,6 +272,15 @@ class ChatGuard:
         return shown
 
 
+def _usage_of(received: Json) -> tuple[int, int] | None:
+    """Tokens of the prompt and of the answer, if the upstream has counted both."""
+    usage = received.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return (prompt, completion) if _is_count(prompt) and _is_count(completion) else None
+
+
 def _listed(choices: Any) -> list[Any]:
     """Raises `InvalidAnswer` for `choices` of another shape: nothing that stands there must be lost without a word."""
     if choices is None or isinstance(choices, list):
@@ -326,16 +290,16 @@ def _listed(choices: Any) -> list[Any]:
 
 def _number(index: Any) -> int:
     """The choice that an index means."""
-    return chat.position_of({"index": index}, 0)
+    return position_of({"index": index}, 0)
 
 
 def _parts(index: int, deltas: list[Json]) -> list[Json]:
-    return [chat.part(index, delta) for delta in chat.combined(deltas)]
+    return [chunks.part(index, delta) for delta in chunks.combined(deltas)]
 
 
 def _rounds(head: Json, parts: list[list[Json]]) -> list[Json]:
     """Chunks that hold the parts of each choice in their order, and those of all choices side by side."""
-    return [chat.chunk(head, [part for part in side if part is not None]) for side in zip_longest(*parts)]
+    return [chunks.chunk(head, [part for part in side if part is not None]) for side in zip_longest(*parts)]
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

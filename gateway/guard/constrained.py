@@ -14,7 +14,7 @@ from gateway.decode.constraints import Reading, compiled
 from gateway.guard.channels import ChannelCounts, Finding, GuardedText
 from gateway.observe.facts import HELD, LEFT, UNFINISHED
 from gateway.policy.model import Action, Channel, Conflict, Language, Mode, Policy, Violation
-from gateway.wire.chat import Json
+from gateway.wire.json import Json
 
 RULE = "constrain"  # what a violation is filed under, where a rule's match has the rule's id
 VIOLATION = CompiledRule(RULE, -1, Action.BLOCK, replacement="", mask=None, message=None, drops_marks=False)

@@ -13,7 +13,8 @@ from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
 from gateway.wire import chat, completions
-from gateway.wire.chat import Json, SlotKind, TextSlot
+from gateway.wire.json import Json
+from gateway.wire.message import KNOWN_NAMES, ROLES, SlotKind, TextSlot
 
 _JSON_SCHEMA = frozenset(
     {
@@ -55,7 +56,7 @@ _OF_SERVERS = frozenset(
         *("include_reasoning", "system", "use_beam_search"),
     }
 )
-FIXED_NAMES = _JSON_SCHEMA | _OF_OPENAI | _OF_SERVERS | chat.KNOWN_NAMES
+FIXED_NAMES = _JSON_SCHEMA | _OF_OPENAI | _OF_SERVERS | KNOWN_NAMES
 
 _CONSTANT_FIELDS = frozenset(
     {
@@ -71,7 +72,7 @@ _CONSTANTS = frozenset(
         *("default", "flex", "scale", "priority", "in-memory", "in_memory", "24h", "audio"),
         *("wav", "mp3", "flac", "opus", "aac", "pcm16"),
         *("date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"),
-        *chat.ROLES,
+        *ROLES,
     }
 )
 NAMES_TOOLS = frozenset({"tools", "functions", "tool_choice", "function_call"})

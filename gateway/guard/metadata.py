@@ -5,6 +5,7 @@ Most repeat from chunk to chunk, so clean ones are remembered. What the protocol
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
@@ -12,8 +13,19 @@ from gateway.censor.joins import Joins, Sequence
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.surrogates import join_surrogates
-from gateway.wire import chat
-from gateway.wire.chat import Json, Path
+from gateway.wire import chunks
+from gateway.wire.json import Json
+from gateway.wire.message import (
+    CONSTANT_LABELS,
+    DROPPED_IN_ANSWERS,
+    KNOWN_NAMES,
+    Path,
+    has_text,
+    is_figure,
+    spelled_by,
+    spells,
+    unknown_fields,
+)
 
 MAX_CLEAN = 256
 MAX_CHANGED = 64  # metadata in which something was replaced; some kilobytes each
@@ -21,10 +33,10 @@ MAX_LENGTH = 256  # characters; longer metadata are scanned each time
 MAX_PLACES = 2048  # of one answer, at which metadata other than constants stand; two kilobytes or so each
 
 _ENVELOPE_FIELDS = frozenset(
-    {*chat.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
+    {*chunks.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
 )
 # The names that errors and usage are read by.
-_FIXED_NAMES = chat.KNOWN_NAMES | {
+_FIXED_NAMES = KNOWN_NAMES | {
     *("message", "param", "code"),
     *("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"),
     *("cached_tokens", "audio_tokens", "reasoning_tokens"),
@@ -50,7 +62,7 @@ class Metadata:
         self._sequences: dict[Path, Sequence] = {}
 
     def is_clean(self, text: str) -> bool:
-        return text in self._clean or text in chat.CONSTANT_LABELS
+        return text in self._clean or text in CONSTANT_LABELS
 
     def show(self, text: str) -> str:
         """What may be shown of a label."""
@@ -86,14 +98,14 @@ class Metadata:
         A number that is redacted becomes a string.
         """
         text = value if isinstance(value, str) else repr(value)
-        if text in chat.CONSTANT_LABELS or (channel is Channel.OTHER and text in self._clean):
+        if text in CONSTANT_LABELS or (channel is Channel.OTHER and text in self._clean):
             return value, None
         shown, rule = self._scan(text, channel)
         return (value if shown == text else shown), rule
 
     def joined(self, place: Path, label: str) -> str:
         """What may be shown of a clean label that a client may append to the one that came before at this place."""
-        if not label or label in chat.CONSTANT_LABELS or not self.enforces:
+        if not label or label in CONSTANT_LABELS or not self.enforces:
             return label
         before = self._sequences.get(place)
         if before is None:
@@ -118,7 +130,7 @@ class Metadata:
             shown = self.show(value)
             return shown if place is None else self.joined(place, shown)
         if isinstance(value, dict):
-            dropped = chat.DROPPED_IN_ANSWERS if self.enforces else ()
+            dropped = DROPPED_IN_ANSWERS if self.enforces else ()
             return {
                 self._name(name): self.scrub(item, None if place is None else (*place, name))
                 for name, item in value.items()
@@ -131,10 +143,16 @@ class Metadata:
             return value if shown == repr(value) else shown
         return value
 
+    def drop(self, holder: Json, fields: Iterable[str]) -> None:
+        """Remove fields, where the policy enforces."""
+        if self.enforces:
+            for field in fields:
+                holder.pop(field, None)
+
     def scrub_envelope(self, message: Json, place: Path = ()) -> None:
         """The fields around the texts, in place: of a chunk, a completion or, at its `place`, a choice."""
         if self.enforces:
-            for field in chat.DROPPED_IN_ANSWERS.keys() & message.keys():
+            for field in DROPPED_IN_ANSWERS.keys() & message.keys():
                 if field == "logprobs":
                     message[field] = None
                 else:
@@ -143,7 +161,7 @@ class Metadata:
             known = field in _ENVELOPE_FIELDS
             if type(value) is str and known:
                 message[field] = self.show(value)
-            elif value is not None and not (field in ("created", "index") and chat.is_figure(value)):
+            elif value is not None and not (field in ("created", "index") and is_figure(value)):
                 scrub = self._scrub_usage if field == "usage" else self.scrub
                 message[field] = scrub(value, (*place, field))
             if not known and self._keeps(message, field):
@@ -154,7 +172,7 @@ class Metadata:
     def scrub_unknown(self, message: Json) -> None:
         """Where the policy does not scan unknown fields of a delta or message: take them out, or refuse. In place."""
         if self.enforces and self._unknown is not Unknown.SCAN:
-            for field in chat.unknown_fields(message):
+            for field in unknown_fields(message):
                 self._keeps(message, field)
 
     def scrub_numbers(self, message: Json, place: Path) -> None:
@@ -172,7 +190,7 @@ class Metadata:
     def _shown_numbers(self, items: list[Any], place: Path | None) -> list[Any]:
         """A list, or an empty one in place of it: where its numbers may spell text or tokens and the policy does not
         scan what is unknown, and where a rule wants something of the text that they spell."""
-        if not chat.spells(items):
+        if not spells(items):
             return items
         if self._unknown is not Unknown.SCAN and self.enforces:
             self.note_unknown("a list of numbers that may be text or tokens")
@@ -181,7 +199,7 @@ class Metadata:
 
     def _spells_clean(self, items: list[Any], place: Path | None) -> bool:
         """Does no rule want anything of the text that numbers spell?"""
-        for spelling, text in chat.spelled_by(items).items():
+        for spelling, text in spelled_by(items).items():
             text = join_surrogates(text)
             if self.show(text) != text or (place is not None and self.joined((*place, spelling), text) != text):
                 return False
@@ -198,7 +216,7 @@ class Metadata:
         return self._unknown is Unknown.DROP and self.enforces
 
     def _keeps(self, message: Json, field: str) -> bool:
-        if self._unknown is Unknown.SCAN or not self.enforces or not chat.has_text(message[field]):
+        if self._unknown is Unknown.SCAN or not self.enforces or not has_text(message[field]):
             return True
         self.note_unknown("a field that this version does not know")
         del message[field]
@@ -209,10 +227,10 @@ class Metadata:
         if isinstance(value, dict):
             return {self._name(name): self._scrub_usage(item, (*place, name)) for name, item in value.items()}
         if isinstance(value, list):
-            if chat.spells(value) and not self._spells_clean(value, place) and self.enforces:
+            if spells(value) and not self._spells_clean(value, place) and self.enforces:
                 return []
             return [self._scrub_usage(item, place) for item in value]
-        return value if chat.is_figure(value) else self.scrub(value, place)
+        return value if is_figure(value) else self.scrub(value, place)
 
     def _name(self, field: str) -> str:
         return field if field in _FIXED_NAMES else self.show(field)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
-from gateway.wire import chat
-from gateway.wire.chat import Json
+from gateway.wire.json import Json
+from gateway.wire.message import KNOWN_NAMES
 
 # Where in a message there are objects whose fields the protocol names. Below every other field are names of anybody's.
 _WITHIN = frozenset({"content", "tool_calls", "function", "custom", "function_call", "audio"})
@@ -28,7 +28,7 @@ def misspelled(names: Iterable[str], known: Container[str]) -> str | None:
 
 def misspelled_in(message: Json) -> str | None:
     """The same for a message: its own fields, those of its parts and calls."""
-    return next((name for part in _parts_of(message) if (name := misspelled(part, chat.KNOWN_NAMES))), None)
+    return next((name for part in _parts_of(message) if (name := misspelled(part, KNOWN_NAMES))), None)
 
 
 def leave_out_misspelled(part: Json, known: Container[str]) -> bool:
@@ -41,7 +41,7 @@ def leave_out_misspelled(part: Json, known: Container[str]) -> bool:
 
 def leave_out_misspelled_in(message: Json) -> bool:
     """The same for a message or delta: its own fields, those of its parts and calls."""
-    found = [leave_out_misspelled(part, chat.KNOWN_NAMES) for part in _parts_of(message)]
+    found = [leave_out_misspelled(part, KNOWN_NAMES) for part in _parts_of(message)]
     return any(found)
 
 

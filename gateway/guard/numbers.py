@@ -10,8 +10,9 @@ from typing import Any
 
 from gateway.guard.channels import InvalidAnswer
 from gateway.guard.metadata import Metadata
-from gateway.wire import chat
-from gateway.wire.chat import Json, Path
+from gateway.wire import chunks
+from gateway.wire.json import Json
+from gateway.wire.message import MAX_DEPTH, Path, position_of
 
 MAX_ENTRIES = 2048  # objects in the lists of one choice that come in pieces
 _CALLS: Path = ("tool_calls",)
@@ -36,10 +37,10 @@ class ListNumbering:
             holder, path = pending.pop()
             if isinstance(holder, list):
                 holder[:] = self._renumbered(holder, path, whole)
-                children = [(item, (*path, chat.position_of(item, at))) for at, item in enumerate(holder)]
+                children = [(item, (*path, position_of(item, at))) for at, item in enumerate(holder)]
             else:
                 children = [(value, (*path, name)) for name, value in holder.items()]
-            if len(path) <= chat.MAX_DEPTH:  # what is deeper is refused
+            if len(path) <= MAX_DEPTH:  # what is deeper is refused
                 pending += [child for child in children if isinstance(child[0], dict | list)]
 
     def _renumbered(self, items: list[Any], path: Path, whole: bool) -> list[Any]:
@@ -53,7 +54,7 @@ class ListNumbering:
                     self._sizes[path] = self._sizes.get(path, 0) + 1
                     renumbered.append(item)
                 continue
-            given = chat.position_of(item, position)
+            given = position_of(item, position)
             number = len(renumbered) if whole else self._number(path, given)
             if number in by_number:
                 _go_on(by_number[number], item)
@@ -86,4 +87,4 @@ def _go_on(entry: Json, more: Json) -> None:
             if isinstance(names[0], str) and isinstance(names[1], str):
                 second["name"] = names[0] + names[1]
     more.pop("index", None)
-    chat.merge(entry, more)
+    chunks.merge(entry, more)

@@ -16,9 +16,15 @@ from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Channel, Direction, Mode
-from gateway.wire import chat, completions, json, media
-from gateway.wire.chat import Json, SlotKind, TextSlot
-from gateway.wire.dialect import CHAT, COMPLETIONS, Dialect
+from gateway.wire import chat, json, media
+from gateway.wire.chat import CHAT
+from gateway.wire.completions import COMPLETIONS
+from gateway.wire.dialect import BadRequest as BadRequest  # what reading a request raises, wherever it is read
+from gateway.wire.dialect import Dialect, RequestTexts
+from gateway.wire.json import Json
+from gateway.wire.message import CONSTANT_LABELS, SlotKind, TextSlot, TooDeep
+
+DIALECTS = (CHAT, COMPLETIONS)  # one endpoint each
 
 # Looked at by name in every request; each dialect adds those that it keeps apart.
 _OWN_FIELDS = frozenset({*chat.DROPPED_IN_REQUESTS, *FORMATS, *fields.NAMES_TOOLS, "stream", "n", "modalities"})
@@ -33,15 +39,6 @@ Result = TypeVar("Result")
 Guarding = Generator[int, None, Result]
 
 
-class BadRequest(ValueError):
-    """A request that cannot be forwarded. `param` names the field; the message says what is wrong with it."""
-
-    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
-        super().__init__(message)
-        self.param = param
-        self.code = code
-
-
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """What the gateway needs to know of a request before it looks at the prompt. `choices` is how many answers it
@@ -53,55 +50,29 @@ class ChatRequest:
     dialect: Dialect = CHAT
 
 
-def read_chat_request(body: object) -> ChatRequest:
-    """Raises `BadRequest` for what no upstream could take."""
-    body = _with_own_fields(body, CHAT)
-    model = _model(body)
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadRequest("`messages` must be a non-empty list.", "messages")
-    for position, message in enumerate(messages):
-        if not isinstance(message, dict):
-            raise BadRequest(f"`messages[{position}]` must be an object.", f"messages[{position}]")
-    if body.get("prediction") is not None and not isinstance(body["prediction"], dict):
-        raise BadRequest("`prediction` must be an object.", "prediction")
-    return ChatRequest(model, _stream(body), _choices(body))
-
-
-def read_completions_request(body: object) -> ChatRequest:
+def read_request(body: object, dialect: Dialect) -> ChatRequest:
     """Raises `BadRequest` for what no upstream could take, and for more answers than one request may have."""
-    body = _with_own_fields(body, COMPLETIONS)
-    model = _model(body)
-    prompts = completions.prompts_in(body.get("prompt"))
-    if prompts is None:
-        raise BadRequest("`prompt` must be a string, a non-empty list of strings, or token ids.", "prompt")
+    body = _with_own_fields(body, dialect)
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise BadRequest("`model` must be a non-empty string.", "model")
+    prompts = dialect.count_prompts(body)
+    stream = body.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise BadRequest("`stream` must be true or false.", "stream")
     choices = prompts * _choices(body)
     if choices > MAX_CHOICES:
         raise BadRequest(f"`prompt` and `n` ask for {choices} answers; {MAX_CHOICES} is the most.", "prompt")
-    return ChatRequest(model, _stream(body), choices, COMPLETIONS)
+    return ChatRequest(model, bool(stream), choices, dialect)
 
 
 def _with_own_fields(body: object, dialect: Dialect) -> Json:
     if not isinstance(body, dict):
         raise BadRequest("The body must be a JSON object.")
-    name = misspelled(body, _OWN_FIELDS | dialect.apart | dialect.refused.keys())
+    name = misspelled(body, _OWN_FIELDS | dialect.prompt_fields | dialect.refused.keys())
     if name is not None:
         raise BadRequest(f"A field's name must be spelled `{name}`.", name)
     return body
-
-
-def _model(body: Json) -> str:
-    model = body.get("model")
-    if not isinstance(model, str) or not model:
-        raise BadRequest("`model` must be a non-empty string.", "model")
-    return model
-
-
-def _stream(body: Json) -> bool:
-    stream = body.get("stream")
-    if stream is not None and not isinstance(stream, bool):
-        raise BadRequest("`stream` must be true or false.", "stream")
-    return bool(stream)
 
 
 def _choices(body: Json) -> int:
@@ -122,8 +93,9 @@ def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect =
     for field, reason in dialect.refused.items():
         if body.get(field) is not None:
             raise BadRequest(f"`{field}` is not accepted here: {reason}.", field)
-    if dialect is COMPLETIONS and completions.has_token_ids(body.get("prompt")):
-        raise BadRequest("`prompt` must be text here: token ids cannot be scanned.", "prompt")
+    for field in dialect.text_only:
+        if isinstance(given := body.get(field), list) and not all(isinstance(item, str) for item in given):
+            raise BadRequest(f"`{field}` must be text here: token ids cannot be scanned.", field)
     for field in chat.DROPPED_IN_REQUESTS:
         body.pop(field, None)
     modalities = body.get("modalities")
@@ -165,20 +137,19 @@ def guarding_prompt(
     labels = labels_of(compiled)
     concealer = Concealer(labels, lambda text: _occurs(text, body)) if labels else None
     counts = ChannelCounts(compiled, Direction.INPUT, on_finding, concealer=concealer)
-    part = "prompt" if dialect is COMPLETIONS else "messages"
+    rule: CompiledRule | None = None
+    field: str | None = None
     try:
-        if dialect is COMPLETIONS:
-            rule = yield from _guard_slots(completions.prompt_slots(body), counts)
+        for texts in dialect.prompt_texts(body):
+            field = texts.field
+            rule = yield from _guard_texts(texts, counts)
+            if rule is not None:
+                break
         else:
-            rule = yield from _guard_messages(body["messages"], counts)
-            if rule is None and isinstance(body.get("prediction"), dict):
-                part = "prediction"
-                rule = yield from _guard_messages([body["prediction"]], counts)
-        if rule is None:
-            part = ""
-            rule = yield from _guard_slots(fields.slots(body, dialect.apart), counts)
-    except (TooManyValues, chat.TooDeep) as error:
-        return GuardedPrompt(None, counts.fact(), refusal=BadRequest(str(error), part or None))
+            field = None
+            rule = yield from _guard_slots(fields.slots(body, dialect.prompt_fields), counts)
+    except (TooManyValues, TooDeep) as error:
+        return GuardedPrompt(None, counts.fact(), refusal=BadRequest(str(error), field))
     except BadRequest as error:
         return GuardedPrompt(None, counts.fact(), refusal=error)
     if rule is not None:
@@ -193,22 +164,21 @@ def _occurs(text: str, body: Json) -> bool:
         raise BadRequest(f"The body cannot be forwarded: {error}.") from None
 
 
-def _guard_messages(messages: list[Json], counts: ChannelCounts) -> Guarding[CompiledRule | None]:
-    for message in messages:
-        if counts.compiled.policy.mode is Mode.ENFORCE and (name := misspelled_in(message)) is not None:
-            raise BadRequest(f"The name of a message's field must be spelled `{name}`.", "messages")
-        hidden, envelopes = _hide_payloads(message)
-        try:
-            rule = yield from _guard_slots(chat.slots(message), counts)
-            for each in envelopes:
-                rule = rule or (yield from _guard_slots(each.slots(), counts))
-                hidden.append((each.holder, each.key, each.sealed()))
-        finally:
-            for holder, key, value in hidden:
-                holder[key] = value
-        if rule is not None:
-            return rule
-    return None
+def _guard_texts(texts: RequestTexts, counts: ChannelCounts) -> Guarding[CompiledRule | None]:
+    if texts.message is None:
+        return (yield from _guard_slots(texts.slots, counts))
+    if counts.compiled.policy.mode is Mode.ENFORCE and (name := misspelled_in(texts.message)) is not None:
+        raise BadRequest(f"The name of a message's field must be spelled `{name}`.", "messages")
+    hidden, envelopes = _hide_payloads(texts.message)
+    try:
+        rule = yield from _guard_slots(texts.slots, counts)
+        for each in envelopes:
+            rule = rule or (yield from _guard_slots(each.slots(), counts))
+            hidden.append((each.holder, each.key, each.sealed()))
+        return rule
+    finally:
+        for holder, key, value in hidden:
+            holder[key] = value
 
 
 def _guard_slots(slots: Iterable[TextSlot], counts: ChannelCounts) -> Guarding[CompiledRule | None]:
@@ -217,7 +187,7 @@ def _guard_slots(slots: Iterable[TextSlot], counts: ChannelCounts) -> Guarding[C
     for slot in slots:
         given: Any = slot.key if slot.kind is SlotKind.KEY else slot.holder[slot.key]
         given = given if isinstance(given, str) else repr(given)
-        if slot.kind is SlotKind.LABEL and given in chat.CONSTANT_LABELS:
+        if slot.kind is SlotKind.LABEL and given in CONSTANT_LABELS:
             continue
         if slot.kind is SlotKind.JSON or _may_hold_json(slot, given):
             counts.values_in_json += json.values_in(given)

@@ -30,7 +30,7 @@ from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import Steering
 from gateway.wire import json
-from gateway.wire.chat import Json
+from gateway.wire.json import Json
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
@@ -110,7 +110,7 @@ async def _prepare(request: Request, gateway: AppState, key: ClientKey, read: Re
             steering = await offload(
                 len(raw),
                 Steering,
-                chat.dialect.path,
+                chat.dialect,
                 {**body, "model": route.rename or chat.model},
                 chat.stream,
                 policy,

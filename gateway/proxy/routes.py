@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from gateway.guard.prompt import read_chat_request, read_completions_request
+from gateway.guard.prompt import DIALECTS, read_request
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.admission import admit, allowed, unknown_model
 from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 from gateway.proxy.inbound import failure_response, finished, json_response, key_of, own_headers
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import Masks
+from gateway.wire.dialect import Dialect
 
 READY = {"status": "ready"}
 
@@ -23,13 +25,8 @@ READY = {"status": "ready"}
 def add_routes(app: FastAPI, gateway: AppState) -> None:
     """What clients use. Anything else below /v1 is 404: nothing is forwarded that is not scanned."""
 
-    @app.post("/v1/chat/completions")
-    async def chat_completions(request: Request) -> Response:
-        return await admit(request, gateway, read_chat_request)
-
-    @app.post("/v1/completions")
-    async def completions(request: Request) -> Response:
-        return await admit(request, gateway, read_completions_request)
+    for dialect in DIALECTS:
+        _add_answers(app, gateway, dialect)
 
     @app.get("/v1/models")
     async def models(request: Request) -> Response:
@@ -38,6 +35,12 @@ def add_routes(app: FastAPI, gateway: AppState) -> None:
     @app.get("/v1/models/{model:path}")
     async def model(request: Request, model: str) -> Response:
         return await _models(request, gateway, model)
+
+
+def _add_answers(app: FastAPI, gateway: AppState, dialect: Dialect) -> None:
+    @app.post("/v1" + dialect.path)
+    async def answers(request: Request) -> Response:
+        return await admit(request, gateway, partial(read_request, dialect=dialect))
 
 
 def add_admin_routes(app: FastAPI, gateway: AppState) -> None:

@@ -24,8 +24,8 @@ from gateway.proxy.journal import RequestJournal
 from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.steering.mask_probe import Canary
 from gateway.proxy.upstreams.models import Models
-from gateway.wire.chat import Json
 from gateway.wire.dialect import Dialect
+from gateway.wire.json import Json
 
 
 @dataclass

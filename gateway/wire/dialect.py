@@ -1,46 +1,132 @@
-"""The endpoints' dialects, as data. The guard speaks chat; what is said in another dialect is translated where it comes
-in and where it goes out, and nowhere between."""
+"""What a dialect is: everything that the gateway needs to know of one endpoint's protocol, most of it as data.
+
+A dialect is one file (`wire.chat`, `wire.completions`) that fills in a `Dialect`; nothing outside `wire` and `guard`
+asks which one a request came in. The guard reads answers in one form, that of `wire.message` and `wire.chunks`:
+
+    upstream --chunk_to_chat, answer_to_chat--> guard --to_wire--> client
+
+A block reaches `to_wire` as a chunk whose choice has the `finish_reason` `BLOCKED`, after the rule's message, if any.
+Which places of a choice repeat text that another one has sent, `DELTA_PLACES` and `MESSAGE_PLACES` say.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from gateway.wire import chat, completions
-from gateway.wire.chat import Json
+from gateway.wire import json, sse
+from gateway.wire.chunk_template import TypedChunk
+from gateway.wire.json import Json
+from gateway.wire.message import TextSlot
+
+BLOCKED = "content_filter"  # the finish reason of a choice that a rule has ended
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class BadRequest(ValueError):
+    """A request that cannot be forwarded. `param` names the field; the message says what is wrong with it."""
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class RequestTexts(NamedTuple):
+    """Texts of one part of a request. `field` is the request's field, for errors; `message` the object that they are
+    in, if media may stand there and the names of its fields are the protocol's."""
+
+    field: str
+    slots: Iterable[TextSlot]
+    message: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContentPlace:
+    """Where a choice of a stream's event has its content: under `key`, in the choice or in its object `holder`."""
+
+    key: str
+    holder: str | None = None
+
+    def text(self, choice: Json) -> Any:
+        """The content; None if there is no place for it."""
+        holder = choice if self.holder is None else choice.get(self.holder)
+        return holder.get(self.key) if isinstance(holder, dict) else None
+
+    def put(self, choice: Json, text: str) -> None:
+        """Replace the content."""
+        if self.holder is None:
+            choice[self.key] = text
+        elif isinstance(holder := choice.get(self.holder), dict):
+            holder[self.key] = text
+        else:
+            choice[self.holder] = {self.key: text}
+
+    def others(self, choice: Json) -> bool:
+        """Does the holder have text of other channels?"""
+        holder = None if self.holder is None else choice.get(self.holder)
+        return isinstance(holder, dict) and any(
+            value for name, value in holder.items() if name not in (self.key, "role")
+        )
+
+    def empty(self, choice: Json) -> bool:
+        """May the choice be left out, its content being empty?"""
+        holder = {} if self.holder is None else choice.get(self.holder)
+        return isinstance(holder, dict) and holder.keys() <= {self.key}
+
+    def choice(self, text: str) -> Json:
+        """A choice of our own making."""
+        content = {self.key: text} if self.holder is None else {self.holder: {self.key: text}}
+        return {"index": 0, **content, "logprobs": None, "finish_reason": None}
+
+
+def _is_done(event: sse.Event) -> bool:
+    return event.data.strip() == b"[DONE]"
+
+
+def _unchanged(value: Json) -> Json:
+    return value
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Dialect:
-    """`path` is the endpoint's, below an upstream's base URL. Of a request's fields, `apart` are those that are not
-    read as all others are, and `refused` those that lead past the censor, each with the reason. `as_chunk` and
-    `as_completion` put an event and a whole answer into chat's words and use it up; `spelled` puts either back."""
+    """One endpoint's protocol. Functions that get a chunk or answer use it up.
+
+    Requests:
+    `path`            the endpoint below an upstream's base URL
+    `prompt_fields`   fields that `prompt_texts` covers, or that hold no text; all others are read alike
+    `prompt_texts`    the texts in them
+    `count_prompts`   how many prompts a request has, each with answers of its own; raises `BadRequest`
+    `text_only`       fields that may hold token ids, which cannot be scanned
+    `refused`         fields that lead past the censor, each with the reason
+
+    Answers:
+    `chunk_to_chat`   an event of a stream as the guard reads it
+    `answer_to_chat`  a whole answer as the guard reads it
+    `to_wire`         either of them as this endpoint's clients read it
+    `is_end`, `end`   does an upstream's event end the stream; the bytes that do so for clients
+    `read_typed`      reads the most frequent event, if its form is that of `chunk_template` (None: no fast path)
+    `content`         where steering finds and puts the text of an event that is not translated yet
+    """
 
     path: str
-    apart: frozenset[str]
+    prompt_fields: frozenset[str]
+    prompt_texts: Callable[[Json], Iterator[RequestTexts]]
+    count_prompts: Callable[[Json], int]
     refused: Mapping[str, str]
-    as_chunk: Callable[[Json], Json]
-    as_completion: Callable[[Json], Json]
-    spelled: Callable[[Json], Json]
+    content: ContentPlace
+    text_only: tuple[str, ...] = ()
+    chunk_to_chat: Callable[[Json], Json] = _unchanged
+    answer_to_chat: Callable[[Json], Json] = _unchanged
+    to_wire: Callable[[Json], Json] = _unchanged
+    is_end: Callable[[sse.Event], bool] = _is_done
+    end: bytes = sse.DONE
+    read_typed: Callable[[bytes], TypedChunk | None] | None = None
 
+    def event(self, chunk: Json) -> bytes:
+        """The event that sends a chunk of the guard's to a client."""
+        return sse.encode(json.encode(self.to_wire(chunk)))
 
-def _as_it_is(said: Json) -> Json:
-    return said
-
-
-CHAT = Dialect(
-    path="/chat/completions",
-    apart=frozenset({"model", "messages", "prediction"}),
-    refused=chat.REFUSED_IN_REQUESTS,
-    as_chunk=_as_it_is,
-    as_completion=_as_it_is,
-    spelled=_as_it_is,
-)
-COMPLETIONS = Dialect(
-    path="/completions",
-    apart=frozenset({"model", "prompt"}),
-    refused={**chat.REFUSED_IN_REQUESTS, **completions.REFUSED_IN_REQUESTS},
-    as_chunk=completions.as_chunk,
-    as_completion=completions.as_completion,
-    spelled=completions.spelled,
-)
+    def error_event(self, error: Json) -> bytes:
+        """The event that sends an error in OpenAI's shape to a client; it ends the stream."""
+        return sse.encode(json.encode(error))

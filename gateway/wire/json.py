@@ -16,8 +16,11 @@ import gc
 import json
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
+
+Json = dict[str, Any]  # an object, as `decode` returns it
 
 _BOM = "\ufeff"
 

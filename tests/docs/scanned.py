@@ -9,10 +9,10 @@ from typing import Any
 from gateway.censor.compile import CompiledPolicy, compile_policy
 from gateway.guard.answer import BrokenAnswer, PlainAnswer, SendBytes, StreamAnswer
 from gateway.guard.chat import ChatGuard
-from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt, read_chat_request
-from gateway.guard.prompt import read_completions_request as read_completions
+from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt, read_request
 from gateway.policy.model import Direction, Policy, Rule
-from gateway.wire.dialect import COMPLETIONS
+from gateway.wire.chat import CHAT
+from gateway.wire.completions import COMPLETIONS
 
 WORD, REPLACEMENT = "12MONKEYS", "REPLACED"
 _PICTURE = "data:image/png;base64," + "iVBORw0KGgoA" + WORD * 20
@@ -180,13 +180,13 @@ def _answered(compiled: CompiledPolicy, answer: dict[str, Any]) -> str:
 
 
 def _asked(compiled: CompiledPolicy, body: dict[str, Any]) -> str:
-    chat = read_chat_request(body)
+    chat = read_request(body, CHAT)
     apply_request_table(body, compiled, chat.dialect)
     return _guarded(body, guard_prompt(body, compiled, None, chat.dialect))
 
 
 def _completed(compiled: CompiledPolicy, body: dict[str, Any]) -> str:
-    read_completions(body)
+    read_request(body, COMPLETIONS)
     apply_request_table(body, compiled, COMPLETIONS)
     return _guarded(body, guard_prompt(body, compiled, None, COMPLETIONS))
 

@@ -23,7 +23,7 @@ from gateway.observe.metrics import Metrics
 from gateway.policy.load import ROOT_KEYS, ConfigError, parse, warnings
 from gateway.policy.model import Config
 from gateway.proxy.upstreams import client as upstream
-from gateway.wire import chat, completions
+from gateway.wire import chat, completions, message
 from tests.support import console
 from tests.support.pages import (
     EXAMPLES,
@@ -162,11 +162,11 @@ def reasons(page: Path, name: str) -> dict[str, str]:
 
 
 def test_the_tables_of_fields_are_the_codes() -> None:
-    assert reasons(SEMANTICS, "dropped in answers") == chat.DROPPED_IN_ANSWERS
+    assert reasons(SEMANTICS, "dropped in answers") == message.DROPPED_IN_ANSWERS
     assert reasons(SEMANTICS, "dropped in requests") == chat.DROPPED_IN_REQUESTS
     assert reasons(SEMANTICS, "refused in requests") == chat.REFUSED_IN_REQUESTS
     assert reasons(SEMANTICS, "refused in text completions") == completions.REFUSED_IN_REQUESTS
-    assert {row[0] for row in table(SEMANTICS, "dropped in audio")} == chat.DROPPED_IN_AUDIO
+    assert {row[0] for row in table(SEMANTICS, "dropped in audio")} == message.DROPPED_IN_AUDIO
 
 
 def test_every_metric_is_documented_with_its_labels() -> None:

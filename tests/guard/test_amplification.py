@@ -13,7 +13,9 @@ from gateway.censor.compile import compile_policy
 from gateway.guard.answer import SendBytes, StreamAnswer
 from gateway.guard.chat import MAX_CHOICES, MAX_HEAD, ChatGuard
 from gateway.policy.model import Action, Policy
-from gateway.wire.dialect import CHAT, COMPLETIONS, Dialect
+from gateway.wire.chat import CHAT
+from gateway.wire.completions import COMPLETIONS
+from gateway.wire.dialect import Dialect
 from tests.guard.test_fuzz import chunk as any_chunk
 from tests.guard.test_fuzz import whole as any_answer
 from tests.support.examples import examples

@@ -17,7 +17,7 @@ from gateway.guard.chat import MAX_CHOICES, ChatGuard
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import GuardFailed, TextScanned
 from gateway.policy.model import Action, Channel, Mode, Policy
-from gateway.wire.dialect import COMPLETIONS
+from gateway.wire.completions import COMPLETIONS
 from tests.censor.test_stream import ALPHABETS, policies
 from tests.guard.test_fuzz import NAMES, PIECES, POLICIES, value
 from tests.guard.test_property import blocks, cut, pieces

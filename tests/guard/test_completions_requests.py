@@ -15,11 +15,11 @@ from gateway.guard.prompt import (
     GuardedPrompt,
     apply_request_table,
     guard_prompt,
-    read_chat_request,
-    read_completions_request,
+    read_request,
 )
 from gateway.policy.model import Action, Channel, Direction, Mode, Policy, Rule
-from gateway.wire.dialect import CHAT, COMPLETIONS
+from gateway.wire.chat import CHAT
+from gateway.wire.completions import COMPLETIONS
 from tests.guard.test_fields import request_with
 from tests.support.guard_client import WORD, balanced, policy, rule
 
@@ -121,14 +121,14 @@ def test_no_field_becomes_a_prompt_by_what_a_rule_takes_out(name: str) -> None:
 
 def test_what_is_read_of_a_request() -> None:
     good = {"model": "m", "prompt": "a"}
-    assert read_completions_request(good) == ChatRequest("m", False, 1, COMPLETIONS)
+    assert read_request(good, COMPLETIONS) == ChatRequest("m", False, 1, COMPLETIONS)
     several = {**good, "prompt": ["a", "b"], "n": 3, "best_of": 5, "stream": True}
-    assert read_completions_request(several) == ChatRequest("m", True, 6, COMPLETIONS)
-    assert read_completions_request({"model": "m"}).choices == 1
-    assert [read_completions_request({**good, "prompt": ids, "n": 2}).choices for ids in IDS] == [2, 4, 2]
-    assert read_chat_request({"model": "m", "messages": [{}]}).dialect is CHAT
+    assert read_request(several, COMPLETIONS) == ChatRequest("m", True, 6, COMPLETIONS)
+    assert read_request({"model": "m"}, COMPLETIONS).choices == 1
+    assert [read_request({**good, "prompt": ids, "n": 2}, COMPLETIONS).choices for ids in IDS] == [2, 4, 2]
+    assert read_request({"model": "m", "messages": [{}]}, CHAT).dialect is CHAT
     with pytest.raises(BadRequest):
-        read_completions_request([good])
+        read_request([good], COMPLETIONS)
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ def test_what_is_read_of_a_request() -> None:
 )
 def test_bad_fields_are_named(change: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read_completions_request({"model": "m", "prompt": "a", **change})
+        read_request({"model": "m", "prompt": "a", **change}, COMPLETIONS)
     assert caught.value.param == param and f"`{param}`" in str(caught.value)
 
 
 def test_the_most_answers_are_taken() -> None:
-    assert read_completions_request({"model": "m", "prompt": ["a"] * 64, "n": 2}).choices == MAX_CHOICES
+    assert read_request({"model": "m", "prompt": ["a"] * 64, "n": 2}, COMPLETIONS).choices == MAX_CHOICES
 
 
 @pytest.mark.parametrize("ids", IDS)
@@ -200,7 +200,7 @@ def test_fields_that_lead_past_the_censor_are_taken_out() -> None:
 
 def test_a_chat_may_have_a_field_of_that_name() -> None:
     body = {"model": "m", "messages": [{"content": "a"}], "prompt": [WORD, 1], "prompt_embeds": WORD}
-    assert read_chat_request(body).dialect is CHAT
+    assert read_request(body, CHAT).dialect is CHAT
     apply_request_table(body, compile_policy(policy()))
     guard_prompt(body, compile_policy(REDACT))
     assert body["prompt"] == [SEEN, 1] and body["prompt_embeds"] == SEEN

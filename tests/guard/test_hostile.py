@@ -14,8 +14,8 @@ from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
 from gateway.guard.channels import MAX_TEXTS, InvalidAnswer
 from gateway.guard.chat import MAX_CHOICES, ChatGuard
-from gateway.guard.choice import MAX_NAME
 from gateway.guard.metadata import MAX_PLACES
+from gateway.guard.tool_calls import MAX_NAME
 from gateway.policy.model import Rule
 from tests.support.guard_client import (
     BLOCK,

@@ -19,9 +19,10 @@ from gateway.guard.prompt import (
     apply_request_table,
     guard_prompt,
     guarding_prompt,
-    read_chat_request,
+    read_request,
 )
 from gateway.policy.model import Action, Channel, Direction, Mode, Policy
+from gateway.wire.chat import CHAT
 from gateway.wire.json import MAX_VALUES
 from gateway.wire.media import MIN_PAYLOAD
 from tests.support.guard_client import WORD, balanced, policy, rule
@@ -124,15 +125,15 @@ GOOD = {"model": "m", "messages": [{"role": "user", "content": "a"}]}
 )
 def test_bad_fields_are_named(change: dict[str, Any], param: str) -> None:
     with pytest.raises(BadRequest) as caught:
-        read_chat_request({**GOOD, **change})
+        read_request({**GOOD, **change}, CHAT)
     assert caught.value.param == param and f"`{param}`" in str(caught.value)
 
 
 def test_what_is_read_of_a_request() -> None:
-    assert read_chat_request(GOOD) == ChatRequest("m", False, 1)
-    assert read_chat_request({**GOOD, "stream": True, "n": 3}) == ChatRequest("m", True, 3)
+    assert read_request(GOOD, CHAT) == ChatRequest("m", False, 1)
+    assert read_request({**GOOD, "stream": True, "n": 3}, CHAT) == ChatRequest("m", True, 3)
     with pytest.raises(BadRequest):
-        read_chat_request([GOOD])
+        read_request([GOOD], CHAT)
 
 
 @pytest.mark.parametrize("field", ["vllm_xargs", "chat_template"])
@@ -309,7 +310,7 @@ def test_d25_what_is_only_observed_is_not_refused() -> None:
 def test_d25_a_field_of_the_request_in_other_letters_is_refused(field: str, name: str) -> None:
     body = {"model": "m", "messages": [{"content": "a"}], field: [WORD]}
     with pytest.raises(BadRequest, match=f"`{name}`") as refused:
-        read_chat_request(body)
+        read_request(body, CHAT)
     assert refused.value.param == name
 
 

@@ -20,7 +20,8 @@ from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, 
 from gateway.proxy.steering import rollback as retelling_module
 from gateway.proxy.steering.resume import again, steered, wanted
 from gateway.proxy.steering.rollback import Retelling, Terms, UnreadableAnswer
-from gateway.proxy.steering.shapes import CHAT, COMPLETIONS
+from gateway.wire.chat import CHAT
+from gateway.wire.completions import COMPLETIONS
 from tests.support import decode_routes as routes
 from tests.support.examples import examples
 from tests.support.scripted_model import PROMPT, ScriptedModel, Step, insisting, vocabulary_of
@@ -79,7 +80,7 @@ def tell(
         policy="p",
         program=program,
         vocabulary=model.vocabulary,
-        shape=CHAT if chat else COMPLETIONS,
+        shape=(CHAT if chat else COMPLETIONS).content,
         at_once=said.at_once,
         max_tokens=said.max_tokens,
         stops=said.stops,
@@ -453,7 +454,7 @@ def test_whatever_an_upstream_sends(events: list[Json], chat: bool, stops: tuple
     program = compile_policy(policy_of(BAD)).stops
     assert program is not None
     terms = Terms(
-        policy="p", program=program, vocabulary=WORDS, shape=CHAT if chat else COMPLETIONS, at_once=False,
+        policy="p", program=program, vocabulary=WORDS, shape=(CHAT if chat else COMPLETIONS).content, at_once=False,
         max_tokens=9, stops=stops, tells_usage=True,
     )  # fmt: skip
     retelling = Retelling(terms)

@@ -1,4 +1,4 @@
-"""Text completions in chat's words and back, and what a request's prompt holds."""
+"""Text completions in chat's form and back, and what a request's prompt holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.wire import chat, completions
+from gateway.censor.compile import compile_policy
+from gateway.guard.prompt import BadRequest, apply_request_table
+from gateway.policy.model import Policy, Rule
+from gateway.wire import chunks, completions
+from gateway.wire.completions import COMPLETIONS
 
 HEAD = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "m"}
 
@@ -18,9 +22,9 @@ def event(*choices: Any, **more: Any) -> dict[str, Any]:
     return {**HEAD, "choices": list(choices), **more}
 
 
-def test_an_event_in_chats_words() -> None:
+def test_an_event_in_chats_form() -> None:
     choice = {"index": 1, "text": "a", "logprobs": None, "finish_reason": "stop", "stop_reason": 2, "reasoning": "b"}
-    assert completions.as_chunk(event(choice, usage={"total_tokens": 1})) == {
+    assert completions.chunk_to_chat(event(choice, usage={"total_tokens": 1})) == {
         **HEAD,
         "object": "chat.completion.chunk",
         "choices": [
@@ -36,16 +40,16 @@ def test_an_event_in_chats_words() -> None:
     }
 
 
-def test_a_whole_answer_in_chats_words() -> None:
-    whole = completions.as_completion(event({"index": 0, "text": "a", "finish_reason": "length"}))
+def test_a_whole_answer_in_chats_form() -> None:
+    whole = completions.answer_to_chat(event({"index": 0, "text": "a", "finish_reason": "length"}))
     assert whole["object"] == "chat.completion"
     assert whole["choices"] == [{"index": 0, "finish_reason": "length", "message": {"content": "a"}}]
 
 
 @pytest.mark.parametrize("choices", [None, 5, "x", {"text": "x"}, [5, "x", None, []]])
 def test_what_is_no_choice_stays_for_the_guard_to_judge(choices: Any) -> None:
-    assert completions.as_chunk({"choices": choices}) == {"choices": choices}
-    assert completions.as_completion({"choices": choices}) == {"choices": choices}
+    assert completions.chunk_to_chat({"choices": choices}) == {"choices": choices}
+    assert completions.answer_to_chat({"choices": choices}) == {"choices": choices}
 
 
 values = st.recursive(
@@ -65,28 +69,28 @@ choices = st.builds(
 @given(st.lists(choices, max_size=3))
 def test_there_and_back_nothing_is_lost(given: list[Any]) -> None:
     said = event(*given)
-    assert completions.spelled(completions.as_chunk(copy.deepcopy(said))) == said
+    assert completions.to_wire(completions.chunk_to_chat(copy.deepcopy(said))) == said
     for choice in given:
         if choice.get("role") == "assistant":
             del choice["role"]
-    assert completions.spelled(completions.as_completion(copy.deepcopy(said))) == event(*given)
+    assert completions.to_wire(completions.answer_to_chat(copy.deepcopy(said))) == event(*given)
 
 
 def test_order_is_kept() -> None:
     choice = dict.fromkeys(("b", "text", "a", "z", "c"), 1)
-    (chunk,) = completions.as_chunk(event(choice))["choices"]
+    (chunk,) = completions.chunk_to_chat(event(choice))["choices"]
     assert list(chunk["delta"]) == ["b", "content", "a", "z", "c"]
 
 
 def test_what_the_guard_makes_itself_is_a_choice_with_a_text() -> None:
-    made = completions.spelled(chat.chunk(chat.head_of(HEAD), [chat.part(2, {}, "content_filter")]))
+    made = completions.to_wire(chunks.chunk(chunks.head_of(HEAD), [chunks.part(2, {}, "content_filter")]))
     choice = {"text": "", "index": 2, "logprobs": None, "finish_reason": "content_filter"}
     assert made == event(choice)
-    assembler = chat.Assembler()
-    assembler.add(completions.as_chunk(event({"index": 0, "text": "a", "new": "b"})))
-    assembler.add(completions.as_chunk(event({"index": 0, "text": "c", "finish_reason": "stop"})))
-    assembler.add(completions.as_chunk(event({"index": 1, "finish_reason": "stop"})))
-    assert completions.spelled(assembler.whole()) == event(
+    assembler = chunks.Assembler()
+    assembler.add(completions.chunk_to_chat(event({"index": 0, "text": "a", "new": "b"})))
+    assembler.add(completions.chunk_to_chat(event({"index": 0, "text": "c", "finish_reason": "stop"})))
+    assembler.add(completions.chunk_to_chat(event({"index": 1, "finish_reason": "stop"})))
+    assert completions.to_wire(assembler.answer()) == event(
         {"index": 0, "text": "ac", "new": "b", "finish_reason": "stop"},
         {"index": 1, "text": "", "finish_reason": "stop"},
     )
@@ -94,10 +98,10 @@ def test_what_the_guard_makes_itself_is_a_choice_with_a_text() -> None:
 
 @pytest.mark.parametrize("name", ["index", "finish_reason", "logprobs"])
 def test_a_renamed_field_does_not_become_one_around_the_text(name: str) -> None:
-    chunk = completions.as_chunk(event({"text": "a", "new": "b"}))
+    chunk = completions.chunk_to_chat(event({"text": "a", "new": "b"}))
     delta = chunk["choices"][0]["delta"]
     delta[name] = delta.pop("new")
-    assert completions.spelled(chunk)["choices"] == [{"text": "a"}]
+    assert completions.to_wire(chunk)["choices"] == [{"text": "a"}]
 
 
 PROMPTS: dict[str, tuple[Any, int | None, bool, list[str]]] = {
@@ -123,8 +127,19 @@ PROMPTS: dict[str, tuple[Any, int | None, bool, list[str]]] = {
 @pytest.mark.parametrize("case", PROMPTS)
 def test_what_a_prompt_holds(case: str) -> None:
     prompt, count, has_ids, texts = PROMPTS[case]
-    assert completions.prompts_in(prompt) == count
-    assert completions.has_token_ids(prompt) is has_ids
-    slots = list(completions.prompt_slots({"prompt": prompt}))
+    body = {"prompt": prompt}
+    if count is None:
+        with pytest.raises(BadRequest):
+            completions.count_prompts(body)
+    else:
+        assert completions.count_prompts(body) == count
+    policy = compile_policy(Policy(name="p", rules=(Rule(id="r", words=("x",)),)))
+    if has_ids:
+        with pytest.raises(BadRequest):
+            apply_request_table(body, policy, COMPLETIONS)
+    else:
+        apply_request_table(body, policy, COMPLETIONS)
+    (part,) = completions.prompt_texts(body)
+    slots = list(part.slots)
     assert [slot.holder[slot.key] for slot in slots] == texts
     assert len({slot.path for slot in slots}) == len(slots) and {slot.channel for slot in slots} <= {"content"}

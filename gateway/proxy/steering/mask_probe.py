@@ -22,7 +22,7 @@ from gateway.proxy.asgi import offload
 from gateway.proxy.steering.entries import Wanted
 from gateway.proxy.upstreams.client import PROBE_TIMEOUT, PROBE_TTL, UpstreamClient
 from gateway.wire import json
-from gateway.wire.chat import Json
+from gateway.wire.json import Json
 
 if TYPE_CHECKING:
     from gateway.decode.maskfile import MaskRequest

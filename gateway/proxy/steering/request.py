@@ -15,10 +15,10 @@ from gateway.proxy.errors import client_error
 from gateway.proxy.steering.mask_probe import Masks, State
 from gateway.proxy.steering.resume import Wanted, again, refuse_unresumable, steered, wanted
 from gateway.proxy.steering.rollback import Resume, Retelling, Terms
-from gateway.proxy.steering.shapes import CHAT, COMPLETIONS
 from gateway.proxy.upstreams.client import Asked
 from gateway.wire import json
-from gateway.wire.chat import Json
+from gateway.wire.dialect import Dialect
+from gateway.wire.json import Json
 
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
@@ -35,7 +35,7 @@ class Steering:
 
     def __init__(
         self,
-        path: str,
+        dialect: Dialect,
         body: Json,
         stream: bool,
         policy: CompiledPolicy,
@@ -43,13 +43,13 @@ class Steering:
         masks: Masks,
         vocabularies: Mapping[str, Vocabulary],
     ) -> None:
-        self._path = path
+        self._dialect = dialect
         self._stream = stream
         self._policy = policy
         self._masks = masks
         self._vocabularies = vocabularies
         self._wanted: Wanted | None = None
-        self._plain = Asked(path, _encoded(body), stream)
+        self._plain = Asked(dialect.path, _encoded(body), stream)
         self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == STEERED for each in upstreams)
         if policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
@@ -84,7 +84,7 @@ class Steering:
             asked = {**asked, "vllm_xargs": mask.arguments()}
         if self._wanted is not None and self._rolls_back(upstream):
             asked, stream = steered(asked, stream), True
-        return self._plain if asked is self._body else Asked(self._path, _encoded(asked), stream)
+        return self._plain if asked is self._body else Asked(self._dialect.path, _encoded(asked), stream)
 
     def retelling(self, upstream: Upstream, on_finding: OnFinding | None) -> Retelling | None:
         """Who tells the answer of this upstream, if it is to be rolled back."""
@@ -96,7 +96,7 @@ class Steering:
             policy=policy.name,
             program=program,
             vocabulary=self._vocabularies[upstream.name],
-            shape=COMPLETIONS if self._path == COMPLETIONS_PATH else CHAT,
+            shape=self._dialect.content,
             at_once=wanted.at_once,
             max_tokens=wanted.max_tokens,
             stops=wanted.stops,

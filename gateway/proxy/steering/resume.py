@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.guard.prompt import BadRequest
 from gateway.proxy.steering.rollback import Resume
-from gateway.wire.chat import Json
+from gateway.wire.json import Json
 
 if TYPE_CHECKING:
     from gateway.decode.maskfile import MaskRequest

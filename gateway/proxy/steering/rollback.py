@@ -21,9 +21,9 @@ from gateway.decode.token_offsets import Spelled
 from gateway.guard.channels import Finding, OnFinding
 from gateway.observe.facts import RolledBack
 from gateway.policy.model import Action, Channel, Direction
-from gateway.proxy.steering.shapes import Shape
-from gateway.wire import chat
-from gateway.wire.chat import Json
+from gateway.wire import chunks
+from gateway.wire.dialect import ContentPlace
+from gateway.wire.json import Json
 
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
@@ -49,7 +49,7 @@ class Terms:
     policy: str
     program: Program
     vocabulary: Vocabulary
-    shape: Shape
+    shape: ContentPlace
     at_once: bool
     max_tokens: int | None = None
     stops: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ class Retelling:
     # -- the first request, as the upstream tells it -------------------------------------------------------------------
 
     def _first(self, event: Json, choice: Json) -> list[Json]:
-        self._head = chat.head_of(event)
+        self._head = chunks.head_of(event)
         tokens = _tokens(choice.pop("token_ids", None) or [])
         for holder in (event, choice):
             prompt = _tokens(holder.pop("prompt_token_ids", None))

@@ -13,7 +13,7 @@ from gateway.proxy.steering.request import Steering
 from gateway.proxy.steering.rollback import Resume, Retelling, UnreadableAnswer
 from gateway.proxy.upstreams.client import UpstreamClient, inflated
 from gateway.wire import json, sse
-from gateway.wire.chat import Json
+from gateway.wire.json import Json
 
 _EVENTS = "text/event-stream"
 # What the wrapped response no longer is.

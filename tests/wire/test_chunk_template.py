@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.wire.chunk_template import ChunkTemplate, read
+from gateway.wire.chunk_template import ChunkTemplate, read_typed
 from tests.support.examples import examples
 
 HEAD = '{"id":"c-1","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":0,'
@@ -16,7 +16,7 @@ ONE = (HEAD + '"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}
 
 
 def template_of(data: bytes) -> ChunkTemplate | None:
-    chunk = read(data)
+    chunk = read_typed(data)
     assert chunk is not None
     return ChunkTemplate.of(data, chunk)
 
@@ -28,7 +28,7 @@ def test_a_template_reads_and_shows_what_a_parser_does(content: str, ascii_only:
     assert template is not None
     string = json.dumps(content, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     data = ONE.replace(b'"Hello"', string)
-    whole = read(data)
+    whole = read_typed(data)
     assert template.read(data) == (None if whole is None else whole.choices[0].delta.content)
     if whole is not None:
         assert json.loads(template.show(content)) == json.loads(whole.show(content))
@@ -69,9 +69,9 @@ def test_anything_else_that_differs_is_not_read() -> None:
 
 def test_where_the_content_cannot_be_told_from_the_bytes_there_is_no_template() -> None:
     twice = ONE.replace(b'"content":"Hello"', b'"content":"x","content":"Hello"')
-    assert read(twice) is None or template_of(twice) is None
+    assert read_typed(twice) is None or template_of(twice) is None
     escaped = ONE.replace(b'"content":"Hello"', b'"content":"x","c\\u006fntent":"Hello"')
-    assert read(escaped) is None or template_of(escaped) is None
+    assert read_typed(escaped) is None or template_of(escaped) is None
     assert template_of(ONE.replace(b'"system_fingerprint"', b'"obfuscation":"xyz","system_fingerprint"')) is None
     assert template_of(ONE.replace(b'"content"', b'"c\\u006fntent"')) is None
 

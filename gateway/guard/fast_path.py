@@ -1,0 +1,64 @@
+"""The fast way for an event of a stream that differs from one seen before only in its content: most of a stream.
+
+It must write what the general way (`ChatGuard.chunk`) writes; tests/wire/test_chunk_template.py and tests/guard hold
+them equal. An event that does not fit leaves no trace and takes the general way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import UNSET
+
+from gateway.guard.chat import ChatGuard
+from gateway.wire.chunk_template import ChunkTemplate, TypedChunk
+from gateway.wire.json import Json
+from gateway.wire.message import Path
+
+_CONTENT: Path = ("content",)
+
+
+class FastPath:
+    """Of one answer. `read` is that of its dialect; without one nothing is learned, and every event is refused."""
+
+    __slots__ = ("_choices", "_guard", "_known", "_metadata", "_read", "_template")
+
+    def __init__(self, guard: ChatGuard, read: Callable[[bytes], TypedChunk | None] | None) -> None:
+        self._guard = guard
+        self._choices = guard.choices
+        self._metadata = guard.metadata
+        self._read = read
+        # A chunk with clean labels: others with the same labels are not scanned for them again, and those that equal
+        # its template are not even parsed.
+        self._known: TypedChunk | None = None
+        self._template: ChunkTemplate | None = None
+
+    def repeat(self, data: bytes) -> tuple[bytes, list[Json]] | None:
+        """The event's data to send, possibly empty, and chunks to send after it; None where only the general way
+        will do."""
+        template = self._template
+        if template is not None and (given := template.read(data)) is not None:
+            return self._censor(template.index, given, template.show)
+        if self._known is None or self._read is None or (chunk := self._read(data)) is None:
+            return None
+        if not chunk.has_labels_of(self._known):
+            return None
+        if self._metadata.enforces:
+            chunk.obfuscation = UNSET
+        return self._censor(chunk.choices[0].index, chunk.choices[0].delta.content, chunk.show)
+
+    def _censor(self, index: int, given: str, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]] | None:
+        choice = self._choices.get(index)
+        if choice is None or choice.ended or choice.calls or (text := choice.texts.get(_CONTENT)) is None:
+            return None
+        shown = text.feed(given)
+        choice.rule = text.rule
+        payload = show(shown) if shown or not given else b""
+        return payload, [] if choice.rule is None else self._guard.block(choice)
+
+    def learn(self, data: bytes) -> None:
+        """An event took the general way; may others like it take the fast one?"""
+        if self._guard.content_only and self._read is not None:
+            chunk = self._read(data)
+            if chunk is not None and all(map(self._metadata.is_clean, chunk.labels())):
+                self._known, self._template = chunk, ChunkTemplate.of(data, chunk)
