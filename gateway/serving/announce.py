@@ -1,4 +1,4 @@
-"""What is printed when the gateway listens: its address, and a `curl` that works with what stands behind it."""
+"""The banner at start: the gateway's address, and a `curl` command for a model that its upstream serves."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gateway.policy.model import Config, Route
 from gateway.policy.select import Router
 from gateway.version import __version__
 
-PATIENCE = 2.0  # seconds for the upstream's list of models
-MAX_LISTED = 1024 * 1024  # bytes of it
+LIST_TIMEOUT = 2.0  # seconds for the upstream's list of models
+MAX_LISTED = 1024 * 1024  # bytes of that list
 DEMO_MODEL = "gandalf"
 PLACEHOLDER = "MODEL"
 # A name that may stand between quotes in a line for a shell.
@@ -21,27 +21,27 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9._:/@+-]{1,128}")
 
 
 def announce(address: str, config: Config) -> None:
-    """Print it; at once if a model is known, else in a thread, when the upstream has said which it has."""
-    route = _to_be_asked(config)
+    """Print the banner: at once if a model is known, else from a thread once the upstream has listed its models."""
+    route = _route_to_list(config)
     if route is None:
         _print(address, config, _known(config))
     else:
-        threading.Thread(target=_announce_listed, args=(address, config, route), daemon=True).start()
+        threading.Thread(target=_announce_after_listing, args=(address, config, route), daemon=True).start()
 
 
 def announce_if_read(address: str, config: Config) -> None:
-    """The same where an exception would end more than the announcement."""
+    """`announce`, where a reader of standard output that has gone must not end the thread."""
     with contextlib.suppress(BrokenPipeError):
         announce(address, config)
 
 
 def _known(config: Config) -> str:
-    """The first model that is named without a wildcard, or what every upstream takes that is asked for it."""
+    """The first route's model without a wildcard; else the demo model, for upstreams that take any."""
     return next((route.model for route in config.routes if not set(route.model) & set("*?[")), DEMO_MODEL)
 
 
-def _to_be_asked(config: Config) -> Route | None:
-    """The route whose upstream has to be asked for a model; None where one is known."""
+def _route_to_list(config: Config) -> Route | None:
+    """The route whose upstream must list its models; None where a model is known without."""
     for route in config.routes:
         upstream = config.upstreams[route.upstream]
         if not set(route.model) & set("*?[") or route.rename is not None or not upstream.base_url:
@@ -49,18 +49,18 @@ def _to_be_asked(config: Config) -> Route | None:
     return config.routes[0]
 
 
-def _announce_listed(address: str, config: Config, route: Route) -> None:
+def _announce_after_listing(address: str, config: Config, route: Route) -> None:
     listed: list[str] = []
-    # Of its own, since nothing bounds the look-up of a host's name.
-    asking = threading.Thread(target=lambda: listed.extend(_listed(config, route)), daemon=True)
-    asking.start()
-    asking.join(PATIENCE)
+    # A thread of its own, since nothing bounds the look-up of a host's name.
+    listing = threading.Thread(target=lambda: listed.extend(_listed(config, route)), daemon=True)
+    listing.start()
+    listing.join(LIST_TIMEOUT)
     with contextlib.suppress(BrokenPipeError):
         _print(address, config, next(iter(tuple(listed)), PLACEHOLDER))
 
 
 def _listed(config: Config, route: Route) -> list[str]:
-    """The models that the route's upstream lists and that go this way; none if it does not say."""
+    """The upstream's models that match this route; none if it does not list any."""
     import httpx
 
     upstream = config.upstreams[route.upstream]
@@ -69,7 +69,7 @@ def _listed(config: Config, route: Route) -> list[str]:
         headers["authorization"] = f"Bearer {upstream.api_key}"
     received = bytearray()
     try:
-        with httpx.stream("GET", f"{upstream.base_url}/models", headers=headers, timeout=PATIENCE) as answer:
+        with httpx.stream("GET", f"{upstream.base_url}/models", headers=headers, timeout=LIST_TIMEOUT) as answer:
             for data in answer.iter_bytes():
                 received += data
                 if len(received) > MAX_LISTED:

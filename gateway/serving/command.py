@@ -1,4 +1,4 @@
-"""`portcullis serve` and `portcullis demo`: from options and the environment to a gateway that runs."""
+"""`portcullis serve` and `portcullis demo`: from options and the environment to a running gateway."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gateway.policy.value import Kind, Node, Scalar, Value
 from gateway.serving.announce import announce, announce_if_read
 from gateway.serving.vllm.command_line import (
     COMMAND_LINE,
-    Launch,
-    NotPrepared,
-    Wanted,
-    attach_none,
+    PreparationFailed,
+    VllmLaunch,
+    VllmOptions,
+    default_upstream,
     exempt_from_proxies,
-    prepared,
-    upstream_of,
+    prepare,
+    require_base_urls,
 )
-from gateway.serving.vllm.options import add_vllm_options, wanted_by
+from gateway.serving.vllm.options import add_vllm_options, vllm_options_of
 
 if TYPE_CHECKING:
     from gateway.observe.log import RequestLog
@@ -43,7 +43,7 @@ ENVIRONMENT = "environment"  # what an error names in place of a file
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Put both commands among the others."""
+    """Add the sub-parsers of both commands."""
     serving = commands.add_parser("serve", help="run the gateway")
     without = "without it: the demo policy, in front of UPSTREAM_BASE_URL or else the demo upstream"
     serving.add_argument("--config", type=Path, metavar="F", help=without)
@@ -79,47 +79,45 @@ def _workers(text: str) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    _bear_signals()
-    wanted = wanted_by(options)
+    _install_placeholder_handlers()
+    vllm = vllm_options_of(options)
     if options.config is None:
-        return _run(_config_from(os.environ, wanted), options, wanted=wanted)
+        return _run(_default_config(os.environ, vllm), options, vllm=vllm)
     # A path that stays right if the working directory does not.
     path = options.config.absolute()
-    return _run(load(options.config, checks=CHECKS), options, lambda: load(path, checks=CHECKS), wanted)
-
-
-def _bear_signals() -> None:
-    """What signals mean until the server has handlers of its own."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return _run(load(options.config, checks=CHECKS), options, lambda: load(path, checks=CHECKS), vllm)
 
 
 def _demo(options: argparse.Namespace) -> int:
-    _bear_signals()
+    _install_placeholder_handlers()
     from gateway.app import demo_config
 
     return _run(demo_config(None, Listen(), _auth_from(os.environ)), options)
 
 
-def _config_from(environ: Mapping[str, str], wanted: Wanted | None) -> Config:
-    """What `serve` runs without a file: the demo policy in front of its own vLLM or the server that the environment
-    names."""
+def _install_placeholder_handlers() -> None:
+    """Signal handlers for the time until the server has its own."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+# -- the configuration without a file ----------------------------------------------------------------------------------
+
+
+def _default_config(environ: Mapping[str, str], vllm: VllmOptions | None) -> Config:
+    """What `serve` runs without a file: the demo policy in front of a managed vLLM, or the server that the environment
+    names, or the demo upstream."""
     from gateway.app import demo_config
 
-    if wanted is not None:
-        return _config_for(wanted, environ)
-    upstream = _upstream_from(environ) if environ.get("UPSTREAM_BASE_URL") else None
-    return demo_config(upstream, Listen(), _auth_from(environ))
-
-
-def _config_for(wanted: Wanted, environ: Mapping[str, str]) -> Config:
-    """Whatever model a client asks for, it gets the one that runs."""
-    from gateway.app import demo_config
-
+    auth = _auth_from(environ)
+    if vllm is None:
+        upstream = _upstream_from(environ) if environ.get("UPSTREAM_BASE_URL") else None
+        return demo_config(upstream, Listen(), auth)
     if environ.get("UPSTREAM_BASE_URL"):
         raise ConfigError(ENVIRONMENT, "UPSTREAM_BASE_URL", "names another server than --vllm; unset one of them")
-    config = demo_config(upstream_of(wanted.model), Listen(), _auth_from(environ))
-    name = (*wanted.names, wanted.model)[0]
+    config = demo_config(default_upstream(vllm.model), Listen(), auth)
+    # Whatever model a client asks for, it gets the one that runs.
+    name = (*vllm.names, vllm.model)[0]
     return replace(config, routes=tuple(replace(route, rename=name) for route in config.routes))
 
 
@@ -138,7 +136,7 @@ def _auth_from(environ: Mapping[str, str]) -> Auth:
 
 
 def _key_from(environ: Mapping[str, str], name: str) -> str | None:
-    """The key in a variable; one that is set to nothing counts as not set."""
+    """The key in a variable; an empty variable counts as not set."""
     key = environ.get(name)
     return read_key(Value(ENVIRONMENT, name, _scalar(key))) if key else None
 
@@ -147,72 +145,70 @@ def _scalar(text: str) -> Scalar:
     return Scalar(text, Kind.TEXT, substituted=True)
 
 
-# -- what runs ---------------------------------------------------------------------------------------------------------
+# -- running -----------------------------------------------------------------------------------------------------------
 
 
 def _run(
     config: Config,
     options: argparse.Namespace,
     read: Callable[[], Config] | None = None,
-    wanted: Wanted | None = None,
+    vllm: VllmOptions | None = None,
 ) -> int:
     # FastAPI takes longest to import; `check` and `scan` need not wait for it.
     from gateway.app import check_parts
     from gateway.observe.log import RequestLog
+    from gateway.serving.reload import ConfigSource, fingerprint
     from gateway.serving.servers import NotStarted
 
     log = RequestLog(options.log or ("console" if sys.stderr.isatty() else "json"))
-    config = _listening_as_told(config, options)
+    config = _with_listen_options(config, options)
     check_parts(config)
-    attach, model_server = attach_none, None
+    attach, model_server, source = require_base_urls, None, None
     with contextlib.ExitStack() as stack:
         try:
-            if wanted is not None:
+            if vllm is not None:
                 exempt_from_proxies(os.environ)
-                launch = stack.enter_context(prepared(wanted, config))
+                launch = stack.enter_context(prepare(vllm, config))
                 attach, model_server = launch.attach, _model_server(launch, options, log)
                 stack.callback(model_server.stop)
             config = attach(config)
-            source = None
             if read is not None:
-                source = _source(config, options, lambda: attach(_listening_as_told(read(), options)))
-            stopped_by = _run_until_stopped(config, source, options, log, model_server)
+                source = ConfigSource(
+                    lambda: attach(_with_listen_options(read(), options)),
+                    config.files,
+                    fingerprint(config.files),
+                    options.watch,
+                )
+            stopped_by = _serve_until_stopped(config, source, options, log, model_server)
         except _CannotListen as error:
-            return _said(error, CANNOT_LISTEN)
+            return _failed(error, CANNOT_LISTEN)
         except NotStarted as error:
-            return _said(error, NOT_STARTED)
-        except NotPrepared as error:
-            return _said(error, VLLM_FAILED)
+            return _failed(error, NOT_STARTED)
+        except PreparationFailed as error:
+            return _failed(error, VLLM_FAILED)
     if model_server is not None and model_server.failure is not None:
-        return _said(model_server.failure, VLLM_FAILED)
+        return _failed(model_server.failure, VLLM_FAILED)
     return INTERRUPTED if stopped_by is signal.SIGINT else DONE
 
 
-def _said(reason: object, status: int) -> int:
+def _failed(reason: object, status: int) -> int:
     print(f"portcullis: {reason}", file=sys.stderr)
     return status
 
 
-def _source(config: Config, options: argparse.Namespace, read: Callable[[], Config]) -> ConfigSource:
-    """What the configuration is read from again."""
-    from gateway.serving.reload import ConfigSource, fingerprint
-
-    return ConfigSource(read, config.files, fingerprint(config.files), options.watch)
-
-
-def _run_until_stopped(
+def _serve_until_stopped(
     config: Config,
     source: ConfigSource | None,
     options: argparse.Namespace,
     log: RequestLog,
     model_server: ModelServer | None,
 ) -> signal.Signals:
-    """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker can be."""
+    """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker comes up."""
     from gateway.serving import single
     from gateway.serving.acceptor import ADMIN, CLIENT
     from gateway.serving.workers import supervisor
 
-    _allow_many_sockets()
+    _raise_descriptor_limit()
     for warning in warnings(config, CHECKS):
         print(f"{config.source}: warning: {warning}", file=sys.stderr)
     listener, address = _listen(config.listen.host, config.listen.port)
@@ -233,34 +229,35 @@ def _run_until_stopped(
     return supervisor.run(config, source, options.workers, log, listeners, on_ready)
 
 
-def _model_server(launch: Launch, options: argparse.Namespace, log: RequestLog) -> ModelServer:
+def _model_server(launch: VllmLaunch, options: argparse.Namespace, log: RequestLog) -> ModelServer:
     """Raises `ConfigError` for a log that cannot be written."""
-    from gateway.serving.vllm.managed import ModelServer, Pace
+    from gateway.serving.vllm.managed import ModelServer, RestartPolicy
     from gateway.serving.vllm.output import LogFile
 
     try:
         file = LogFile(options.vllm_log) if options.vllm_log is not None else None
     except OSError as error:
         raise ConfigError(COMMAND_LINE, "--vllm-log", f"cannot be written: {error.strerror}") from None
-    pace = Pace() if options.vllm_timeout is None else Pace(start=options.vllm_timeout)
+    policy = RestartPolicy() if options.vllm_timeout is None else RestartPolicy(start_timeout=options.vllm_timeout)
     # A gateway without its model is stopped in order, like any other.
-    return ModelServer(launch, log, lambda: os.kill(os.getpid(), signal.SIGTERM), file=file, pace=pace)
+    return ModelServer(launch, log, lambda: os.kill(os.getpid(), signal.SIGTERM), file=file, policy=policy)
 
 
-def _allow_many_sockets() -> None:
+def _raise_descriptor_limit() -> None:
     """A stream takes two descriptors, and many systems start with a soft limit of 1,024."""
     import resource
 
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _CannotListen(Exception):
     pass
 
 
-def _listening_as_told(config: Config, options: argparse.Namespace) -> Config:
-    """With the command line's host and port in the file's place. Raises `ConfigError` for an open door."""
+def _with_listen_options(config: Config, options: argparse.Namespace) -> Config:
+    """With the command line's host and port in the file's place. Raises `ConfigError` for an address that is open to
+    others without keys."""
     host = options.host if options.host is not None else config.listen.host
     port = options.port if options.port is not None else config.listen.port
     check_exposure(config, host)

@@ -27,15 +27,15 @@ from gateway.serving.vllm import output
 from gateway.serving.vllm.command_line import (
     MASKS,
     PLUGIN,
-    Launch,
+    VllmLaunch,
+    default_upstream,
     exempt_from_proxies,
-    names_asked_for,
-    prepared,
-    read_wanted,
-    upstream_of,
+    prepare,
+    read_vllm_options,
+    served_names,
 )
-from gateway.serving.vllm.managed import ModelServer, Pace, start_progress
-from gateway.serving.vllm.output import LINES, MAX_LINE, LogFile, Output
+from gateway.serving.vllm.managed import ModelServer, RestartPolicy, start_progress
+from gateway.serving.vllm.output import LINES, MAX_LINE, LogFile, OutputTail
 from tests.serving.test_vllm import MODEL, StandIn, lives, stand_in
 from tests.support.gateway import PATIENCE
 
@@ -56,10 +56,10 @@ def config_of(*routes: Route, rule: Rule = PLAIN) -> Config:
     )
 
 
-def launched(config: Config, arguments: str = "", environ: dict[str, str] | None = None) -> Launch:
+def launched(config: Config, arguments: str = "", environ: dict[str, str] | None = None) -> VllmLaunch:
     """What the preparations come to; they are over."""
-    wanted = read_wanted(MODEL, shlex.quote(sys.executable), arguments)
-    with prepared(wanted, config, environ or {}) as launch:
+    wanted = read_vllm_options(MODEL, shlex.quote(sys.executable), arguments)
+    with prepare(wanted, config, environ or {}) as launch:
         return launch
 
 
@@ -87,8 +87,8 @@ def test_the_access_log_can_be_chosen() -> None:
 
 def test_words_to_mask_go_into_a_file() -> None:
     config = config_of(rule=MASKED)
-    wanted = read_wanted(MODEL, shlex.quote(sys.executable), "")
-    with prepared(wanted, config, {}) as launch:
+    wanted = read_vllm_options(MODEL, shlex.quote(sys.executable), "")
+    with prepare(wanted, config, {}) as launch:
         path = Path(launch.environment[MASKS])
         assert read_masks(path) == banned_of(config.policies)
         assert (path.stat().st_mode | path.parent.stat().st_mode) & 0o077 == 0
@@ -123,7 +123,7 @@ def test_it_serves_the_names_that_the_routes_ask_for(
     made = [Route(model=model, upstream="local", policy="default", rename=rename) for model, rename in routes]
     elsewhere = Route(model="elsewhere", upstream="other", policy="default")
     config = config_of(*made, elsewhere)
-    assert names_asked_for(config, MODEL) == names
+    assert served_names(config, MODEL) == names
     command = launched(config).command
     if names == (MODEL,):
         assert "--served-model-name" not in command
@@ -143,8 +143,8 @@ def test_the_configuration_gets_address_and_key() -> None:
 
 def test_the_port_is_kept_for_it() -> None:
     """Another program does not get it by chance; the server does."""
-    wanted = read_wanted(MODEL, shlex.quote(sys.executable), "")
-    with prepared(wanted, config_of(), {}) as launch:
+    wanted = read_vllm_options(MODEL, shlex.quote(sys.executable), "")
+    with prepare(wanted, config_of(), {}) as launch:
         with pytest.raises(OSError, match="in use"), socket.socket() as other:
             other.bind(("127.0.0.1", launch.port))
         with socket.create_server(("127.0.0.1", launch.port)) as server:
@@ -152,10 +152,10 @@ def test_the_port_is_kept_for_it() -> None:
 
 
 def test_a_models_folder_is_its_tokenizer(tmp_path: Path) -> None:
-    assert upstream_of(str(tmp_path)).tokenizer is None
+    assert default_upstream(str(tmp_path)).tokenizer is None
     (tmp_path / "tokenizer.json").write_text("{}")
-    assert upstream_of(str(tmp_path)).tokenizer == str(tmp_path)
-    assert upstream_of("org/model").tokenizer is None
+    assert default_upstream(str(tmp_path)).tokenizer == str(tmp_path)
+    assert default_upstream("org/model").tokenizer is None
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_no_proxy_stands_between(before: dict[str, str], after: str) -> None:
 # -- output ------------------------------------------------------------------------------------------------------------
 
 
-def drained(data: bytes, file: LogFile | None = None) -> Output:
-    kept = Output(file)
+def drained(data: bytes, file: LogFile | None = None) -> OutputTail:
+    kept = OutputTail(file)
     reading, writing = os.pipe()
 
     def write() -> None:
@@ -293,18 +293,20 @@ def test_nobody_has_to_look() -> None:
 
 # -- life --------------------------------------------------------------------------------------------------------------
 
-FAST = Pace(start=PATIENCE, grace=PATIENCE, first_pause=0.01, longest_pause=0.04, failures=5)
+FAST = RestartPolicy(
+    start_timeout=PATIENCE, stop_timeout=PATIENCE, first_backoff=0.01, max_backoff=0.04, max_failures=5
+)
 
 
 @contextmanager
 def living(
-    stand_in: StandIn, pace: Pace
+    stand_in: StandIn, pace: RestartPolicy
 ) -> Iterator[tuple[ModelServer, io.StringIO, threading.Event, threading.Event]]:
     """The server, its log, and what it has reported: ready, given up."""
-    wanted = read_wanted(MODEL, stand_in.command, "")
+    wanted = read_vllm_options(MODEL, stand_in.command, "")
     log, ready, given_up = io.StringIO(), threading.Event(), threading.Event()
-    with prepared(wanted, config_of()) as launch:
-        server = ModelServer(launch, RequestLog("json", log), given_up.set, pace=pace, out=io.StringIO())
+    with prepare(wanted, config_of()) as launch:
+        server = ModelServer(launch, RequestLog("json", log), given_up.set, policy=pace, out=io.StringIO())
         server.start(ready.set)
         try:
             yield server, log, ready, given_up
@@ -318,7 +320,7 @@ def events(log: io.StringIO, name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("failures", "pause"), [(1, 1.0), (2, 2.0), (5, 16.0), (6, 30.0), (7, 30.0)])
 def test_pauses_double(failures: int, pause: float) -> None:
-    assert Pace().pause(failures) == pause
+    assert RestartPolicy().backoff(failures) == pause
 
 
 def test_one_that_fails_again_and_again_is_given_up(stand_in: StandIn) -> None:
@@ -335,7 +337,9 @@ def test_one_that_fails_again_and_again_is_given_up(stand_in: StandIn) -> None:
 
 
 def test_one_that_was_ready_for_long_begins_anew(stand_in: StandIn) -> None:
-    steady = Pace(start=PATIENCE, grace=PATIENCE, first_pause=0.01, steady=0.0, failures=2)
+    steady = RestartPolicy(
+        start_timeout=PATIENCE, stop_timeout=PATIENCE, first_backoff=0.01, stable_after=0.0, max_failures=2
+    )
     with living(stand_in, steady) as (server, log, _, given_up):
         for count in range(1, 5):
             wait_for(log, "vllm_ready", count)
@@ -349,7 +353,7 @@ def test_one_that_was_ready_for_long_begins_anew(stand_in: StandIn) -> None:
 def test_what_it_wrote_when_it_was_ready_is_not_shown(stand_in: StandIn) -> None:
     """It may be a client's text."""
     stand_in.will(writes=["a prompt"])
-    once = Pace(start=PATIENCE, grace=PATIENCE, failures=1)
+    once = RestartPolicy(start_timeout=PATIENCE, stop_timeout=PATIENCE, max_failures=1)
     with living(stand_in, once) as (server, _, ready, given_up):
         assert ready.wait(PATIENCE)
         os.kill(stand_in.starts[0]["pid"], 9)
@@ -359,7 +363,7 @@ def test_what_it_wrote_when_it_was_ready_is_not_shown(stand_in: StandIn) -> None
 
 def test_one_that_does_not_want_to_end_is_killed_with_its_children(stand_in: StandIn) -> None:
     stand_in.will(ignores_sigterm=True, children=True)
-    impatient = Pace(start=PATIENCE, grace=0.1)
+    impatient = RestartPolicy(start_timeout=PATIENCE, stop_timeout=0.1)
     with living(stand_in, impatient) as (server, _, ready, _):
         assert ready.wait(PATIENCE)
         (start,) = stand_in.starts
@@ -368,7 +372,7 @@ def test_one_that_does_not_want_to_end_is_killed_with_its_children(stand_in: Sta
 
 
 def test_a_stop_before_the_start_is_one(stand_in: StandIn) -> None:
-    with prepared(read_wanted(MODEL, stand_in.command, ""), config_of()) as launch:
+    with prepare(read_vllm_options(MODEL, stand_in.command, ""), config_of()) as launch:
         server = ModelServer(launch, RequestLog("json", io.StringIO()), lambda: None, out=io.StringIO())
         server.stop()
         server.start(lambda: None)

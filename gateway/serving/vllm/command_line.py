@@ -1,6 +1,6 @@
-"""A vLLM that belongs to the gateway: how it is started, and what the gateway has to know of it.
+"""Managed vLLM: its command, environment and port, and the configuration of its upstream.
 
-`managed.py` starts it, watches it and ends it.
+`managed.py` starts, monitors and stops it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ UPSTREAM = "local"  # the upstream's name where no file gives it one
 PLUGIN = "gateway.decode.vllm_plugin:BannedWords"
 MASKS = "PORTCULLIS_MASKS"  # the environment variable in which the plugin finds its file
 COMMAND_LINE = "command line"  # what an error names in place of a file
-HOW_TO_INSTALL = (
+NOT_INSTALLED = (
     "there is no vllm beside the Python that runs Portcullis, nor on PATH: install it (pip install vllm, best in an "
-    'environment of its own), or say how to start it, as in --vllm-command "/opt/vllm/bin/vllm serve"'
+    'environment of its own), or give its command, as in --vllm-command "/opt/vllm/bin/vllm serve"'
 )
-SHORTEST = 5  # characters of an option that vLLM may take for one of a longer name
+MIN_PREFIX = 5  # characters of an option that vLLM may take for a longer one
 
-# Options of vLLM that would break the arrangement, and why.
+# Options of vLLM that the gateway sets or relies on, and why they are refused.
 REFUSED = {
     "--api-key": "vLLM gets a key of its own, in its environment",
     "--headless": "the gateway has to reach it",
     "--host": f"it listens on {HOST}, where only the gateway is; to reach it from elsewhere, start it yourself",
     "--model": "the model is what --vllm names",
-    "--root-path": "the gateway asks it at /v1",
+    "--root-path": "the gateway reaches it at /v1",
     "--ssl-ca-certs": "it speaks plain HTTP to the gateway",
     "--ssl-certfile": "it speaks plain HTTP to the gateway",
     "--ssl-keyfile": "it speaks plain HTTP to the gateway",
@@ -48,13 +48,13 @@ REFUSED = {
 }
 
 
-class NotPrepared(Exception):
-    """What the server needs on this machine cannot be had; says what."""
+class PreparationFailed(Exception):
+    """vLLM cannot be started on this machine; the message names what is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the command line says: the `command` that `model` is added to, and `arguments` behind that."""
+class VllmOptions:
+    """From our command line: the `command` that `model` is appended to, and `arguments` behind it."""
 
     model: str
     command: tuple[str, ...]
@@ -63,12 +63,12 @@ class Wanted:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the model that `arguments` choose."""
-        return tuple(_values(self.arguments, "--served-model-name") or ())
+        return tuple(_option_values(self.arguments, "--served-model-name") or ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A command with its whole environment, and where it will be listening for whom."""
+class VllmLaunch:
+    """vLLM's command and environment, its port, and the API key that only the gateway has."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
@@ -95,36 +95,36 @@ class Launch:
         return replace(config, upstreams={**config.upstreams, **reached})
 
 
-# -- what a configuration says -----------------------------------------------------------------------------------------
+# -- the configuration -------------------------------------------------------------------------------------------------
 
 
 def managed_upstreams(config: Config) -> tuple[str, ...]:
-    """The names of the upstreams that have no address because the gateway is to start them."""
+    """The names of the upstreams without an address, which the gateway starts itself."""
     return tuple(name for name, up in config.upstreams.items() if up.type == STEERED and not up.base_url)
 
 
-def attach_none(config: Config) -> Config:
-    """The configuration as it is, where no server is started. Raises `ConfigError` if it needs one."""
+def require_base_urls(config: Config) -> Config:
+    """The configuration unchanged, where no vLLM is started. Raises `ConfigError` if it has a managed upstream."""
     for name in managed_upstreams(config):
         reason = "is required, unless the gateway starts the server: serve --vllm MODEL"
         raise ConfigError(config.source, f"upstreams.{name}.base_url", reason)
     return config
 
 
-def upstream_of(model: str) -> Upstream:
-    """The upstream where no file describes it."""
+def default_upstream(model: str) -> Upstream:
+    """The managed upstream where there is no configuration file."""
     known = (Path(model) / "tokenizer.json").is_file()
     return Upstream(name=UPSTREAM, type=STEERED, tokenizer=str(Path(model).absolute()) if known else None)
 
 
-def names_asked_for(config: Config, model: str) -> tuple[str, ...]:
-    """The names of the model by which the routes will ask for it; `model` itself where clients choose the name."""
+def served_names(config: Config, model: str) -> tuple[str, ...]:
+    """The model names that the routes send to it; `model` itself where clients choose the name."""
     managed = managed_upstreams(config)
     routes = [route for route in config.routes if not set(managed).isdisjoint(route.upstreams)]
-    return tuple(dict.fromkeys(_name_asked_for(route, model) for route in routes))
+    return tuple(dict.fromkeys(_served_name(route, model) for route in routes))
 
 
-def _name_asked_for(route: Route, model: str) -> str:
+def _served_name(route: Route, model: str) -> str:
     return route.rename or (model if set(route.model) & set("*?[") else route.model)
 
 
@@ -135,16 +135,16 @@ def _example() -> str:
 # -- the command line --------------------------------------------------------------------------------------------------
 
 
-def read_wanted(model: str, command: str | None, arguments: str) -> Wanted:
-    """From the options' texts. Raises `ConfigError` for what cannot be."""
+def read_vllm_options(model: str, command: str | None, arguments: str) -> VllmOptions:
+    """From the options' texts. Raises `ConfigError`."""
     if not model:
         raise ConfigError(COMMAND_LINE, "--vllm", "names no model")
-    wanted = Wanted(model=model, command=_command(command), arguments=_split("--vllm-args", arguments))
-    for word in wanted.arguments:
+    options = VllmOptions(model=model, command=_command(command), arguments=_split("--vllm-args", arguments))
+    for word in options.arguments:
         for option, reason in REFUSED.items():
-            if _is(word, option):
+            if _is_option(word, option):
                 raise ConfigError(COMMAND_LINE, f"--vllm-args: {option}", f"cannot be given here: {reason}")
-    return wanted
+    return options
 
 
 def _command(given: str | None) -> tuple[str, ...]:
@@ -152,7 +152,7 @@ def _command(given: str | None) -> tuple[str, ...]:
         beside = Path(sys.executable).with_name("vllm")
         found = str(beside) if os.access(beside, os.X_OK) else shutil.which("vllm")
         if found is None:
-            raise ConfigError(COMMAND_LINE, "--vllm", HOW_TO_INSTALL)
+            raise ConfigError(COMMAND_LINE, "--vllm", NOT_INSTALLED)
         return found, "serve"
     words = _split("--vllm-command", given)
     if not words or shutil.which(words[0]) is None:
@@ -167,19 +167,19 @@ def _split(option: str, text: str) -> tuple[str, ...]:
         raise ConfigError(COMMAND_LINE, option, f"cannot be split into words: {error}") from None
 
 
-def _is(word: str, option: str) -> bool:
-    """Does vLLM take this word for the option? `_` is `-` to it, and a beginning is enough if it is clear."""
+def _is_option(word: str, option: str) -> bool:
+    """Whether vLLM takes this word for the option: `_` equals `-` for it, and it accepts unambiguous prefixes."""
     name = word.partition("=")[0].replace("_", "-")
-    return name == option or (len(name) >= SHORTEST and option.startswith(name))
+    return name == option or (len(name) >= MIN_PREFIX and option.startswith(name))
 
 
-def _values(arguments: Sequence[str], option: str) -> list[str] | None:
-    """What stands behind an option the last time, which counts; None if it is not there."""
+def _option_values(arguments: Sequence[str], option: str) -> list[str] | None:
+    """The values of an option's last occurrence, which counts; None without one."""
     values = None
-    for place, word in enumerate(arguments):
-        if _is(word, option):
+    for index, word in enumerate(arguments):
+        if _is_option(word, option):
             _, equals, value = word.partition("=")
-            values = [value] if equals else list(takewhile(lambda other: other[:1] != "-", arguments[place + 1 :]))
+            values = [value] if equals else list(takewhile(lambda other: other[:1] != "-", arguments[index + 1 :]))
     return values
 
 
@@ -187,44 +187,44 @@ def _values(arguments: Sequence[str], option: str) -> list[str] | None:
 
 
 @contextlib.contextmanager
-def prepared(wanted: Wanted, config: Config, environ: Mapping[str, str] = os.environ) -> Iterator[Launch]:
-    """How to start the server for a configuration. To the end its port is kept for it, and its masks lie in a folder.
+def prepare(options: VllmOptions, config: Config, environ: Mapping[str, str] = os.environ) -> Iterator[VllmLaunch]:
+    """How to start vLLM for a configuration; keeps its port reserved and its mask file in place until the exit.
 
-    Raises `ConfigError` and `NotPrepared`.
+    Raises `ConfigError` and `PreparationFailed`.
     """
     with contextlib.ExitStack() as stack:
-        reserved = stack.enter_context(_reserved(_port(wanted.arguments)))
+        reserved = stack.enter_context(_reserve_port(_port(options.arguments)))
         port, key = reserved.getsockname()[1], secrets.token_urlsafe(32)
         if sys.platform != "linux":
-            reserved.close()  # elsewhere nobody else could listen there
+            reserved.close()  # elsewhere vLLM could not listen there
         masks = _write_masks(stack, config)
-        arguments = _arguments(wanted, names_asked_for(config, wanted.model), port, masked=masks is not None)
-        # Not the gateway's own list of words, if it has one: a server that masks nothing is to have none.
+        arguments = _arguments(options, served_names(config, options.model), port, masked=masks is not None)
+        # Without the gateway's own mask file, if it has one: a server that masks nothing must not load it.
         environment = {name: value for name, value in environ.items() if name != MASKS}
         environment["VLLM_API_KEY"] = key
         if masks is not None:
             environment[MASKS] = str(masks)
-        yield Launch(command=arguments, environment=environment, port=port, key=key)
+        yield VllmLaunch(command=arguments, environment=environment, port=port, key=key)
 
 
-def _arguments(wanted: Wanted, names: tuple[str, ...], port: int, *, masked: bool) -> tuple[str, ...]:
-    words = [*wanted.command, wanted.model]
-    if not wanted.names and names not in ((), (wanted.model,)):
+def _arguments(options: VllmOptions, names: tuple[str, ...], port: int, *, masked: bool) -> tuple[str, ...]:
+    words = [*options.command, options.model]
+    if not options.names and names not in ((), (options.model,)):
         words += ["--served-model-name", *names]
-    processors = _values(wanted.arguments, "--logits-processors")
+    processors = _option_values(options.arguments, "--logits-processors")
     if masked and processors is None:
         words += ["--logits-processors", PLUGIN]
     elif masked and PLUGIN not in (processors or ()):
         reason = f"the policies have words to mask, so {PLUGIN} must be among them"
         raise ConfigError(COMMAND_LINE, "--vllm-args: --logits-processors", reason)
-    if not any("access-log" in word.replace("_", "-") for word in wanted.arguments):
+    if not any("access-log" in word.replace("_", "-") for word in options.arguments):
         words.append("--disable-uvicorn-access-log")  # the gateway has a line of its own for each request
-    return (*words, "--host", HOST, "--port", str(port), *wanted.arguments)
+    return (*words, "--host", HOST, "--port", str(port), *options.arguments)
 
 
 def _port(arguments: Sequence[str]) -> int:
-    """0 where there is none."""
-    values = _values(arguments, "--port")
+    """The port that the arguments choose; 0 without one."""
+    values = _option_values(arguments, "--port")
     if values is None:
         return 0
     text = values[0] if len(values) == 1 else ""
@@ -234,27 +234,27 @@ def _port(arguments: Sequence[str]) -> int:
 
 
 def exempt_from_proxies(environ: MutableMapping[str, str]) -> None:
-    """The gateway reaches the server directly, whatever proxy the environment names for other addresses."""
+    """Add vLLM's address to `no_proxy`, so that the gateway reaches it directly."""
     names = environ.get("no_proxy") or environ.get("NO_PROXY", "")
     if names.strip() != "*":
         environ["no_proxy"] = ",".join(filter(None, (names, HOST)))
 
 
 @contextlib.contextmanager
-def _reserved(port: int) -> Iterator[socket.socket]:
-    """A socket that is bound to a port and does not listen. On Linux the server can still listen there, and nobody gets
-    the port by chance while it is restarted."""
+def _reserve_port(port: int) -> Iterator[socket.socket]:
+    """A socket that is bound to a port and does not listen. On Linux vLLM can still listen there, and no other program
+    gets the port by chance while vLLM restarts."""
     with socket.socket() as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             reserved.bind((HOST, port))
         except OSError as error:
-            raise NotPrepared(f"vLLM cannot listen on {HOST}:{port}: {error.strerror}") from None
+            raise PreparationFailed(f"vLLM cannot listen on {HOST}:{port}: {error.strerror}") from None
         yield reserved
 
 
 def _write_masks(stack: contextlib.ExitStack, config: Config) -> Path | None:
-    """The file of the policies' words; None if there are none to mask."""
+    """The file of the words to mask; None if there are none."""
     from gateway.decode.policies import banned_of
 
     try:
@@ -268,7 +268,7 @@ def _write_masks(stack: contextlib.ExitStack, config: Config) -> Path | None:
     except ImportError:
         raise ConfigError(config.source, "policies", missing_part("decode")) from None
     except OSError as error:
-        raise NotPrepared(f"the file of masks cannot be written: {error.strerror}") from None
-    except ValueError as error:  # too many words; what is said of it holds none
+        raise PreparationFailed(f"the file of masks cannot be written: {error.strerror}") from None
+    except ValueError as error:  # too many words; the message contains none
         raise ConfigError(config.source, "policies", str(error)) from None
     return path

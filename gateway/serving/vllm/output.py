@@ -1,4 +1,4 @@
-"""What a program writes: the last lines of it in memory, and all of it in a file where one is named."""
+"""A program's output: its last lines in memory, and all of it in a log file if one is configured."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PREFIX = re.compile(r"^(?:\([\w -]+ pid=\d+\) *)?(?:[A-Z]+ \d\d-\d\d \d\d:\d\d:
 
 
 class LogFile:
-    """A file of bounded size that output is added to. What cannot be written is dropped: nobody waits for a disk that
-    is full. Readable by its owner only."""
+    """A log file of bounded size, readable by its owner only. Data that cannot be written is dropped: a full disk must
+    not block the program."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError if it cannot be written."""
@@ -44,13 +44,13 @@ class LogFile:
         self._file = os.fdopen(open_private(self._path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
 
 
-class Output:
-    """Read by one thread, looked at by others. Takes everything as it comes, so that who writes never waits."""
+class OutputTail:
+    """The last lines of a pipe, drained by one thread so that the program never blocks, and read by others."""
 
     def __init__(self, file: LogFile | None = None) -> None:
         self._file = file
         self._lines: deque[bytes] = deque(maxlen=LINES)
-        self._begun = b""  # the beginning of a line
+        self._partial = b""  # a line without its end yet
         self._lock = threading.Lock()
 
     def drain(self, pipe: IO[bytes]) -> None:
@@ -58,25 +58,25 @@ class Output:
         while data := os.read(pipe.fileno(), READ):
             if self._file is not None:
                 self._file.write(data)
-            self._take(data)
+            self._append(data)
 
     def last(self, count: int) -> list[str]:
-        """The last lines that say anything, without control characters, the oldest first."""
+        """The last lines that are not blank, without control characters, the oldest first."""
         with self._lock:
-            lines = (*self._lines, self._begun)
+            lines = (*self._lines, self._partial)
         return [text for line in lines if (text := _visible(line))][-count:]
 
     def latest(self, length: int) -> str:
-        """What the last line with a letter says, in at most so many characters."""
-        said = (line for line in reversed(self.last(LINES)) if any(map(str.isalnum, line)))
-        text = _PREFIX.sub("", next(said, ""))
+        """The message of the last line with a letter or digit, cut to so many characters."""
+        lines = (line for line in reversed(self.last(LINES)) if any(map(str.isalnum, line)))
+        text = _PREFIX.sub("", next(lines, ""))
         return text if len(text) <= length else text[: max(length - 1, 0)] + "…"
 
-    def _take(self, data: bytes) -> None:
-        *lines, rest = (self._begun + data).split(b"\n")
+    def _append(self, data: bytes) -> None:
+        *lines, rest = (self._partial + data).split(b"\n")
         with self._lock:
             self._lines.extend(_cut(line) for line in lines)
-            self._begun = _cut(rest)
+            self._partial = _cut(rest)
 
 
 def _cut(line: bytes) -> bytes:
@@ -87,7 +87,7 @@ def _cut(line: bytes) -> bytes:
 
 
 def _visible(line: bytes) -> str:
-    """What a terminal would show in the end."""
+    """What a terminal would show of the line in the end."""
     text = _ESCAPE.sub("", line.decode(errors="replace"))
     drawn = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     return "".join(char if char.isprintable() else " " for char in drawn).strip()

@@ -1,15 +1,15 @@
-"""Runs one program so that nothing of it outlives whoever started it.
+"""Subreaper: runs one program and ends its whole process tree together with the process that asked for it.
 
-    python -I -S keeper.py LIFE GRACE COMMAND [ARGUMENT ...]
+    python -I -S subreaper.py LIFE GRACE COMMAND [ARGUMENT ...]
 
 LIFE is the reading end of a pipe. When its other end is closed, on purpose or because its owner is gone, the program's
 process group gets SIGTERM, and after GRACE seconds everything of it that is left gets SIGKILL. When the program ends by
-itself, what it leaves behind ends in the same way. The keeper ends when nothing is left, with the program's status: 128
-and the signal's number where a signal ended it, 127 where it could not be started.
+itself, the processes it leaves behind end in the same way. The subreaper exits when none is left, with the program's
+status: 128 and the signal's number where a signal ended it, 127 where it could not be started.
 
-It uses nothing but Python's own library, so that it is small and starts at once. Signals mean nothing to it: it has a
-session of its own, and so has the program. On Linux it adopts orphans, so it also finds those that have left the group;
-and where it is killed itself, the program gets SIGTERM.
+It imports the standard library only, so that it is small and starts at once. It ignores signals: it has a session of
+its own, and so has the program. On Linux it adopts orphans, so it also finds those that have left the group; and if it
+is killed itself, the program gets SIGTERM.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-KILL_PATIENCE = 5.0  # seconds for what was killed to be gone; a process that waits for a device is not, for a while
-LOOK_EVERY = 0.1  # seconds, for processes of the group that are nobody's children
+KILL_TIMEOUT = 5.0  # seconds for killed processes to be gone; one that waits for a device may stay longer
+POLL_INTERVAL = 0.1  # seconds, for processes of the group that are not our children
 CANNOT_START = 127
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 class _Program:
-    """What was started; `status` is None while it runs."""
+    """The program and its process tree; `status` is None while the program itself runs."""
 
     def __init__(self, pid: int) -> None:
         self.group = pid
@@ -41,11 +41,11 @@ class _Program:
 
     @property
     def gone(self) -> bool:
-        """Is nothing of it left?"""
+        """Whether no process of it is left."""
         return self.status is not None and not self._has_children and not self._has_group()
 
     def reap(self) -> None:
-        """Take notice of all that has ended."""
+        """Reap all children that have ended."""
         self._has_children = True
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -69,7 +69,7 @@ class _Program:
     def _has_group(self) -> bool:
         try:
             os.killpg(self.group, 0)
-        except (ProcessLookupError, PermissionError):  # macOS says the latter of a group that has only ended ones
+        except (ProcessLookupError, PermissionError):  # the latter on macOS, for a group of zombies
             return False
         return True
 
@@ -77,43 +77,43 @@ class _Program:
 def _children() -> list[int]:
     try:
         return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return []
 
 
-def keep(life: int, grace: float, command: list[str]) -> int:
+def supervise(life: int, grace: float, command: list[str]) -> int:
     """Run `command` until it ends or `life` does; returns its status. Raises OSError if it cannot be started."""
-    heard, hearing = os.pipe()
-    os.set_blocking(heard, False)
-    os.set_blocking(hearing, False)
-    signal.set_wakeup_fd(hearing, warn_on_full_buffer=False)
+    wake, wake_write = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A handler is not passed on to the program, as SIG_IGN would be.
         signal.signal(number, lambda *_: None)
     program = _Program(_start(command))
-    waits = [life, heard]
+    waits = [life, wake]
     deadline: float | None = None
-    told_orphans = killing = False
+    orphans_signalled = killing = False
     while True:
-        left = None if deadline is None else max(0.0, min(deadline - time.monotonic(), LOOK_EVERY))
+        left = None if deadline is None else max(0.0, min(deadline - time.monotonic(), POLL_INTERVAL))
         ready, _, _ = select.select(waits, [], [], left)
-        if heard in ready:
-            os.read(heard, 4096)
+        if wake in ready:
+            os.read(wake, 4096)
         program.reap()
         if program.gone:
             break
         ended = program.status is not None
-        if life in ready or (ended and not told_orphans):
+        if life in ready or (ended and not orphans_signalled):
             program.send(signal.SIGTERM)
-            told_orphans = ended  # before, they are children of the program's processes
-            waits = [heard]
+            orphans_signalled = ended  # before, they are children of the program's processes
+            waits = [wake]
             deadline = deadline or time.monotonic() + grace
         if deadline is not None and time.monotonic() >= deadline:
             if killing:
                 break
-            killing, deadline = True, time.monotonic() + KILL_PATIENCE
+            killing, deadline = True, time.monotonic() + KILL_TIMEOUT
         if killing:
-            # Again and again: what it killed may have left children, who are found only now.
+            # Repeated: a killed process may have left children, which are found only now.
             program.send(signal.SIGKILL)
     return 128 + signal.SIGKILL if program.status is None else program.status
 
@@ -138,7 +138,7 @@ def _start(command: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     life, grace, *command = arguments
     try:
-        return keep(int(life), float(grace), command)
+        return supervise(int(life), float(grace), command)
     except OSError as error:
         print(f"cannot start {command[0]}: {error.strerror}", file=sys.stderr)
         return CANNOT_START
