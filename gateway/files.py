@@ -1,4 +1,4 @@
-"""Files for their owner's eyes."""
+"""Files and folders that only their owner may read."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import stat
 from pathlib import Path
 
 _FILE_MODE, _FOLDER_MODE = 0o600, 0o700
-# O_NONBLOCK: a named pipe that nobody reads is refused instead of waited for.
+# O_NONBLOCK: opening a named pipe without a reader fails instead of blocking.
 _OPENED = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file, made if it is missing, and make it readable by its owner only; returns the descriptor.
+    """Open a file, created if it is missing, and make it readable by its owner only; returns the descriptor.
 
-    Raises OSError with the path and the reason for a symbolic link, for what is no regular file or has a second name,
-    and for a file of another user: whoever may write in the folder could have put it there to have something else
-    written to, or to read what is written. The folder's owner is believed, so root may use the files of a service.
+    Raises OSError with the path and the reason for a symbolic link, a special file, a file with a second hard link, and
+    a file of another user: another user of the folder could have put it there to redirect or read what is written. The
+    folder's owner is trusted, so root may use the files of a service.
     """
     descriptor = _open(path, flags | os.O_CREAT)
     try:
@@ -34,7 +34,7 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder that only its owner may look into, or make one so. Raises OSError as `open_private` does."""
+    """Create a folder, or restrict an existing one, to its owner. Raises OSError as `open_private` does."""
     path.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     descriptor = _open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -47,7 +47,7 @@ def _open(path: Path, flags: int) -> int:
     try:
         return os.open(path, flags | _OPENED, _FILE_MODE)
     except OSError as error:
-        # What a symbolic link is refused with, with O_DIRECTORY the second.
+        # A symbolic link fails with ELOOP, or with ENOTDIR under O_DIRECTORY.
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and path.is_symlink():
             raise _refused(path, errno.ELOOP, "it is a symbolic link: name the file or folder itself") from None
         raise
@@ -65,11 +65,11 @@ def _refused(path: Path, number: int, reason: str) -> OSError:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file anew, all or nothing, readable by its owner only. Raises OSError."""
+    """Write a file atomically, readable by its owner only. Raises OSError."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
     try:
-        # Made here and now, so that nobody else in the folder can have opened it before.
+        # O_EXCL: no other user of the folder can have opened it before.
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE), "wb") as file:
             file.write(data)
             file.flush()

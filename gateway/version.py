@@ -1,4 +1,4 @@
-"""The one place that states the version, the distribution's name, and how optional parts of it are installed."""
+"""The version, the distribution's name, and how its optional parts are installed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
-# What traces are sent with: the SDK alone cannot.
+# Both are needed to send traces: the SDK alone has no exporter.
 TELEMETRY = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 # The command and the project are called portcullis. On the package index that name is another project's.
@@ -18,23 +18,23 @@ def is_installed(*modules: str) -> bool:
     """Whether all of them could be imported, by their full names."""
     try:
         return all(map(find_spec, modules))
-    except ModuleNotFoundError:  # what one of them is a part of
+    except ModuleNotFoundError:  # a parent package of one of them
         return False
 
 
 def install_hint(extra: str = "") -> str:
-    """The command that installs the optional part `extra`, or the distribution alone: from the package index, or, where
-    this code runs from a checkout, in its folder."""
+    """The command that installs the distribution with `extra`, or without: from the package index, or from the checkout
+    that this code runs from."""
     what = DISTRIBUTION if not _is_checkout(Path(__file__).parent) else "."
     option = "-e " if what == "." else ""
     return f"pip install {option}'{what}[{extra}]'" if extra else f"pip install {option}{what}"
 
 
 def missing_part(extra: str) -> str:
-    """What to say, and to do, where the optional part `extra` cannot be imported."""
-    return f"needs a part that is not here: {install_hint(extra)}"
+    """The error message where the optional part `extra` cannot be imported."""
+    return f"needs an optional dependency: {install_hint(extra)}"
 
 
 def _is_checkout(package: Path) -> bool:
-    """Whether the folder of a package has the project's file beside it, which is not installed with it."""
+    """Whether pyproject.toml, which is not installed, is beside the package."""
     return package.with_name("pyproject.toml").is_file()

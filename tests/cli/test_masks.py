@@ -121,7 +121,7 @@ def test_masks_need_a_part_that_is_named(tmp_path: Path, command: str) -> None:
     done = without_numpy(*arguments[command])
     assert done.returncode == 2
     at = "policies" if command == "masks" else "policies.default.rules[1].decode"
-    assert done.stderr == f"{config}: {at}: needs a part that is not here: pip install -e '.[decode]'\n"
+    assert done.stderr == f"{config}: {at}: needs an optional dependency: pip install -e '.[decode]'\n"
 
 
 def test_whoever_masks_nothing_needs_no_part(tmp_path: Path) -> None:

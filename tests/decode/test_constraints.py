@@ -354,7 +354,7 @@ for language, text in ((Language.JSON_SCHEMA, "{}"), (Language.GRAMMAR, 'start: 
 def test_without_the_extra() -> None:
     done = subprocess.run([sys.executable, "-c", BASE], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    reason = "needs a part that is not here: pip install -e '.[decode]'"
+    reason = "needs an optional dependency: pip install -e '.[decode]'"
     assert done.stdout.splitlines() == [reason, reason]
 
 

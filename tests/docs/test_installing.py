@@ -78,7 +78,7 @@ def test_the_distribution_has_one_name() -> None:
 def test_a_checkout_is_installed_from_its_folder() -> None:
     assert install_hint("redis") == "pip install -e '.[redis]'"
     assert install_hint() == "pip install -e ."
-    assert missing_part("otel") == "needs a part that is not here: pip install -e '.[otel]'"
+    assert missing_part("otel") == "needs an optional dependency: pip install -e '.[otel]'"
 
 
 def test_an_installed_distribution_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
