@@ -148,8 +148,8 @@ class Portcullis:
         await masks.look()
         self.gateway.current = Snapshot.of(config, policies, fleet, vocabularies, masks)
         self._config, self._policies = config, policies
-        self.gateway.metrics.know_upstreams(config.upstreams)
-        self.gateway.metrics.know_masks(masks.pairs)
+        self.gateway.metrics.set_upstreams(config.upstreams)
+        self.gateway.metrics.set_masks(masks.pairs)
         start_background_task(old.masks.close(besides=masks))
         start_background_task(old.fleet.retire())
         # The new rules live as long as the old ones did; the collector need not go through them again and again.
@@ -172,8 +172,8 @@ class Portcullis:
             vocabularies = read_vocabularies(self._config)
             masks = Masks.build(_wanted_masks(self._config), fleet.clients, on_verdict=gateway.record_mask_verdict)
             gateway.current = Snapshot.of(self._config, self._policies, fleet, vocabularies, masks)
-            gateway.metrics.know_upstreams(self._config.upstreams)
-            gateway.metrics.know_masks(masks.pairs)
+            gateway.metrics.set_upstreams(self._config.upstreams)
+            gateway.metrics.set_masks(masks.pairs)
             masks.begin()
             probing = asyncio.create_task(_keep_probing(gateway))
             if gateway.journal is not None:

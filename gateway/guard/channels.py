@@ -15,7 +15,7 @@ from gateway.guard.pseudonyms import Concealer, Pseudonyms, Restorer
 from gateway.observe.facts import (
     ChannelCount,
     ConstraintCount,
-    Distribution,
+    HistogramCounts,
     MatchCount,
     RestoredCount,
     TextScanned,
@@ -50,8 +50,8 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def distribution(self) -> Distribution:
-        return Distribution(self.bounds, tuple(self.counts), self.total)
+    def distribution(self) -> HistogramCounts:
+        return HistogramCounts(self.bounds, tuple(self.counts), self.total)
 
 
 class Finding(NamedTuple):

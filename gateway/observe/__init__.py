@@ -1,1 +1,1 @@
-"""What happened, as frozen facts, and the sinks that take them: Prometheus and a log line for each request."""
+"""Observability: events as frozen facts, and their sinks: Prometheus metrics, log lines, OpenTelemetry spans."""

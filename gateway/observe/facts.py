@@ -1,4 +1,4 @@
-"""Frozen facts about what happened. They never carry text that was scanned, only names, numbers and offsets."""
+"""Events as frozen data, for every sink. They never carry scanned text, only names, numbers and offsets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class ChannelCount:
 
     @property
     def missing(self) -> int:
-        """Characters that were scanned and are unaccounted for; anything but 0 is a defect of ours."""
+        """Scanned characters that are unaccounted for; anything but 0 is a defect."""
         return self.scanned - self.forwarded - self.replaced - self.withheld
 
 
 @dataclass(frozen=True, slots=True)
 class MatchCount:
-    """How often a rule matched in a channel; as many as are reported, 10,000 a text at most."""
+    """How often a rule matched in a channel, at most 10,000 times a text."""
 
     rule: str
     action: str
@@ -33,27 +33,26 @@ class MatchCount:
 
 @dataclass(frozen=True, slots=True)
 class RestoredCount:
-    """How many placeholders of a prompt's values an answer had in a channel, and got the values back for."""
+    """How many placeholders of an answer's channel were replaced by the prompt's values."""
 
     channel: str
     count: int
 
 
-# What becomes of an answer under a constraint: it is a text of the language, it is none, or it was cut short while it
-# could still become one.
+# Outcomes of an answer under a constraint: in its language, outside it, or cut short in a prefix of one of its texts.
 HELD, LEFT, UNFINISHED = "held", "left", "unfinished"
 
 
 @dataclass(frozen=True, slots=True)
 class ConstraintCount:
-    """How many choices of an answer ended so under the policy's constraint; `outcome` is one of the three above."""
+    """How many choices of an answer had this `outcome`, one of the three above, under the policy's constraint."""
 
     outcome: str
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
+class HistogramCounts:
     """A histogram's observations: `counts[i]` of them at most `bounds[i]`, the last one above all bounds."""
 
     bounds: tuple[float, ...]
@@ -63,7 +62,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class TextScanned:
-    """All that the guard did to one prompt or one answer. `held` is in characters, `hold` in seconds."""
+    """The guard's counts for one prompt or one answer. `held` is in characters, `hold` in seconds."""
 
     policy: str
     direction: str
@@ -74,13 +73,13 @@ class TextScanned:
     overflows: int = 0
     unknown_events: int = 0
     blocked_by: str | None = None
-    held: Distribution | None = None
-    hold: Distribution | None = None
+    held: HistogramCounts | None = None
+    hold: HistogramCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GuardFailed:
-    """The guard raised: the answer failed closed. `where` names the exception's type and line, never its text."""
+    """The guard raised and the answer failed closed. `where` is the exception's type and line, never its text."""
 
     policy: str
     where: str
@@ -114,7 +113,7 @@ class RequestFinished:
     stream: bool
     duration: float
     ttft: float | None = None
-    overhead: Distribution | None = None
+    overhead: HistogramCounts | None = None
     scanned: tuple[TextScanned, ...] = ()
     error: str | None = None
     key: str | None = None  # the name of the client's key
@@ -139,7 +138,7 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """A changed configuration was taken over (`ok`), or was not (`failed`), and why."""
+    """A reload: `outcome` is ok, or failed for the `reason`."""
 
     outcome: str
     reason: str = ""
@@ -147,22 +146,22 @@ class Reloaded:
 
 @dataclass(frozen=True, slots=True)
 class AcceptFailed:
-    """A connection could not be accepted, and waits; `reason` is the name of the error, such as EMFILE."""
+    """A connection could not be accepted and waits; `reason` is the name of the error, such as EMFILE."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class JournalDropped:
-    """So many entries of the journal could not be written."""
+    """`count` entries of the journal could not be written."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class MaskJudged:
-    """What a canary has newly found out of a mask at an upstream. `policy` is the mask's name in the file of masks,
-    `state` is "in force", "missing" or "unknown", and `reason` says why, without a word and without a digest."""
+    """A probe's new verdict on the mask of `policy`, its name in the mask file, at an upstream. `state` is "in force",
+    "missing" or "unknown"; `reason` has no word and no digest in it."""
 
     upstream: str
     policy: str
@@ -170,15 +169,15 @@ class MaskJudged:
     reason: str
 
 
-# Outcomes of `RolledBack` in which the match is gone; what stays, the guard reports as it sees it.
+# Outcomes of `RolledBack` in which the match is gone; a match that stays is counted by the guard.
 TAKEN_BACK = frozenset({"resampled", "banned", "masked"})
 
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """A match was to be taken back. `outcome`: the model drew again (`resampled`), drew without the token that had led
-    there (`banned`), goes on under a mask (`masked`); or the rule acts as its exhausted says, since a cap is reached
-    (`exhausted`) or the upstream does not tell its tokens (`unreadable`, once an answer, where `rule` may be None)."""
+    """A match was to be rolled back. `outcome`: the model sampled again (`resampled`), again without the token that led
+    there (`banned`), or continues under a mask (`masked`); or the rule's `exhausted` applies, because a cap is reached
+    (`exhausted`) or the upstream sends no tokens (`unreadable`, once an answer; `rule` may be None then)."""
 
     policy: str
     rule: str | None

@@ -1,4 +1,4 @@
-"""Facts → one line for each request, as JSON or for the eye. Text that was scanned is in none of the facts."""
+"""Facts as log lines, one for each request, as JSON or for a console. Facts have no scanned text in them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RequestLog:
                 self._write("mask", {"upstream": upstream, "policy": policy, "state": state, "reason": reason})
 
     def event(self, name: str, **fields: Any) -> None:
-        """Something that is not about one request: start, stop, a probe that changed its mind."""
+        """A line that is not about one request, such as a start or a stop."""
         self._write(name, fields)
 
     def _write(self, name: str, fields: dict[str, Any]) -> None:
@@ -50,7 +50,7 @@ class RequestLog:
 
 
 def _one_line(value: Any) -> str:
-    """A line break in a value must not begin a line that looks like another request's."""
+    """Escaped if not printable: a line break in a value must not forge another line."""
     text = str(value)
     return text if text.isprintable() else repr(text)
 
@@ -95,7 +95,7 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
 
 
 def outcome_of(scanned: tuple[TextScanned, ...]) -> str:
-    """The word for what the rules did to a request: blocked, redacted, flagged or ok."""
+    """The outcome of a request by its rules: blocked, redacted, flagged or ok."""
     actions = {match.action for text in scanned for match in text.matches}
     if any(text.blocked_by for text in scanned):
         return "blocked"

@@ -1,12 +1,13 @@
-"""Facts → Prometheus. Label values come from the configuration; a client's text never becomes one."""
+"""Facts as Prometheus metrics. Label values come from the configuration, never from a client's text."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.metrics_core import Metric
@@ -17,9 +18,9 @@ from prometheus_client.values import MultiProcessValue
 from gateway.observe.facts import (
     TAKEN_BACK,
     AcceptFailed,
-    Distribution,
     Fact,
     GuardFailed,
+    HistogramCounts,
     JournalDropped,
     Limited,
     MaskJudged,
@@ -37,26 +38,71 @@ UPSTREAM_UP, MASK_IN_FORCE = "portcullis_upstream_up", "portcullis_mask_in_force
 TTFT_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OVERHEAD_BOUNDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05)
 
+# Documentation and labels of each, all named portcullis_….
+COUNTERS = {
+    "requests": ("Requests answered.", "path", "route", "policy", "status"),
+    "matches": ("Matches reported.", "policy", "rule", "action", "channel"),
+    "restored": ("Placeholders of a prompt's values restored.", "policy", "channel"),
+    "constraints": ("Choices of answers under a constraint, by how they ended.", "policy", "outcome"),
+    "scanned_chars": ("Characters scanned.", "channel"),
+    "forwarded_chars": ("Characters forwarded as they were.", "channel"),
+    "replaced_chars": ("Characters that a replacement stands for.", "channel"),
+    "withheld_chars": ("Characters scanned and never sent.", "channel"),
+    "coverage_errors": (
+        "Texts whose scanned characters were not all forwarded, replaced or withheld.",
+        "channel",
+    ),
+    "overflows": ("Starts that left the live text because max_hold was reached.", "policy"),
+    "unknown_events": ("Events or fields of a shape that no dialect knows.", "path"),
+    "upstream_errors": ("Failed upstream calls.", "upstream", "kind"),
+    "guard_failures": ("Answers that failed closed.", "policy"),
+    "config_reloads": ("Attempts to take a changed configuration over.", "outcome"),
+    "retries": ("Attempts before the first byte that failed and were followed by another.", "upstream"),
+    "key_requests": ("Requests answered, by the name of the client's key.", "key", "status"),
+    "limited": ("Requests refused by a key's limit.", "key", "reason"),
+    "accept_failures": ("Attempts to accept a connection that failed.", "reason"),
+    "journal_dropped": ("Journal entries that could not be written.",),
+    "rollbacks": ("Matches to be taken back, by what it came to.", "policy", "outcome"),
+}
+HISTOGRAMS = {
+    "held_chars": "Characters held after a piece of text was taken.",
+    "hold_seconds": "How long held text waited.",
+    "overhead_seconds": "The gateway's own time on a read.",
+    "ttft_seconds": "From the request to the first byte of a streamed answer.",
+}
+BOUNDS = {"overhead_seconds": OVERHEAD_BOUNDS, "ttft_seconds": TTFT_BOUNDS}
+# Documentation, labels, and how the values of several workers become one; in the order of the attributes of `Metrics`.
+GAUGES: dict[str, tuple[str, tuple[str, ...], Literal["livesum", "livemin"]]] = {
+    "portcullis_streams_active": ("Requests in flight.", (), "livesum"),
+    UPSTREAM_UP: ("Does the upstream answer its probes, and is it not ejected?", ("upstream",), "livemin"),
+    MASK_IN_FORCE: (
+        "Has a canary found the policy's mask in force at the upstream?",
+        ("upstream", "policy"),
+        "livemin",
+    ),
+}
+
 
 class _Histogram(Histogram):
-    """A histogram without labels that takes whole distributions: streams count by themselves and report once, since an
-    observation for every chunk would cost more than the censor."""
+    """A histogram without labels that adds many observations at once: streams count by themselves and report once,
+    since an observation for every chunk would cost more than the censor."""
 
-    def add(self, distribution: Distribution) -> None:
-        if (*distribution.bounds, float("inf")) != tuple(self._upper_bounds):
+    def add(self, observed: HistogramCounts) -> None:
+        """Raises ValueError for other bounds than the histogram's."""
+        if (*observed.bounds, float("inf")) != tuple(self._upper_bounds):
             raise ValueError(f"{self._name}: the distribution has other bounds")
-        for bucket, count in zip(self._buckets, distribution.counts, strict=True):
+        for bucket, count in zip(self._buckets, observed.counts, strict=True):
             if count:
                 bucket.inc(count)
-        self._sum.inc(distribution.total)
+        self._sum.inc(observed.total)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedFiles:
-    """Where the workers of one gateway keep their numbers, and which of them this process is.
+    """The directory in which the workers of one gateway keep their values, and this process's place among them.
 
-    The files are named by `slot` and not by process: a worker that takes a dead one's place counts on in its files, so
-    no counter ever falls and no file is left behind.
+    The files are named by `slot` and not by process: a worker that replaces a dead one counts on in its files, so no
+    counter ever falls and no file is left behind.
     """
 
     directory: Path
@@ -68,36 +114,30 @@ class SharedFiles:
         values.ValueClass = MultiProcessValue(lambda: self.slot)  # type: ignore[no-untyped-call]
 
     def forget_present(self) -> None:
-        """Remove what was only true of the process that has died: its gauges."""
+        """Remove the gauges of a process that has died."""
         mark_process_dead(self.slot, str(self.directory))  # type: ignore[no-untyped-call]
 
 
-class _Everybody(Collector):
-    """The sums over all workers; without upstreams and masks that are no more, whose numbers cannot be taken out of the
-    files."""
+class _AllWorkers(Collector):
+    """The sums over all workers, without the gauges of upstreams and masks that a reload removed: their values cannot
+    be taken out of the files."""
 
-    def __init__(self, directory: Path, upstreams: set[str], masks: set[tuple[str, str]]) -> None:
+    def __init__(self, directory: Path, present: Mapping[str, set[tuple[str, ...]]]) -> None:
         # Without a registry: it would be shown beside this one.
         self._files = MultiProcessCollector(None, str(directory))  # type: ignore[no-untyped-call]
-        self._upstreams = upstreams
-        self._masks = masks
+        self._present = present
 
     def collect(self) -> Iterable[Metric]:
         for family in self._files.collect():  # type: ignore[no-untyped-call]
-            if family.name == UPSTREAM_UP:
-                family.samples = [s for s in family.samples if s.labels.get("upstream") in self._upstreams]
-            elif family.name == MASK_IN_FORCE:
-                family.samples = [
-                    s for s in family.samples if (s.labels.get("upstream"), s.labels.get("policy")) in self._masks
-                ]
+            if (present := self._present.get(family.name)) is not None:
+                labels = GAUGES[family.name][1]
+                family.samples = [s for s in family.samples if tuple(map(s.labels.get, labels)) in present]
             yield family
 
 
 class Metrics:
-    """The metrics, in a registry of their own. `record` takes facts; the gauges are set by whoever knows.
-
-    With `shared`, what `exposition` shows are the sums over all workers.
-    """
+    """The metrics, in a registry of their own. `record` takes facts; the gauges are set by the code that owns the
+    state. With `shared`, `exposition` shows the sums over all workers."""
 
     def __init__(
         self, held_bounds: tuple[float, ...], hold_bounds: tuple[float, ...], shared: SharedFiles | None = None
@@ -105,147 +145,103 @@ class Metrics:
         if shared is not None:
             shared.use()
         self._shared = shared
-        self._upstreams: set[str] = set()
-        self._masks: set[tuple[str, str]] = set()
-        self.registry = CollectorRegistry()
-        one = self.registry
-
-        def counter(name: str, documentation: str, *labels: str) -> Counter:
-            return Counter(f"portcullis_{name}", documentation, labels, registry=one)
-
-        def histogram(name: str, documentation: str, bounds: tuple[float, ...]) -> _Histogram:
-            return _Histogram(f"portcullis_{name}", documentation, buckets=bounds, registry=one)
-
-        self._requests = counter("requests", "Requests answered.", "path", "route", "policy", "status")
-        self._matches = counter("matches", "Matches reported.", "policy", "rule", "action", "channel")
-        self._restored = counter("restored", "Placeholders of a prompt's values restored.", "policy", "channel")
-        self._constraints = counter(
-            "constraints", "Choices of answers under a constraint, by how they ended.", "policy", "outcome"
-        )
-        self._scanned = counter("scanned_chars", "Characters scanned.", "channel")
-        self._forwarded = counter("forwarded_chars", "Characters forwarded as they were.", "channel")
-        self._replaced = counter("replaced_chars", "Characters that a replacement stands for.", "channel")
-        self._withheld = counter("withheld_chars", "Characters scanned and never sent.", "channel")
-        self._uncovered = counter(
-            "coverage_errors", "Texts whose scanned characters were not all forwarded, replaced or withheld.", "channel"
-        )
-        self._overflows = counter("overflows", "Starts that left the live text because max_hold was reached.", "policy")
-        self._unknown = counter("unknown_events", "Events or fields of a shape that no dialect knows.", "path")
-        self._upstream_errors = counter("upstream_errors", "Failed upstream calls.", "upstream", "kind")
-        self._guard_failures = counter("guard_failures", "Answers that failed closed.", "policy")
-        self._held = histogram("held_chars", "Characters held after a piece of text was taken.", held_bounds)
-        self._hold = histogram("hold_seconds", "How long held text waited.", hold_bounds)
-        self._overhead = histogram("overhead_seconds", "The gateway's own time on a read.", OVERHEAD_BOUNDS)
-        self._ttft = histogram("ttft_seconds", "From the request to the first byte of a streamed answer.", TTFT_BOUNDS)
-        self._reloads = counter("config_reloads", "Attempts to take a changed configuration over.", "outcome")
-        self._retries = counter(
-            "retries", "Attempts before the first byte that failed and were followed by another.", "upstream"
-        )
-        self._key_requests = counter(
-            "key_requests", "Requests answered, by the name of the client's key.", "key", "status"
-        )
-        self._limited = counter("limited", "Requests refused by a key's limit.", "key", "reason")
-        self._accept_failures = counter("accept_failures", "Attempts to accept a connection that failed.", "reason")
-        self._journal_dropped = counter("journal_dropped", "Journal entries that could not be written.")
-        self._rollbacks = counter("rollbacks", "Matches to be taken back, by what it came to.", "policy", "outcome")
-        self.streams_active = Gauge(
-            "portcullis_streams_active", "Requests in flight.", registry=one, multiprocess_mode="livesum"
-        )
-        self.upstream_up = Gauge(
-            UPSTREAM_UP,
-            "Does the upstream answer its probes, and is it not ejected?",
-            ["upstream"],
-            registry=one,
-            multiprocess_mode="livemin",
-        )
-        self.mask_in_force = Gauge(
-            MASK_IN_FORCE,
-            "Has a canary found the policy's mask in force at the upstream?",
-            ["upstream", "policy"],
-            registry=one,
-            multiprocess_mode="livemin",
+        self._present: dict[str, set[tuple[str, ...]]] = {UPSTREAM_UP: set(), MASK_IN_FORCE: set()}
+        self.registry = registry = CollectorRegistry()
+        self._counters = {
+            name: Counter(f"portcullis_{name}", documentation, labels, registry=registry)
+            for name, (documentation, *labels) in COUNTERS.items()
+        }
+        bounds = {"held_chars": held_bounds, "hold_seconds": hold_bounds, **BOUNDS}
+        self._histograms = {
+            name: _Histogram(f"portcullis_{name}", documentation, buckets=bounds[name], registry=registry)
+            for name, documentation in HISTOGRAMS.items()
+        }
+        self.streams_active, self.upstream_up, self.mask_in_force = (
+            Gauge(name, documentation, labels, registry=registry, multiprocess_mode=mode)
+            for name, (documentation, labels, mode) in GAUGES.items()
         )
 
-    def know_upstreams(self, names: Iterable[str]) -> None:
-        """Which upstreams there are; a reload may remove some."""
-        gone, self._upstreams = self._upstreams - set(names), set(names)
-        for name in gone if self._shared is None else ():
+    def set_upstreams(self, names: Iterable[str]) -> None:
+        """Which upstreams are configured; gauges of others, which a reload removed, go."""
+        self._drop_others(self.upstream_up, UPSTREAM_UP, {(name,) for name in names})
+
+    def set_masks(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Which masks are configured, by upstream and policy; gauges of others, which a reload removed, go."""
+        self._drop_others(self.mask_in_force, MASK_IN_FORCE, set(pairs))
+
+    def _drop_others(self, gauge: Gauge, name: str, present: set[tuple[str, ...]]) -> None:
+        gone, self._present[name] = self._present[name] - present, present
+        for labels in gone if self._shared is None else ():
             with contextlib.suppress(KeyError):
-                self.upstream_up.remove(name)
-
-    def know_masks(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Which masks there are, by upstream and policy; a reload may remove some."""
-        gone, self._masks = self._masks - set(pairs), set(pairs)
-        for pair in gone if self._shared is None else ():
-            with contextlib.suppress(KeyError):
-                self.mask_in_force.remove(*pair)
+                gauge.remove(*labels)
 
     def record(self, fact: Fact) -> None:
+        """Count a fact. Raises ValueError for a histogram with other bounds than this one's."""
         match fact:
             case RequestFinished():
-                self._finished(fact)
+                self._record_request(fact)
             case TextScanned():
-                self._text(fact)
+                self._record_text(fact)
             case UpstreamFailed(upstream, kind):
-                self._upstream_errors.labels(upstream, kind).inc()
+                self._count("upstream_errors", upstream, kind)
             case GuardFailed(policy, _):
-                self._guard_failures.labels(policy).inc()
+                self._count("guard_failures", policy)
             case Reloaded(outcome):
-                self._reloads.labels(outcome).inc()
+                self._count("config_reloads", outcome)
             case Retried(upstream, _):
-                self._retries.labels(upstream).inc()
+                self._count("retries", upstream)
             case Limited(key, reason):
-                self._limited.labels(key, reason).inc()
+                self._count("limited", key, reason)
             case RolledBack(policy, rule, outcome):
-                self._rollbacks.labels(policy, outcome).inc()
+                self._count("rollbacks", policy, outcome)
                 if rule is not None and outcome in TAKEN_BACK:
-                    self._matches.labels(policy, rule, "rollback", "content").inc()
+                    self._count("matches", policy, rule, "rollback", "content")
             case MaskJudged(upstream, policy, state):
                 self.mask_in_force.labels(upstream, policy).set(state == "in force")
             case AcceptFailed(reason):
-                self._accept_failures.labels(reason).inc()
+                self._count("accept_failures", reason)
             case JournalDropped(count):
-                self._journal_dropped.inc(count)
+                self._counters["journal_dropped"].inc(count)
 
-    def _finished(self, fact: RequestFinished) -> None:
-        self._requests.labels(fact.path, fact.route, fact.policy, str(fact.status)).inc()
+    def _count(self, name: str, *labels: str, by: int = 1) -> None:
+        self._counters[name].labels(*labels).inc(by)
+
+    def _record_request(self, fact: RequestFinished) -> None:
+        self._count("requests", fact.path, fact.route, fact.policy, str(fact.status))
         if fact.key is not None:
-            self._key_requests.labels(fact.key, str(fact.status)).inc()
+            self._count("key_requests", fact.key, str(fact.status))
         if fact.ttft is not None:
-            counts = [0] * (len(TTFT_BOUNDS) + 1)
-            counts[sum(bound < fact.ttft for bound in TTFT_BOUNDS)] = 1
-            self._ttft.add(Distribution(TTFT_BOUNDS, tuple(counts), fact.ttft))
+            self._histograms["ttft_seconds"].observe(fact.ttft)
         if fact.overhead is not None:
-            self._overhead.add(fact.overhead)
+            self._histograms["overhead_seconds"].add(fact.overhead)
         for text in fact.scanned:
             if text.unknown_events:
-                self._unknown.labels(fact.path).inc(text.unknown_events)
+                self._count("unknown_events", fact.path, by=text.unknown_events)
 
-    def _text(self, fact: TextScanned) -> None:
+    def _record_text(self, fact: TextScanned) -> None:
         for count in fact.channels:
-            self._scanned.labels(count.channel).inc(count.scanned)
-            self._forwarded.labels(count.channel).inc(max(count.forwarded, 0))
-            self._replaced.labels(count.channel).inc(count.replaced)
-            self._withheld.labels(count.channel).inc(count.withheld)
+            self._count("scanned_chars", count.channel, by=count.scanned)
+            self._count("forwarded_chars", count.channel, by=max(count.forwarded, 0))
+            self._count("replaced_chars", count.channel, by=count.replaced)
+            self._count("withheld_chars", count.channel, by=count.withheld)
             if count.missing:
-                self._uncovered.labels(count.channel).inc()
+                self._count("coverage_errors", count.channel)
         for match in fact.matches:
-            self._matches.labels(fact.policy, match.rule, match.action, match.channel).inc(match.count)
+            self._count("matches", fact.policy, match.rule, match.action, match.channel, by=match.count)
         for restored in fact.restored:
-            self._restored.labels(fact.policy, restored.channel).inc(restored.count)
+            self._count("restored", fact.policy, restored.channel, by=restored.count)
         for constraint in fact.constraints:
-            self._constraints.labels(fact.policy, constraint.outcome).inc(constraint.count)
+            self._count("constraints", fact.policy, constraint.outcome, by=constraint.count)
         if fact.overflows:
-            self._overflows.labels(fact.policy).inc(fact.overflows)
-        if fact.held is not None:
-            self._held.add(fact.held)
-        if fact.hold is not None:
-            self._hold.add(fact.hold)
+            self._count("overflows", fact.policy, by=fact.overflows)
+        for name, observed in (("held_chars", fact.held), ("hold_seconds", fact.hold)):
+            if observed is not None:
+                self._histograms[name].add(observed)
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
         if self._shared is None:
             return generate_latest(self.registry)
-        everybody = CollectorRegistry()
-        everybody.register(_Everybody(self._shared.directory, self._upstreams, self._masks))
-        return generate_latest(everybody)
+        registry = CollectorRegistry()
+        registry.register(_AllWorkers(self._shared.directory, self._present))
+        return generate_latest(registry)

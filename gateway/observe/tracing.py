@@ -1,8 +1,7 @@
-"""What happened to a request → two OpenTelemetry spans, which a thread of the SDK sends over OTLP/HTTP.
+"""Requests as two OpenTelemetry spans each, which a thread of the SDK sends over OTLP/HTTP.
 
-OpenTelemetry is an extra: it is imported where it is used, and nothing here is used while telemetry is off. Spans carry
-names, numbers and the requested model, never text of a prompt or an answer, nor a key. No failure in here reaches a
-request.
+OpenTelemetry is an extra: it is imported where it is used, and not while telemetry is off. Spans carry names, numbers
+and the requested model, never text of a prompt or an answer, nor a key. No failure in here reaches a request.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     Attributes = Mapping[str, AttributeValue]
 
 SCOPE = "portcullis"
-QUEUED_SPANS = 2048  # that wait for the collector; more are dropped
+QUEUED_SPANS = 2048  # waiting for the collector; more are dropped
 BATCH_SPANS = 512
 BATCH_DELAY = 5.0  # seconds between two batches
 EXPORT_TIMEOUT = 10.0  # seconds for one batch, its retries included
@@ -39,11 +38,11 @@ PROBLEM_INTERVAL = 60.0  # seconds between two messages about failing exports
 MAX_MODEL = 128  # characters of the requested model
 MAX_TEXT = 512  # characters of any other value
 MAX_RULES = 64  # rules whose matches are counted on a span; those with most matches go first
-MAX_TOKENS = 2**63  # counts from here on are no count, and one would make the whole batch unsendable
+MAX_TOKENS = 2**63  # larger counts are invalid, and one would make the whole batch unsendable
 
 # What the conventions call the endpoints' operations, where it is not `chat`.
 OPERATIONS = {"/v1/completions": "text_completion"}
-# A finish reason is the upstream's text; what is none of these might be more than a reason.
+# A finish reason is the upstream's text; any other than these is replaced.
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls", "function_call", "abort"})
 # The texts in the SDK's messages that can be shown; any other might quote a header with credentials.
 PLAIN_WORDS = frozenset({"Span", "spans", *(status.phrase for status in HTTPStatus)})
@@ -54,10 +53,10 @@ class TelemetryUnavailable(RuntimeError):
 
 
 def make_tracer(telemetry: Telemetry | None, on_problem: Callable[[str], None] | None = None) -> Tracer | None:
-    """The tracer of this process, or None where telemetry is off. To be called after a fork, not before.
+    """The tracer of this process, or None where telemetry is off.
 
-    `on_problem` is told of failing exports at most once a minute, from any thread. Raises `TelemetryUnavailable` when
-    the extra is missing.
+    `on_problem` gets a message about failing exports at most once a minute, from any thread. Raises
+    `TelemetryUnavailable` when the extra is missing.
     """
     if telemetry is None:
         return None
@@ -69,15 +68,15 @@ def make_tracer(telemetry: Telemetry | None, on_problem: Callable[[str], None] |
         from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
     except ImportError as error:
         raise TelemetryUnavailable(
-            f"telemetry: OpenTelemetry, which sends traces to {_place(telemetry.endpoint)}, cannot be imported. "
+            f"telemetry: OpenTelemetry, which sends traces to {_host_of(telemetry.endpoint)}, cannot be imported. "
             f"Run {install_hint('otel')}, or take telemetry out of the configuration."
         ) from error
-    problems = Problems(_place(telemetry.endpoint), on_problem or (lambda _: None))
-    problems.listen()
+    problems = ExportProblems(_host_of(telemetry.endpoint), on_problem or (lambda _: None))
+    problems.attach()
     provider = TracerProvider(
         sampler=ParentBased(TraceIdRatioBased(telemetry.sample)),
         resource=Resource.create({"service.name": telemetry.service, "service.version": __version__}),
-        shutdown_on_exit=False,  # `close` does it, and does not wait for longer than it is told
+        shutdown_on_exit=False,  # `Tracer.close` does it, within a time limit
     )
     exporter = OTLPSpanExporter(endpoint=traces_url(telemetry.endpoint), timeout=EXPORT_TIMEOUT)
     provider.add_span_processor(
@@ -92,19 +91,21 @@ def make_tracer(telemetry: Telemetry | None, on_problem: Callable[[str], None] |
 
 
 class Tracer:
-    """Begins the spans of requests. Made by `make_tracer`."""
+    """Starts the spans of requests. Made by `make_tracer`."""
 
-    def __init__(self, provider: TracerProvider, exporter: SpanExporter, problems: Problems) -> None:
+    def __init__(self, provider: TracerProvider, exporter: SpanExporter, problems: ExportProblems) -> None:
         self._provider = provider
         self._exporter = exporter
         self._tracer = provider.get_tracer(SCOPE, __version__)
         self._problems = problems
 
-    def begin(self, *, path: str, traceparent: str | None, tracestate: str | None, request_id: str) -> RequestSpan:
-        """The SERVER span of a POST to `path`, an endpoint as the gateway spells it. Never raises.
+    def start_request(
+        self, *, path: str, traceparent: str | None, tracestate: str | None, request_id: str
+    ) -> RequestSpan:
+        """The SERVER span of a POST to the endpoint `path`. Never raises.
 
-        `traceparent` and `tracestate` are the client's headers; malformed ones count as none. Whether the span is
-        recorded is the client's decision if it sent a trace, else a matter of `Telemetry.sample`.
+        `traceparent` and `tracestate` are the client's headers; malformed ones count as none. A client's trace decides
+        whether the span is recorded; without one, `Telemetry.sample` does.
         """
         from opentelemetry.trace import INVALID_SPAN, SpanKind
 
@@ -121,11 +122,11 @@ class Tracer:
             span = self._tracer.start_span(f"POST {path}", parent, SpanKind.SERVER, attributes)
         return RequestSpan(self, span, OPERATIONS.get(path, "chat"))
 
-    def begin_call(self, server: Span, name: str, attributes: Attributes) -> Span:
+    def start_call_span(self, server: Span, name: str, attributes: Attributes) -> Span:
         """The CLIENT span of a request's call to an upstream."""
         from opentelemetry.trace import SpanKind, set_span_in_context
 
-        return self._tracer.start_span(name, set_span_in_context(server, _nothing()), SpanKind.CLIENT, attributes)
+        return self._tracer.start_span(name, set_span_in_context(server, _empty_context()), SpanKind.CLIENT, attributes)
 
     def contained(self) -> contextlib.AbstractContextManager[None]:
         return self._problems.contained()
@@ -138,17 +139,17 @@ class Tracer:
         if closing.is_alive():
             self._problems.note(f"the last spans were not sent within {timeout:g} s")
             with self._problems.contained():
-                self._exporter.shutdown()  # ends its waiting for another try
+                self._exporter.shutdown()  # ends its wait between retries
 
     def _shut_down(self) -> None:
         with self._problems.contained():
             self._provider.shutdown()
-        self._problems.stop_listening()
+        self._problems.detach()
 
 
 class RequestSpan:
-    """The spans of one request: SERVER for what the client asked, CLIENT below it for the call to the upstream,
-    failovers included. Methods never raise; `finish` comes last."""
+    """The spans of one request: SERVER for the client's, CLIENT below it for the call to the upstream, failovers
+    included. Methods never raise; `finish` comes last."""
 
     def __init__(self, tracer: Tracer, server: Span, operation: str) -> None:
         self._tracer = tracer
@@ -160,21 +161,20 @@ class RequestSpan:
         self._first_byte: float | None = None
 
     def headers(self) -> dict[str, str]:
-        """`traceparent` and `tracestate` for the upstream. The first time begins the CLIENT span, whose context they
-        are: a request that never goes to an upstream has none."""
+        """`traceparent` and `tracestate` for the upstream: the context of the CLIENT span, which the first call starts.
+        A request that never goes to an upstream has no such span."""
         from opentelemetry.trace import set_span_in_context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         carrier: dict[str, str] = {}
         with self._tracer.contained():
             if self._call is None:
-                self._call = self._tracer.begin_call(self._server, self._call_name, self._call_attributes)
-            TraceContextTextMapPropagator().inject(carrier, set_span_in_context(self._call, _nothing()))
+                self._call = self._tracer.start_call_span(self._server, self._call_name, self._call_attributes)
+            TraceContextTextMapPropagator().inject(carrier, set_span_in_context(self._call, _empty_context()))
         return carrier
 
     def routed(self, model: str, route: str, policy: str, upstream: Upstream) -> None:
-        """The requested `model` matched the glob `route`, and `upstream` is asked. To be called again for each other
-        upstream that is asked in its place."""
+        """The requested `model` matched the glob `route` and goes to `upstream`. Called again for each failover."""
         with self._tracer.contained():
             shown = _shown(model, MAX_MODEL)
             self._call_name = f"{self._operation} {shown}"
@@ -197,15 +197,14 @@ class RequestSpan:
         self._first_byte = seconds
 
     def retried(self, upstream: str, kind: str) -> None:
-        """The upstream of that name failed before its first byte, and another attempt follows; `kind` as in
-        `UpstreamFailed`."""
+        """The upstream failed before its first byte and another attempt follows; `kind` as in `UpstreamFailed`."""
         with self._tracer.contained():
             span = self._call if self._call is not None else self._server
             span.add_event("portcullis.retry", {"portcullis.upstream": upstream, "error.type": kind})
 
     def finish(self, fact: RequestFinished, usage: tuple[int, int] | None, finish_reasons: Sequence[str]) -> None:
-        """Ends both spans. `usage` is prompt and completion tokens as the upstream counted them; `finish_reasons` has
-        one entry a choice."""
+        """End both spans. `usage`: prompt and completion tokens as the upstream counted them; `finish_reasons`: one
+        for each choice."""
         with self._tracer.contained():
             if self._server.is_recording():
                 self._describe(fact, usage, finish_reasons)
@@ -215,17 +214,17 @@ class RequestSpan:
                     span.end()
 
     def _describe(self, fact: RequestFinished, usage: tuple[int, int] | None, finish_reasons: Sequence[str]) -> None:
-        judged: dict[str, AttributeValue] = {"portcullis.policy": fact.policy, "portcullis.outcome": fact.outcome}
-        judged |= {f"portcullis.matches.{rule}": count for rule, count in _matches(fact)}
+        outcome: dict[str, AttributeValue] = {"portcullis.policy": fact.policy, "portcullis.outcome": fact.outcome}
+        outcome |= {f"portcullis.matches.{rule}": count for rule, count in _matches(fact)}
         failed = fact.outcome == "failed"
         # By convention a refusal of what the client sent is no error of the server.
-        _judge(self._server, judged, fact.error if failed and not 400 <= fact.status < 500 else None)
+        _set_outcome(self._server, outcome, fact.error if failed and not 400 <= fact.status < 500 else None)
         _set(self._server, {"http.response.status_code": fact.status, "portcullis.route": fact.route})
         if fact.error is not None:
             _set(self._server, {"portcullis.error": fact.error})
         if self._call is None:
             return
-        _judge(self._call, judged, fact.error if failed else None)
+        _set_outcome(self._call, outcome, fact.error if failed else None)
         if fact.stream:
             _set(self._call, {"gen_ai.request.stream": True})
             if self._first_byte is not None:
@@ -238,51 +237,51 @@ class RequestSpan:
             _set(self._call, {"gen_ai.response.finish_reasons": reasons})
 
 
-class Problems(logging.Handler):
-    """What goes wrong with spans to `place`, told at most once a minute; what happens in between is counted.
+class ExportProblems(logging.Handler):
+    """Reports failures to export spans to `host` at most once a minute; failures in between are counted.
 
-    As a log handler it hears what the SDK has to say, which would go to standard error otherwise, batch by batch.
+    A log handler, because the SDK logs its failures, batch by batch, and to standard error if nothing handles them.
     """
 
-    def __init__(self, place: str, tell: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, host: str, report: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
         super().__init__(logging.WARNING)
-        self._place = place
-        self._tell = tell
+        self._host = host
+        self._report = report
         self._now = now
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._quiet_until = float("-inf")
-        self._untold = 0
+        self._suppressed = 0
 
-    def listen(self) -> None:
+    def attach(self) -> None:
         logging.getLogger("opentelemetry").addHandler(self)
 
-    def stop_listening(self) -> None:
+    def detach(self) -> None:
         logging.getLogger("opentelemetry").removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Other parts of OpenTelemetry warn of what clients send, which is no problem of the operator's.
+        # Other parts of OpenTelemetry warn about clients' headers, which the operator cannot change.
         if record.name.startswith(("opentelemetry.sdk", "opentelemetry.exporter")):
-            self.note(_said(record))
+            self.note(_message_of(record))
 
     def note(self, what: str) -> None:
         """Never raises."""
-        with self._turn:
+        with self._lock:
             now = self._now()
             if now < self._quiet_until:
-                self._untold += 1
+                self._suppressed += 1
                 return
             self._quiet_until = now + PROBLEM_INTERVAL
-            untold, self._untold = self._untold, 0
-        more = f"; {untold} more messages before this one" if untold else ""
+            suppressed, self._suppressed = self._suppressed, 0
+        more = f"; {suppressed} more messages before this one" if suppressed else ""
         with contextlib.suppress(Exception):
-            self._tell(
-                f"telemetry: spans to {self._place} may be lost: {what}{more}. Requests are not affected. "
+            self._report(
+                f"telemetry: spans to {self._host} may be lost: {what}{more}. Requests are not affected. "
                 "Check that a collector takes OTLP over HTTP there."
             )
 
     @contextlib.contextmanager
     def contained(self) -> Iterator[None]:
-        """Whatever is raised within ends here; it is named by its type, for its text may quote a request."""
+        """Suppresses every exception and reports its type; its text may quote a request."""
         try:
             yield
         except Exception as error:
@@ -290,11 +289,11 @@ class Problems(logging.Handler):
 
 
 def traces_url(endpoint: str) -> str:
-    """Where traces go: `endpoint` itself if it has a path, else the path that OTLP has for them."""
+    """The URL for traces: `endpoint` itself if it has a path, else with OTLP's path for them."""
     return endpoint if urlsplit(endpoint).path.strip("/") else f"{endpoint.rstrip('/')}/v1/traces"
 
 
-def _place(endpoint: str) -> str:
+def _host_of(endpoint: str) -> str:
     """Host and port alone, since a path may be a token."""
     parts = urlsplit(endpoint)
     return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
@@ -308,8 +307,8 @@ def _server_of(base_url: str) -> dict[str, AttributeValue]:
     return {"server.address": parts.hostname, "server.port": port}
 
 
-def _nothing() -> Context:
-    """A context without the span of whoever embeds the gateway."""
+def _empty_context() -> Context:
+    """A context without the current span of a program that embeds the gateway."""
     from opentelemetry.context import Context
 
     return Context()
@@ -320,7 +319,7 @@ def _parent(traceparent: str | None, tracestate: str | None) -> Context:
 
     given = {"traceparent": traceparent, "tracestate": tracestate}
     sent = {name: value for name, value in given.items() if value is not None}
-    return TraceContextTextMapPropagator().extract(sent, _nothing())
+    return TraceContextTextMapPropagator().extract(sent, _empty_context())
 
 
 def _matches(fact: RequestFinished) -> list[tuple[str, int]]:
@@ -337,31 +336,31 @@ def _set(span: Span, attributes: Attributes) -> None:
     )
 
 
-def _judge(span: Span, judged: Attributes, error: str | None) -> None:
+def _set_outcome(span: Span, outcome: Attributes, error: str | None) -> None:
     from opentelemetry.trace import StatusCode
 
-    _set(span, judged)
+    _set(span, outcome)
     if error is not None:
         _set(span, {"error.type": error.replace(" ", "_")})
         span.set_status(StatusCode.ERROR)
 
 
 def _shown(text: str, longest: int) -> str:
-    """A lone surrogate in one span would make its whole batch unsendable."""
+    """Printable text of bounded length: a lone surrogate in one span would make its whole batch unsendable."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text[:longest])
 
 
-def _said(record: logging.LogRecord) -> str:
+def _message_of(record: logging.LogRecord) -> str:
     """The SDK's message, with only such values filled in as can hold no credentials."""
     arguments = record.args if isinstance(record.args, tuple) else ()
-    said = str(record.msg)
+    message = str(record.msg)
     with contextlib.suppress(TypeError, ValueError):
-        said = said % tuple(_harmless(argument) for argument in arguments)
+        message = message % tuple(_without_text(argument) for argument in arguments)
     raised = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-    return f"{said.rstrip('.')} {raised}".rstrip()
+    return f"{message.rstrip('.')} {raised}".rstrip()
 
 
-def _harmless(argument: object) -> object:
+def _without_text(argument: object) -> object:
     if isinstance(argument, BaseException):
         return type(argument).__name__
     return argument if isinstance(argument, int | float) or argument in PLAIN_WORDS else "…"

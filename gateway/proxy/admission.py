@@ -223,7 +223,7 @@ def _span_of(request: Request, gateway: AppState) -> RequestSpan | None:
     if gateway.tracer is None:
         return None
     headers = request.headers
-    return gateway.tracer.begin(
+    return gateway.tracer.start_request(
         path=path_of(request),
         traceparent=headers.get("traceparent"),
         tracestate=headers.get("tracestate"),

@@ -7,9 +7,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.observe.facts import (
     ChannelCount,
-    Distribution,
     Fact,
     GuardFailed,
+    HistogramCounts,
     MaskJudged,
     MatchCount,
     RequestFinished,
@@ -31,8 +31,8 @@ TEXT = TextScanned(
     matches=(MatchCount("password", "redact", "content", 2), MatchCount("name", "flag", "reasoning", 1)),
     overflows=3,
     unknown_events=2,
-    held=Distribution(HELD, (5, 1, 2, 1), 30.0),
-    hold=Distribution(HOLD, (2, 1, 0), 0.05),
+    held=HistogramCounts(HELD, (5, 1, 2, 1), 30.0),
+    hold=HistogramCounts(HOLD, (2, 1, 0), 0.05),
 )
 
 
@@ -120,7 +120,7 @@ def test_histograms_add_whole_distributions() -> None:
 
 def test_overhead_comes_with_the_request() -> None:
     counts = (1, *[0] * (len(OVERHEAD_BOUNDS) - 1), 2)
-    metrics = metrics_of(finished(overhead=Distribution(OVERHEAD_BOUNDS, counts, 0.5)))
+    metrics = metrics_of(finished(overhead=HistogramCounts(OVERHEAD_BOUNDS, counts, 0.5)))
     assert value(metrics, "overhead_seconds_count") == 3
     assert value(metrics, "overhead_seconds_bucket", le="1e-05") == 1
     assert value(metrics, "overhead_seconds_sum") == 0.5
@@ -138,7 +138,7 @@ def test_ttft_falls_into_the_first_bucket_that_holds_it(ttft: float, first: floa
 
 def test_a_distribution_with_other_bounds_is_refused() -> None:
     with pytest.raises(ValueError, match="portcullis_held_chars: the distribution has other bounds"):
-        metrics_of(TextScanned("p", "output", held=Distribution((1.0,), (0, 0), 0.0)))
+        metrics_of(TextScanned("p", "output", held=HistogramCounts((1.0,), (0, 0), 0.0)))
 
 
 def test_a_text_without_distributions_adds_none() -> None:
@@ -165,10 +165,10 @@ def test_a_mask_is_in_force_only_if_a_canary_says_so() -> None:
 
 def test_a_mask_that_is_no_more_has_no_gauge() -> None:
     metrics = Metrics(HELD, HOLD)
-    metrics.know_masks([("a", "strict"), ("b", "strict"), ("c", "strict")])
+    metrics.set_masks([("a", "strict"), ("b", "strict"), ("c", "strict")])
     for upstream in ("a", "b"):
         metrics.record(MaskJudged(upstream, "strict", "in force", ""))
-    metrics.know_masks([("a", "strict")])
+    metrics.set_masks([("a", "strict")])
     assert value(metrics, "mask_in_force", upstream="a", policy="strict") == 1
     assert value(metrics, "mask_in_force", upstream="b", policy="strict") is None
 

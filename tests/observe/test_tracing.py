@@ -21,7 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from gateway.observe import tracing
 from gateway.observe.facts import MatchCount, RequestFinished, TextScanned
-from gateway.observe.tracing import Problems, RequestSpan, TelemetryUnavailable, Tracer, make_tracer, traces_url
+from gateway.observe.tracing import ExportProblems, RequestSpan, TelemetryUnavailable, Tracer, make_tracer, traces_url
 from gateway.policy.model import Telemetry, Upstream
 from tests.support.completions import PATH as TEXT_PATH
 from tests.support.completions import ask as ask_text
@@ -146,7 +146,7 @@ def tracer_for(
 
 
 def begin(tracer: Tracer, traceparent: str | None = None, tracestate: str | None = None) -> RequestSpan:
-    return tracer.begin(path=PATH, traceparent=traceparent, tracestate=tracestate, request_id="req-1")
+    return tracer.start_request(path=PATH, traceparent=traceparent, tracestate=tracestate, request_id="req-1")
 
 
 def value_of(value: AnyValue) -> Any:
@@ -515,7 +515,7 @@ def test_a_callback_that_raises_harms_nobody() -> None:
     def broken(_: str) -> None:
         raise ValueError
 
-    problems = Problems("there", broken)
+    problems = ExportProblems("there", broken)
     problems.note("something")
     with problems.contained():
         raise KeyError
@@ -524,7 +524,7 @@ def test_a_callback_that_raises_harms_nobody() -> None:
 def test_problems_are_told_once_a_minute_and_counted() -> None:
     told: list[str] = []
     clock = [0.0]
-    problems = Problems("collector:4318", told.append, lambda: clock[0])
+    problems = ExportProblems("collector:4318", told.append, lambda: clock[0])
     for moment in (0.0, 1.0, 59.9, 60.0, 61.0):
         clock[0] = moment
         problems.note(f"at {moment}")
@@ -537,8 +537,8 @@ def test_problems_are_told_once_a_minute_and_counted() -> None:
 def test_a_message_of_the_sdk_shows_no_text_that_could_be_a_credential() -> None:
     told: list[str] = []
     clock = [0.0]
-    problems = Problems("there", told.append, lambda: clock[0])
-    problems.listen()
+    problems = ExportProblems("there", told.append, lambda: clock[0])
+    problems.attach()
     try:
         exporter = logging.getLogger("opentelemetry.exporter.otlp")
         exporter.error("Failed to export %s batch code: %s, reason: %s", "spans", 503, "Service Unavailable")
@@ -547,7 +547,7 @@ def test_a_message_of_the_sdk_shows_no_text_that_could_be_a_credential() -> None
         clock[0] = 120.0
         logging.getLogger("opentelemetry.trace.span").warning("Invalid tracestate of a client")
     finally:
-        problems.stop_listening()
+        problems.detach()
     assert [re.findall("lost: (.*?)[.] Requests", text) for text in told] == [
         ["Failed to export spans batch code: 503, reason: Service Unavailable"],
         ["Failed ValueError: …"],
