@@ -101,21 +101,21 @@ class _Histogram(Histogram):
 class SharedFiles:
     """The directory in which the workers of one gateway keep their values, and this process's place among them.
 
-    The files are named by `slot` and not by process: a worker that replaces a dead one counts on in its files, so no
+    The files are named by `worker` and not by process: a worker that replaces a dead one counts on in its files, so no
     counter ever falls and no file is left behind.
     """
 
     directory: Path
-    slot: str
+    worker: str
 
     def use(self) -> None:
         """Make prometheus-client keep the values of metrics made from now on in these files."""
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(self.directory)
-        values.ValueClass = MultiProcessValue(lambda: self.slot)  # type: ignore[no-untyped-call]
+        values.ValueClass = MultiProcessValue(lambda: self.worker)  # type: ignore[no-untyped-call]
 
     def forget_present(self) -> None:
         """Remove the gauges of a process that has died."""
-        mark_process_dead(self.slot, str(self.directory))  # type: ignore[no-untyped-call]
+        mark_process_dead(self.worker, str(self.directory))  # type: ignore[no-untyped-call]
 
 
 class _AllWorkers(Collector):

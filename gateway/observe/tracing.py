@@ -108,6 +108,7 @@ class Tracer:
         whether the span is recorded; without one, `Telemetry.sample` does.
         """
         from opentelemetry.trace import INVALID_SPAN, SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         span: Span = INVALID_SPAN
         with self._problems.contained():
@@ -118,7 +119,8 @@ class Tracer:
                 "url.scheme": "http",
                 "portcullis.request_id": request_id,
             }
-            parent = _parent(traceparent, tracestate)
+            headers = {"traceparent": traceparent, "tracestate": tracestate}
+            parent = TraceContextTextMapPropagator().extract(headers, _empty_context())
             span = self._tracer.start_span(f"POST {path}", parent, SpanKind.SERVER, attributes)
         return RequestSpan(self, span, OPERATIONS.get(path, "chat"))
 
@@ -176,13 +178,13 @@ class RequestSpan:
     def routed(self, model: str, route: str, policy: str, upstream: Upstream) -> None:
         """The requested `model` matched the glob `route` and goes to `upstream`. Called again for each failover."""
         with self._tracer.contained():
-            shown = _shown(model, MAX_MODEL)
+            shown = _printable(model, MAX_MODEL)
             self._call_name = f"{self._operation} {shown}"
             self._call_attributes = {
                 "gen_ai.operation.name": self._operation,
                 "gen_ai.provider.name": upstream.type,
                 "gen_ai.request.model": shown,
-                "portcullis.route": _shown(route, MAX_TEXT),
+                "portcullis.route": _printable(route, MAX_TEXT),
                 "portcullis.policy": policy,
                 "portcullis.upstream": upstream.name,
                 **_server_of(upstream.base_url),
@@ -214,27 +216,28 @@ class RequestSpan:
                     span.end()
 
     def _describe(self, fact: RequestFinished, usage: tuple[int, int] | None, finish_reasons: Sequence[str]) -> None:
-        outcome: dict[str, AttributeValue] = {"portcullis.policy": fact.policy, "portcullis.outcome": fact.outcome}
-        outcome |= {f"portcullis.matches.{rule}": count for rule, count in _matches(fact)}
-        failed = fact.outcome == "failed"
-        # By convention a refusal of what the client sent is no error of the server.
-        _set_outcome(self._server, outcome, fact.error if failed and not 400 <= fact.status < 500 else None)
-        _set(self._server, {"http.response.status_code": fact.status, "portcullis.route": fact.route})
+        common: dict[str, AttributeValue] = {"portcullis.policy": fact.policy, "portcullis.outcome": fact.outcome}
+        common |= {f"portcullis.matches.{rule}": count for rule, count in _matches(fact)}
+        server = {**common, "http.response.status_code": fact.status, "portcullis.route": fact.route}
         if fact.error is not None:
-            _set(self._server, {"portcullis.error": fact.error})
+            server["portcullis.error"] = fact.error
+        error = fact.error if fact.outcome == "failed" else None
+        # By convention the refusal of a client's request is no error of the server.
+        _set(self._server, server, error=None if 400 <= fact.status < 500 else error)
         if self._call is None:
             return
-        _set_outcome(self._call, outcome, fact.error if failed else None)
+        call = dict(common)
         if fact.stream:
-            _set(self._call, {"gen_ai.request.stream": True})
+            call["gen_ai.request.stream"] = True
             if self._first_byte is not None:
-                _set(self._call, {"gen_ai.response.time_to_first_chunk": self._first_byte})
+                call["gen_ai.response.time_to_first_chunk"] = self._first_byte
         for name, tokens in zip(("input", "output"), usage or (), strict=False):
             if 0 <= tokens < MAX_TOKENS:
-                _set(self._call, {f"gen_ai.usage.{name}_tokens": tokens})
+                call[f"gen_ai.usage.{name}_tokens"] = tokens
         if finish_reasons:
             reasons = [reason if reason in FINISH_REASONS else "other" for reason in finish_reasons]
-            _set(self._call, {"gen_ai.response.finish_reasons": reasons})
+            call["gen_ai.response.finish_reasons"] = reasons
+        _set(self._call, call, error=error)
 
 
 class ExportProblems(logging.Handler):
@@ -314,14 +317,6 @@ def _empty_context() -> Context:
     return Context()
 
 
-def _parent(traceparent: str | None, tracestate: str | None) -> Context:
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-    given = {"traceparent": traceparent, "tracestate": tracestate}
-    sent = {name: value for name, value in given.items() if value is not None}
-    return TraceContextTextMapPropagator().extract(sent, _empty_context())
-
-
 def _matches(fact: RequestFinished) -> list[tuple[str, int]]:
     counts: Counter[str] = Counter()
     for text in fact.scanned:
@@ -330,22 +325,18 @@ def _matches(fact: RequestFinished) -> list[tuple[str, int]]:
     return counts.most_common(MAX_RULES)
 
 
-def _set(span: Span, attributes: Attributes) -> None:
-    span.set_attributes(
-        {name: _shown(value, MAX_TEXT) if isinstance(value, str) else value for name, value in attributes.items()}
-    )
-
-
-def _set_outcome(span: Span, outcome: Attributes, error: str | None) -> None:
+def _set(span: Span, attributes: Attributes, error: str | None = None) -> None:
     from opentelemetry.trace import StatusCode
 
-    _set(span, outcome)
+    span.set_attributes(
+        {name: _printable(value, MAX_TEXT) if isinstance(value, str) else value for name, value in attributes.items()}
+    )
     if error is not None:
-        _set(span, {"error.type": error.replace(" ", "_")})
+        span.set_attribute("error.type", _printable(error.replace(" ", "_"), MAX_TEXT))
         span.set_status(StatusCode.ERROR)
 
 
-def _shown(text: str, longest: int) -> str:
+def _printable(text: str, longest: int) -> str:
     """Printable text of bounded length: a lone surrogate in one span would make its whole batch unsendable."""
     return "".join(character if character.isprintable() else "\ufffd" for character in text[:longest])
 
