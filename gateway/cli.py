@@ -16,7 +16,7 @@ from gateway.exits import DONE, INTERNAL, INTERRUPTED, UNWRITTEN, USAGE
 from gateway.policy.lint import large_list
 from gateway.policy.load import ConfigError, load, warnings
 from gateway.policy.model import Balance, Channel, Direction
-from gateway.serving import command as serving
+from gateway.serving.command import add_serve_commands
 from gateway.serving.vllm.command_line import managed_upstreams
 from gateway.serving.vllm.options import attach_values
 from gateway.version import TELEMETRY, __version__, is_installed, missing_part
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands: Any = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Command)
 
-    serving.add_to(commands)
+    add_serve_commands(commands)
 
     check = commands.add_parser("check", help="validate a configuration, explain its rules")
     check.add_argument("config", type=Path, metavar="F")

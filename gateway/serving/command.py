@@ -31,7 +31,7 @@ from gateway.serving.vllm.command_line import (
     prepare,
     require_base_urls,
 )
-from gateway.serving.vllm.options import add_vllm_options, vllm_options_of
+from gateway.serving.vllm.options import add_vllm_options, vllm_options_of, whole_number
 
 if TYPE_CHECKING:
     from gateway.observe.log import RequestLog
@@ -42,13 +42,14 @@ MAX_WORKERS = 64
 ENVIRONMENT = "environment"  # what an error names in place of a file
 
 
-def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_serve_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-parsers of both commands."""
     serving = commands.add_parser("serve", help="run the gateway")
     without = "without it: the demo policy, in front of UPSTREAM_BASE_URL or else the demo upstream"
     serving.add_argument("--config", type=Path, metavar="F", help=without)
     _add_listen(serving)
-    serving.add_argument("--workers", type=_workers, default=1, metavar="N", help="processes that serve (1)")
+    count = whole_number("a number of workers", 1, MAX_WORKERS)
+    serving.add_argument("--workers", type=count, default=1, metavar="N", help="processes that serve (1)")
     serving.add_argument(
         "--no-watch", dest="watch", action="store_false", help="reload on SIGHUP only, not when files change"
     )
@@ -62,20 +63,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def _add_listen(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", metavar="H")
-    parser.add_argument("--port", type=_port, metavar="P")
+    parser.add_argument("--port", type=whole_number("a port", 0, 65535), metavar="P")
     parser.add_argument("--log", choices=["json", "console"], help="default: console on a terminal, else json")
-
-
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return int(text)
-
-
-def _workers(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_WORKERS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of workers from 1 to {MAX_WORKERS}")
-    return int(text)
 
 
 def _serve(options: argparse.Namespace) -> int:

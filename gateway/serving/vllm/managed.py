@@ -63,7 +63,7 @@ def start_progress(seconds: float, doing: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _ProcessResult:
     """How one process of the server ended. `ready_for` is in seconds, None if it never was ready; `output` is the
     excerpt of its output that an error shows."""
 
@@ -195,27 +195,27 @@ class ModelServer:
             failures += 1
         return None
 
-    def _run_once(self, progress: ProgressMeter | None, on_ready: Callable[[], None]) -> _Ended:
+    def _run_once(self, progress: ProgressMeter | None, on_ready: Callable[[], None]) -> _ProcessResult:
         """Start the server and stay until nothing of it is left."""
         try:
             process = self._start_process()
         except OSError as error:
-            return _Ended(f"could not be started: {error.strerror}")
+            return _ProcessResult(f"could not be started: {error.strerror}")
         if process is None:
-            return _Ended("was stopped")
+            return _ProcessResult("was stopped")
         try:
             problem = self._wait_until_ready(process, progress)
             if progress is not None:
                 progress.clear()
             if problem:
                 process.stop()
-                return _Ended(problem, output=_excerpt(process.output))
+                return _ProcessResult(problem, output=_excerpt(process.output))
             ready_at = monotonic()
             self._log.event("vllm_ready", after=round(ready_at - process.began_at, 1))
             if progress is not None:
                 on_ready()
             problem = f"ended with status {process.wait()}"
-            return _Ended(problem, ready_for=monotonic() - ready_at)
+            return _ProcessResult(problem, ready_for=monotonic() - ready_at)
         finally:
             process.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway.policy.value import ConfigError
@@ -14,12 +15,13 @@ MAX_TIMEOUT = 86_400  # seconds
 
 
 def add_vllm_options(parser: argparse.ArgumentParser) -> None:
+    seconds = whole_number("a number of seconds", 1, MAX_TIMEOUT)
     group = parser.add_argument_group("managed vLLM")
     group.add_argument("--vllm", metavar="MODEL", help="start, watch and stop it: the upstream without base_url")
     group.add_argument("--vllm-command", metavar="C", help="what MODEL is added to (vllm serve)")
     group.add_argument("--vllm-args", metavar="A", help="vLLM's own options, in one text")
     group.add_argument("--vllm-log", type=Path, metavar="FILE", help="what it writes; else the last lines are kept")
-    group.add_argument("--vllm-timeout", type=_seconds, metavar="S", help="seconds until it has to be ready (600)")
+    group.add_argument("--vllm-timeout", type=seconds, metavar="S", help="seconds until it has to be ready (600)")
 
 
 def attach_values(arguments: list[str]) -> list[str]:
@@ -44,7 +46,12 @@ def vllm_options_of(options: argparse.Namespace) -> VllmOptions | None:
     return None
 
 
-def _seconds(text: str) -> float:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MAX_TIMEOUT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 1 to {MAX_TIMEOUT}")
-    return float(text)
+def whole_number(kind: str, low: int, high: int) -> Callable[[str], int]:
+    """The `type` of an option: a number from `low` to `high`, called `kind` in the error."""
+
+    def convert(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {kind} from {low} to {high}")
+        return int(text)
+
+    return convert
