@@ -12,6 +12,7 @@ from collections.abc import Callable
 from time import monotonic
 
 from gateway.observe.facts import AcceptFailed
+from gateway.observe.log import RequestLog
 
 CLIENT, ADMIN = b"c", b"a"  # the server that a listener's connections belong to
 ACCEPT_BATCH = 16  # connections accepted before anything else has its turn
@@ -24,16 +25,16 @@ class AcceptFailureReporter:
     """Counts every failed accept, and logs at most one in `REPORT_INTERVAL` seconds: it is retried many times a
     second."""
 
-    def __init__(self, record: Callable[[AcceptFailed], None], report: Callable[[str], None]) -> None:
+    def __init__(self, record: Callable[[AcceptFailed], None], log: RequestLog) -> None:
         self._record = record
-        self._report = report
+        self._log = log
         self._reported_at = -REPORT_INTERVAL
 
     def __call__(self, error: OSError) -> None:
         self._record(AcceptFailed(errno.errorcode.get(error.errno or 0, "other")))
         if monotonic() - self._reported_at >= REPORT_INTERVAL:
             self._reported_at = monotonic()
-            self._report(f"accept: {error.strerror}")
+            self._log.event("server", level="warning", message=f"accept: {error.strerror}")
 
 
 class Acceptor:

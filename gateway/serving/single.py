@@ -40,7 +40,7 @@ async def serve(
         servers.serve(socket.socket(fileno=accepted.detach()), admin=kind == ADMIN)
         return True
 
-    on_failure = AcceptFailureReporter(record, lambda text: log.event("server", level="warning", message=text))
+    on_failure = AcceptFailureReporter(record, log)
     acceptors = [Acceptor(listener, partial(serve_here, kind), on_failure) for kind, listener in listeners]
     watching = [] if source is None else start_reloading(source, portcullis.adopt, record, log)
     on_ready()

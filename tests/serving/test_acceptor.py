@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
+import json
 import os
 import resource
 import socket
@@ -12,6 +14,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.observe.facts import AcceptFailed
+from gateway.observe.log import RequestLog
 from gateway.serving import acceptor as module
 from gateway.serving.acceptor import ACCEPT_BATCH, AcceptFailureReporter, Acceptor
 from tests.support.gateway import PATIENCE
@@ -25,9 +28,13 @@ class Taking:
     def __init__(self) -> None:
         self.willing = True
         self.taken: list[socket.socket] = []
-        self.problems: list[str] = []
+        self._log = io.StringIO()
         self.facts: list[AcceptFailed] = []
-        self.failed = AcceptFailureReporter(self.facts.append, self.problems.append)
+        self.failed = AcceptFailureReporter(self.facts.append, RequestLog("json", self._log))
+
+    @property
+    def problems(self) -> list[str]:
+        return [json.loads(line)["message"] for line in self._log.getvalue().splitlines()]
 
     def take(self, connection: socket.socket) -> bool:
         if self.willing:

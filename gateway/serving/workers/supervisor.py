@@ -90,9 +90,7 @@ class Supervisor:
                 starting.cancel()
                 return await stopping
             await starting
-            on_failure = AcceptFailureReporter(
-                self._metrics.record, lambda text: self._log.event("server", level="warning", message=text)
-            )
+            on_failure = AcceptFailureReporter(self._metrics.record, self._log)
             self._acceptors = [
                 Acceptor(listener, partial(self._hand_over, kind), on_failure) for kind, listener in self._listeners
             ]
