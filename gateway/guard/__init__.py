@@ -1,6 +1,7 @@
-"""The heart without IO: an upstream's bytes in, commands out.
+"""The guard, without IO: an upstream's bytes in, commands out.
 
-`answer` guards what a model says, `prompt` what is asked of it, `texts` keeps the books of both, and `pseudonyms` what
-the model sees in place of a prompt's values. There is no socket, no clock and nothing asynchronous here, so that a
-recorded stream replays to the same commands, byte for byte.
+`prompt` guards requests (`fields`, `constrained`), `answer` answers: `chat` chunk by chunk, `fast_path` for most
+of a stream, `choice` with its `tool_calls`, `metadata` around it. `channels` scans and counts each text, as JSON in
+`guardedjson`; `pseudonyms` are placeholders for a prompt's values. There is no socket, no clock and nothing
+asynchronous here, so that a recorded stream replays to the same commands, byte for byte.
 """

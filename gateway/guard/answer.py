@@ -139,7 +139,7 @@ class _Answer(ABC):
 
 
 class StreamAnswer(_Answer):
-    """An answer to a client that asked for a stream. Feed it reads, perform its commands; it never raises.
+    """An answer to a client that requested a stream. Feed it reads, perform its commands; it never raises.
 
     `now` is the caller's clock in seconds, used only to measure how long text was held.
     """
@@ -261,7 +261,7 @@ class StreamAnswer(_Answer):
         return True
 
     def _send_json(self) -> None:
-        """A JSON answer where a stream was asked for."""
+        """A JSON answer where a stream was requested."""
         answer = self._json_object()
         for chunk in as_chunks(answer):
             if not self.done:
@@ -299,7 +299,7 @@ class StreamAnswer(_Answer):
 
 
 class PlainAnswer(_Answer):
-    """An answer to a client that asked for it whole. Bounded by `max_whole` bytes, as JSON or as a stream."""
+    """An answer to a client that requested no stream. Bounded by `max_whole` bytes, as JSON or as a stream."""
 
     def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
         super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect)

@@ -1,4 +1,4 @@
-"""The texts of one answer, and the books about them: every character scanned is forwarded, replaced or withheld."""
+"""The texts of one prompt or answer, and what is counted: every character scanned is forwarded, replaced or withheld."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class _Counts:
 
 
 class ChannelCounts:
-    """Opens the texts of one prompt or answer and adds up what became of them. `now` is the caller's clock, seconds.
+    """Opens the texts of one prompt or answer and sums up their counts. `now` is the caller's clock, seconds.
 
     `on_finding` gets every reported match when its text has ended. With a `concealer` the texts of a prompt come out
     with placeholders in them, with `pseudonyms` those of an answer with the values back. `json_content`: the content of
-    the answer was asked for as JSON.
+    the request wants it as JSON.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """One chat answer under a policy: chunks or a whole completion in, the same with every text censored out.
 
 Each choice ends on its own. What a choice holds is flushed before the chunk that carries its `finish_reason`; a block
-drops it, says the rule's message and ends the choice with `content_filter`.
+drops it, sends the rule's message and ends the choice with `content_filter`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class _ChoiceParts(NamedTuple):
 
 
 class ChatGuard:
-    """The answer to one request. `expected` is the number of choices that were asked for, `known` are metadata that the
-    client itself or the operator wrote (the model's names) and that are therefore not looked at. `pseudonyms` are those
-    of the prompt: the answer comes with the values that they stand for. `json_content`: JSON was asked for.
+    """The answer to one request. `expected` is the number of choices requested, `known` are labels that the client or
+    the operator wrote (the model's names): they are not scanned. `pseudonyms` are those of the prompt: the answer comes
+    with their values. `json_content`: JSON was requested.
 
     Methods raise `InvalidAnswer` when the answer must not go on.
     """
@@ -110,7 +110,7 @@ class ChatGuard:
         return sent + _rounds(head, [part.after for part in parts])
 
     def _by_choice(self, choices: list[Any]) -> dict[int, Json]:
-        """What an event says of each choice, by its number."""
+        """The parts of an event, by the number of their choice."""
         by_number: dict[int, Json] = {}
         for item in choices:
             if not isinstance(item, dict):
@@ -136,7 +136,7 @@ class ChatGuard:
             self.metadata.note_unknown(MISSPELLED)
 
     def _part(self, number: int, received: Json) -> _ChoiceParts:
-        """What to send for what an event says of one choice; it is used up."""
+        """What to send for the part of an event that is one choice's; it is used up."""
         choice = self._choice(number)
         if choice.ended:
             return _ChoiceParts([], None, [])
@@ -151,15 +151,15 @@ class ChatGuard:
         before: list[Json] = []
         if choice.calls and choice.rule is None:
             before = choice.close_names(delta)
-        spoke = choice.censor(delta) if choice.rule is None else False
+        has_output = choice.censor(delta) if choice.rule is None else False
         if reason:
             choice.conclude(reason)
         self.content_only = delta.keys() == {"content"}
         if choice.rule is not None:
             here["finish_reason"] = None
-            return _ChoiceParts(_parts(number, before), here if spoke else None, self._blocked(choice))
+            return _ChoiceParts(_parts(number, before), here if has_output else None, self._blocked(choice))
         if not reason:
-            return _ChoiceParts(_parts(number, before), here if spoke or has_more(received) else None, [])
+            return _ChoiceParts(_parts(number, before), here if has_output or has_more(received) else None, [])
         self._note_reason(reason)
         tails = choice.tails()
         if tails or choice.rule is not None:
@@ -307,7 +307,7 @@ def _is_count(value: Any) -> TypeGuard[int]:
 
 
 def _with_message(content: Any, message: str) -> Any:
-    """A text of a whole answer, and after it what a rule says about the rest."""
+    """A text of a whole answer, and after it the message of the rule that blocked the rest."""
     if isinstance(content, list):
         return [*content, {"type": "text", "text": message}]
     return (content if isinstance(content, str) else "") + message

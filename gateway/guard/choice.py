@@ -76,7 +76,7 @@ class Choice:
         payloads = payloads_in(message)
         if whole and self._constrained is not None:
             self._constrained.foresee(*_content_of(slots), reason)
-        spoke = swallowed = False
+        has_output = held_back = False
         reached: set[Any] = set()
         field: str | int | None = None  # that the last text came from
         for slot in slots:
@@ -95,10 +95,10 @@ class Choice:
             else:
                 given = slot.holder[slot.key]
                 out = self._censor_slot(slot, whole, (id(slot.holder), slot.key) in payloads)
-                spoke = spoke or bool(out)
-                swallowed = swallowed or bool(given and not out)
+                has_output = has_output or bool(out)
+                held_back = held_back or bool(given and not out)
         self.rule = self._tool_calls.release(message, reached, whole, self.rule)
-        if spoke or not swallowed:
+        if has_output or not held_back:
             return bool(message)
         return bool(message.keys() - TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
             isinstance(entry, dict) and "id" in entry for entry in message.get("tool_calls") or ()
@@ -220,7 +220,7 @@ class Choice:
         return deltas + rests
 
     def block(self) -> list[Json]:
-        """End the choice because `rule` has blocked: the deltas that close what must stay well-formed, and say why."""
+        """End the choice because `rule` has blocked: the deltas that keep JSON well-formed, then the rule's message."""
         deltas: list[Json] = []
         self.conclude()
         rule, self.ended = self.rule, True

@@ -1,4 +1,4 @@
-"""Constraints at the guard: what a client may not ask for beside one, and each answer held against it.
+"""Constraints on the form of answers: conflicting formats in requests, and the check of each answer.
 
 What is checked is the `content` of each choice, as the upstream wrote it: before the censor changes it, and before
 pseudonyms become values again.
@@ -19,7 +19,7 @@ from gateway.wire.json import Json
 RULE = "constrain"  # what a violation is filed under, where a rule's match has the rule's id
 VIOLATION = CompiledRule(RULE, -1, Action.BLOCK, replacement="", mask=None, message=None, drops_marks=False)
 
-# Finish reasons that mean that somebody cut the answer short. With any other the model had said what it had to say.
+# Finish reasons of an answer that was cut short. With any other the model had finished.
 CUT_SHORT = frozenset({"length", "content_filter", "abort", "error"})
 
 
@@ -69,7 +69,7 @@ def _is_format(field: str, value: Any) -> bool:
     return not (field == "response_format" and value == {"type": "text"})
 
 
-# How the servers in use are asked for JSON. In some of these fields it is one format of several.
+# How requests to the servers in use name JSON. In some of these fields it is one format of several.
 _JSON_FIELDS = frozenset({"guided_json", "json_schema", "json", "json_object", "schema"})
 _FORMAT_FIELDS = frozenset(
     {"response_format", "structured_outputs", "guided_decoding", "grammar", "format", "text", "nvext"}

@@ -21,13 +21,13 @@ _CONTENT: Path = ("content",)
 class FastPath:
     """Of one answer. `read` is that of its dialect; without one nothing is learned, and every event is refused."""
 
-    __slots__ = ("_choices", "_guard", "_known", "_metadata", "_read", "_template")
+    __slots__ = ("_choices", "_enforces", "_guard", "_known", "_read", "_template")
 
     def __init__(self, guard: ChatGuard, read: Callable[[bytes], TypedChunk | None] | None) -> None:
         self._guard = guard
         self._choices = guard.choices
-        self._metadata = guard.metadata
-        self._read = read
+        self._enforces = guard.metadata.enforces
+        self._read = read or _read_nothing
         # A chunk with clean labels: others with the same labels are not scanned for them again, and those that equal
         # its template are not even parsed.
         self._known: TypedChunk | None = None
@@ -39,11 +39,9 @@ class FastPath:
         template = self._template
         if template is not None and (given := template.read(data)) is not None:
             return self._censor(template.index, given, template.show)
-        if self._known is None or self._read is None or (chunk := self._read(data)) is None:
+        if self._known is None or (chunk := self._read(data)) is None or not chunk.has_labels_of(self._known):
             return None
-        if not chunk.has_labels_of(self._known):
-            return None
-        if self._metadata.enforces:
+        if self._enforces:
             chunk.obfuscation = UNSET
         return self._censor(chunk.choices[0].index, chunk.choices[0].delta.content, chunk.show)
 
@@ -58,7 +56,10 @@ class FastPath:
 
     def learn(self, data: bytes) -> None:
         """An event took the general way; may others like it take the fast one?"""
-        if self._guard.content_only and self._read is not None:
-            chunk = self._read(data)
-            if chunk is not None and all(map(self._metadata.is_clean, chunk.labels())):
-                self._known, self._template = chunk, ChunkTemplate.of(data, chunk)
+        chunk = self._read(data) if self._guard.content_only else None
+        if chunk is not None and all(map(self._guard.metadata.is_clean, chunk.labels())):
+            self._known, self._template = chunk, ChunkTemplate.of(data, chunk)
+
+
+def _read_nothing(_: bytes) -> None:
+    return None

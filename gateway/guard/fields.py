@@ -1,9 +1,8 @@
-"""The texts of a request beside its messages or prompts: descriptions of tools, schemas, documents, labels, and
-fields nobody knows.
+"""The texts of a request beside its messages or prompts: descriptions of tools, schemas, documents, labels, unknown
+fields.
 
-What the protocol itself defines is no text of anybody's, and a model is told nothing by it: the names of its fields,
-the keywords of JSON schemas, and the few words that stand where only these words may. A rule for the word `object` must
-not make a schema invalid.
+What the protocol itself defines is not scanned: the names of its fields, the keywords of JSON schemas, and the few
+words that stand where only these words may. A rule for the word `object` must not make a schema invalid.
 """
 
 from __future__ import annotations
@@ -115,5 +114,11 @@ def slots(body: Json, apart: Container[str]) -> Iterator[TextSlot]:
 
 
 def _are_token_ids(value: Json) -> bool:
-    """Are these the biases of tokens? A digit of an id is no digit of anybody's number."""
+    """Are these the biases of tokens? A digit of an id is no digit of a number in a text."""
     return all(_TOKEN_ID.fullmatch(name) and isinstance(bias, int | float) for name, bias in value.items())
+
+
+# -- names in other letters --------------------------------------------------------------------------------------------
+
+# Some servers accept names in any case: Go's compare them by Unicode's simple folding, for which the long s is an s and
+# the Kelvin sign a k. They would read a field that was not scanned as what it is.

@@ -1,6 +1,6 @@
-"""The short texts around an answer's texts: ids, names of models and fields, reasons. Each is complete where it stands.
+"""Labels, the short texts around an answer's texts: ids, names of models and fields, reasons. Each is complete.
 
-Most repeat from chunk to chunk, so clean ones are remembered. What the protocol itself defines is no text of anybody's.
+Most repeat from chunk to chunk, so clean ones are remembered. What the protocol itself defines is not scanned.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gateway.wire.message import (
 )
 
 MAX_CLEAN = 256
-MAX_CHANGED = 64  # metadata in which something was replaced; some kilobytes each
-MAX_LENGTH = 256  # characters; longer metadata are scanned each time
-MAX_PLACES = 2048  # of one answer, at which metadata other than constants stand; two kilobytes or so each
+MAX_CHANGED = 64  # labels in which something was replaced; some kilobytes each
+MAX_LENGTH = 256  # characters; longer labels are scanned each time
+MAX_PLACES = 2048  # of one answer, at which labels other than constants stand; two kilobytes or so each
 
 _ENVELOPE_FIELDS = frozenset(
     {*chunks.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
@@ -45,9 +45,9 @@ _FIXED_NAMES = KNOWN_NAMES | {
 
 
 class Metadata:
-    """The metadata of one answer. `known` were written by the client or the operator and are not looked at.
+    """The labels of one answer. `known` were written by the client or the operator and are not scanned.
 
-    `blocked` is the rule that a label outside of any choice has set off; whoever handles it takes it.
+    `blocked` is the rule that has blocked a label outside of any choice; the caller that handles it resets it.
     """
 
     def __init__(self, counts: ChannelCounts, known: tuple[str, ...]) -> None:
@@ -57,7 +57,7 @@ class Metadata:
         self._unknown = counts.compiled.policy.unknown
         self._clean: set[str] = set(known)
         self._changed: dict[str, tuple[str, ChannelText]] = {}
-        # The metadata at one place, as some clients join them.
+        # The labels at one place, as some clients join them.
         self._joins = Joins(counts.compiled.program(Direction.OUTPUT, Channel.OTHER))
         self._sequences: dict[Path, Sequence] = {}
 
@@ -86,7 +86,7 @@ class Metadata:
         return shown
 
     def passes(self, text: str) -> bool:
-        """May a text that can be left out be shown as it is? Whatever a rule says of it, the answer goes on."""
+        """May a text that can be left out be shown as it is? It blocks nothing."""
         blocked, blocked_by = self.blocked, self.counts.blocked_by
         shown = self.show(text)
         self.blocked, self.counts.blocked_by = blocked, blocked_by

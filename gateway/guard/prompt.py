@@ -1,4 +1,4 @@
-"""What a client asks, before it is forwarded: bad fields refused, prompts censored by the rules that apply to input."""
+"""Requests before they are forwarded: bad fields refused, prompts censored by the rules that apply to input."""
 
 from __future__ import annotations
 

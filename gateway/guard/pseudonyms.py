@@ -1,8 +1,8 @@
-"""Pseudonyms: what stands for a request's values while a model works on it, and how the values come back (§4.16).
+"""Pseudonyms: placeholders for a request's values while a model works on it, and their way back (semantics rule 16).
 
 A placeholder reads `<LABEL_N_nonce>`. One value has one placeholder throughout a request, so that the model can still
-tell who is who. The nonce is drawn for each request and occurs nowhere in what was asked: nobody who wrote a part of
-it, be it a document or a tool's answer, can spell a placeholder. Text that looks like one is itself replaced by one,
+distinguish them. The nonce is drawn for each request and occurs nowhere in it, so no document or tool's answer in the
+request can spell a placeholder. Text that looks like one is itself replaced by one,
 so that a model which repeats it gives back exactly what was written.
 
 Nothing here writes anything anywhere. The table lives in memory, as long as the request does.
@@ -69,7 +69,7 @@ class Pseudonyms:
 
 
 class Concealer:
-    """Puts placeholders into the texts of one request. `occurs` tells whether the request holds a string anywhere."""
+    """Puts placeholders into the texts of one request. `occurs`: does the request hold a string anywhere?"""
 
     __slots__ = ("_counts", "_labels", "_nonce", "_occurs", "_placeholders")
 
@@ -129,7 +129,7 @@ def labels_of(compiled: CompiledPolicy) -> dict[str, str]:
 
 
 def _end_with_marks(cluster: Cluster, given: str, shown: str) -> int:
-    """Marks that went with the match (§4.11) are not counted in its end, but belong to what the user wrote."""
+    """Marks that went with the match (semantics rule 11) are not counted in its end, but belong to the value."""
     end = cluster.end
     if cluster.rule.drops_marks and not _marked(shown, cluster.at):
         while _marked(given, end):

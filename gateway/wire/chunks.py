@@ -120,7 +120,7 @@ def as_chunks(completion: Json) -> Iterator[Json]:
 
 
 class Assembler:
-    """Chunks of a stream, added up to the whole answer that a plain request asked for."""
+    """Chunks of a stream, added up to the answer of a plain request."""
 
     def __init__(self) -> None:
         self._whole: Json = {}
@@ -141,7 +141,7 @@ class Assembler:
         for field, value in choice.items():
             if field == "delta" and isinstance(value, dict):
                 merge(whole["message"], value)
-            elif field != "message" and value is not None:  # what the deltas say counts, in a stream
+            elif field != "message" and value is not None:  # in a stream the deltas count
                 whole[field] = value
 
     def answer(self) -> Json:

@@ -6,7 +6,7 @@ asks which one a request came in. The guard reads answers in one form, that of `
     upstream --chunk_to_chat, answer_to_chat--> guard --to_wire--> client
 
 A block reaches `to_wire` as a chunk whose choice has the `finish_reason` `BLOCKED`, after the rule's message, if any.
-Which places of a choice repeat text that another one has sent, `DELTA_PLACES` and `MESSAGE_PLACES` say.
+`DELTA_PLACES` and `MESSAGE_PLACES` list the places of a choice that repeat text which another one has sent.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ of the token at fault, or from the backslash, is one plain text with one censor,
 structure, whitespace and the three literals gets past a censor. Raw control characters in strings are forgiven (models
 write raw line ends); they leave as escapes.
 
-JSON within a string of other JSON is somebody's text, which stays as it is where nothing is taken out of it. There the
+JSON within a string of other JSON stays spelled as it is where nothing is removed. There the
 censors take and give strings as they are spelled (`raw`).
 
 What comes out is a function of the whole text, never of its cuts.
@@ -183,7 +183,7 @@ class JsonText:
         return quote + self._place.missing + "".join(reversed(self._closers))
 
     def _scan(self, text: str, out: list[str]) -> None:
-        """Take tokens off `text`; what cannot be told yet goes back to `_held`."""
+        """Read tokens; what is not certain yet goes back to `_held`."""
         text, self._held = self._held + text, ""
         position = 0
         while position < len(text) and self._mode is not _Mode.STOPPED:

@@ -72,7 +72,7 @@ class Envelope(NamedTuple):
         head = self.head
         if self.parameters:
             head = head.replace(self.parameters, parameters.replace(",", " "), 1)
-        # What the head says of the encoding may not hold for the new text.
+        # The head's charset may not hold for the new text.
         head = _CHARSET.sub("charset=utf-8", head)
         if not self.base64:
             return head + quote(text, errors="replace")

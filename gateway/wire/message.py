@@ -2,14 +2,14 @@
 
 The form is that of chat completions, the richest of those in use; each dialect puts its own into it (`wire.dialect`).
 A *slot* is one place in a parsed message or delta that holds text: the container, the key in it, the channel the text
-belongs to and the path that tells it from the other texts of its choice. The guard replaces the text in place.
+belongs to and the path that identifies it among the texts of its choice. The guard replaces the text in place.
 
 Channel names are those of the configuration; they are spelled out here because the wire imports no policy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -51,12 +51,29 @@ TEXT_FIELDS = {
     "refusal": "refusal",
     "content": "content",
 }
+
+
+class _Field(NamedTuple):
+    """A field of an object in a message: the channel of its text, and how a string in it is read, if not as text."""
+
+    channel: str
+    kind: SlotKind | None = None
+
+
+_UNKNOWN_FIELD = _Field("other")
+FUNCTION_FIELDS = {
+    "name": _Field("tool_names", SlotKind.NAME),
+    "arguments": _Field("tool_arguments", SlotKind.JSON),
+    "input": _Field("tool_arguments"),
+}
+AUDIO_FIELDS = {"transcript": _Field("transcript")}
+
 # What a delta or message may hold besides text; checked as labels, not streamed.
 LABEL_FIELDS = frozenset({"role", "name", "id", "type", "index", "tool_call_id"})
 # Fields whose texts are sent once and whole: the next chunk's are others, not their continuation.
 COMPLETE_FIELDS = frozenset({"annotations"})
 KNOWN_FIELDS = TEXT_FIELDS.keys() | LABEL_FIELDS | COMPLETE_FIELDS | {"tool_calls", "function_call"}
-KNOWN_NAMES = KNOWN_FIELDS | {"audio", "arguments", "input", "text", "transcript", "function", "custom"}
+KNOWN_NAMES = KNOWN_FIELDS | FUNCTION_FIELDS.keys() | AUDIO_FIELDS.keys() | {"audio", "text", "function", "custom"}
 
 # Fields through which text could pass unread, or which would describe text that was replaced. While a policy enforces
 # they are taken out of answers. docs/semantics.md prints this table.
@@ -108,12 +125,12 @@ def slots(message: Json) -> Iterator[TextSlot]:
         yield from leaves(message, "tool_calls", ("tool_calls",), "other")
     function = message.get("function_call")
     if isinstance(function, dict):
-        yield from _function_slots(function, ("function_call",))
+        yield from _object_slots(function, ("function_call",), FUNCTION_FIELDS)
     elif function is not None:
         yield from leaves(message, "function_call", ("function_call",), "other")
     audio = message.get("audio")
     if isinstance(audio, dict):
-        yield from _audio_slots(audio)
+        yield from _object_slots(audio, ("audio",), AUDIO_FIELDS)
     for field in COMPLETE_FIELDS:
         if field in message:
             yield from leaves(message, field, (field,), "other")
@@ -178,30 +195,18 @@ def position_of(item: Any, position: int) -> int:
 def _call_slots(call: Json, path: Path) -> Iterator[TextSlot]:
     for field, value in list(call.items()):
         if field in ("function", "custom") and isinstance(value, dict):
-            yield from _function_slots(value, (*path, field))
+            yield from _object_slots(value, (*path, field), FUNCTION_FIELDS)
         else:
             yield from leaves(call, field, (*path, field), "other")
 
 
-def _function_slots(function: Json, path: Path) -> Iterator[TextSlot]:
-    for field, value in list(function.items()):
-        here = (*path, field)
-        if field == "name" and isinstance(value, str):
-            yield TextSlot(function, field, here, "tool_names", SlotKind.NAME)
-        elif field == "arguments" and isinstance(value, str):
-            yield TextSlot(function, field, here, "tool_arguments", SlotKind.JSON)
-        elif field in ("arguments", "input"):
-            yield from leaves(function, field, here, "tool_arguments")
+def _object_slots(holder: Json, path: Path, fields: Mapping[str, _Field]) -> Iterator[TextSlot]:
+    for field, value in list(holder.items()):
+        known = fields.get(field, _UNKNOWN_FIELD)
+        if known.kind is not None and isinstance(value, str):
+            yield TextSlot(holder, field, (*path, field), known.channel, known.kind)
         else:
-            yield from leaves(function, field, here, "other")
-
-
-def _audio_slots(audio: Json) -> Iterator[TextSlot]:
-    for field in list(audio):
-        if field == "transcript":
-            yield from leaves(audio, field, ("audio", field), "transcript")
-        else:
-            yield from leaves(audio, field, ("audio", field), "other")
+            yield from leaves(holder, field, (*path, field), "other" if known.kind is SlotKind.NAME else known.channel)
 
 
 def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[TextSlot]:

@@ -143,7 +143,7 @@ def test_the_label_is_the_rules_id_or_the_detectors_label() -> None:
 def test_what_a_redacting_rule_took_stays_away() -> None:
     rules = policy(PERSON, rule("Bobby", "Bob Zed", id="gone", apply_to=frozenset({Direction.INPUT})))
     (text,), table = forwarded(rules, "Ann, Bobby, Bob Zed and Bob")
-    # In a cluster the match that begins first and is certain first counts (§4.2).
+    # In a cluster the match that begins first and is certain first counts (semantics rule 2).
     assert without_nonce(text) == "<PERSON_1>, <PERSON_2>, <PERSON_3> and <PERSON_4>"
     assert [*table.values.values()] == ["Ann", "Bobby", "Bob Zed", "Bob"]
     rules = policy(PERSON, rule("or Bob", id="gone", apply_to=frozenset({Direction.INPUT})))
