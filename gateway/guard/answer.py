@@ -181,10 +181,14 @@ class StreamAnswer(_Answer):
         self._guard.counts.now = now
         self._out = []
         try:
-            if self._json is not None:
-                self._send_json()
-            else:
+            if self._json is None:
                 self._events(self._decoder.close())
+            else:
+                for chunk in as_chunks(self._json_object()):
+                    if not self.done:
+                        self._send(self._guard.chunk(chunk))
+                if not self.done:
+                    self._end()
             if not self.done:
                 if not self._seen_event:
                     raise InvalidAnswer(_NO_ANSWER)
@@ -259,15 +263,6 @@ class StreamAnswer(_Answer):
         if more:
             self._send(more)
         return True
-
-    def _send_json(self) -> None:
-        """A JSON answer where a stream was requested."""
-        answer = self._json_object()
-        for chunk in as_chunks(answer):
-            if not self.done:
-                self._send(self._guard.chunk(chunk))
-        if not self.done:
-            self._end()
 
     def _end(self) -> None:
         self._send_rest()

@@ -1,4 +1,4 @@
-"""The texts of one prompt or answer, and what is counted: every character scanned is forwarded, replaced or withheld."""
+"""The texts of one prompt or answer, and their counts: every character is forwarded, replaced or withheld."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.censor.passing import passes
 from gateway.censor.stream import Censor
-from gateway.guard.pseudonyms import Concealer, Pseudonyms, Restorer
+from gateway.guard.pseudonyms import Concealer, Pseudonyms, RestoredPiece, Restorer
 from gateway.observe.facts import (
     ChannelCount,
     ConstraintCount,
@@ -268,6 +268,10 @@ class ChannelText:
         self._note_held(out, held)
         return out
 
+    def _feed_pieces(self, pieces: list[RestoredPiece]) -> str:
+        censor = self._censor
+        return "".join([(censor.feed_exempt if piece.restored else censor.feed)(piece.text) for piece in pieces])
+
     def _note_held(self, out: str, held: int) -> None:
         counts = self._counts
         counts.held.observe(held)
@@ -336,10 +340,9 @@ class RestoredText(ChannelText):
         pieces = self._restorer.feed(text)
         if values := [piece.text for piece in pieces if piece.restored]:
             self._counts.note_restored(self._channel, values)
-        censor = self._censor
-        out = "".join([(censor.feed_exempt if piece.restored else censor.feed)(piece.text) for piece in pieces])
+        out = self._feed_pieces(pieces)
         self._written += len(out)
-        self._note_held(out, censor.held + self._restorer.held)
+        self._note_held(out, self._censor.held + self._restorer.held)
         return out
 
     def finish(self) -> str:

@@ -15,7 +15,7 @@ from gateway.guard.choice import Choice
 from gateway.guard.metadata import Metadata, has_more
 from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.guard.pseudonyms import Pseudonyms
-from gateway.policy.model import Direction
+from gateway.policy.model import Direction, Unknown
 from gateway.wire import chunks
 from gateway.wire.chunks import pop_first
 from gateway.wire.dialect import BLOCKED
@@ -256,7 +256,7 @@ class ChatGuard:
     def stray(self, received: object) -> object | None:
         """An event that is no object: what may be shown of it."""
         self.metadata.note_unknown("an event that is no JSON object")
-        if self.metadata.drops_unknown:
+        if self.metadata.unknown is Unknown.DROP and self.metadata.enforces:
             return None
         shown: object = self.metadata.scrub(received, ("stray",))
         return None if self.metadata.blocked else shown

@@ -187,9 +187,13 @@ class Choice:
         shown = self._show(slot.holder[slot.key], Channel(slot.channel))
         if type(shown) is str and slot.key != "type":
             shown = self._metadata.joined(("choices", self.index, *slot.path), shown)
-        elif slot.path[0] not in CALLS and len(self._types) < MAX_TYPES and len(str(shown)) <= MAX_TYPE:
-            self._types[slot.path[:-1]] = shown
+        elif slot.key == "type" and slot.path[0] not in CALLS:
+            self._keep_type(slot.path[:-1], shown)
         slot.holder[slot.key] = shown
+
+    def _keep_type(self, part: Path, shown: Any) -> None:
+        if len(self._types) < MAX_TYPES and len(str(shown)) <= MAX_TYPE:
+            self._types[part] = shown
 
     def close_names(self, delta: Json) -> list[Json]:
         """A delta that does not first of all go on with an open name ends it: the deltas that show the others."""

@@ -53,10 +53,8 @@ class SpelledText(ChannelText):
             self._spelled.spell(offset, raw)
         if self._restorer is None or self._restorer.passes(text):
             return super().feed(text)
-        censor = self._censor
-        pieces = self._restorer.feed(text)
-        out = "".join([(censor.feed_exempt if piece.restored else censor.feed)(piece.text) for piece in pieces])
-        self._note_held(out, censor.held + self._restorer.held)
+        out = self._feed_pieces(self._restorer.feed(text))
+        self._note_held(out, self._censor.held + self._restorer.held)
         return out
 
     def _add_counts(self) -> None:

@@ -54,7 +54,7 @@ class Metadata:
         self.counts = counts
         self.enforces = counts.compiled.policy.mode is Mode.ENFORCE
         self.blocked: CompiledRule | None = None
-        self._unknown = counts.compiled.policy.unknown
+        self.unknown = counts.compiled.policy.unknown
         self._clean: set[str] = set(known)
         self._changed: dict[str, tuple[str, ChannelText]] = {}
         # The labels at one place, as some clients join them.
@@ -100,8 +100,9 @@ class Metadata:
         text = value if isinstance(value, str) else repr(value)
         if text in CONSTANT_LABELS or (channel is Channel.OTHER and text in self._clean):
             return value, None
-        shown, rule = self._scan(text, channel)
-        return (value if shown == text else shown), rule
+        label = self.counts.open(channel)
+        shown = label.feed(text) + label.finish()
+        return (value if shown == text else shown), label.rule
 
     def joined(self, place: Path, label: str) -> str:
         """What may be shown of a clean label that a client may append to the one that came before at this place."""
@@ -118,27 +119,23 @@ class Metadata:
         self._sequences[place] = reached
         return label
 
-    def _scan(self, text: str, channel: Channel) -> tuple[str, CompiledRule | None]:
-        label = self.counts.open(channel)
-        shown = label.feed(text)
-        return shown + label.finish(), label.rule
-
-    def scrub(self, value: Any, place: Path | None = None) -> Any:
+    def scrub(self, value: Any, place: Path | None = None, *, is_usage: bool = False) -> Any:
         """Every string, number and name in a value of any shape. With a `place`, texts that follow each other there in
-        one stream are held together."""
+        one stream are held together. The figures of a usage are counts and not scanned."""
         if isinstance(value, str):
             shown = self.show(value)
             return shown if place is None else self.joined(place, shown)
         if isinstance(value, dict):
-            dropped = DROPPED_IN_ANSWERS if self.enforces else ()
+            dropped = DROPPED_IN_ANSWERS if self.enforces and not is_usage else ()
             return {
-                self._name(name): self.scrub(item, None if place is None else (*place, name))
+                self._name(name): self.scrub(item, None if place is None else (*place, name), is_usage=is_usage)
                 for name, item in value.items()
                 if name not in dropped
             }
         if isinstance(value, list):
-            return [self.scrub(item, place) for item in self._shown_numbers(value, place)]
-        if isinstance(value, int | float) and not isinstance(value, bool):
+            items = self._shown_numbers(value, place, is_usage=is_usage)
+            return [self.scrub(item, place, is_usage=is_usage) for item in items]
+        if isinstance(value, int | float) and not isinstance(value, bool) and not (is_usage and is_figure(value)):
             shown = self.show(repr(value))
             return value if shown == repr(value) else shown
         return value
@@ -162,8 +159,7 @@ class Metadata:
             if type(value) is str and known:
                 message[field] = self.show(value)
             elif value is not None and not (field in ("created", "index") and is_figure(value)):
-                scrub = self._scrub_usage if field == "usage" else self.scrub
-                message[field] = scrub(value, (*place, field))
+                message[field] = self.scrub(value, (*place, field), is_usage=field == "usage")
             if not known and self._keeps(message, field):
                 renamed = self.show(field)
                 if renamed != field:
@@ -171,7 +167,7 @@ class Metadata:
 
     def scrub_unknown(self, message: Json) -> None:
         """Where the policy does not scan unknown fields of a delta or message: take them out, or refuse. In place."""
-        if self.enforces and self._unknown is not Unknown.SCAN:
+        if self.enforces and self.unknown is not Unknown.SCAN:
             for field in unknown_fields(message):
                 self._keeps(message, field)
 
@@ -187,12 +183,12 @@ class Metadata:
                         holder[key] = value = self._shown_numbers(value, at)
                     pending.append((value, at))
 
-    def _shown_numbers(self, items: list[Any], place: Path | None) -> list[Any]:
+    def _shown_numbers(self, items: list[Any], place: Path | None = None, *, is_usage: bool = False) -> list[Any]:
         """A list, or an empty one in place of it: where its numbers may spell text or tokens and the policy does not
         scan what is unknown, and where a rule wants something of the text that they spell."""
         if not spells(items):
             return items
-        if self._unknown is not Unknown.SCAN and self.enforces:
+        if self.unknown is not Unknown.SCAN and self.enforces and not is_usage:
             self.note_unknown("a list of numbers that may be text or tokens")
             return []
         return items if self._spells_clean(items, place) or not self.enforces else []
@@ -208,29 +204,15 @@ class Metadata:
     def note_unknown(self, what: str) -> None:
         """Count something of a shape that no dialect knows. Raises `InvalidAnswer` where the policy says so."""
         self.counts.unknown_events += 1
-        if self._unknown is Unknown.REFUSE and self.enforces:
+        if self.unknown is Unknown.REFUSE and self.enforces:
             raise InvalidAnswer(f"the answer holds {what}, and the policy says `unknown: refuse`")
 
-    @property
-    def drops_unknown(self) -> bool:
-        return self._unknown is Unknown.DROP and self.enforces
-
     def _keeps(self, message: Json, field: str) -> bool:
-        if self._unknown is Unknown.SCAN or not self.enforces or not has_text(message[field]):
+        if self.unknown is Unknown.SCAN or not self.enforces or not has_text(message[field]):
             return True
         self.note_unknown("a field that this version does not know")
         del message[field]
         return False
-
-    def _scrub_usage(self, value: Any, place: Path) -> Any:
-        """Counts are counts; anything else in there is text like any other."""
-        if isinstance(value, dict):
-            return {self._name(name): self._scrub_usage(item, (*place, name)) for name, item in value.items()}
-        if isinstance(value, list):
-            if spells(value) and not self._spells_clean(value, place) and self.enforces:
-                return []
-            return [self._scrub_usage(item, place) for item in value]
-        return value if is_figure(value) else self.scrub(value, place)
 
     def _name(self, field: str) -> str:
         return field if field in _FIXED_NAMES else self.show(field)

@@ -271,7 +271,8 @@ class JsonText:
         body = _STRING_BODY.match(text, position)
         assert body is not None, "it matches the empty string"
         end = body.end()
-        self._censor_string(self._decode(body.group()), out)
+        text = body.group()
+        self._censor_string(text if self._raw else self._decoded.feed(_ESCAPE.sub(_unescape, text)), out)
         if end == len(text) or self._blocked:
             return end
         if _ESCAPE_BEGINNING.fullmatch(text, end):
@@ -285,9 +286,6 @@ class JsonText:
         out.append('"')
         self._mode = _Mode.STRUCTURE
         return end + 1
-
-    def _decode(self, body: str) -> str:
-        return body if self._raw else self._decoded.feed(_ESCAPE.sub(_unescape, body))
 
     def _end_string(self, out: list[str], held: str = "") -> None:
         self._censor_string(held + self._decoded.finish(), out)

@@ -22,18 +22,8 @@ _SLICE = 64 * 1024  # bytes that are decoded at once
 # The types of parts that hold media. A part without a `type` is one of these if it has a field of such a name.
 MEDIA_PARTS = frozenset(
     {
-        *(
-            "image_url",
-            "input_image",
-            "image",
-            "video_url",
-            "input_video",
-            "video",
-            "audio_url",
-            "input_audio",
-            "audio",
-        ),
-        *("image_embeds", "audio_embeds", "file", "input_file", "document", "media"),
+        *("image_url", "input_image", "image", "image_embeds", "video_url", "input_video", "video"),
+        *("audio_url", "input_audio", "audio", "audio_embeds", "file", "input_file", "document", "media"),
     }
 )
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
