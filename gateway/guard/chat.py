@@ -147,7 +147,7 @@ class ChatGuard:
             received["index"] = number  # clients file 1.0, "1" or -1 with the texts of another choice
         choice.rule, self.metadata.blocked = self.metadata.blocked, None
         here = {**received, "delta": delta}
-        choice.renumber(delta)
+        choice.numbering.renumber(delta)
         before: list[Json] = []
         if choice.calls and choice.rule is None:
             before = choice.close_names(delta)
@@ -238,7 +238,7 @@ class ChatGuard:
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
             self.metadata.scrub_envelope(item, ("choices", position))
             choice.rule, self.metadata.blocked = self.metadata.blocked, everywhere
-            choice.renumber(message, whole=True)
+            choice.numbering.renumber(message, whole=True)
             choice.censor(message, whole=True, reason=item.get("finish_reason"))
             choice.conclude(item.get("finish_reason"))
             if choice.rule is not None:

@@ -41,8 +41,8 @@ class Choice:
     """`rule` is the one that blocked, `texts` are the texts so far by place, `calls` the tool calls with open names."""
 
     __slots__ = (
-        *("_constrained", "_counts", "_metadata", "_numbers", "_tool_calls", "_types"),
-        *("calls", "ended", "index", "rule", "texts"),
+        *("_constrained", "_counts", "_metadata", "_tool_calls", "_types"),
+        *("calls", "ended", "index", "numbering", "rule", "texts"),
     )
 
     def __init__(self, index: int, metadata: Metadata) -> None:
@@ -54,14 +54,9 @@ class Choice:
         self._metadata = metadata
         self._counts = metadata.counts
         self._constrained = ConstraintCheck.of(metadata.counts, index)
-        self._numbers = ListNumbering(metadata)
+        self.numbering = ListNumbering(metadata)
         self._tool_calls = ToolCalls(metadata, index)
         self.calls = self._tool_calls.open
-
-    def renumber(self, message: Json, whole: bool = False) -> None:
-        """Before anything else is done with a delta or a `whole` message: number what stands in its lists."""
-        if self._metadata.enforces:
-            self._numbers.renumber(message, whole)
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 

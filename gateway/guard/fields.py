@@ -11,7 +11,7 @@ import re
 from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
-from gateway.wire import chat, completions
+from gateway.wire.dialects import DIALECTS
 from gateway.wire.json import Json
 from gateway.wire.message import KNOWN_NAMES, ROLES, SlotKind, TextSlot
 
@@ -43,9 +43,7 @@ _OF_OPENAI = frozenset(
 )
 _OF_SERVERS = frozenset(
     {
-        *chat.DROPPED_IN_REQUESTS,
-        *chat.REFUSED_IN_REQUESTS,
-        *completions.REFUSED_IN_REQUESTS,
+        *(name for dialect in DIALECTS for name in (*dialect.prompt_fields, *dialect.dropped, *dialect.refused)),
         *("best_of", "top_k", "min_p", "repetition_penalty", "length_penalty", "stop_token_ids", "ignore_eos"),
         *("include_stop_str_in_output", "min_tokens", "skip_special_tokens", "spaces_between_special_tokens"),
         *("truncate_prompt_tokens", "allowed_token_ids", "bad_words", "echo", "add_generation_prompt"),

@@ -16,18 +16,15 @@ from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Channel, Direction, Mode
-from gateway.wire import chat, json, media
+from gateway.wire import json, media
 from gateway.wire.chat import CHAT
-from gateway.wire.completions import COMPLETIONS
 from gateway.wire.dialect import BadRequest as BadRequest  # what reading a request raises, wherever it is read
 from gateway.wire.dialect import Dialect, RequestTexts
 from gateway.wire.json import Json
 from gateway.wire.message import CONSTANT_LABELS, SlotKind, TextSlot, TooDeep
 
-DIALECTS = (CHAT, COMPLETIONS)  # one endpoint each
-
-# Looked at by name in every request; each dialect adds those that it keeps apart.
-_OWN_FIELDS = frozenset({*chat.DROPPED_IN_REQUESTS, *FORMATS, *fields.NAMES_TOOLS, "stream", "n", "modalities"})
+# Read by name in every request; each dialect adds its own.
+_OWN_FIELDS = frozenset({*FORMATS, *fields.NAMES_TOOLS, "stream", "n", "modalities"})
 
 
 MAX_STEP = 4096  # characters of a text that are scanned in one step
@@ -69,7 +66,7 @@ def read_request(body: object, dialect: Dialect) -> ChatRequest:
 def _with_own_fields(body: object, dialect: Dialect) -> Json:
     if not isinstance(body, dict):
         raise BadRequest("The body must be a JSON object.")
-    name = misspelled(body, _OWN_FIELDS | dialect.prompt_fields | dialect.refused.keys())
+    name = misspelled(body, _OWN_FIELDS | dialect.prompt_fields | dialect.refused.keys() | dialect.dropped.keys())
     if name is not None:
         raise BadRequest(f"A field's name must be spelled `{name}`.", name)
     return body
@@ -96,7 +93,7 @@ def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect =
     for field in dialect.text_only:
         if isinstance(given := body.get(field), list) and not all(isinstance(item, str) for item in given):
             raise BadRequest(f"`{field}` must be text here: token ids cannot be scanned.", field)
-    for field in chat.DROPPED_IN_REQUESTS:
+    for field in dialect.dropped:
         body.pop(field, None)
     modalities = body.get("modalities")
     if compiled.scans(Direction.OUTPUT) and isinstance(modalities, list) and "audio" in modalities:

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from gateway.guard.prompt import DIALECTS, read_request
+from gateway.guard.prompt import read_request
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.admission import admit, allowed, unknown_model
 from gateway.proxy.errors import HTTPFailure, client_error, internal_error
@@ -18,6 +18,7 @@ from gateway.proxy.inbound import failure_response, finished, json_response, key
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import Masks
 from gateway.wire.dialect import Dialect
+from gateway.wire.dialects import DIALECTS
 
 READY = {"status": "ready"}
 

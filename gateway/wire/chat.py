@@ -9,7 +9,7 @@ from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
 from gateway.wire.json import Json
 from gateway.wire.message import slots
 
-# Removed from the requests of every dialect. docs/semantics.md prints both tables.
+# docs/semantics.md prints both tables.
 DROPPED_IN_REQUESTS = {
     "return_token_ids": "the answer as numbers",
     "return_tokens_as_token_ids": "the answer's logprobs as numbers",
@@ -49,6 +49,7 @@ CHAT = Dialect(
     prompt_texts=prompt_texts,
     count_prompts=count_prompts,
     refused=REFUSED_IN_REQUESTS,
+    dropped=DROPPED_IN_REQUESTS,
     content=ContentPlace("content", holder="delta"),
     read_typed=chunk_template.read_typed,
 )

@@ -109,6 +109,7 @@ COMPLETIONS = Dialect(
     prompt_texts=prompt_texts,
     count_prompts=count_prompts,
     refused={**chat.REFUSED_IN_REQUESTS, **REFUSED_IN_REQUESTS},
+    dropped=chat.DROPPED_IN_REQUESTS,
     text_only=("prompt",),
     content=ContentPlace("text"),
     chunk_to_chat=chunk_to_chat,

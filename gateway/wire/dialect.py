@@ -98,7 +98,8 @@ class Dialect:
     `prompt_texts`    the texts in them
     `count_prompts`   how many prompts a request has, each with answers of its own; raises `BadRequest`
     `text_only`       fields that may hold token ids, which cannot be scanned
-    `refused`         fields that lead past the censor, each with the reason
+    `refused`         fields that lead past the censor, each with the reason; a request with one is refused
+    `dropped`         the same; they are removed
 
     Answers:
     `chunk_to_chat`   an event of a stream as the guard reads it
@@ -114,6 +115,7 @@ class Dialect:
     prompt_texts: Callable[[Json], Iterator[RequestTexts]]
     count_prompts: Callable[[Json], int]
     refused: Mapping[str, str]
+    dropped: Mapping[str, str]
     content: ContentPlace
     text_only: tuple[str, ...] = ()
     chunk_to_chat: Callable[[Json], Json] = _unchanged

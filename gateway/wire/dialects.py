@@ -1,0 +1,8 @@
+"""Every dialect. To add one, write its file and list it here: its endpoint follows from its `path`."""
+
+from __future__ import annotations
+
+from gateway.wire.chat import CHAT
+from gateway.wire.completions import COMPLETIONS
+
+DIALECTS = (CHAT, COMPLETIONS)
