@@ -161,7 +161,7 @@ class ChatGuard:
         if not reason:
             return _ChoiceParts(_parts(number, before), here if has_output or has_more(received) else None, [])
         self._note_reason(reason)
-        tails = choice.tails()
+        tails = choice.release_held()
         if tails or choice.rule is not None:
             before += [delta, *tails] if delta else tails
             here["delta"] = {}
@@ -197,7 +197,7 @@ class ChatGuard:
         for choice in self.choices.values():
             if choice.ended:
                 continue
-            sent.append(_parts(choice.index, choice.tails()))
+            sent.append(_parts(choice.index, choice.release_held()))
             if choice.rule is not None:
                 sent[-1] += self._blocked(choice)
             choice.ended = True

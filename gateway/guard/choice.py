@@ -204,7 +204,7 @@ class Choice:
             rule = self._constrained.conclude(reason if self.rule is None else None)
             self.rule = self.rule or rule
 
-    def tails(self) -> list[Json]:
+    def release_held(self) -> list[Json]:
         """End the texts; the deltas that show what they held. A block may happen here too."""
         self.conclude()
         deltas, self.rule = self._tool_calls.close(None, self.rule)

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.censor.compile import CompiledRule
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.policy.model import Channel
-from gateway.wire.media import MIN_PAYLOAD, envelope, is_media, places
+from gateway.wire.media import MIN_PAYLOAD, envelope, is_media, payload_places
 
 MAX_HELD = 1 << 20  # characters of one payload of which it is not certain yet what it is
 
@@ -24,7 +24,7 @@ def payloads_in(message: dict[str, Any]) -> frozenset[tuple[int, Any]]:
     """Where in a message or delta media may stand: the identity of what holds them, and the key there."""
     if not isinstance(message.get("content"), list | dict) and message.keys().isdisjoint(("images", "audio")):
         return frozenset()
-    found = {(id(holder), key) for holder, key in places(message)}
+    found = {(id(holder), key) for holder, key in payload_places(message)}
     if isinstance(message.get("audio"), dict):
         found.add((id(message["audio"]), "data"))
     return frozenset(found)
@@ -63,13 +63,13 @@ class PayloadText:
             self._passes, self._looked_at = False, 0  # the next item of a list without numbers
         self._held += text
         if not self._may_be_url() and _BASE64.fullmatch(text) is None:
-            return self._open().feed(self._take())
+            return self._open().feed(self._pop_held())
         # Every time when it has doubled: what waits is not decoded again with each piece.
         if len(self._held) >= 2 * self._looked_at:
             self._looked_at = len(self._held)
             if self._begins_media():
                 self._passes = True
-                return self._take()
+                return self._pop_held()
         if len(self._held) > MAX_HELD:
             raise InvalidAnswer(f"the answer holds more than {MAX_HELD} characters that may be a text in base64")
         return ""
@@ -97,7 +97,7 @@ class PayloadText:
                 data = data[: error.start]
         return is_media(head + binascii.b2a_base64(data, newline=False).decode("ascii"))
 
-    def _take(self) -> str:
+    def _pop_held(self) -> str:
         held, self._held = self._held, ""
         return held
 
@@ -108,15 +108,15 @@ class PayloadText:
     def finish(self) -> str:
         if self._text is not None:
             return self._text.finish()
-        held = self._take()
+        held = self._pop_held()
         if not held or is_media(held):
             return held
-        opened = envelope(held)
-        if opened is None:
+        found = envelope(held)
+        if found is None:
             return self._censored(held)
-        parts = parameters, text = opened.parameters, opened.text
+        parts = parameters, text = found.parameters, found.text
         shown = self._censored(parameters), "" if self.rule else self._censored(text)
-        return held if shown == parts else "" if self.rule else opened.sealed(*shown)
+        return held if shown == parts else "" if self.rule else found.encoded(*shown)
 
     def _censored(self, text: str) -> str:
         censored = self._open()

@@ -20,10 +20,10 @@ from gateway.wire.message import (
     DROPPED_IN_ANSWERS,
     KNOWN_NAMES,
     Path,
+    decoded_numbers,
     has_text,
     is_figure,
-    spelled_by,
-    spells,
+    may_spell_text,
     unknown_fields,
 )
 
@@ -186,7 +186,7 @@ class Metadata:
     def _shown_numbers(self, items: list[Any], place: Path | None = None, *, is_usage: bool = False) -> list[Any]:
         """A list, or an empty one in place of it: where its numbers may spell text or tokens and the policy does not
         scan what is unknown, and where a rule wants something of the text that they spell."""
-        if not spells(items):
+        if not may_spell_text(items):
             return items
         if self.unknown is not Unknown.SCAN and self.enforces and not is_usage:
             self.note_unknown("a list of numbers that may be text or tokens")
@@ -195,7 +195,7 @@ class Metadata:
 
     def _spells_clean(self, items: list[Any], place: Path | None) -> bool:
         """Does no rule want anything of the text that numbers spell?"""
-        for spelling, text in spelled_by(items).items():
+        for spelling, text in decoded_numbers(items).items():
             text = join_surrogates(text)
             if self.show(text) != text or (place is not None and self.joined((*place, spelling), text) != text):
                 return False

@@ -171,7 +171,7 @@ def _guard_texts(texts: RequestTexts, counts: ChannelCounts) -> Guarding[Compile
         rule = yield from _guard_slots(texts.slots, counts)
         for each in envelopes:
             rule = rule or (yield from _guard_slots(each.slots(), counts))
-            hidden.append((each.holder, each.key, each.sealed()))
+            hidden.append((each.holder, each.key, each.encoded()))
         return rule
     finally:
         for holder, key, value in hidden:
@@ -240,7 +240,7 @@ def _open(slot: TextSlot, counts: ChannelCounts) -> GuardedText:
     return counts.open(channel)
 
 
-class _Opened:
+class _EnvelopeText:
     """A text that a payload encodes, while it is scanned."""
 
     def __init__(self, holder: Any, key: Any, envelope: media.Envelope) -> None:
@@ -254,24 +254,24 @@ class _Opened:
         for name in self._texts:
             yield TextSlot(self._texts, name, (name,), Channel.CONTENT.value, SlotKind.TEXT)
 
-    def sealed(self) -> str:
+    def encoded(self) -> str:
         """The payload with what has become of its text; as it was, if nothing has."""
         if self._texts == {"text": self._envelope.text, "parameters": self._envelope.parameters}:
             return self._value
-        return self._envelope.sealed(**self._texts)
+        return self._envelope.encoded(**self._texts)
 
 
-def _hide_payloads(message: Json) -> tuple[list[tuple[Any, Any, str]], list[_Opened]]:
+def _hide_payloads(message: Json) -> tuple[list[tuple[Any, Any, str]], list[_EnvelopeText]]:
     """Take the media and the texts in envelopes out of a message while its other texts are read.
 
     Returns how to put all of them back, and the envelopes.
     """
     hidden: list[tuple[Any, Any, str]] = []
-    envelopes: list[_Opened] = []
-    for holder, key in media.places(message):
-        found = media.opened(holder[key])
+    envelopes: list[_EnvelopeText] = []
+    for holder, key in media.payload_places(message):
+        found = media.classify(holder[key])
         if isinstance(found, media.Envelope):
-            envelopes.append(_Opened(holder, key, found))
+            envelopes.append(_EnvelopeText(holder, key, found))
         if found:
             hidden.append((holder, key, holder[key]))
             holder[key] = None

@@ -271,8 +271,8 @@ class JsonText:
         body = _STRING_BODY.match(text, position)
         assert body is not None, "it matches the empty string"
         end = body.end()
-        text = body.group()
-        self._censor_string(text if self._raw else self._decoded.feed(_ESCAPE.sub(_unescape, text)), out)
+        inside = body.group()
+        self._censor_string(inside if self._raw else self._decoded.feed(_ESCAPE.sub(_unescape, inside)), out)
         if end == len(text) or self._blocked:
             return end
         if _ESCAPE_BEGINNING.fullmatch(text, end):

@@ -57,7 +57,7 @@ class Envelope(NamedTuple):
     text: str
     base64: bool
 
-    def sealed(self, parameters: str, text: str) -> str:
+    def encoded(self, parameters: str, text: str) -> str:
         """The payload that encodes `text`, in UTF-8, with these parameters."""
         head = self.head
         if self.parameters:
@@ -69,7 +69,7 @@ class Envelope(NamedTuple):
         return head + binascii.b2a_base64(text.encode("utf-8", "replace"), newline=False).decode("ascii")
 
 
-def places(message: Any) -> Iterator[tuple[Any, Any]]:
+def payload_places(message: Any) -> Iterator[tuple[Any, Any]]:
     """Where in a message or delta a payload may stand, as (holder, key); `holder[key]` is a string.
 
     Names of fields count in any case, as some servers read them. Takes one step for each value in `content`,
@@ -102,21 +102,21 @@ def _holds_media(part: dict[str, Any], within_media: bool) -> bool:
 
 
 def is_media(value: str) -> bool:
-    """Is the string at one of the `places` a picture, sound or document, which is no text and must not be changed?
+    """Is the string at one of the `payload_places` a picture, sound or document, which must not be changed?
 
     Linear in the value: some 3 ms for a million characters.
     """
-    return opened(value) is True
+    return classify(value) is True
 
 
 def envelope(value: str) -> Envelope | None:
-    """The text that the string at one of the `places` encodes; None if it is media, or text as it stands."""
-    found = opened(value)
+    """The text that the string at one of the `payload_places` encodes; None if it is media, or text as it stands."""
+    found = classify(value)
     return found if isinstance(found, Envelope) else None
 
 
-def opened(value: str) -> Envelope | bool:
-    """What the string at one of the `places` is: the envelope of a text, media (True), or text as it stands (False)."""
+def classify(value: str) -> Envelope | bool:
+    """The envelope of a text that the string at one of the `payload_places` is; True for media, False for text."""
     head = _HEAD.match(value, 0, _PARAMETERS)
     if head is None:
         return _is_base64(value, 0) and (_in_envelope(None, "", binascii.a2b_base64(value)) or True)

@@ -157,18 +157,18 @@ def has_text(value: Any) -> bool:
         if isinstance(value, dict) and value:
             return True
         if isinstance(value, list):
-            if spells(value):
+            if may_spell_text(value):
                 return True
             pending += value
     return False
 
 
-def spells(items: list[Any]) -> bool:
+def may_spell_text(items: list[Any]) -> bool:
     """May the numbers in a list be characters, bytes or tokens?"""
     return any(map(_is_code, items))
 
 
-def spelled_by(items: list[Any]) -> dict[str, str]:
+def decoded_numbers(items: list[Any]) -> dict[str, str]:
     """What the numbers in a list spell as characters, and as bytes in UTF-8 if that is something else."""
     codes = [int(item) for item in items if _is_code(item) and item <= _LAST_CHARACTER]
     texts = {"characters": "".join(map(chr, codes))}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.media import MIN_PAYLOAD, Envelope, envelope, is_media, places
+from gateway.wire.media import MIN_PAYLOAD, Envelope, envelope, is_media, payload_places
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(200))).decode()
 GIF = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one pixel
@@ -84,7 +84,7 @@ def test_e3_text_in_an_envelope(text: str, value: str) -> None:
     assert isinstance(opened, Envelope)
     assert opened.text == text
     assert not is_media(value)
-    again = envelope(opened.sealed(opened.parameters, opened.text))
+    again = envelope(opened.encoded(opened.parameters, opened.text))
     assert again is not None
     assert again.text == text, "it can be sealed again"
 
@@ -93,14 +93,14 @@ def test_e3_the_parameters_of_an_envelope_are_text() -> None:
     opened = envelope(f"data:text/plain;name=12MONKEYS.txt;base64,{encoded('secret')}")
     assert opened is not None
     assert opened.parameters == ";name=12MONKEYS.txt"
-    sealed = opened.sealed(";name=[CENSORED].txt", "mended")
+    sealed = opened.encoded(";name=[CENSORED].txt", "mended")
     assert sealed == f"data:text/plain;name=[CENSORED].txt;base64,{encoded('mended')}"
 
 
 def test_a_sealed_text_has_the_charset_that_the_head_gives_it() -> None:
     opened = envelope(f"data:text/plain;charset=iso-8859-1;base64,{encoded('é', 'latin-1')}")
     assert opened is not None
-    assert opened.sealed("", "é!") == f"data:text/plain;charset=utf-8;base64,{encoded('é!')}"
+    assert opened.encoded("", "é!") == f"data:text/plain;charset=utf-8;base64,{encoded('é!')}"
 
 
 HOLDING: dict[str, Any] = {
@@ -133,7 +133,7 @@ HOLDING_NONE: dict[str, Any] = {
 
 @pytest.mark.parametrize("message", HOLDING.values(), ids=HOLDING)
 def test_e2_the_places_of_media(message: Any) -> None:
-    found = [holder[key] for holder, key in places(message)]
+    found = [holder[key] for holder, key in payload_places(message)]
     assert found
     assert set(found) == {"HERE"}
     assert len(found) == repr(message).count("HERE")
@@ -141,14 +141,14 @@ def test_e2_the_places_of_media(message: Any) -> None:
 
 @pytest.mark.parametrize("message", HOLDING_NONE.values(), ids=HOLDING_NONE)
 def test_e3_no_places_of_media(message: Any) -> None:
-    assert list(places(message)) == []
+    assert list(payload_places(message)) == []
 
 
 def test_deep_parts_are_walked_without_recursion() -> None:
     part: Any = {"type": "image", "data": "HERE"}
     for _ in range(5000):
         part = [part]
-    assert [key for _, key in places({"content": part})] == ["data"]
+    assert [key for _, key in payload_places({"content": part})] == ["data"]
 
 
 def test_every_length_at_the_edge() -> None:
