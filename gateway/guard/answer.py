@@ -69,7 +69,7 @@ class BrokenAnswer(Exception):
 
 
 class _Answer(ABC):
-    """What both kinds of answer have in common: the upstream's bytes become events of a stream or one JSON text, each
+    """Common part of both kinds of answer: the upstream's bytes become events of a stream or one JSON text, each
     bounded, and the objects in them go through the guard."""
 
     def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
@@ -153,7 +153,7 @@ class StreamAnswer(_Answer):
         self._seen_event = False
 
     def feed(self, data: bytes, now: float) -> list[Command]:
-        """One read from the upstream."""
+        """Guard one read from the upstream."""
         if self.done:
             return []
         self._guard.counts.now = now
@@ -289,7 +289,7 @@ class StreamAnswer(_Answer):
             self.done = True
 
     def _send_rest(self) -> None:
-        """What is held and no match."""
+        """Release what is held and no match."""
         self._out += map(self._dialect.event, self._guard.end())
 
 
@@ -302,7 +302,7 @@ class PlainAnswer(_Answer):
         self._size = 0
 
     def feed(self, data: bytes, now: float) -> None:
-        """One read. Raises `BrokenAnswer`."""
+        """Guard one read from the upstream. Raises `BrokenAnswer`."""
         self._guard.counts.now = now
         self._size += len(data)
         try:

@@ -146,7 +146,7 @@ class ChannelCounts:
         return None if self.pseudonyms is None else Pseudonyms({name: name for name in self.pseudonyms.values})
 
     def reserve(self, kind: str) -> None:
-        """One more of a kind is about to be kept for as long as its choice goes on. Raises `InvalidAnswer`."""
+        """Count one more thing of a kind that is kept until its choice ends. Raises `InvalidAnswer`."""
         self._kept[kind] += 1
         if self._kept[kind] > MAX_TEXTS:
             raise InvalidAnswer(f"the answer has more than {MAX_TEXTS} {kind}")
@@ -178,7 +178,7 @@ class ChannelCounts:
         self._restored[channel] += len(values)
 
     def note_constraint(self, outcome: str, finding: Finding | None = None) -> None:
-        """How a choice ended under the policy's constraint, and where it left its language, if it did."""
+        """Record how a choice ended under the policy's constraint, and where it left its language, if it did."""
         self._constraints[outcome] += 1
         if finding is not None and self._on_finding is not None:
             self._on_finding(finding)
@@ -189,7 +189,7 @@ class ChannelCounts:
         self._add(channel, choice, censor, censor.scanned, written)
 
     def add_respelled(self, channel: Channel, choice: int | None, censor: Censor) -> None:
-        """The same for one that another text has scanned as it stands: only what was taken out of it counts here."""
+        """Add a text whose raw form another text has scanned: only what was removed from it counts here."""
         self._add(channel, choice, censor, censor.replaced + censor.withheld, censor.inserted)
 
     def _add(self, channel: Channel, choice: int | None, censor: Censor, scanned: int, written: int) -> None:
@@ -242,7 +242,7 @@ class GuardedText(Protocol):
 
 
 class ChannelText:
-    """One text of its own under the censor."""
+    """One text under the censor, counted when it ends."""
 
     __slots__ = ("_censor", "_channel", "_choice", "_closed", "_counts", "_held_since", "_written")
 
@@ -306,7 +306,7 @@ class ChannelText:
         self._counts.add_text(self._channel, self._choice, self._censor, self._written)
 
     def count_again(self) -> None:
-        """The same text has come once more, as a text of its own: it is counted and reported once more."""
+        """Count and report the text again: an equal one has come."""
         self._counts.add_text(self._channel, self._choice, self._censor, self._written)
 
     @property

@@ -1,4 +1,4 @@
-"""One chat answer under a policy: chunks or a whole completion in, the same with every text censored out.
+"""One answer under a policy: chunks or a whole answer in, the same with every text censored out.
 
 Each choice ends on its own. What a choice holds is flushed before the chunk that carries its `finish_reason`; a block
 drops it, sends the rule's message and ends the choice with `content_filter`.

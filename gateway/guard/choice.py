@@ -112,7 +112,7 @@ class Choice:
         self._metadata.scrub_unknown(message)
 
     def _drop(self, slot: TextSlot, shown_field: str | int | None, whole: bool) -> None:
-        """What comes after a block in the same message is not shown."""
+        """Hide a text that comes after a block in the same message."""
         if slot.kind is SlotKind.KEY and slot.path[0] == shown_field:
             self._censor_slot(slot, whole)  # the name of what was shown before the block
         elif slot.kind is SlotKind.KEY:

@@ -79,7 +79,7 @@ _FORMAT_DEPTH = 2  # objects around a format
 
 
 def asks_for_json(body: Json, policy: Policy) -> bool:
-    """Is the content of the answers to be JSON, as the client wants it or a policy that is enforced?
+    """Does the client, or a policy that is enforced, want JSON as the content of answers?
 
     In doubt it is: content that turns out to be no JSON is read as the text that it is.
     """

@@ -19,7 +19,7 @@ _CONTENT: Path = ("content",)
 
 
 class FastPath:
-    """Of one answer. `read` is that of its dialect; without one nothing is learned, and every event is refused."""
+    """The fast way of one answer. `read` is that of its dialect; without one every event takes the general way."""
 
     __slots__ = ("_choices", "_enforces", "_guard", "_known", "_read", "_template")
 

@@ -117,6 +117,3 @@ def _are_token_ids(value: Json) -> bool:
 
 
 # -- names in other letters --------------------------------------------------------------------------------------------
-
-# Some servers accept names in any case: Go's compare them by Unicode's simple folding, for which the long s is an s and
-# the Kelvin sign a k. They would read a field that was not scanned as what it is.

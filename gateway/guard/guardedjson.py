@@ -23,7 +23,7 @@ _SPACE = " \t\r\n"
 
 
 class SpelledText(ChannelText):
-    """What a text spells with escapes, censored and spelled as before. What comes out goes through another text, which
+    """A text with escapes, censored as it decodes and spelled as before. Its output goes through another text, which
     scans and counts it as it stands and restores the values; so here placeholders stay as they are, and only what is
     taken out counts."""
 

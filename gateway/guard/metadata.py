@@ -65,7 +65,7 @@ class Metadata:
         return text in self._clean or text in CONSTANT_LABELS
 
     def show(self, text: str) -> str:
-        """What may be shown of a label."""
+        """A label, censored."""
         if self.is_clean(text):
             return text
         if (known := self._changed.get(text)) is not None:
@@ -93,7 +93,7 @@ class Metadata:
         return shown == text
 
     def show_value(self, value: Any, channel: Channel) -> tuple[Any, CompiledRule | None]:
-        """The same for a string or number within a choice, where a block ends only that choice.
+        """`show` for a string or number within a choice, where a block ends only that choice.
 
         A number that is redacted becomes a string.
         """
@@ -105,7 +105,7 @@ class Metadata:
         return (value if shown == text else shown), label.rule
 
     def joined(self, place: Path, label: str) -> str:
-        """What may be shown of a clean label that a client may append to the one that came before at this place."""
+        """A clean label that clients may append to the one before at this place; empty if together they match."""
         if not label or label in CONSTANT_LABELS or not self.enforces:
             return label
         before = self._sequences.get(place)

@@ -19,7 +19,7 @@ _CALLS: Path = ("tool_calls",)
 
 
 class ListNumbering:
-    """Of one choice."""
+    """The numbering of one choice's lists."""
 
     __slots__ = ("_entries", "_known", "_metadata", "_sizes")
 

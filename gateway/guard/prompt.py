@@ -38,7 +38,7 @@ Guarding = Generator[int, None, Result]
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What the gateway needs to know of a request before it looks at the prompt. `choices` is how many answers it
+    """The parts of a request that are read before its prompt. `choices` is how many answers it
     asks for, `dialect` that of its endpoint."""
 
     model: str

@@ -81,7 +81,7 @@ class Concealer:
         self._placeholders: dict[tuple[str, str], str] = {}
 
     def conceal(self, given: str, shown: str, clusters: Iterable[Cluster]) -> str:
-        """What to forward of a text: `given` was fed to a censor, `shown` came out of it, `clusters` it took out.
+        """Replace values by placeholders: `given` was fed to a censor, `shown` came out of it, `clusters` it took out.
 
         Raises `TooManyValues`.
         """

@@ -33,7 +33,7 @@ class _OpenCall:
 
 
 class ToolCalls:
-    """Of one choice; `open` are the calls that wait. Methods get and return the rule that has blocked the choice, if
+    """The calls of one choice; `open` are those that wait. Methods take and return the rule that blocked the choice, if
     one has."""
 
     __slots__ = ("_closed", "_index", "_metadata", "open")

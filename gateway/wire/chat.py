@@ -23,7 +23,7 @@ REFUSED_IN_REQUESTS = {
 
 
 def count_prompts(body: Json) -> int:
-    """One prompt, however many messages. Raises `BadRequest` for what no upstream could take."""
+    """Always one prompt. Raises `BadRequest` for what no upstream could take."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise BadRequest("`messages` must be a non-empty list.", "messages")
@@ -36,7 +36,7 @@ def count_prompts(body: Json) -> int:
 
 
 def prompt_texts(body: Json) -> Iterator[RequestTexts]:
-    """Of each message, then of the `prediction`, which is read as a message."""
+    """The texts of each message, then of the `prediction`, which is read as a message."""
     for message in body["messages"]:
         yield RequestTexts("messages", slots(message), message)
     if isinstance(prediction := body.get("prediction"), dict):

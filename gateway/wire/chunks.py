@@ -30,7 +30,7 @@ def chunk(head: Json, choices: list[Json]) -> Json:
 
 
 def part(index: int, delta: Json, finish_reason: str | None = None) -> Json:
-    """What a chunk of our own making holds for one choice."""
+    """An element of `choices` in a chunk of our own making."""
     return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
@@ -157,7 +157,7 @@ class Assembler:
 
 
 def merge(whole: Json, delta: Json) -> None:
-    """What the official clients do with a delta: texts are appended, objects merged, lists merged by `index`."""
+    """Add a delta as the official clients do: texts are appended, objects merged, lists merged by `index`."""
     for field, value in delta.items():
         known = whole.get(field)
         if known is None or field in LABEL_FIELDS:

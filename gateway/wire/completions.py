@@ -47,7 +47,7 @@ def count_prompts(body: Json) -> int:
 
 
 def prompt_texts(body: Json) -> Iterator[RequestTexts]:
-    """Of the `prompt`; token ids are none."""
+    """The texts of the `prompt`; token ids are none."""
     prompt = body.get("prompt")
     if isinstance(prompt, list):
         texts = [at for at, item in enumerate(prompt) if isinstance(item, str)]

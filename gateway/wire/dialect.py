@@ -1,4 +1,4 @@
-"""What a dialect is: everything that the gateway needs to know of one endpoint's protocol, most of it as data.
+"""Dialects: all that the gateway needs of one endpoint's protocol, most of it as data.
 
 A dialect is one file (`wire.chat`, `wire.completions`) that fills in a `Dialect`; nothing outside `wire` and `guard`
 asks which one a request came in. The guard reads answers in one form, that of `wire.message` and `wire.chunks`:

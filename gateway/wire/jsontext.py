@@ -41,10 +41,10 @@ MAX_BARE = 4096  # characters of a number or literal, whitespace after it includ
 
 
 class TextCensor(Protocol):
-    """What guards one text, however it is cut."""
+    """The censor of one text, however it is cut."""
 
     def feed(self, text: str) -> str:
-        """What is now safe to release."""
+        """Returns what is now safe to release."""
 
     def finish(self) -> str:
         """The rest: the text ends here."""
@@ -146,7 +146,7 @@ class JsonText:
         return self._blocked
 
     def feed(self, text: str) -> str:
-        """What is now safe to release, as JSON text; nothing once the JSON is closed."""
+        """Returns what is now safe to release, as JSON text; nothing once the JSON is closed."""
         out: list[str] = []
         self._scan(self._arrived.feed(text), out)
         return "".join(out)

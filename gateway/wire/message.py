@@ -148,7 +148,7 @@ def unknown_fields(message: Json) -> list[str]:
 
 
 def has_text(value: Any) -> bool:
-    """Is there any string, or name of a field, or list of numbers that may spell one, in a value of unknown shape?"""
+    """Does a value of unknown shape hold a string, a field's name, or a list of numbers that may spell one?"""
     pending = [value]
     while pending:
         value = pending.pop()
@@ -169,7 +169,7 @@ def may_spell_text(items: list[Any]) -> bool:
 
 
 def decoded_numbers(items: list[Any]) -> dict[str, str]:
-    """What the numbers in a list spell as characters, and as bytes in UTF-8 if that is something else."""
+    """The text of a list of numbers as characters, and as bytes in UTF-8 if that differs."""
     codes = [int(item) for item in items if _is_code(item) and item <= _LAST_CHARACTER]
     texts = {"characters": "".join(map(chr, codes))}
     if codes and _ASCII < max(codes) <= _BYTE:
