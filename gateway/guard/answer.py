@@ -72,6 +72,8 @@ class _Answer(ABC):
     """Common part of both kinds of answer: the upstream's bytes become events of a stream or one JSON text, each
     bounded, and the objects in them go through the guard."""
 
+    __slots__ = ("_decoder", "_dialect", "_guard", "_json", "_max_whole", "_recognised", "done")
+
     def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
         self.done = False  # nothing more is wanted of the upstream
         self._guard = guard
@@ -143,6 +145,8 @@ class StreamAnswer(_Answer):
 
     `now` is the caller's clock in seconds, used only to measure how long text was held.
     """
+
+    __slots__ = ("_comments", "_fast", "_out", "_seen_event", "fault")
 
     def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
         super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect)
@@ -295,6 +299,8 @@ class StreamAnswer(_Answer):
 
 class PlainAnswer(_Answer):
     """An answer to a client that requested no stream. Bounded by `max_whole` bytes, as JSON or as a stream."""
+
+    __slots__ = ("_assembler", "_size")
 
     def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
         super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect)
