@@ -27,11 +27,11 @@ from gateway.observe.tracing import make_tracer
 from gateway.policy.exposure import is_loopback
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
-from gateway.proxy.asgi import SWITCH_INTERVAL, in_background
+from gateway.proxy.asgi import SWITCH_INTERVAL, start_background_task
 from gateway.proxy.downstream.browsers import LocalNames
 from gateway.proxy.routes import add_admin_routes, add_error_handlers, add_routes
-from gateway.proxy.snapshot import Generation, compile_policies, gently, keep_fixed
-from gateway.proxy.state import Gateway
+from gateway.proxy.snapshot import Snapshot, compile_policies, keep_startup_sections, run_in_background_thread
+from gateway.proxy.state import AppState
 from gateway.proxy.steering.entries import Wanted, wanted_masks
 from gateway.proxy.steering.mask_probe import Masks
 from gateway.proxy.steering.vocabularies import read_vocabularies
@@ -39,7 +39,7 @@ from gateway.proxy.upstreams.balancer import Fleet
 from gateway.proxy.upstreams.client import PROBE_TTL
 from gateway.version import TELEMETRY, is_installed, missing_part
 
-TRACES_PATIENCE = 5.0  # seconds for the last spans at the end
+TRACES_TIMEOUT = 5.0  # seconds for the last spans at the end
 METRICS, LIMITS = "metrics", "limits"  # directories that workers share
 
 
@@ -95,7 +95,7 @@ class Portcullis:
             metrics.record(fact)
             log.record(fact)
 
-        self.gateway = Gateway(
+        self.gateway = AppState(
             metrics=metrics,
             record=record,
             limiter=_limiter(config, scratch, slot),
@@ -134,24 +134,24 @@ class Portcullis:
         Raises `NotAdopted`, and then nothing has changed.
         """
         try:
-            config, differ = keep_fixed(self._config, config)
-            warn_of_fixed(self._log, differ)
-            policies = await gently(compile_policies, config, self._policies)
-            vocabularies = await gently(read_vocabularies, config)
-            wanted = await gently(_wanted_masks, config)
+            config, differ = keep_startup_sections(self._config, config)
+            log_unapplied_sections(self._log, differ)
+            policies = await run_in_background_thread(compile_policies, config, self._policies)
+            vocabularies = await run_in_background_thread(read_vocabularies, config)
+            wanted = await run_in_background_thread(_wanted_masks, config)
             fleet = await self._fleet(config, self.gateway.current.fleet)
         except (ConfigError, ValueError) as error:
             raise NotAdopted(str(error)) from None
         old = self.gateway.current
-        masks = Masks.build(wanted, fleet.clients, old.masks, self.gateway.judged)
+        masks = Masks.build(wanted, fleet.clients, old.masks, self.gateway.record_mask_verdict)
         # A server that has other words now would refuse the requests that ask for them.
         await masks.look()
-        self.gateway.current = Generation.of(config, policies, fleet, vocabularies, masks)
+        self.gateway.current = Snapshot.of(config, policies, fleet, vocabularies, masks)
         self._config, self._policies = config, policies
         self.gateway.metrics.know_upstreams(config.upstreams)
         self.gateway.metrics.know_masks(masks.pairs)
-        in_background(old.masks.close(besides=masks))
-        in_background(old.fleet.retire())
+        start_background_task(old.masks.close(besides=masks))
+        start_background_task(old.fleet.retire())
         # The new rules live as long as the old ones did; the collector need not go through them again and again.
         gc.freeze()
 
@@ -170,8 +170,8 @@ class Portcullis:
         async with contextlib.AsyncExitStack() as self._stack:
             fleet = await self._fleet(self._config, None)
             vocabularies = read_vocabularies(self._config)
-            masks = Masks.build(_wanted_masks(self._config), fleet.clients, on_verdict=gateway.judged)
-            gateway.current = Generation.of(self._config, self._policies, fleet, vocabularies, masks)
+            masks = Masks.build(_wanted_masks(self._config), fleet.clients, on_verdict=gateway.record_mask_verdict)
+            gateway.current = Snapshot.of(self._config, self._policies, fleet, vocabularies, masks)
             gateway.metrics.know_upstreams(self._config.upstreams)
             gateway.metrics.know_masks(masks.pairs)
             masks.begin()
@@ -186,7 +186,7 @@ class Portcullis:
             if gateway.journal is not None:
                 await asyncio.to_thread(gateway.journal.close)
             if gateway.tracer is not None:
-                await asyncio.to_thread(gateway.tracer.close, TRACES_PATIENCE)
+                await asyncio.to_thread(gateway.tracer.close, TRACES_TIMEOUT)
 
     def _journal_problem(self, text: str) -> None:
         self._log.event("journal", problem=text)
@@ -202,13 +202,13 @@ def build_app(config: Config, log: RequestLog, *, demo_pause: float = TOKEN_PAUS
     return portcullis.public
 
 
-def warn_of_fixed(log: RequestLog, differ: Sequence[str]) -> None:
+def log_unapplied_sections(log: RequestLog, differ: Sequence[str]) -> None:
     """Say which parts of a new configuration are not in force."""
     if differ:
         log.event("reload", warning=f"{', '.join(differ)}: changed, which only a restart puts in force")
 
 
-async def _keep_probing(gateway: Gateway) -> None:
+async def _keep_probing(gateway: AppState) -> None:
     """Keep what the metrics say about upstreams true, also in a worker that nobody asks."""
     while True:
         await asyncio.sleep(PROBE_TTL)

@@ -18,16 +18,16 @@ from gateway.guard.prompt import BadRequest, ChatRequest, GuardedPrompt, apply_r
 from gateway.observe.facts import Limited, RequestFinished, TextScanned
 from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import ClientKey, Direction, Limits, Route
-from gateway.proxy.allowance import Allowance
-from gateway.proxy.asgi import aside, in_background, in_turns, weight
+from gateway.proxy.allowance import QuotaReservation
+from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, start_background_task
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
-from gateway.proxy.forward import Forward
+from gateway.proxy.forward import RoutedRequest
 from gateway.proxy.inbound import finished, key_of, path_of, request_id
 from gateway.proxy.journal import RequestJournal, not_journalled
 from gateway.proxy.relay import Relay
-from gateway.proxy.snapshot import Generation
-from gateway.proxy.state import Gateway
+from gateway.proxy.snapshot import Snapshot
+from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import Steering
 from gateway.wire import json
 from gateway.wire.chat import Json
@@ -43,7 +43,7 @@ def unknown_model() -> HTTPFailure:
     return client_error(404, "No route for this model, or you do not have access to it.", "model_not_found", "model")
 
 
-async def admit(request: Request, gateway: Gateway, read: Reader) -> Relay:
+async def admit(request: Request, gateway: AppState, read: Reader) -> Relay:
     """The relay that will answer. Raises `HTTPFailure` for a request that is refused, after it was recorded."""
     started = perf_counter()
     try:
@@ -55,7 +55,7 @@ async def admit(request: Request, gateway: Gateway, read: Reader) -> Relay:
             request.state.span = _span_of(request, gateway)
             return await _prepare(request, gateway, key, read, started)
         except BaseException:
-            gateway.leave()
+            gateway.release_slot()
             raise
     except HTTPFailure as error:
         if not getattr(request.state, "recorded", False):
@@ -63,9 +63,9 @@ async def admit(request: Request, gateway: Gateway, read: Reader) -> Relay:
         raise
 
 
-async def _enter(request: Request, gateway: Gateway) -> None:
+async def _enter(request: Request, gateway: AppState) -> None:
     try:
-        gateway.enter()
+        gateway.acquire_slot()
     except HTTPFailure:
         if gateway.draining:
             # The connection is closed after this answer. With bytes on it that nobody has read it would be reset, and
@@ -77,27 +77,27 @@ async def _enter(request: Request, gateway: Gateway) -> None:
         raise
 
 
-def _record_refusal(request: Request, gateway: Gateway, fact: RequestFinished) -> None:
+def _record_refusal(request: Request, gateway: AppState, fact: RequestFinished) -> None:
     gateway.record(fact)
     span: RequestSpan | None = getattr(request.state, "span", None)
     if span is not None:
         span.finish(fact, None, ())
 
 
-async def _prepare(request: Request, gateway: Gateway, key: ClientKey, read: Reader, started: float) -> Relay:
+async def _prepare(request: Request, gateway: AppState, key: ClientKey, read: Reader, started: float) -> Relay:
     generation = gateway.current
     findings: list[Finding] = []
     raw = await _read_counted(request, gateway, key, generation.config.limits)
-    body = await aside(len(raw), _json_object, raw)
+    body = await offload(len(raw), _json_object, raw)
     async with contextlib.AsyncExitStack() as unless_relayed:
         try:
-            chat = await aside(len(raw), read, body)
-            route, policy = await aside(len(raw), _routed, request, generation, key, chat, body)
+            chat = await offload(len(raw), read, body)
+            route, policy = await offload(len(raw), _routed, request, generation, key, chat, body)
             allowance = await allowed(gateway, key, len(raw))
             unless_relayed.push_async_callback(_give_back, allowance)
             on_finding = None if gateway.journal is None else findings.append
             guarding = gateway.guarding_prompt(body, policy, on_finding, chat.dialect)
-            prompt = await in_turns(request.receive, len(raw), weight(policy, Direction.INPUT), guarding)
+            prompt = await offload_in_slices(request.receive, len(raw), scan_cost(policy, Direction.INPUT), guarding)
         except BadRequest as error:
             raise _bad_request(error) from None
         except ClientDisconnect:
@@ -107,7 +107,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, read: Rea
         try:
             if (refusal := _refusal(prompt)) is not None:
                 raise refusal
-            steering = await aside(
+            steering = await offload(
                 len(raw),
                 Steering,
                 chat.dialect.path,
@@ -120,7 +120,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, read: Rea
             )
         except HTTPFailure as failure:
             await _refuse_prompt(request, gateway, failure, texts, journal, findings, started)
-        forward = Forward(
+        forward = RoutedRequest(
             request_id=request_id(request),
             path=path_of(request),
             chat=chat,
@@ -139,27 +139,27 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, read: Rea
             json_content=asks_for_json(body, policy.policy),
         )
         limits, span = generation.config.limits, request.state.span
-        relay = Relay(forward, limits, gateway.record, gateway.leave, span, journal)
+        relay = Relay(forward, limits, gateway.record, gateway.release_slot, span, journal)
         unless_relayed.pop_all()
         return relay
 
 
-async def _read_counted(request: Request, gateway: Gateway, key: ClientKey, limits: Limits) -> bytes:
+async def _read_counted(request: Request, gateway: AppState, key: ClientKey, limits: Limits) -> bytes:
     """The body. Raises `HTTPFailure`, also where the key has too many bodies that are still arriving."""
-    if (refusal := gateway.unread.refusal(key, limits.max_streams)) is not None:
+    if (refusal := gateway.pending_bodies.refusal(key, limits.max_streams)) is not None:
         gateway.record(Limited(key.name, refusal.kind))
         raise refusal
-    with gateway.unread.one_more(key):
+    with gateway.pending_bodies.one_more(key):
         return await _read_body(request, limits.max_body)
 
 
-async def _give_back(allowance: Allowance) -> None:
+async def _give_back(allowance: QuotaReservation) -> None:
     # It is done to its end, also if the server stops meanwhile.
-    await asyncio.shield(in_background(allowance.give_back()))
+    await asyncio.shield(start_background_task(allowance.give_back()))
 
 
 def _routed(
-    request: Request, generation: Generation, key: ClientKey, chat: ChatRequest, body: Json
+    request: Request, generation: Snapshot, key: ClientKey, chat: ChatRequest, body: Json
 ) -> tuple[Route, CompiledPolicy]:
     """Where a request goes and under which policy; fields that the request table forbids leave the body.
 
@@ -174,9 +174,9 @@ def _routed(
     return route, policy
 
 
-async def allowed(gateway: Gateway, key: ClientKey, body_bytes: int) -> Allowance:
+async def allowed(gateway: AppState, key: ClientKey, body_bytes: int) -> QuotaReservation:
     """Raises `HTTPFailure` where the key is at one of its limits."""
-    allowance = await Allowance.ask(gateway.limiter, key, body_bytes)
+    allowance = await QuotaReservation.ask(gateway.limiter, key, body_bytes)
     if allowance.refusal is not None:
         gateway.record(Limited(key.name, allowance.refusal.kind))
         raise allowance.refusal
@@ -199,7 +199,7 @@ def _refusal(prompt: GuardedPrompt) -> HTTPFailure | None:
 
 async def _refuse_prompt(
     request: Request,
-    gateway: Gateway,
+    gateway: AppState,
     refusal: HTTPFailure,
     texts: tuple[TextScanned, ...],
     journal: RequestJournal | None,
@@ -219,7 +219,7 @@ async def _refuse_prompt(
     raise refusal
 
 
-def _span_of(request: Request, gateway: Gateway) -> RequestSpan | None:
+def _span_of(request: Request, gateway: AppState) -> RequestSpan | None:
     if gateway.tracer is None:
         return None
     headers = request.headers

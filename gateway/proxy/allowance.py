@@ -12,8 +12,8 @@ from gateway.proxy.errors import HTTPFailure, client_error
 
 CHARS_A_TOKEN = 4  # an estimate, until the upstream says how many tokens it counted
 # Of the gateway's places (`limits.max_streams`), the part 1 / this that the unfinished bodies of one key may take.
-UNREAD_PART = 2
-UNREAD_PAUSE = 1  # seconds after which a client may ask again; nobody knows when a body ends
+PENDING_BODIES_SHARE = 2
+PENDING_BODIES_RETRY_AFTER = 1  # seconds after which a client may ask again; nobody knows when a body ends
 _LIMITED = {
     "requests": "requests a minute",
     "tokens": "tokens a minute",
@@ -22,7 +22,7 @@ _LIMITED = {
 
 
 @dataclass
-class Allowance:
+class QuotaReservation:
     """`headers` tell the client where it stands; they are empty for a key without limits."""
 
     limiter: Limiter
@@ -33,7 +33,7 @@ class Allowance:
     settled: bool = False
 
     @classmethod
-    async def ask(cls, limiter: Limiter, key: ClientKey, body_bytes: int) -> Allowance:
+    async def ask(cls, limiter: Limiter, key: ClientKey, body_bytes: int) -> QuotaReservation:
         """Count a request, with as many tokens as its body makes probable."""
         if key.rpm is None and key.tpm is None and key.max_streams is None:
             return cls(limiter, key, 0, {}, settled=True)
@@ -59,7 +59,7 @@ class Allowance:
             await self.limiter.settle(self.key, self.reserved, 0)
 
 
-class Unread:
+class PendingBodies:
     """The requests of each key whose bodies are still arriving, in this process.
 
     The limiter counts a request when it is whole, so that one that is refused costs nothing. Until then a key has no
@@ -77,7 +77,7 @@ class Unread:
             return None
         message = f"This key is at its limit of {most} requests whose bodies are still arriving."
         refused = client_error(429, message, "rate_limit_exceeded", kind="streams")
-        refused.headers, refused.kind = {"retry-after": str(UNREAD_PAUSE)}, "streams"
+        refused.headers, refused.kind = {"retry-after": str(PENDING_BODIES_RETRY_AFTER)}, "streams"
         return refused
 
     @contextmanager
@@ -95,7 +95,7 @@ class Unread:
 def _most_unread(key: ClientKey, places: int) -> int:
     if not key.digest:  # everybody: there are no others to keep a part for
         return places
-    part = max(places // UNREAD_PART, 1)
+    part = max(places // PENDING_BODIES_SHARE, 1)
     return part if key.max_streams is None else min(key.max_streams, part)
 
 

@@ -1,4 +1,4 @@
-"""What the relay needs of ASGI and the event loop: a way to the server, work aside, word of a client that leaves."""
+"""What the relay needs of ASGI and the event loop: a way to the server, work offload, word of a client that leaves."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gateway.policy.model import Direction
 SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
 REFUSAL = "portcullis.refusal"  # in an ASGI scope: the `HTTPFailure` that the server answers with, before any endpoint
 # bytes; scanning them for words takes half a millisecond as one text, and some 15 where they are very many short ones
-ASIDE = 8 * 1024
+MAX_INLINE = 8 * 1024
 # How much longer it may take for patterns and detectors, where text is full of what they want, and for constraints.
-PATTERN_WEIGHT = 4
-LONG = 256 * 1024  # bytes, weighed; less takes some tenths of a second
-TURN = 64 * 1024  # bytes, weighed, of work that is done in turns, before the next one has its turn
+PATTERN_COST = 4
+LONG_JOB = 256 * 1024  # bytes, weighed; less takes some tenths of a second
+JOB_SLICE = 64 * 1024  # bytes, weighed, of a long job that are done before another job has its turn
 SWITCH_INTERVAL = 0.001  # seconds after which a thread that works beside the event loop lets it go on
 
 Result = TypeVar("Result")
@@ -29,8 +29,8 @@ Result = TypeVar("Result")
 # Threads beside the event loop compete with it for the interpreter's lock, so more of them would make nothing faster
 # and every stream slower. What is short does not wait for what is long. No more work waits than there are requests in
 # flight (`limits.max_streams`): each has one piece at a time.
-_short_work = ThreadPoolExecutor(1, "aside-short")
-_long_work = ThreadPoolExecutor(2, "aside-long")
+_short_work = ThreadPoolExecutor(1, "offload-short")
+_long_work = ThreadPoolExecutor(2, "offload-long")
 
 
 class BodyWriter:
@@ -87,21 +87,21 @@ def abort(send: Send) -> None:
         protocol.cut()
 
 
-def weight(policy: CompiledPolicy, direction: Direction) -> int:
-    """How many bytes each byte of such text counts for when it is asked whether to scan it aside."""
+def scan_cost(policy: CompiledPolicy, direction: Direction) -> int:
+    """How many bytes each byte of such text counts for when it is asked whether to offload its scan."""
     programs = (program for (way, _), program in policy.programs.items() if way is direction)
     constrained = direction is Direction.OUTPUT and policy.policy.constrain is not None
-    return PATTERN_WEIGHT if constrained or any(program.patterns for program in programs) else 1
+    return PATTERN_COST if constrained or any(program.patterns for program in programs) else 1
 
 
-async def aside(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
-    """Do pure work on `size` bytes, weighed (`weight`); in a thread where it would keep every other stream waiting.
+async def offload(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
+    """Do pure work on `size` bytes, weighed (`scan_cost`); in a thread where it would keep every other stream waiting.
 
     Cancelled, it still waits for work that has begun: nobody else may touch the guard before.
     """
-    if size <= ASIDE:
+    if size <= MAX_INLINE:
         return work(*arguments)
-    job = (_short_work if size <= LONG else _long_work).submit(work, *arguments)
+    job = (_short_work if size <= LONG_JOB else _long_work).submit(work, *arguments)
     done = asyncio.wrap_future(job)
     try:
         return await asyncio.shield(done)
@@ -115,20 +115,20 @@ class _Ended(NamedTuple, Generic[Result]):
     value: Result
 
 
-async def in_turns(receive: Receive, size: int, weight: int, steps: Generator[int, None, Result]) -> Result:
-    """`aside` for long work of a client that may leave: `steps` yields how many bytes each step took, and returns what
-    comes of it. After `TURN` bytes other work has its turn.
+async def offload_in_slices(receive: Receive, size: int, scan_cost: int, steps: Generator[int, None, Result]) -> Result:
+    """`offload` for long work of a client that may leave. `steps` yields the bytes that each step took, and returns the
+    result; after `JOB_SLICE` bytes other work has its turn.
 
     Raises `ClientDisconnect` between two turns when the client has left.
     """
-    if size * weight <= ASIDE:
-        while (ended := _take_turn(steps, TURN)) is None:
+    if size * scan_cost <= MAX_INLINE:
+        while (ended := _take_turn(steps, JOB_SLICE)) is None:
             pass
         return ended.value
-    gone = asyncio.ensure_future(departure(receive))
+    gone = asyncio.ensure_future(wait_for_disconnect(receive))
     try:
         while not gone.done():
-            ended = await aside(max(size * weight, LONG + 1), _take_turn, steps, TURN // weight)
+            ended = await offload(max(size * scan_cost, LONG_JOB + 1), _take_turn, steps, JOB_SLICE // scan_cost)
             if ended is not None:
                 return ended.value
         raise ClientDisconnect
@@ -150,7 +150,7 @@ def _take_turn(steps: Generator[int, None, Result], most: int) -> _Ended[Result]
 _background: set[asyncio.Task[Any]] = set()  # the loop itself only holds tasks weakly
 
 
-def in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def start_background_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     """Let something be done whoever waits for it or not. It must be bounded in time and not raise."""
     task = asyncio.ensure_future(work)
     _background.add(task)
@@ -158,7 +158,7 @@ def in_background(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return task
 
 
-async def departure(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Returns when the client has left. The request's body was read before, so nothing else can come."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -22,8 +22,8 @@ from gateway.observe.log import outcome_of
 from gateway.observe.metrics import OVERHEAD_BOUNDS
 from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import Direction
-from gateway.proxy.asgi import in_background
-from gateway.proxy.forward import Forward
+from gateway.proxy.asgi import start_background_task
+from gateway.proxy.forward import RoutedRequest
 from gateway.proxy.journal import RequestJournal
 
 CLIENT_LEFT = "client left"
@@ -35,13 +35,13 @@ _CANCELLED = (CLIENT_LEFT, CLIENT_IDLE, SERVER_STOPS)
 _CLIENT_CLOSED_REQUEST = 499  # nginx's number for an answer that nobody waited for
 
 
-class Books:
+class RequestRecord:
     """Opened with the request and closed once. `error` says why it did not end as it should; `upstream` is the one
     that was asked last, `guard` is None until there is one."""
 
     def __init__(
         self,
-        forward: Forward,
+        forward: RoutedRequest,
         record: Callable[[Fact], None],
         span: RequestSpan | None,
         journal: RequestJournal | None,
@@ -121,11 +121,11 @@ class Books:
         written = sum(count.scanned for text in answers for count in text.channels)
         settling = self._forward.allowance.settle(None if usage is None else sum(usage), written)
         # It is done to its end, also if the client leaves meanwhile.
-        await asyncio.shield(in_background(settling))
+        await asyncio.shield(start_background_task(settling))
 
     async def give_back(self) -> None:
         """What the key has used of its tokens is nothing: the upstream was not asked."""
-        await asyncio.shield(in_background(self._forward.allowance.give_back()))
+        await asyncio.shield(start_background_task(self._forward.allowance.give_back()))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Books:
         """`status` is what the client got, 0 if nothing."""
         forward = self._forward
         if not forward.allowance.settled:
-            in_background(self.settle())
+            start_background_task(self.settle())
         for text in self._scanned:
             self._record(text)
         fact = self._finished(status)

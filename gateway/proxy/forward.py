@@ -11,13 +11,13 @@ from gateway.guard.prompt import ChatRequest
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Route, Timeouts
-from gateway.proxy.allowance import Allowance
+from gateway.proxy.allowance import QuotaReservation
 from gateway.proxy.steering.request import Steering
 from gateway.proxy.upstreams.balancer import Fleet
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
+class RoutedRequest:
     """A request that was read, routed and censored, ready to go. `headers` are the client's, lower-case names.
 
     `started` is a time of `perf_counter`; `scanned`, `findings` and `pseudonyms` are about the prompt.
@@ -34,7 +34,7 @@ class Forward:
     fleet: Fleet
     timeouts: Timeouts
     key: str
-    allowance: Allowance
+    allowance: QuotaReservation
     started: float
     scanned: tuple[TextScanned, ...] = ()
     findings: tuple[Finding, ...] = ()

@@ -14,7 +14,7 @@ from gateway.http1.response import ResponseStream
 from gateway.proxy.asgi import BodyWriter
 
 
-class Shortcut:
+class HotPath:
     """The hot path: what the upstream sends is guarded and written on in the callback of the read it came with.
 
     No task is woken and nothing is queued, while events are small and the client keeps up; whatever else happens is
@@ -48,7 +48,7 @@ class Shortcut:
         perform: Callable[[list[Command]], bytes],
         overhead: Tally,
         at_once: int,
-    ) -> Shortcut | None:
+    ) -> HotPath | None:
         """`at_once`: the most bytes that are scanned here. None where there is no such path: a compressed answer,
         another transport or server."""
         writer = BodyWriter.of(send)
@@ -64,11 +64,11 @@ class Shortcut:
     async def run(self) -> None:
         """Returns when the relay must look itself. Raises what performing the guard's commands raised."""
         if not self._writer.blocked:
-            await self._source.pump(self._take)
+            await self._source.pump(self._on_data)
         if self._failure is not None:
             raise self._failure
 
-    def _take(self, data: bytes) -> bool:
+    def _on_data(self, data: bytes) -> bool:
         answer = self._answer
         if len(data) > self._at_once or answer.unread > self._at_once:
             return False

@@ -13,7 +13,7 @@ from gateway.observe.facts import RequestFinished, TextScanned
 from gateway.observe.log import outcome_of
 from gateway.policy.model import ClientKey
 from gateway.proxy.errors import HTTPFailure, client_error
-from gateway.proxy.state import Gateway
+from gateway.proxy.state import AppState
 from gateway.wire import json
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -39,7 +39,7 @@ def path_of(request: Request) -> str:
     return str(route.path) if route is not None else "other"
 
 
-def key_of(request: Request, gateway: Gateway) -> ClientKey:
+def key_of(request: Request, gateway: AppState) -> ClientKey:
     """Whose request it is. Raises `HTTPFailure` for nobody's."""
     key = gateway.current.keys.admit(request.headers)
     if key is None:

@@ -32,11 +32,20 @@ from gateway.guard.commands import Send as SendBytes
 from gateway.observe.facts import Fact
 from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import Direction, Limits
-from gateway.proxy.asgi import ASIDE, SERVER_SEND, abort, aside, departure, limit_sending, stalled, weight
-from gateway.proxy.books import CLIENT_IDLE, CLIENT_LEFT, NOT_JOURNALLED, SERVER_STOPS, Books
+from gateway.proxy.asgi import (
+    MAX_INLINE,
+    SERVER_SEND,
+    abort,
+    limit_sending,
+    offload,
+    scan_cost,
+    stalled,
+    wait_for_disconnect,
+)
+from gateway.proxy.books import CLIENT_IDLE, CLIENT_LEFT, NOT_JOURNALLED, SERVER_STOPS, RequestRecord
 from gateway.proxy.errors import HTTPFailure, error_object, from_transport
-from gateway.proxy.forward import Forward
-from gateway.proxy.hotpath import Shortcut
+from gateway.proxy.forward import RoutedRequest
+from gateway.proxy.hotpath import HotPath
 from gateway.proxy.journal import JOURNAL_FAILED, RequestJournal, not_journalled
 from gateway.proxy.reply import JSON_HEADERS, Headers, Reply
 from gateway.proxy.steering.rollback_stream import Asker, rolled_back
@@ -67,7 +76,7 @@ class Relay(Response):
 
     def __init__(
         self,
-        forward: Forward,
+        forward: RoutedRequest,
         limits: Limits,
         record: Callable[[Fact], None],
         leave: Callable[[], None],
@@ -80,17 +89,17 @@ class Relay(Response):
         self._leave = leave
         self._finished = False
         self._span = span
-        self._books = Books(forward, record, span, journal)
+        self._books = RequestRecord(forward, record, span, journal)
         self._timed_out = False
         # A short read can hold placeholders of long values.
         stretch = 1 if forward.pseudonyms is None else forward.pseudonyms.stretch
-        self._weight = stretch * weight(forward.policy, Direction.OUTPUT)
+        self._scan_cost = stretch * scan_cost(forward.policy, Direction.OUTPUT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._reply = Reply(self._forward, scope.get(SERVER_SEND, send))
         limit_sending(self._reply.send, self._limits.send_timeout)
         work = asyncio.ensure_future(self._tell())
-        gone = asyncio.ensure_future(departure(receive))
+        gone = asyncio.ensure_future(wait_for_disconnect(receive))
         clock = _Clock(self, work)
         reason = SERVER_STOPS
         try:
@@ -204,7 +213,7 @@ class Relay(Response):
         if retelling is None:
             return opened.response
         asker = Asker(opened.client, self._forward.steering, self._headers_up())
-        return rolled_back(opened.response, retelling, asker, self._books.note, self._limits.max_event, self._weight)
+        return rolled_back(opened.response, retelling, asker, self._books.note, self._limits.max_event, self._scan_cost)
 
     async def _stream(self, response: httpx.Response, guard: ChatGuard) -> None:
         answer = StreamAnswer(
@@ -215,15 +224,15 @@ class Relay(Response):
         )
         await self._reply.start(200, [*STREAM_HEADERS, *self._passed_headers(response, guard)])
         source: Any = response.stream if is_plain(response) else inflated(response)
-        at_once = ASIDE // self._weight
+        at_once = MAX_INLINE // self._scan_cost
         shortcut = None
         if at_once >= HOT_READ:
-            shortcut = Shortcut.of(source, answer, self._reply.send, self._perform, self._books.overhead, at_once)
+            shortcut = HotPath.of(source, answer, self._reply.send, self._perform, self._books.overhead, at_once)
         last = b""
         try:
             last = await self._pass_on(source, answer, shortcut)
             # An answer that came as JSON is only now scanned, all of it.
-            ending = await aside(answer.unread * self._weight, answer.close, perf_counter())
+            ending = await offload(answer.unread * self._scan_cost, answer.close, perf_counter())
         except httpx.HTTPError as error:
             ending = self._failed(answer, from_transport(error))
         except asyncio.CancelledError:
@@ -246,16 +255,16 @@ class Relay(Response):
             last = sse.encode(json.encode(JOURNAL_FAILED))
         await self._reply.write(last, more=False)
 
-    async def _pass_on(self, source: Any, answer: StreamAnswer, shortcut: Shortcut | None) -> bytes:
+    async def _pass_on(self, source: Any, answer: StreamAnswer, shortcut: HotPath | None) -> bytes:
         """Guard what comes and write it on, until the upstream or the answer ends; what is left to write at the end."""
-        books, reply, at_once = self._books, self._reply, ASIDE // self._weight
+        books, reply, at_once = self._books, self._reply, MAX_INLINE // self._scan_cost
         async for data in source:
             arrived = perf_counter()
             if len(data) <= at_once and answer.unread <= at_once:
                 commands = answer.feed(data, arrived)
             else:
-                size = (len(data) + answer.unread) * self._weight
-                commands = await aside(size, answer.feed, data, arrived)
+                size = (len(data) + answer.unread) * self._scan_cost
+                commands = await offload(size, answer.feed, data, arrived)
             body = self._perform(commands)
             books.overhead.observe(perf_counter() - arrived)
             if body and books.ttft is None:
@@ -289,13 +298,13 @@ class Relay(Response):
             async for data in inflated(response):
                 size += len(data)
                 arrived = perf_counter()
-                await aside((len(data) + answer.unread) * self._weight, answer.feed, data, arrived)
+                await offload((len(data) + answer.unread) * self._scan_cost, answer.feed, data, arrived)
                 books.overhead.observe(perf_counter() - arrived)
                 if answer.done:
                     break
             await response.aclose()
             arrived = perf_counter()
-            body = await aside(size * self._weight, answer.close, arrived)
+            body = await offload(size * self._scan_cost, answer.close, arrived)
             books.overhead.observe(perf_counter() - arrived)
         except BrokenAnswer as error:
             raise HTTPFailure(502, error.failure, "protocol") from None
@@ -316,7 +325,7 @@ class Relay(Response):
         status = response.status_code if 400 <= response.status_code < 600 else 502
         plain = response.headers.get("content-type", "").lower().startswith("text/plain")
         try:
-            shown = await aside(len(body) * self._weight, _shown_error, bytes(body), plain, guard)
+            shown = await offload(len(body) * self._scan_cost, _shown_error, bytes(body), plain, guard)
             headers = self._passed_headers(response, guard)
         except Refused as error:
             raise HTTPFailure(502, failure(f"{error}.", "upstream_protocol_error"), "protocol") from None

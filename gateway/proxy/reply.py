@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import Message, Send
 
 from gateway.proxy.errors import HTTPFailure
-from gateway.proxy.forward import Forward
+from gateway.proxy.forward import RoutedRequest
 from gateway.wire import json
 
 Headers = list[tuple[bytes, bytes]]
@@ -17,7 +17,7 @@ WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
 class Reply:
     """One response. `status` is 0 until it has begun; `waiting` while the client has not yet made room for a piece."""
 
-    def __init__(self, forward: Forward, send: Send) -> None:
+    def __init__(self, forward: RoutedRequest, send: Send) -> None:
         self.send = send
         self.status = 0
         self.waiting = False

@@ -14,13 +14,13 @@ from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.admission import admit, allowed, unknown_model
 from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 from gateway.proxy.inbound import failure_response, finished, json_response, key_of, own_headers
-from gateway.proxy.state import Gateway
+from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import Masks
 
 READY = {"status": "ready"}
 
 
-def add_routes(app: FastAPI, gateway: Gateway) -> None:
+def add_routes(app: FastAPI, gateway: AppState) -> None:
     """What clients use. Anything else below /v1 is 404: nothing is forwarded that is not scanned."""
 
     @app.post("/v1/chat/completions")
@@ -40,7 +40,7 @@ def add_routes(app: FastAPI, gateway: Gateway) -> None:
         return await _models(request, gateway, model)
 
 
-def add_admin_routes(app: FastAPI, gateway: Gateway) -> None:
+def add_admin_routes(app: FastAPI, gateway: AppState) -> None:
     """What orchestrators and Prometheus use: on the same listener, or on one of their own."""
 
     # Monitors ask with HEAD, too.
@@ -64,7 +64,7 @@ def add_admin_routes(app: FastAPI, gateway: Gateway) -> None:
         return Response(gateway.metrics.exposition(), headers=own_headers(request), media_type=CONTENT_TYPE)
 
 
-def _status(gateway: Gateway, masks: Masks) -> dict[str, str]:
+def _status(gateway: AppState, masks: Masks) -> dict[str, str]:
     """Why no request should come here; `READY` if there is no reason."""
     if gateway.draining:
         return {"status": "stopping"}
@@ -79,7 +79,7 @@ def _status(gateway: Gateway, masks: Masks) -> dict[str, str]:
     return READY
 
 
-def add_error_handlers(app: FastAPI, gateway: Gateway) -> None:
+def add_error_handlers(app: FastAPI, gateway: AppState) -> None:
     """Every refusal as OpenAI's clients read it."""
 
     @app.exception_handler(HTTPFailure)
@@ -103,7 +103,7 @@ def add_error_handlers(app: FastAPI, gateway: Gateway) -> None:
         return failure_response(request, answer)
 
 
-async def _models(request: Request, gateway: Gateway, wanted: str | None = None) -> Response:
+async def _models(request: Request, gateway: AppState, wanted: str | None = None) -> Response:
     """The list of models, or the entry of the one that is `wanted`."""
     started = perf_counter()
     try:

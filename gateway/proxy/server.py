@@ -15,11 +15,11 @@ from gateway.proxy.asgi import REFUSAL, SERVER_SEND
 from gateway.proxy.downstream.protocol import BoundedProtocol
 from gateway.proxy.inbound import failure_response, finished
 
-LAST_WORDS = 2  # seconds for what still runs when draining has taken too long
+SHUTDOWN_TIMEOUT = 2  # seconds for what still runs when draining has taken too long
 KEEP_ALIVE = 65  # seconds; longer than the 60 of common balancers, which must be the ones that close
 
 
-class Entrance:
+class EntryMiddleware:
     """ASGI middleware for the outside: lets a relay write to the server itself, and answers what the protocol refuses.
 
     The framework wraps `send` several times to learn whether a response has begun. A relay answers every failure by
@@ -46,7 +46,7 @@ def server_config(
 ) -> uvicorn.Config:
     """`record` takes what is refused before the application sees it."""
     return uvicorn.Config(
-        Entrance(app, record),
+        EntryMiddleware(app, record),
         http=BoundedProtocol,
         ws="none",
         lifespan=lifespan,
@@ -56,5 +56,5 @@ def server_config(
         date_header=True,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=LAST_WORDS,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
     )

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
 
 # Sockets, files and exporters are opened once, when the process starts.
-FIXED = ("listen", "journal", "telemetry", "state")
+STARTUP_SECTIONS = ("listen", "journal", "telemetry", "state")
 Result = TypeVar("Result")
-EVERYBODY = ClientKey(name="none", digest=b"")  # whoever calls a gateway that asks for no key
+ANONYMOUS = ClientKey(name="none", digest=b"")  # whoever calls a gateway that asks for no key
 
 
 class Keys:
@@ -45,7 +45,7 @@ class Keys:
     def admit(self, headers: Headers) -> ClientKey | None:
         """Whose key a request carries; None if it is nobody's."""
         if not self._keys:
-            return EVERYBODY
+            return ANONYMOUS
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         given = credentials.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
         digest = hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
@@ -54,7 +54,7 @@ class Keys:
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class Snapshot:
     config: Config
     policies: Mapping[str, CompiledPolicy]
     router: Router
@@ -70,8 +70,8 @@ class Generation:
         fleet: Fleet,
         vocabularies: Mapping[str, Vocabulary],
         masks: Masks,
-    ) -> Generation:
-        return Generation(config, policies, Router(config.routes), Keys(config.auth), fleet, vocabularies, masks)
+    ) -> Snapshot:
+        return Snapshot(config, policies, Router(config.routes), Keys(config.auth), fleet, vocabularies, masks)
 
 
 def compile_policies(config: Config, known: Mapping[str, CompiledPolicy]) -> dict[str, CompiledPolicy]:
@@ -85,7 +85,7 @@ def compile_policies(config: Config, known: Mapping[str, CompiledPolicy]) -> dic
     }
 
 
-async def gently(work: Callable[..., Result], *arguments: object) -> Result:
+async def run_in_background_thread(work: Callable[..., Result], *arguments: object) -> Result:
     """Do long work in a thread, so that streams hardly notice it.
 
     The collector would make them wait: it would go through all that is being made several times.
@@ -101,12 +101,12 @@ async def gently(work: Callable[..., Result], *arguments: object) -> Result:
     return await asyncio.to_thread(working)
 
 
-def keep_fixed(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
+def keep_startup_sections(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
     """The new configuration with the parts of the old one that only a restart can change, and which of them differ.
 
     Raises `ConfigError` where that would let everybody in: the address stays, and the new keys must fit it.
     """
-    differ = tuple(part for part in FIXED if getattr(old, part) != getattr(new, part))
-    kept = replace(new, **{part: getattr(old, part) for part in FIXED})
+    differ = tuple(part for part in STARTUP_SECTIONS if getattr(old, part) != getattr(new, part))
+    kept = replace(new, **{part: getattr(old, part) for part in STARTUP_SECTIONS})
     check_exposure(kept, kept.listen.host)
     return kept, differ

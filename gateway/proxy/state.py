@@ -18,10 +18,10 @@ from gateway.observe.facts import Fact, JournalDropped, MaskJudged
 from gateway.observe.metrics import Metrics
 from gateway.observe.tracing import Tracer
 from gateway.policy.model import Channel, ClientKey, Direction
-from gateway.proxy.allowance import Unread
+from gateway.proxy.allowance import PendingBodies
 from gateway.proxy.errors import HTTPFailure, overloaded
 from gateway.proxy.journal import RequestJournal
-from gateway.proxy.snapshot import Generation
+from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.steering.mask_probe import Canary
 from gateway.proxy.upstreams.models import Models
 from gateway.wire.chat import Json
@@ -29,7 +29,7 @@ from gateway.wire.dialect import Dialect
 
 
 @dataclass
-class Gateway:
+class AppState:
     """What the endpoints work with; made once by the composition root.
 
     `current` is replaced as a whole by a reload. `draining`: new requests are refused, running ones go on.
@@ -42,13 +42,13 @@ class Gateway:
     journal: JournalWriter | None = None
     journal_required: bool = False
     tracer: Tracer | None = None
-    unread: Unread = field(default_factory=Unread)
+    pending_bodies: PendingBodies = field(default_factory=PendingBodies)
     in_flight: int = 0
     draining: bool = False
     _dropped: int = 0
     _models: Models = field(default_factory=Models)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
-    current: Generation = field(init=False)  # set before the first request
+    current: Snapshot = field(init=False)  # set before the first request
 
     async def probe(self) -> dict[str, bool]:
         """Which upstreams answer, by probes that are cached; the gauge follows. Masks are looked after as well."""
@@ -59,7 +59,7 @@ class Gateway:
             self.metrics.upstream_up.labels(name).set(up)
         return dict(states)
 
-    def judged(self, canary: Canary) -> None:
+    def record_mask_verdict(self, canary: Canary) -> None:
         """A canary has something new to say."""
         wanted, verdict = canary.wanted, canary.verdict
         self.record(MaskJudged(wanted.upstream, wanted.entry, verdict.state, verdict.reason))
@@ -103,8 +103,8 @@ class Gateway:
             self._dropped += more
             self.record(JournalDropped(more))
 
-    def enter(self) -> None:
-        """A request begins that `leave` will end. Raises `HTTPFailure` while there is no place for it."""
+    def acquire_slot(self) -> None:
+        """A request begins that `release_slot` will end. Raises `HTTPFailure` while there is no place for it."""
         if self.journal_fails:
             raise overloaded("The journal cannot be written.", retry_after=5)
         if self.draining:
@@ -117,7 +117,7 @@ class Gateway:
         self.in_flight += 1
         self.metrics.streams_active.set(self.in_flight)
 
-    def leave(self) -> None:
+    def release_slot(self) -> None:
         self.in_flight -= 1
         self.metrics.streams_active.set(self.in_flight)
         if not self.in_flight:

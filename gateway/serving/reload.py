@@ -10,7 +10,7 @@ from gateway.app import NotAdopted
 from gateway.observe.facts import Reloaded
 from gateway.policy.model import Config
 from gateway.policy.value import ConfigError
-from gateway.proxy.snapshot import gently
+from gateway.proxy.snapshot import run_in_background_thread
 from gateway.serving.watch import fingerprint
 
 
@@ -46,7 +46,7 @@ class Reloader:
             # Taken before reading: what changes meanwhile is a change.
             self.seen = await asyncio.to_thread(fingerprint, self.files)
             try:
-                config = await gently(self._load)
+                config = await run_in_background_thread(self._load)
                 await self._look_at(config.files)
                 await self._adopt(config)
             except ConfigError as error:

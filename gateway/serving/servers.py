@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from gateway.proxy.downstream.protocol import BoundedProtocol
 from gateway.proxy.server import server_config
-from gateway.proxy.state import Gateway
+from gateway.proxy.state import AppState
 from gateway.serving.logs import cuts_unsaid
 
 HEARING = 1.0  # seconds for a connection on which nothing was asked yet; its client has just come
@@ -56,7 +56,7 @@ class _Server(uvicorn.Server):
 class Servers:
     """Serves `public`, and `admin` if it is given, on connections that are accepted elsewhere."""
 
-    def __init__(self, gateway: Gateway, public: FastAPI, admin: FastAPI | None) -> None:
+    def __init__(self, gateway: AppState, public: FastAPI, admin: FastAPI | None) -> None:
         self._gateway = gateway
         self._public = _Server(server_config(public, gateway.record))
         self._admin = None if admin is None else _Server(server_config(admin, gateway.record, "off"))

@@ -110,16 +110,16 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
     async def noting(size: int, work: Callable[..., Any], *arguments: Any) -> Any:
         seen.append((work.__name__, size))
-        return await asgi.aside(size, work, *arguments)
+        return await asgi.offload(size, work, *arguments)
 
-    monkeypatch.setattr(relay, "aside", noting)
+    monkeypatch.setattr(relay, "offload", noting)
     return seen
 
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_d7_an_event_in_small_reads_is_weighed_whole(streams: bool, handed: list[tuple[str, int]]) -> None:
     async def play(call: Call) -> None:
-        data = event(delta("x" * (2 * asgi.ASIDE)))
+        data = event(delta("x" * (2 * asgi.MAX_INLINE)))
         await call.send(stream_head())
         for at in range(0, len(data), 4096):
             await call.send(chunk(data[at : at + 4096]))
@@ -128,20 +128,20 @@ async def test_d7_an_event_in_small_reads_is_weighed_whole(streams: bool, handed
 
     async with before(play) as (gateway, _):
         assert (await gateway.ask(stream=streams)).status_code == 200
-    assert max(size for work, size in handed if work == "feed") > 2 * asgi.ASIDE
+    assert max(size for work, size in handed if work == "feed") > 2 * asgi.MAX_INLINE
 
 
 async def test_d7_small_events_are_not_weighed_together(handed: list[tuple[str, int]]) -> None:
     async def play(call: Call) -> None:
         await call.send(stream_head())
         for _ in range(32):
-            await call.send(chunk(event(delta("x" * (asgi.ASIDE // 8)))))
+            await call.send(chunk(event(delta("x" * (asgi.MAX_INLINE // 8)))))
             await asyncio.sleep(0.002)
         await call.send(chunk(DONE) + END)
 
     async with before(play) as (gateway, _):
         assert (await gateway.ask()).status_code == 200
-    assert [size for work, size in handed if work == "feed" and size > asgi.ASIDE] == []
+    assert [size for work, size in handed if work == "feed" and size > asgi.MAX_INLINE] == []
 
 
 async def test_d7_the_body_of_an_error_is_read_aside(handed: list[tuple[str, int]]) -> None:
@@ -159,7 +159,7 @@ async def test_d26_a_client_that_leaves_ends_the_scanning_of_its_prompt(monkeypa
         try:
             while True:
                 loop.call_soon_threadsafe(begun.set)
-                yield asgi.TURN
+                yield asgi.JOB_SLICE
         finally:
             ended.set()
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.policy.model import ClientKey, Route
 from gateway.proxy.cached import Cached
-from gateway.proxy.state import Gateway
+from gateway.proxy.state import AppState
 from gateway.proxy.upstreams import models
 from tests.support.gateway import PATIENCE, before, config_for, error_of, question, running
 from tests.support.scripted_server import Conversation, serving
@@ -93,13 +93,13 @@ async def test_d24_a_failure_is_remembered_too_and_forgotten_again(monkeypatch: 
 
 async def test_d24_an_id_is_scanned_once_for_each_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     scanned: list[tuple[str, str]] = []
-    is_clean = Gateway._is_clean
+    is_clean = AppState._is_clean
 
-    def counting(self: Gateway, policy: models.CompiledPolicy, text: str) -> bool:
+    def counting(self: AppState, policy: models.CompiledPolicy, text: str) -> bool:
         scanned.append((policy.policy.name, text))
         return is_clean(self, policy, text)
 
-    monkeypatch.setattr(Gateway, "_is_clean", counting)
+    monkeypatch.setattr(AppState, "_is_clean", counting)
     ids = [f"model-{number}-{'x' * 200}" for number in range(1000)] + ["open-1", "model-12MONKEYS"]
     offered = plain({"object": "list", "data": [{"id": each} for each in ids]})
     routes = (

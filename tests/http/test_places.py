@@ -21,8 +21,8 @@ from gateway.limits import Decision, MemoryLimiter
 from gateway.observe.log import RequestLog
 from gateway.policy.model import ClientKey, Journal, Limits
 from gateway.proxy import admission
-from gateway.proxy.allowance import UNREAD_PART
-from gateway.proxy.asgi import ASIDE
+from gateway.proxy.allowance import PENDING_BODIES_SHARE
+from gateway.proxy.asgi import MAX_INLINE
 from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, question
 from tests.support.upstream import completion, plain, playing, sending, stream
 
@@ -102,10 +102,10 @@ async def until_active(gateway: RunningGateway, count: int) -> None:
 LIMITED = {
     "streams": (ClientKey.of("sk-small", "small", rpm=100, max_streams=1), 1),
     "streams, at the edge": (ClientKey.of("sk-small", "small", max_streams=7), 7),
-    "requests": (ClientKey.of("sk-small", "small", rpm=3), PLACES // UNREAD_PART),
-    "tokens": (ClientKey.of("sk-small", "small", tpm=2), PLACES // UNREAD_PART),
+    "requests": (ClientKey.of("sk-small", "small", rpm=3), PLACES // PENDING_BODIES_SHARE),
+    "tokens": (ClientKey.of("sk-small", "small", tpm=2), PLACES // PENDING_BODIES_SHARE),
     "all of them": (SMALL, 1),
-    "no limit": (ClientKey.of("sk-small", "small"), PLACES // UNREAD_PART),
+    "no limit": (ClientKey.of("sk-small", "small"), PLACES // PENDING_BODIES_SHARE),
 }
 
 
@@ -215,7 +215,7 @@ class Case:
     def held(self) -> tuple[int, ...]:
         gateway = self.gateway
         upstreams = sum(gateway.current.fleet.busy.values())
-        return gateway.in_flight, len(gateway.unread._counts), self._limiter.open_streams(SMALL), upstreams
+        return gateway.in_flight, len(gateway.pending_bodies._counts), self._limiter.open_streams(SMALL), upstreams
 
 
 @asynccontextmanager
@@ -249,7 +249,7 @@ def cancelled_at(work: Coroutine[Any, Any, None], turn: int) -> Generator[Any, A
         return True
 
 
-LARGE = "word " * ASIDE  # scanned in a thread
+LARGE = "word " * MAX_INLINE  # scanned in a thread
 REQUESTS: dict[str, tuple[dict[str, Any], bytes]] = {
     "plain": (question(), plain(completion("ok"))),
     "stream": (question(stream=True), stream("ok")),
@@ -295,12 +295,12 @@ STEPS = {
     "_json_object": failing,
     "_routed": failing,
     "allowed": failing_late,
-    "weight": failing,
-    "aside": failing_late,
+    "scan_cost": failing,
+    "offload": failing_late,
     "_refusal": failing,
     "Steering": failing,
     "_refuse_prompt": failing_late,
-    "Forward": failing,
+    "RoutedRequest": failing,
     "Relay": failing,
 }
 

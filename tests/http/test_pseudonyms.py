@@ -17,7 +17,7 @@ from openai import AsyncOpenAI
 from gateway.guard import channels as texts
 from gateway.guard import pseudonyms
 from gateway.policy.model import Action, Journal, Mode, Rule
-from gateway.proxy.hotpath import Shortcut
+from gateway.proxy.hotpath import HotPath
 from tests.support.gateway import INPUT, PATIENCE, RunningGateway, before, error_of, question
 from tests.support.upstream import (
     DONE,
@@ -175,13 +175,13 @@ async def test_every_channel_of_every_choice() -> None:
 
 async def test_the_hot_path_restores_too(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
-    take = Shortcut._take
+    take = HotPath._on_data
 
-    def noting(self: Shortcut, data: bytes) -> bool:
+    def noting(self: HotPath, data: bytes) -> bool:
         taken.append(take(self, data))
         return taken[-1]
 
-    monkeypatch.setattr(Shortcut, "_take", noting)
+    monkeypatch.setattr(HotPath, "_on_data", noting)
     async with asked(echoing(as_content, lambda said: {}, pause=0.002)) as (gateway, _):
         assert (await gateway.stream(PROMPT)).content() == f"{PROMPT} [MAIL]"
         assert True in taken  # reads may fall together on a busy machine

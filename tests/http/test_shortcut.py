@@ -11,7 +11,7 @@ import pytest
 
 from gateway.censor.stream import Censor
 from gateway.policy.model import Rule
-from gateway.proxy.hotpath import Shortcut
+from gateway.proxy.hotpath import HotPath
 from gateway.proxy.relay import Relay
 from tests.support.gateway import PATIENCE, before
 from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, sending, stream, stream_head
@@ -23,13 +23,13 @@ WORDS = [f"word{number} " for number in range(40)]
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each read that was offered to the hot path was taken."""
     found: list[bool] = []
-    take = Shortcut._take
+    take = HotPath._on_data
 
-    def noting(self: Shortcut, data: bytes) -> bool:
+    def noting(self: HotPath, data: bytes) -> bool:
         found.append(take(self, data))
         return found[-1]
 
-    monkeypatch.setattr(Shortcut, "_take", noting)
+    monkeypatch.setattr(HotPath, "_on_data", noting)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Work beside the event loop: what goes aside, in which thread, in turns, and what happens when a client leaves."""
+"""Work beside the event loop: what is offloaded, to which thread, in turns, and what happens when a client leaves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from gateway.proxy.asgi import ASIDE, LONG, TURN, aside, in_turns
+from gateway.proxy.asgi import JOB_SLICE, LONG_JOB, MAX_INLINE, offload, offload_in_slices
 
 PATIENCE = 30  # seconds; it ends a test that hangs
 
@@ -21,13 +21,18 @@ async def stays() -> Any:
 
 @pytest.mark.parametrize(
     ("size", "where"),
-    [(ASIDE, "MainThread"), (ASIDE + 1, "aside-short"), (LONG, "aside-short"), (LONG + 1, "aside-long")],
+    [
+        (MAX_INLINE, "MainThread"),
+        (MAX_INLINE + 1, "offload-short"),
+        (LONG_JOB, "offload-short"),
+        (LONG_JOB + 1, "offload-long"),
+    ],
 )
 async def test_d26_where_work_is_done(size: int, where: str) -> None:
     def name() -> str:
         return threading.current_thread().name
 
-    assert (await aside(size, name)).startswith(where)
+    assert (await offload(size, name)).startswith(where)
 
 
 async def test_d26_no_more_threads_than_the_loop_can_bear() -> None:
@@ -45,7 +50,7 @@ async def test_d26_no_more_threads_than_the_loop_can_bear() -> None:
             running -= 1
         return number
 
-    done = await asyncio.gather(*(aside(LONG + number % 2, work, number) for number in range(100)))
+    done = await asyncio.gather(*(offload(LONG_JOB + number % 2, work, number) for number in range(100)))
     assert done == list(range(100))
     assert most <= 3
 
@@ -58,7 +63,7 @@ async def test_cancelled_it_waits_for_work_that_has_begun() -> None:
         go_on.wait(PATIENCE)
         ended.set()
 
-    task = asyncio.create_task(aside(ASIDE + 1, work))
+    task = asyncio.create_task(offload(MAX_INLINE + 1, work))
     while not begun.is_set():
         await asyncio.sleep(0.001)
     task.cancel()
@@ -72,9 +77,9 @@ async def test_cancelled_it_waits_for_work_that_has_begun() -> None:
 
 async def test_d26_cancelled_it_does_not_wait_for_work_that_has_not_begun() -> None:
     go_on, begun = threading.Event(), threading.Event()
-    first = asyncio.create_task(aside(ASIDE + 1, go_on.wait, PATIENCE))
+    first = asyncio.create_task(offload(MAX_INLINE + 1, go_on.wait, PATIENCE))
     await asyncio.sleep(0)
-    second = asyncio.create_task(aside(ASIDE + 1, begun.set))
+    second = asyncio.create_task(offload(MAX_INLINE + 1, begun.set))
     await asyncio.sleep(0)
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -91,17 +96,23 @@ def counting(to: int, size: int, log: list[str], name: str = "") -> Generator[in
     return "done"
 
 
-@pytest.mark.parametrize("size", [0, 1000, ASIDE])
+@pytest.mark.parametrize("size", [0, 1000, MAX_INLINE])
 async def test_d26_short_work_in_turns_is_done_at_once(size: int) -> None:
     log: list[str] = []
-    assert await in_turns(stays, size, 1, counting(100, 10 * TURN, log, threading.current_thread().name)) == "done"
+    assert (
+        await offload_in_slices(stays, size, 1, counting(100, 10 * JOB_SLICE, log, threading.current_thread().name))
+        == "done"
+    )
     assert len(log) == 100
 
 
-@pytest.mark.parametrize("weight", [1, 16])
-async def test_d26_long_work_lets_others_have_their_turns(weight: int) -> None:
+@pytest.mark.parametrize("scan_cost", [1, 16])
+async def test_d26_long_work_lets_others_have_their_turns(scan_cost: int) -> None:
     log: list[str] = []
-    works = [in_turns(stays, LONG, weight, counting(1000, TURN // weight, log, name)) for name in "abc"]
+    works = [
+        offload_in_slices(stays, LONG_JOB, scan_cost, counting(1000, JOB_SLICE // scan_cost, log, name))
+        for name in "abc"
+    ]
     assert await asyncio.gather(*works) == ["done"] * 3
     assert len(log) == 3000
     # There are two threads: without turns the third work would begin when one of the others is done.
@@ -119,7 +130,7 @@ async def test_d26_a_client_that_leaves_ends_the_work() -> None:
         try:
             while True:  # it never ends by itself
                 log.append("step")
-                yield TURN
+                yield JOB_SLICE
         finally:
             ended = True
 
@@ -127,7 +138,7 @@ async def test_d26_a_client_that_leaves_ends_the_work() -> None:
         await left.wait()
         return {"type": "http.disconnect"}
 
-    task = asyncio.create_task(in_turns(receive, LONG, 1, steps()))
+    task = asyncio.create_task(offload_in_slices(receive, LONG_JOB, 1, steps()))
     while len(log) < 5:
         await asyncio.sleep(0.001)
     left.set()
@@ -138,8 +149,8 @@ async def test_d26_a_client_that_leaves_ends_the_work() -> None:
 
 async def test_an_error_in_a_turn_is_raised() -> None:
     def steps() -> Generator[int, None, None]:
-        yield TURN
+        yield JOB_SLICE
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await in_turns(stays, LONG, 1, steps())
+        await offload_in_slices(stays, LONG_JOB, 1, steps())

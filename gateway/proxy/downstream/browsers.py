@@ -20,7 +20,7 @@ from gateway.policy.exposure import is_loopback
 from gateway.policy.model import ClientKey
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.inbound import failure_response, finished
-from gateway.proxy.state import Gateway
+from gateway.proxy.state import AppState
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._-]{1,255}))(?::[0-9]{1,5})?")
 _ADVICE = "use http://127.0.0.1 or http://localhost, list the name under listen.hosts, or set auth.keys"
@@ -32,7 +32,7 @@ class LocalNames:
     It looks at the Host and, where there is one, the Origin, as long as `guarded()`.
     """
 
-    def __init__(self, app: ASGIApp, gateway: Gateway, names: frozenset[str], guarded: Callable[[], bool]) -> None:
+    def __init__(self, app: ASGIApp, gateway: AppState, names: frozenset[str], guarded: Callable[[], bool]) -> None:
         self._app = app
         self._gateway = gateway
         self._names = names

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from gateway.decode.policies import EXHAUSTED
-from gateway.proxy.asgi import aside
+from gateway.proxy.asgi import offload
 from gateway.proxy.steering.entries import Wanted
 from gateway.proxy.upstreams.client import PROBE_TIMEOUT, PROBE_TTL, UpstreamClient
 from gateway.wire import json
@@ -240,7 +240,7 @@ class Canary:
         model = self.wanted.model
         if model is None:
             status, body = await self.client.get_json(MODELS, self._patience)
-            model = await aside(len(body), read_model, status, body)
+            model = await offload(len(body), read_model, status, body)
         if model is None:
             raise Unanswered(UNREADABLE)
         answer = await self._answer(question(model, prompt))
@@ -253,7 +253,7 @@ class Canary:
 
     async def _answer(self, body: Json) -> Answer:
         status, answer = await self.client.post_json(COMPLETIONS, json.encode(body), self._patience)
-        return await aside(len(answer), read_answer, status, answer)
+        return await offload(len(answer), read_answer, status, answer)
 
 
 def _unnoticed(canary: Canary) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import httpx
 
 from gateway.observe.facts import Fact
-from gateway.proxy.asgi import aside
+from gateway.proxy.asgi import offload
 from gateway.proxy.steering.request import Steering
 from gateway.proxy.steering.rollback import Resume, Retelling, UnreadableAnswer
 from gateway.proxy.upstreams.client import UpstreamClient, inflated
@@ -55,7 +55,7 @@ def rolled_back(
     weight: int,
 ) -> httpx.Response:
     """The response with another body: one that is told again where it must be. What is no stream of events stays.
-    `weight`: how costly a byte is to scan (`gateway.proxy.asgi.weight`)."""
+    `weight`: how costly a byte is to scan (`gateway.proxy.asgi.scan_cost`)."""
     if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
         return response
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in _GONE]
@@ -121,7 +121,7 @@ class _Body(httpx.AsyncByteStream):
         try:
             async with contextlib.aclosing(inflated(self._response)) as source:  # type: ignore[type-var]
                 async for data in source:
-                    sent = await aside((len(data) + decoder.unread) * self._weight, self._read, decoder, data)
+                    sent = await offload((len(data) + decoder.unread) * self._weight, self._read, decoder, data)
                     self._tell()
                     if sent:
                         yield sent
@@ -130,7 +130,7 @@ class _Body(httpx.AsyncByteStream):
                     comments = decoder.comments
                     if self._told or self._retelling.resume is not None or self._retelling.done:
                         return
-            if sent := await aside(decoder.unread * self._weight, self._close, decoder):
+            if sent := await offload(decoder.unread * self._weight, self._close, decoder):
                 yield sent
         except (sse.EventTooLarge, UnreadableAnswer) as error:
             raise httpx.RemoteProtocolError(str(error)) from None

@@ -17,7 +17,7 @@ from gateway.http1.pool import NoDescriptor
 from gateway.http1.response import ResponseStream
 from gateway.http1.transport import FastTransport, StaleConnection
 from gateway.policy.model import Health, Upstream
-from gateway.proxy.asgi import aside
+from gateway.proxy.asgi import offload
 from gateway.proxy.cached import Cached
 from gateway.proxy.errors import from_transport
 from gateway.wire import json
@@ -122,7 +122,7 @@ class UpstreamClient:
         if model not in self._rooms and len(self._rooms) < MAX_ROOMS:
             with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
                 _, body = await self.get_json("/models", PROBE_TIMEOUT)
-                listed: Any = await aside(len(body), json.decode, body)
+                listed: Any = await offload(len(body), json.decode, body)
                 for each in listed["data"]:
                     if each["id"] == model and type(each.get("max_model_len")) is int:
                         self._rooms[model] = each["max_model_len"]

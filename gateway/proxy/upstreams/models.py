@@ -14,10 +14,10 @@ import httpx
 from gateway.censor.compile import CompiledPolicy
 from gateway.policy.model import ClientKey, Direction
 from gateway.policy.select import Router
-from gateway.proxy.asgi import PATTERN_WEIGHT, aside, weight
+from gateway.proxy.asgi import PATTERN_COST, offload, scan_cost
 from gateway.proxy.cached import Cached
 from gateway.proxy.errors import HTTPFailure, from_transport
-from gateway.proxy.snapshot import Generation
+from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.upstreams.client import UpstreamClient
 from gateway.wire import json
 
@@ -37,7 +37,7 @@ class Models:
     def __init__(self) -> None:
         self._offers: WeakKeyDictionary[UpstreamClient, _Offer] = WeakKeyDictionary()
 
-    async def list(self, generation: Generation, key: ClientKey, is_clean: IsClean) -> list[dict[str, Any]]:
+    async def list(self, generation: Snapshot, key: ClientKey, is_clean: IsClean) -> list[dict[str, Any]]:
         """Entries in OpenAI's shape. Of an upstream's answer only ids in the usual alphabet are passed on that the
         policy of their route finds clean; every other field is ours.
 
@@ -53,7 +53,7 @@ class Models:
                 listed[route.model] = _entry(route.model, route.upstream)
         for name, offer, offered in zip(names, offers, answers, strict=True):
             ids = offered if isinstance(offered, tuple) else ()
-            policies = await aside(sum(map(len, ids)) * PATTERN_WEIGHT, _policies, router, key, name, ids)
+            policies = await offload(sum(map(len, ids)) * PATTERN_COST, _policies, router, key, name, ids)
             clean: set[str] = set()
             for policy in set(policies.values()):
                 governed = [model for model in policies if policies[model] == policy]
@@ -97,8 +97,8 @@ class _Offer:
             if judged is not policy:
                 verdicts = {}
             left = [model for model in models if model not in verdicts]
-            size = sum(map(len, left)) * weight(policy, Direction.OUTPUT)
-            found = await aside(size, lambda: {model: is_clean(policy, model) for model in left})
+            size = sum(map(len, left)) * scan_cost(policy, Direction.OUTPUT)
+            found = await offload(size, lambda: {model: is_clean(policy, model) for model in left})
             verdicts = {**verdicts, **found}
             self._judged[policy.policy.name] = policy, verdicts
             return {model for model in models if verdicts[model]}
@@ -124,7 +124,7 @@ async def _offered(client: ref[UpstreamClient]) -> _Offered:
         return UNREADABLE
     try:
         status, body = await upstream.get_json("/models", PATIENCE)
-        return await aside(len(body), _ids, body) if status == 200 else UNREADABLE
+        return await offload(len(body), _ids, body) if status == 200 else UNREADABLE
     except httpx.HTTPError as error:
         return from_transport(error)
 

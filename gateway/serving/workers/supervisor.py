@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from gateway.app import LIMITS, METRICS, NotAdopted, warn_of_fixed
+from gateway.app import LIMITS, METRICS, NotAdopted, log_unapplied_sections
 from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import Reloaded
 from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.policy.model import Config
-from gateway.proxy.snapshot import keep_fixed
+from gateway.proxy.snapshot import keep_startup_sections
 from gateway.serving.logs import log_servers_to
 from gateway.serving.reload import Reloader, Source
 from gateway.serving.servers import NotStarted, Stop
@@ -265,8 +265,8 @@ class Supervisor:
 
         Raises `ConfigError` where what stays of the old one forbids it.
         """
-        config, differ = keep_fixed(self._config, config)
-        warn_of_fixed(self._log, differ)
+        config, differ = keep_startup_sections(self._config, config)
+        log_unapplied_sections(self._log, differ)
         before, self._config = self._config, config
         failures = await self._tell(config)
         if failures:
