@@ -36,7 +36,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     stop = Stop(loop)
     portcullis = Portcullis(config, log)
-    servers = Servers(portcullis.gateway, portcullis.public, portcullis.admin)
+    servers = Servers(portcullis.state, portcullis.public, portcullis.admin)
     # What was loaded so far lives as long as the process; the collector need not go through it again and again.
     gc.collect()
     gc.freeze()
@@ -52,7 +52,7 @@ async def serve(
         return True
 
     not_accepted = NotAccepted(
-        portcullis.gateway.record, lambda text: log.event("server", level="warning", message=text)
+        portcullis.state.record, lambda text: log.event("server", level="warning", message=text)
     )
     addresses = [
         Address(listening, partial(take, admin=listening is admin_listener), not_accepted)
@@ -61,7 +61,7 @@ async def serve(
     ]
     watching: asyncio.Task[None] | None = None
     if source is not None:
-        reloader = Reloader(source, portcullis.adopt, portcullis.gateway.record)
+        reloader = Reloader(source, portcullis.adopt, portcullis.state.record)
         loop.add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(reloader.reload()))
         if source.watched:
             watching = asyncio.create_task(watch(reloader, lambda text: log.event("watch", problem=text)))

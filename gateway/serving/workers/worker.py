@@ -48,11 +48,11 @@ class Worker:
     def __init__(self, start: Start, control: socket.socket, connections: socket.socket) -> None:
         log = RequestLog(start.log_style)
         self._portcullis = Portcullis(start.config, log, scratch=start.scratch, slot=start.slot)
-        self._servers = Servers(self._portcullis.gateway, self._portcullis.public, self._portcullis.admin)
+        self._servers = Servers(self._portcullis.state, self._portcullis.public, self._portcullis.admin)
         self._control = control
         self._connections = connections
         self._not_accepted = NotAccepted(
-            self._portcullis.gateway.record, lambda text: log.event("server", level="warning", message=text)
+            self._portcullis.state.record, lambda text: log.event("server", level="warning", message=text)
         )
         self._taking: set[asyncio.Task[None]] = set()
         self._took_last = asyncio.Event()
