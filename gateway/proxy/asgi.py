@@ -9,7 +9,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Send
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.policy.model import Direction
@@ -31,35 +30,6 @@ Result = TypeVar("Result")
 # flight (`limits.max_streams`): each has one piece at a time.
 _short_work = ThreadPoolExecutor(1, "offload-short")
 _long_work = ThreadPoolExecutor(2, "offload-long")
-
-
-class BodyWriter:
-    """Writes body to a chunked response that has begun, as long as the client keeps up.
-
-    What `send` does for that is a coroutine, a message and a dozen questions a chunk; this is the one write they end
-    in. It knows uvicorn from the inside; `of` finds out whether there is one.
-    """
-
-    __slots__ = ("_cycle", "_flow", "_write")
-
-    def __init__(self, cycle: Any) -> None:
-        self._cycle, self._flow, self._write = cycle, cycle.flow, cycle.transport.write
-
-    @classmethod
-    def of(cls, send: Send) -> BodyWriter | None:
-        """None where the server is not uvicorn, or the response not chunked."""
-        cycle = getattr(send, "__self__", None)
-        return cls(cycle) if isinstance(cycle, RequestResponseCycle) and cycle.chunked_encoding else None
-
-    @property
-    def blocked(self) -> bool:
-        """Has the client not taken what was written, so that only `send`, which waits for it, may be used?"""
-        return bool(self._flow.write_paused)
-
-    def write(self, body: bytes) -> None:
-        """`body` must not be empty: that would end the response."""
-        if not self._cycle.disconnected:
-            self._write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
 def _protocol_of(send: Send) -> Any:

@@ -29,6 +29,7 @@ from gateway.guard.channels import Refused
 from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import Command, Record
 from gateway.guard.commands import Send as SendBytes
+from gateway.http1.response import ResponseStream
 from gateway.policy.model import Direction
 from gateway.proxy.accounting import (
     CLIENT_IDLE,
@@ -51,7 +52,7 @@ from gateway.proxy.asgi import (
 )
 from gateway.proxy.context import RoutedRequest
 from gateway.proxy.errors import HTTPFailure, encoded_error, from_transport
-from gateway.proxy.hotpath import HotPath
+from gateway.proxy.hotpath import BodyWriter, HotPath
 from gateway.proxy.reply import STREAM_HEADERS, Headers, Reply
 from gateway.proxy.steering.rollback_stream import Asker, rolled_back
 from gateway.proxy.timer import Deadline
@@ -202,9 +203,10 @@ class Relay(Response):
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
         source: Any = response.stream if is_plain(response) else inflated(response)
         at_once = MAX_INLINE // self._scan_cost
-        hot_path = None
-        if at_once >= HOT_READ:
-            hot_path = HotPath.of(source, answer, self._reply.send, self._perform, self._record.overhead, at_once)
+        hot_path, writer = None, BodyWriter.of(self._reply.send)
+        # A compressed answer, and one that httpx's transport reads behind an HTTP proxy, are no `ResponseStream`.
+        if at_once >= HOT_READ and isinstance(source, ResponseStream) and writer is not None:
+            hot_path = HotPath(source, answer, writer, self._perform, self._record.overhead, at_once)
         last, ending = b"", list[Command]()
         failed: HTTPFailure | None = None
         try:

@@ -211,6 +211,7 @@ def _run_until_stopped(
     model_server: ModelServer | None,
 ) -> signal.Signals:
     """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker can be."""
+    from gateway.proxy.hotpath import hot_path_problem
     from gateway.serving import single
     from gateway.serving.workers import supervisor
 
@@ -223,6 +224,7 @@ def _run_until_stopped(
 
     def on_ready() -> None:
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
+        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem)
         if model_server is None:
             announce(address, config)
         else:

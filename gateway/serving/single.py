@@ -51,9 +51,7 @@ async def serve(
         task.add_done_callback(taking.discard)
         return True
 
-    not_accepted = NotAccepted(
-        portcullis.state.record, lambda text: log.event("server", level="warning", message=text)
-    )
+    not_accepted = NotAccepted(portcullis.state.record, lambda text: log.event("server", level="warning", message=text))
     addresses = [
         Address(listening, partial(take, admin=listening is admin_listener), not_accepted)
         for listening in (listener, admin_listener)
