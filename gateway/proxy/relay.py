@@ -40,16 +40,7 @@ from gateway.proxy.accounting import (
     RequestRecord,
     not_journalled,
 )
-from gateway.proxy.asgi import (
-    MAX_INLINE,
-    SERVER_SEND,
-    abort,
-    limit_sending,
-    offload,
-    scan_cost,
-    stalled,
-    wait_for_disconnect,
-)
+from gateway.proxy.asgi import MAX_INLINE, SERVER_SEND, offload, scan_cost, wait_for_disconnect
 from gateway.proxy.context import RoutedRequest
 from gateway.proxy.errors import HTTPFailure, encoded_error, from_transport
 from gateway.proxy.hotpath import BodyWriter, HotPath
@@ -86,8 +77,7 @@ class Relay(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         reply, record, deadline = self._reply, self._record, self._deadline
-        reply.send = scope.get(SERVER_SEND, send)
-        limit_sending(reply.send, self._limits.send_timeout)
+        reply.open(scope.get(SERVER_SEND, send), self._limits.send_timeout)
         work = asyncio.ensure_future(self._answer())
         gone = asyncio.ensure_future(wait_for_disconnect(receive))
         deadline.start(work)
@@ -104,12 +94,12 @@ class Relay(Response):
             await asyncio.gather(work, gone, return_exceptions=True)
             self._close()  # for work that was cancelled before its first step
             if deadline.passed and work.cancelled():
-                abort(reply.send)  # it would be served what it has not read for as long as it likes
+                reply.abort()  # it would be served what it has not read for as long as it likes
         if not work.cancelled() and work.exception() is not None:
             raise work.exception() or RuntimeError
 
     def _close(self) -> None:
-        if stalled(self._reply.send):
+        if self._reply.stalled:
             self._record.error = CLIENT_IDLE
         self._record.close(self._reply.status)
 
@@ -238,7 +228,7 @@ class Relay(Response):
         await self._reply.write(last, more=False)
 
     async def _pass_on(self, source: Any, answer: StreamAnswer, hot_path: HotPath | None) -> bytes:
-        """Guard what comes and write it on, until the upstream or the answer ends; what is left to write at the end."""
+        """Guard what arrives and write it on, until upstream or answer ends. Returns what is left to write."""
         record, reply, at_once = self._record, self._reply, MAX_INLINE // self._scan_cost
         async for data in source:
             arrived = perf_counter()
@@ -312,7 +302,7 @@ class Relay(Response):
         await self._send_json(status, headers, shown)
 
     def _perform(self, commands: list[Command]) -> bytes:
-        """Record what is to be recorded; the bytes to send. `Stop` shows in the answer's `done`."""
+        """Record the facts; the bytes to send. `Stop` shows in the answer's `done`."""
         out = b""
         for command in commands:
             if isinstance(command, SendBytes):
@@ -337,7 +327,7 @@ class Relay(Response):
         await self._reply.fail(error)
 
     async def _fail_closed(self, guard: ChatGuard, error: Exception) -> None:
-        """A defect of ours: the client gets no more of the answer, and nobody the exception's text."""
+        """A defect of ours: the client gets no more of the answer; the exception's text is shown nowhere."""
         with contextlib.suppress(Exception):
             guard.abandon()
         self._record.note(guard_failed(guard, error))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 from starlette.types import Message, Send
 
@@ -25,16 +27,35 @@ WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
 class Reply:
     """One response. `status` is 0 until it has begun; `waiting` while a write waits for the client to read.
 
-    `send` is the server's, as soon as it asks for the response.
+    `open` comes first.
     """
 
     send: Send
+    _protocol: Any = None  # our own server's; None where another one runs the application
 
     def __init__(self, record: RequestRecord) -> None:
         self.status = 0
         self.waiting = False
         self._limits = {} if record.quota is None else record.quota.headers
         self._own = _encoded({**record.headers, **self._limits})
+
+    def open(self, send: Send, timeout: float) -> None:
+        """Write to `send`, the server's own, which cuts off a client that takes nothing for `timeout` seconds."""
+        self.send = send
+        self._protocol = getattr(getattr(send, "__self__", None), "protocol", None)
+        if self._protocol is not None:
+            self._protocol.send_timeout = timeout
+
+    @property
+    def stalled(self) -> bool:
+        """Was the client cut off because it took nothing?"""
+        return bool(getattr(self._protocol, "stalled", False))
+
+    def abort(self) -> None:
+        """Cut the client off, with all that it has not read, for which a server that closes in order waits. ASGI has no
+        such message."""
+        if self._protocol is not None:
+            self._protocol.cut()
 
     async def start(self, status: int, headers: Headers) -> None:
         """The head, with the headers that every answer has before those given."""
