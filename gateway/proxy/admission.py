@@ -1,6 +1,6 @@
-"""From an HTTP request to a relay, in named steps: who sends it, what it says, where it goes, what its prompt may say.
+"""From an HTTP request to a relay, in named steps.
 
-Each step takes the request's context and returns one that knows more, or raises `HTTPFailure`.
+Each step takes the request's context and returns one with more in it, or raises `HTTPFailure`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 
 from gateway.guard.channels import Finding
 from gateway.guard.constrained import asks_for_json
-from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table
+from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table, guarding_prompt
 from gateway.observe.facts import Limited
 from gateway.policy.model import Direction
 from gateway.proxy.accounting import QuotaReservation
@@ -126,18 +126,18 @@ async def reserve_quota(context: RequestContext) -> RequestContext:
 
 
 async def scan_prompt(context: RequestContext) -> RequestContext:
-    """Censors the prompt in turns with others, and refuses one that a rule blocks."""
-    state, record, policy, size = context.state, context.record, context.policy, len(context.raw)
+    """Censors the prompt, in slices if it is long, and refuses one that a rule blocks."""
+    state, record, policy = context.state, context.record, context.policy
     findings: list[Finding] = []
     on_finding = None if state.journal is None else findings.append
-    guarding = state.guarding_prompt(context.body, policy, on_finding, context.chat.dialect)
+    steps = guarding_prompt(context.body, policy, on_finding, context.chat.dialect)
+    cost = scan_cost(policy, Direction.INPUT)
     try:
-        cost = scan_cost(policy, Direction.INPUT)
-        prompt = await offload_in_slices(context.request.receive, size, cost, guarding)
-    except BadRequest as error:
-        raise _bad_request(error) from None
+        prompt = await offload_in_slices(context.request.receive, len(context.raw), cost, steps)
     except ClientDisconnect:
         raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
+    except Exception as error:
+        raise state.guard_failure(policy, error) from None
     if prompt.scanned is not None:
         record.scanned.append(prompt.scanned)
     record.findings, record.journal, record.journal_required = findings, state.journal, state.journal_required

@@ -17,14 +17,7 @@ import httpx
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.guard.answer import (
-    GUARD_FAILED,
-    BrokenAnswer,
-    PlainAnswer,
-    StreamAnswer,
-    failure,
-    guard_failed,
-)
+from gateway.guard.answer import GUARD_FAILED, BrokenAnswer, PlainAnswer, StreamAnswer, failure, guard_failed
 from gateway.guard.channels import Refused
 from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import Command, Record

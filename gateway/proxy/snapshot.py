@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 ANONYMOUS = ClientKey(name="none", digest=b"")  # every client of a gateway without keys
 
 
-class Keys:
+class ClientKeys:
     """The client keys. Compared as digests, all of them every time, so that timing shows nothing."""
 
     def __init__(self, auth: Auth) -> None:
@@ -62,7 +62,7 @@ class Snapshot:
     config: Config
     policies: Mapping[str, CompiledPolicy]
     router: Router
-    keys: Keys
+    keys: ClientKeys
     fleet: Fleet
     vocabularies: Mapping[str, Vocabulary]
     masks: Masks
@@ -86,7 +86,7 @@ async def build_snapshot(
     connections = config.limits.max_streams + 64
     fleet = Fleet.build(config.upstreams, base_urls, connections, None if old is None else old.fleet)
     masks = Masks.build(masks_wanted, fleet.clients, None if old is None else old.masks, on_verdict)
-    return Snapshot(config, policies, Router(config.routes), Keys(config.auth), fleet, vocabularies, masks)
+    return Snapshot(config, policies, Router(config.routes), ClientKeys(config.auth), fleet, vocabularies, masks)
 
 
 def compile_policies(config: Config, known: Mapping[str, CompiledPolicy]) -> dict[str, CompiledPolicy]:

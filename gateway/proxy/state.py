@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from gateway.censor.compile import CompiledPolicy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import GUARD_FAILED, guard_failed
-from gateway.guard.channels import OnFinding
 from gateway.guard.chat import ChatGuard
-from gateway.guard.prompt import GuardedPrompt, Guarding, guarding_prompt
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter
 from gateway.observe.facts import Fact, JournalDropped, MaskJudged
@@ -23,8 +21,6 @@ from gateway.proxy.errors import HTTPFailure, client_error, overloaded
 from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.steering.mask_probe import Canary
 from gateway.proxy.upstreams.models import Models
-from gateway.wire.chat import Json
-from gateway.wire.dialect import Dialect
 
 # Of the gateway's slots (`limits.max_streams`), one part in so many may be taken by the unfinished bodies of one key.
 PENDING_BODIES_SHARE = 2
@@ -113,18 +109,10 @@ class AppState:
             censor = Censor(compiled.program(Direction.OUTPUT, Channel.OTHER))
             return censor.feed(text) + censor.finish() == text
         except Exception as error:
-            raise self._fail_closed(compiled, error) from None
+            raise self.guard_failure(compiled, error) from None
 
-    def guarding_prompt(
-        self, body: Json, policy: CompiledPolicy, on_finding: OnFinding | None, dialect: Dialect
-    ) -> Guarding[GuardedPrompt]:
-        """`guard.prompt.guarding_prompt`, failing closed. Raises `HTTPFailure`."""
-        try:
-            return (yield from guarding_prompt(body, policy, on_finding, dialect))
-        except Exception as error:
-            raise self._fail_closed(policy, error) from None
-
-    def _fail_closed(self, policy: CompiledPolicy, error: Exception) -> HTTPFailure:
+    def guard_failure(self, policy: CompiledPolicy, error: Exception) -> HTTPFailure:
+        """The answer to a request whose scan raised `error`, a defect of ours, which is recorded."""
         self.record(guard_failed(ChatGuard(policy), error))
         return HTTPFailure(500, GUARD_FAILED, "guard_failed")
 
