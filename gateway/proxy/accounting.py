@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from gateway.guard.answer import failure
-from gateway.guard.channels import Finding, Tally
+from gateway.guard.channels import Finding, OnFinding, Tally
 from gateway.guard.chat import ChatGuard
 from gateway.journal.entries import BeginEntry, Entry, RequestEntry
 from gateway.journal.writer import JournalWriter
@@ -30,7 +30,7 @@ from gateway.observe.metrics import OVERHEAD_BOUNDS
 from gateway.observe.tracing import RequestSpan
 from gateway.policy.model import ClientKey, Direction
 from gateway.proxy.asgi import start_background_task
-from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.proxy.errors import HTTPFailure, rate_limited
 
 CHARS_A_TOKEN = 4  # an estimate, until the upstream has reported how many tokens it counted
 JOURNAL_FAILED = failure("The journal cannot be written; the answer was stopped.", "journal_failed", "server_error")
@@ -44,11 +44,7 @@ GUARD_DEFECT = "guard_failed"
 BLOCKED = "content_filter"  # a rule blocked the prompt, so that the outcome is that of its text
 _CANCELLED = (CLIENT_LEFT, CLIENT_IDLE, SERVER_STOPS)
 _CLIENT_CLOSED_REQUEST = 499  # nginx's number for a request whose client left before the answer
-_LIMITED = {
-    "requests": "requests a minute",
-    "tokens": "tokens a minute",
-    "streams": "requests at the same time",
-}
+_UNITS = {"requests": "requests a minute", "tokens": "tokens a minute", "streams": "requests at the same time"}
 
 
 def not_journalled() -> HTTPFailure:
@@ -93,10 +89,6 @@ class QuotaReservation:
             self.corrected = True
             await asyncio.shield(start_background_task(self.limiter.settle(self.key, self.tokens, used)))
 
-    async def refund(self) -> None:
-        """The request went nowhere: its tokens are not counted, only that it was made."""
-        await self.correct(0)
-
 
 @dataclass(slots=True, eq=False)
 class RequestRecord:
@@ -104,8 +96,9 @@ class RequestRecord:
 
     `emit` takes the facts. `started` is a time of `perf_counter`, `ttft` in seconds. `error` is why the request did not
     end as it should; `upstream` is the one that was called last; `guard` is None until the answer begins, `span` where
-    there are no traces. `journal` is None until the prompt was scanned, or where there is no journal; with
-    `journal_required` nothing is answered, and no answer ends, without it. `release_slot` is called once at the end.
+    there are no traces. `on_finding` takes matches for the journal. `journal` is None until the prompt was scanned, or
+    where there is none; with `journal_required` nothing is answered, and no answer ends, without it. `release_slot` is
+    called once at the end.
     """
 
     request_id: str
@@ -128,6 +121,7 @@ class RequestRecord:
     overhead: Tally = field(default_factory=lambda: Tally(OVERHEAD_BOUNDS))
     scanned: list[TextScanned] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)  # not yet journalled
+    on_finding: OnFinding | None = None
     _rollbacks: int = 0
     _closed: bool = False
 
@@ -135,11 +129,6 @@ class RequestRecord:
     def headers(self) -> dict[str, str]:
         """What every answer to the request has."""
         return {"x-request-id": self.request_id, "x-portcullis-policy": self.policy}
-
-    @property
-    def on_finding(self) -> Callable[[Finding], None] | None:
-        """Takes every match; None where no journal wants them."""
-        return None if self.journal is None else self.findings.append
 
     # -- while it is answered ------------------------------------------------------------------------------------------
 
@@ -201,25 +190,24 @@ class RequestRecord:
         self.findings.clear()
         return [Entry(now, self.request_id, str(self.key), self.route, self.policy, **each._asdict()) for each in found]
 
-    async def correct_quota(self) -> None:
-        """Give back what the key has not used, before its client can send another request."""
-        if self.quota is None or self.quota.corrected:
-            return
-        usage = None if self.guard is None else self.guard.usage
-        answers = (text for text in self.scanned if text.direction == Direction.OUTPUT)
-        written = sum(count.scanned for text in answers for count in text.channels)
-        await self.quota.correct(self.quota.tokens + written // CHARS_A_TOKEN if usage is None else sum(usage))
+    async def correct_quota(self, used: int | None = None) -> None:
+        """Give back what the key has not used, before its client can send another request. `used` is in tokens; None:
+        as many as the upstream counted, or an estimate."""
+        if self.quota is not None and not self.quota.corrected:
+            await self.quota.correct(self._used_tokens(self.quota) if used is None else used)
 
-    async def refund_quota(self) -> None:
-        if self.quota is not None:
-            await self.quota.refund()
+    def _used_tokens(self, quota: QuotaReservation) -> int:
+        if self.guard is not None and self.guard.usage is not None:
+            return sum(self.guard.usage)
+        answers = (text for text in self.scanned if text.direction == Direction.OUTPUT)
+        return quota.tokens + sum(count.scanned for text in answers for count in text.channels) // CHARS_A_TOKEN
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
     async def refuse(self, failure: HTTPFailure) -> HTTPFailure:
         """Close the record of a request that no upstream is called for. Returns what to answer: `failure`, or that the
         journal, which is required, cannot be written."""
-        await self.refund_quota()
+        await self.correct_quota(0)
         if not await self.begin_journal():
             failure = not_journalled()
             self.scanned, self.journal = [], None
@@ -231,7 +219,7 @@ class RequestRecord:
         """A request that was cancelled or met a defect of ours before it was answered holds nothing any more."""
         self.scanned, self.journal = [], None
         self._release()
-        await self.refund_quota()
+        await self.correct_quota(0)
 
     def close(self, status: int) -> None:
         """Report the request, the first time. `status` is what the client got, 0 if nothing."""
@@ -240,7 +228,7 @@ class RequestRecord:
         self._closed = True
         try:
             if self.quota is not None and not self.quota.corrected:
-                start_background_task(self.correct_quota())
+                start_background_task(self.quota.correct(self._used_tokens(self.quota)))
             for text in self.scanned:
                 self.emit(text)
             fact = self._finished(status)
@@ -252,6 +240,7 @@ class RequestRecord:
                 self.span.finish(fact, usage, reasons)
         finally:
             self._release()
+            self.guard, self.scanned = None, []  # a connection keeps the record until its next request
 
     def _release(self) -> None:
         release, self.release_slot = self.release_slot, None
@@ -298,9 +287,7 @@ def _request_entry(fact: RequestFinished) -> RequestEntry:
 
 def _over_limit(key: ClientKey, decision: Decision) -> HTTPFailure:
     limit = {"requests": key.rpm, "tokens": key.tpm, "streams": key.max_streams}[decision.reason]
-    message = f"This key is at its limit of {limit} {_LIMITED[decision.reason]}."
+    message = f"This key is at its limit of {limit} {_UNITS[decision.reason]}."
     if decision.too_large:
         message = f"The request is larger than this key's limit of {limit} tokens a minute; make it smaller."
-    refused = client_error(429, message, "rate_limit_exceeded", kind=decision.reason)
-    refused.headers, refused.kind = dict(headers(decision)), decision.reason
-    return refused
+    return rate_limited(message, decision.reason, headers(decision))

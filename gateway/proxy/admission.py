@@ -14,7 +14,6 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
-from gateway.guard.channels import Finding
 from gateway.guard.constrained import asks_for_json
 from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table, guarding_prompt
 from gateway.observe.facts import Limited
@@ -128,9 +127,8 @@ async def reserve_quota(context: RequestContext) -> RequestContext:
 async def scan_prompt(context: RequestContext) -> RequestContext:
     """Censors the prompt, in slices if it is long, and refuses one that a rule blocks."""
     state, record, policy = context.state, context.record, context.policy
-    findings: list[Finding] = []
-    on_finding = None if state.journal is None else findings.append
-    steps = guarding_prompt(context.body, policy, on_finding, context.chat.dialect)
+    record.on_finding = None if state.journal is None else record.findings.append
+    steps = guarding_prompt(context.body, policy, record.on_finding, context.chat.dialect)
     cost = scan_cost(policy, Direction.INPUT)
     try:
         prompt = await offload_in_slices(context.request.receive, len(context.raw), cost, steps)
@@ -140,7 +138,7 @@ async def scan_prompt(context: RequestContext) -> RequestContext:
         raise state.guard_failure(policy, error) from None
     if prompt.scanned is not None:
         record.scanned.append(prompt.scanned)
-    record.findings, record.journal, record.journal_required = findings, state.journal, state.journal_required
+    record.journal, record.journal_required = state.journal, state.journal_required
     if (refusal := _refusal(prompt)) is not None:
         raise refusal
     return replace(context, prompt=prompt)

@@ -36,6 +36,13 @@ def client_error(
     return HTTPFailure(status, body, code or kind)
 
 
+def rate_limited(message: str, limit: str, headers: dict[str, str]) -> HTTPFailure:
+    """`limit` is requests, tokens or streams."""
+    refusal = client_error(429, message, "rate_limit_exceeded", kind=limit)
+    refusal.kind, refusal.headers = limit, headers
+    return refusal
+
+
 def internal_error() -> HTTPFailure:
     return HTTPFailure(500, failure("The gateway failed.", "internal_error", "server_error"), "internal_error")
 

@@ -114,7 +114,7 @@ class Relay(Response):
             if await record.begin_journal():
                 await self._call_upstream(guard)
             else:
-                await record.refund_quota()
+                await record.correct_quota(0)
                 record.error = NOT_JOURNALLED
                 await self._reply.fail(not_journalled())
         except HTTPFailure as error:

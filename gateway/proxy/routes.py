@@ -102,7 +102,7 @@ async def _models(request: Request, state: AppState, wanted: str | None = None) 
         context = await authenticate(RequestContext(request, state, state.current, record))
         # It counts as a request, and runs beside the streams of its key.
         await reserve_quota(replace(context, key=replace(context.key, tpm=None, max_streams=None)))
-        await record.refund_quota()
+        await record.correct_quota(0)
         listed = await state.models(context.key)
         answer: object = {"object": "list", "data": listed}
         if wanted is not None:

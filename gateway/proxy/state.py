@@ -17,14 +17,14 @@ from gateway.observe.facts import Fact, JournalDropped, MaskJudged
 from gateway.observe.metrics import Metrics
 from gateway.observe.tracing import Tracer
 from gateway.policy.model import Channel, ClientKey, Direction
-from gateway.proxy.errors import HTTPFailure, client_error, overloaded
+from gateway.proxy.errors import HTTPFailure, overloaded, rate_limited
 from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.steering.mask_probe import Canary
 from gateway.proxy.upstreams.models import Models
 
 # Of the gateway's slots (`limits.max_streams`), one part in so many may be taken by the unfinished bodies of one key.
 PENDING_BODIES_SHARE = 2
-PENDING_BODIES_RETRY_AFTER = 1  # seconds; there is no telling when a body ends
+PENDING_BODIES_RETRY_AFTER = 1  # seconds; a body may end at any time
 
 
 class PendingBodies:
@@ -44,9 +44,7 @@ class PendingBodies:
         if self._counts.get(key.name, 0) < most:
             return None
         message = f"This key is at its limit of {most} requests whose bodies are still arriving."
-        refused = client_error(429, message, "rate_limit_exceeded", kind="streams")
-        refused.headers, refused.kind = {"retry-after": str(PENDING_BODIES_RETRY_AFTER)}, "streams"
-        return refused
+        return rate_limited(message, "streams", {"retry-after": str(PENDING_BODIES_RETRY_AFTER)})
 
     @contextmanager
     def one_more(self, key: ClientKey) -> Iterator[None]:
@@ -132,9 +130,9 @@ class AppState:
         if self.journal_fails:
             raise overloaded("The journal cannot be written.", retry_after=5)
         if self.draining:
-            refused = overloaded("The gateway is stopping; another one will take the request.")
-            refused.headers["connection"] = "close"
-            raise refused
+            refusal = overloaded("The gateway is stopping; another one will take the request.")
+            refusal.headers["connection"] = "close"
+            raise refusal
         most = self.current.config.limits.max_streams
         if self.in_flight >= most:
             raise overloaded(f"The gateway is at its limit of {most} streams.")
