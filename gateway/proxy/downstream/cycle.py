@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gateway.proxy.downstream.protocol import BoundedProtocol
 
 
-class Cycle(RequestResponseCycle):
+class RequestCycle(RequestResponseCycle):
     """One request and its response.
 
     `broken`: the rest of its body does not come. `last`: it is complete and no other response follows on the
