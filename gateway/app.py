@@ -126,7 +126,7 @@ class Portcullis:
 
     @property
     def drain_timeout(self) -> float:
-        """Seconds for running answers when the process is told to stop."""
+        """Seconds that running answers have when the process gets a signal to stop."""
         return self._config.listen.drain_timeout
 
     async def adopt(self, config: Config) -> None:
@@ -141,7 +141,7 @@ class Portcullis:
             snapshot = await self._build(config, old)
         except (ConfigError, ValueError) as error:
             raise NotAdopted(str(error)) from None
-        # A server that has other words now would refuse the requests that ask for them.
+        # A server whose masks have other words now would refuse requests for the new ones.
         await snapshot.masks.look()
         self._put_in_force(snapshot)
         start_background_task(old.masks.close(besides=snapshot.masks))

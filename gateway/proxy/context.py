@@ -1,4 +1,4 @@
-"""What is passed on about one request: what admission knows of it, and what the relay needs to answer it."""
+"""The data of one request: the context that admission passes on, and what the relay needs to answer it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gateway.wire.chat import Json
 BodyReader = Callable[[object], ChatRequest]
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, for whoever must answer in the endpoint's place
+_RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
 _UNREAD = ChatRequest(model="", stream=False, choices=0)
 _UNSCANNED = GuardedPrompt()
 _UNROUTED = Route(model="none", upstream="none", policy="none")
@@ -36,10 +36,9 @@ _UNROUTED = Route(model="none", upstream="none", policy="none")
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What admission knows of a request. Each of its steps returns one that knows more; `record` is shared by all.
+    """A request in admission, whose steps replace the defaults below, each of them some; `record` is shared by all.
 
-    `raw` and `body` are what the client sent, `body` without what the policy takes out; `chat`, `route` and `prompt`
-    are of no use before the steps that find them out.
+    `raw` is the body as it came, `body` the same decoded, which the later steps change in place.
     """
 
     request: Request
@@ -62,10 +61,10 @@ class RequestContext:
 
 @dataclass(frozen=True, slots=True)
 class RoutedRequest:
-    """A request that was read, routed and censored, without its body, of which only the rewriter has what it needs.
+    """A request that was read, routed and censored. Its body is in `rewriter` alone, since an answer may take long.
 
-    `headers` are the client's, with lower-case names. `pseudonyms` are those of the prompt. `json_content`: the answers
-    are to be JSON.
+    `headers` are the client's, with lower-case names; `pseudonyms` are those of the prompt; `json_content`: the answers
+    must be JSON.
     """
 
     chat: ChatRequest
@@ -90,7 +89,7 @@ def record_of(request: Request, emit: Callable[[Fact], None] = _discard) -> Requ
     if record is None:
         given, route = request.headers.get("x-request-id", ""), request.scope.get("route")
         request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
-        # The path as the gateway spells it: what a client asks for beyond that is no label.
+        # The path as the gateway spells it: metrics have no label of a client's making.
         record = RequestRecord(request_id, "other" if route is None else str(route.path), emit)
         request.scope[_RECORD] = record
     return record

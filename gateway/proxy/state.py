@@ -31,8 +31,8 @@ class PendingBodies:
     """The requests of each key whose bodies are still arriving, in this process.
 
     The limiter counts a request when its body is complete, so that one that is refused costs nothing. Until then a key
-    has no more of them than it may have streams, nor than its share of the gateway's slots. A burst beyond a limit a
-    minute is refused by the limiter, which knows when to retry.
+    has no more of them than it may have streams, nor than its share of the gateway's slots. Limits a minute are left to
+    the limiter, which computes when to retry.
     """
 
     def __init__(self) -> None:
