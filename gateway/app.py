@@ -1,4 +1,4 @@
-"""The composition root: everything is made and wired here, where it can be seen, and nowhere else."""
+"""The composition root: everything is made and connected here, and nowhere else."""
 
 from __future__ import annotations
 
@@ -30,12 +30,9 @@ from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import SWITCH_INTERVAL, start_background_task
 from gateway.proxy.downstream.browsers import LocalNames
 from gateway.proxy.routes import add_admin_routes, add_error_handlers, add_routes
-from gateway.proxy.snapshot import Snapshot, compile_policies, keep_startup_sections, run_in_background_thread
+from gateway.proxy.snapshot import Snapshot, build_snapshot, compile_policies, keep_startup_sections
 from gateway.proxy.state import AppState
-from gateway.proxy.steering.entries import Wanted, wanted_masks
-from gateway.proxy.steering.mask_probe import Masks
 from gateway.proxy.steering.vocabularies import read_vocabularies
-from gateway.proxy.upstreams.balancer import Fleet
 from gateway.proxy.upstreams.client import PROBE_TTL
 from gateway.version import TELEMETRY, is_installed, missing_part
 
@@ -44,17 +41,17 @@ METRICS, LIMITS = "metrics", "limits"  # directories that workers share
 
 
 class NotAdopted(Exception):
-    """A configuration could not be put in force; the message says why, without secrets."""
+    """A configuration could not be put in force; the message gives the reason, without secrets."""
 
 
 def demo_policy() -> Policy:
-    """What `portcullis demo` enforces: the password stays in, however Gandalf spells it."""
+    """What `portcullis demo` enforces: the password does not get out, however Gandalf spells it."""
     rule = Rule(id="password", words=(PASSWORD,), action=Action.REDACT, replacement="[CENSORED]", secret=True)
     return Policy(name="default", rules=(rule,))
 
 
 def demo_config(upstream: Upstream | None, listen: Listen, auth: Auth) -> Config:
-    """The configuration that needs no file: the demo policy in front of the demo upstream, or of `upstream`."""
+    """The configuration without a file: the demo policy in front of the demo upstream, or of `upstream`."""
     behind = upstream if upstream is not None else Upstream(name="demo", type="demo")
     policy = demo_policy()
     return Config(
@@ -68,7 +65,7 @@ def demo_config(upstream: Upstream | None, listen: Listen, auth: Auth) -> Config
 
 
 class Portcullis:
-    """One process of the gateway: its applications, and how a configuration comes into force.
+    """One process of the gateway: its applications, and the configuration in force.
 
     `scratch` and `slot` are the directory that the workers of one gateway share, and this process's place among them;
     without them it is alone.
@@ -83,11 +80,12 @@ class Portcullis:
         slot: int = 0,
         demo_pause: float = TOKEN_PAUSE,
     ) -> None:
+        self._config = config
         self._log = log
         self._demo_pause = demo_pause
         self._demo_url = ""
+        self._resources = contextlib.AsyncExitStack()
         self._policies: Mapping[str, CompiledPolicy] = compile_policies(config, {})
-        self._config = config
         shared = None if scratch is None else SharedFiles(scratch / METRICS, str(slot))
         metrics = Metrics(HELD_BOUNDS, HOLD_BOUNDS, shared)
 
@@ -95,104 +93,98 @@ class Portcullis:
             metrics.record(fact)
             log.record(fact)
 
-        self.gateway = AppState(
+        journal = None
+        if config.journal is not None:
+            journal = JournalWriter(config.journal, lambda problem: log.event("journal", problem=problem), slot)
+        self.state = AppState(
             metrics=metrics,
             record=record,
             limiter=_limiter(config, scratch, slot),
-            journal=None if config.journal is None else JournalWriter(config.journal, self._journal_problem, slot),
+            journal=journal,
             journal_required=config.journal is not None and config.journal.required,
-            tracer=make_tracer(config.telemetry, self._telemetry_problem),
+            tracer=make_tracer(config.telemetry, lambda problem: log.event("telemetry", problem=problem)),
         )
         self.public = _application(self._lifespan)
         self.admin = None if config.listen.admin is None else _application()
-        add_routes(self.public, self.gateway)
-        add_admin_routes(self.admin or self.public, self.gateway)
-        self._keep_pages_out(config.listen)
+        add_routes(self.public, self.state)
+        add_admin_routes(self.admin or self.public, self.state)
+        self._guard_from_browsers(config.listen)
         for app in filter(None, (self.public, self.admin)):
-            add_error_handlers(app, self.gateway)
+            add_error_handlers(app, self.state)
 
-    def _keep_pages_out(self, listen: Listen) -> None:
-        """Where no key is asked for, of the listeners that only this machine, and so its browsers, can reach."""
-        gateway, names = self.gateway, frozenset(listen.hosts)
+    def _guard_from_browsers(self, listen: Listen) -> None:
+        """Check Host and Origin where no key is required, on listeners that only this machine's browsers can reach."""
+        state, names = self.state, frozenset(listen.hosts)
 
         def keyless() -> bool:
-            return not gateway.current.keys.asked_for
+            return not state.current.keys.required
 
         if names or is_loopback(listen.host):
-            self.public.add_middleware(LocalNames, gateway=gateway, names=names, guarded=keyless)
+            self.public.add_middleware(LocalNames, record=state.record, names=names, guarded=keyless)
         if self.admin is not None and listen.admin is not None and is_loopback(listen.admin.host):
-            self.admin.add_middleware(LocalNames, gateway=gateway, names=names, guarded=lambda: True)
+            self.admin.add_middleware(LocalNames, record=state.record, names=names, guarded=lambda: True)
 
     @property
     def drain_timeout(self) -> float:
-        """Seconds for running answers when the process is told to stop."""
+        """Seconds that running answers have when the process gets a signal to stop."""
         return self._config.listen.drain_timeout
 
     async def adopt(self, config: Config) -> None:
-        """Put a configuration in force: from the next request on, while running ones keep theirs.
+        """Put a configuration in force, from the next request on; running ones keep theirs.
 
         Raises `NotAdopted`, and then nothing has changed.
         """
+        old = self.state.current
         try:
             config, differ = keep_startup_sections(self._config, config)
             log_unapplied_sections(self._log, differ)
-            policies = await run_in_background_thread(compile_policies, config, self._policies)
-            vocabularies = await run_in_background_thread(read_vocabularies, config)
-            wanted = await run_in_background_thread(_wanted_masks, config)
-            fleet = await self._fleet(config, self.gateway.current.fleet)
+            snapshot = await self._build(config, old)
         except (ConfigError, ValueError) as error:
             raise NotAdopted(str(error)) from None
-        old = self.gateway.current
-        masks = Masks.build(wanted, fleet.clients, old.masks, self.gateway.record_mask_verdict)
-        # A server that has other words now would refuse the requests that ask for them.
-        await masks.look()
-        self.gateway.current = Snapshot.of(config, policies, fleet, vocabularies, masks)
-        self._config, self._policies = config, policies
-        self.gateway.metrics.set_upstreams(config.upstreams)
-        self.gateway.metrics.set_masks(masks.pairs)
-        start_background_task(old.masks.close(besides=masks))
+        # A server whose masks have other words now would refuse requests for the new ones.
+        await snapshot.masks.look()
+        self._put_in_force(snapshot)
+        start_background_task(old.masks.close(besides=snapshot.masks))
         start_background_task(old.fleet.retire())
         # The new rules live as long as the old ones did; the collector need not go through them again and again.
         gc.freeze()
 
-    async def _fleet(self, config: Config, previous: Fleet | None) -> Fleet:
+    async def _build(self, config: Config, old: Snapshot | None) -> Snapshot:
+        _check_masks(config)
         base_urls = {name: upstream.base_url for name, upstream in config.upstreams.items()}
         for name, upstream in config.upstreams.items():
             if upstream.type == "demo":
-                self._demo_url = self._demo_url or await self._stack.enter_async_context(_demo_server(self._demo_pause))
+                if not self._demo_url:
+                    self._demo_url = await self._resources.enter_async_context(_demo_server(self._demo_pause))
                 base_urls[name] = self._demo_url
-        return Fleet.build(config.upstreams, base_urls, config.limits.max_streams + 64, previous)
+        return await build_snapshot(config, base_urls, self._policies, old, self.state.record_mask_verdict)
+
+    def _put_in_force(self, snapshot: Snapshot) -> None:
+        config, metrics = snapshot.config, self.state.metrics
+        self.state.current = snapshot
+        self._config, self._policies = config, snapshot.policies
+        metrics.set_upstreams(config.upstreams)
+        metrics.set_masks(snapshot.masks.pairs)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        gateway = self.gateway
+        state = self.state
         sys.setswitchinterval(SWITCH_INTERVAL)
-        async with contextlib.AsyncExitStack() as self._stack:
-            fleet = await self._fleet(self._config, None)
-            vocabularies = read_vocabularies(self._config)
-            masks = Masks.build(_wanted_masks(self._config), fleet.clients, on_verdict=gateway.record_mask_verdict)
-            gateway.current = Snapshot.of(self._config, self._policies, fleet, vocabularies, masks)
-            gateway.metrics.set_upstreams(self._config.upstreams)
-            gateway.metrics.set_masks(masks.pairs)
-            masks.begin()
-            probing = asyncio.create_task(_keep_probing(gateway))
-            if gateway.journal is not None:
-                gateway.journal.start()
+        async with self._resources:
+            self._put_in_force(await self._build(self._config, None))
+            state.current.masks.begin()
+            probing = asyncio.create_task(_keep_probing(state))
+            if state.journal is not None:
+                state.journal.start()
             yield
             probing.cancel()
-            await gateway.current.masks.close()
-            await gateway.current.fleet.close()
-            await gateway.limiter.close()
-            if gateway.journal is not None:
-                await asyncio.to_thread(gateway.journal.close)
-            if gateway.tracer is not None:
-                await asyncio.to_thread(gateway.tracer.close, TRACES_TIMEOUT)
-
-    def _journal_problem(self, text: str) -> None:
-        self._log.event("journal", problem=text)
-
-    def _telemetry_problem(self, text: str) -> None:
-        self._log.event("telemetry", problem=text)
+            await state.current.masks.close()
+            await state.current.fleet.close()
+            await state.limiter.close()
+            if state.journal is not None:
+                await asyncio.to_thread(state.journal.close)
+            if state.tracer is not None:
+                await asyncio.to_thread(state.tracer.close, TRACES_TIMEOUT)
 
 
 def build_app(config: Config, log: RequestLog, *, demo_pause: float = TOKEN_PAUSE) -> FastAPI:
@@ -203,29 +195,29 @@ def build_app(config: Config, log: RequestLog, *, demo_pause: float = TOKEN_PAUS
 
 
 def log_unapplied_sections(log: RequestLog, differ: Sequence[str]) -> None:
-    """Say which parts of a new configuration are not in force."""
+    """Name the sections of a new configuration that are not in force."""
     if differ:
         log.event("reload", warning=f"{', '.join(differ)}: changed, which only a restart puts in force")
 
 
-async def _keep_probing(gateway: AppState) -> None:
-    """Keep what the metrics say about upstreams true, also in a worker that nobody asks."""
+async def _keep_probing(state: AppState) -> None:
+    """Keep the metrics about upstreams true, also in a worker that gets no probes of its own."""
     while True:
         await asyncio.sleep(PROBE_TTL)
         with contextlib.suppress(Exception):  # the next one may succeed
-            await gateway.probe()
+            await state.probe()
 
 
 def _application(lifespan: Any = None) -> FastAPI:
-    # A redirect's address would be made of the client's Host header.
+    # A redirect's address would be built from the client's Host header.
     return FastAPI(
         title="Portcullis", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
     )
 
 
 def check_parts(config: Config) -> None:
-    """Raises `ConfigError` for what the configuration wants of optional packages that are absent or do not take it, and
-    for tokenizers that cannot be read."""
+    """Raises `ConfigError` where the configuration needs an optional package that is absent or refuses it, and for
+    tokenizers that cannot be read."""
     read_vocabularies(config)
     _check_masks(config)
     try:
@@ -234,12 +226,6 @@ def check_parts(config: Config) -> None:
         raise ConfigError(config.source, "state", str(error)) from None
     if config.telemetry is not None and not is_installed(*TELEMETRY):
         raise ConfigError(config.source, "telemetry", missing_part("otel"))
-
-
-def _wanted_masks(config: Config) -> tuple[Wanted, ...]:
-    """Raises `ConfigError` as `check_parts` does."""
-    _check_masks(config)
-    return wanted_masks(config)
 
 
 def _check_masks(config: Config) -> None:
@@ -262,7 +248,7 @@ def _limiter(config: Config, scratch: Path | None, slot: int) -> Limiter:
 
 
 class _QuietServer(uvicorn.Server):
-    """A server within a server: signals belong to the outer one."""
+    """A server within a server: the outer one handles the signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """The embedded upstream: a small Gandalf game behind an OpenAI-compatible API.
 
-It guards a password as badly as a language model does. What a player says decides in which way it leaks; every way
-splits the password over tokens. It needs no network and no model, and it is what `portcullis demo` stands in front of.
+It guards a password as badly as a language model does. The player's words decide in which way it leaks; every way
+splits the password over tokens. It needs no network and no model; `portcullis demo` is a gateway in front of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request
@@ -38,7 +38,7 @@ _GREETING = (
 
 
 class Script(NamedTuple):
-    """What one answer consists of, token by token."""
+    """One answer, token by token."""
 
     content: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
@@ -58,22 +58,38 @@ _SCRIPTS: tuple[tuple[str, Script], ...] = (
 )
 
 
-def script_for(messages: Any) -> Script:
-    """The answer to the last message. This Gandalf gives in to anyone who asks for the password."""
+def _script_for(text: str) -> Script:
+    """The answer to a message or prompt. This Gandalf gives in to anyone who asks for the password."""
+    return next((script for word, script in _SCRIPTS if word in text.lower()), Script(_GREETING))
+
+
+class Answer(NamedTuple):
+    """`choices` are those of the complete answer, `chunks` the single choices of a stream's events."""
+
+    kind: str
+    chunk_kind: str
+    id: str
+    choices: list[dict[str, Any]]
+    chunks: list[dict[str, Any]]
+    tokens: int
+
+
+def _chat_answer(body: dict[str, Any]) -> Answer:
+    messages = body.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else {}
     content = last.get("content") if isinstance(last, dict) else ""
-    said = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-    return _script_for_words(said.lower())
-
-
-def texts_for(prompt: Any) -> list[tuple[str, ...]]:
-    """What goes on after each prompt, token by token. Where there is no dialogue, there are no thoughts or calls."""
-    prompts = prompt if isinstance(prompt, list) else [prompt]
-    return [_script_for_words(str(each).lower()).content or _GREETING for each in prompts]
-
-
-def _script_for_words(said: str) -> Script:
-    return next((script for word, script in _SCRIPTS if word in said), Script(_GREETING))
+    script = _script_for(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False))
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(script.content) or None}
+    if script.reasoning:
+        message["reasoning_content"] = "".join(script.reasoning)
+    if script.arguments:
+        function = {"name": "remember", "arguments": "".join(script.arguments)}
+        message["tool_calls"] = [{"id": "call_gandalf", "type": "function", "function": function}]
+    reason = "tool_calls" if script.arguments else "stop"
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+    chunks: list[dict[str, Any]] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in _deltas(script)]
+    chunks.append({"index": 0, "delta": {}, "finish_reason": reason})
+    return Answer("chat.completion", "chat.completion.chunk", "chatcmpl", [choice], chunks, sum(map(len, script)))
 
 
 def _deltas(script: Script) -> Iterator[dict[str, Any]]:
@@ -89,13 +105,20 @@ def _deltas(script: Script) -> Iterator[dict[str, Any]]:
         yield {"tool_calls": [{"index": 0, "function": {"arguments": token}}]}
 
 
-def _finish_reason(script: Script) -> str:
-    return "tool_calls" if script.arguments else "stop"
+def _text_answer(body: dict[str, Any]) -> Answer:
+    """Continues each prompt. Where there is no dialogue, there are no thoughts or calls."""
+    prompt = body.get("prompt")
+    prompts = prompt if isinstance(prompt, list) else [prompt]
+    texts = [_script_for(str(each)).content or _GREETING for each in prompts]
+    choices = [_text(index, "".join(tokens), "stop") for index, tokens in enumerate(texts)]
+    chunks = []
+    for index, tokens in enumerate(texts):
+        chunks += [*(_text(index, token) for token in tokens), _text(index, "", "stop")]
+    return Answer("text_completion", "text_completion", "cmpl", choices, chunks, sum(map(len, texts)))
 
 
-def _usage(*said: tuple[str, ...]) -> dict[str, int]:
-    tokens = sum(map(len, said))
-    return {"prompt_tokens": 12, "completion_tokens": tokens, "total_tokens": 12 + tokens}
+def _text(index: int, text: str, finish_reason: str | None = None) -> dict[str, Any]:
+    return {"text": text, "index": index, "logprobs": None, "finish_reason": finish_reason}
 
 
 def build_demo(pause: float = TOKEN_PAUSE) -> FastAPI:
@@ -109,46 +132,30 @@ def build_demo(pause: float = TOKEN_PAUSE) -> FastAPI:
 
     @app.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
-        body = await _body(request)
-        if isinstance(body, Response):
-            return body
-        script, head = script_for(body.get("messages")), _head("chatcmpl")
-        if not body.get("stream"):
-            return JSONResponse(_whole(head, script))
-        return _stream(_events(head, script, pause, _wants_usage(body)))
+        return await _respond(request, _chat_answer, pause)
 
     @app.post("/v1/completions")
     async def completions(request: Request) -> Response:
-        body = await _body(request)
-        if isinstance(body, Response):
-            return body
-        texts, head = texts_for(body.get("prompt")), _head("cmpl")
-        if not body.get("stream"):
-            return JSONResponse(_whole_texts(head, texts))
-        return _stream(_text_events(head, texts, pause, _wants_usage(body)))
+        return await _respond(request, _text_answer, pause)
 
     return app
 
 
-async def _body(request: Request) -> dict[str, Any] | Response:
-    """What is asked, or the answer to a request that asks nothing."""
+async def _respond(request: Request, answer_to: Callable[[dict[str, Any]], Answer], pause: float) -> Response:
     try:
         body = await request.json()
     except ValueError:
         return _error("The body is not JSON.")
-    return body if isinstance(body, dict) else _error("The body must be a JSON object.")
-
-
-def _head(kind: str) -> dict[str, Any]:
-    return {"id": f"{kind}-{uuid.uuid4().hex[:24]}", "created": int(time.time()), "model": MODEL}
-
-
-def _wants_usage(body: dict[str, Any]) -> bool:
+    if not isinstance(body, dict):
+        return _error("The body must be a JSON object.")
+    answer = answer_to(body)
+    head = {"id": f"{answer.id}-{uuid.uuid4().hex[:24]}", "created": int(time.time()), "model": MODEL}
+    usage = {"prompt_tokens": 12, "completion_tokens": answer.tokens, "total_tokens": 12 + answer.tokens}
+    if not body.get("stream"):
+        return JSONResponse({**head, "object": answer.kind, "choices": answer.choices, "usage": usage})
     options = body.get("stream_options")
-    return isinstance(options, dict) and bool(options.get("include_usage"))
-
-
-def _stream(events: AsyncIterator[str]) -> Response:
+    wants_usage = isinstance(options, dict) and bool(options.get("include_usage"))
+    events = _events({**head, "object": answer.chunk_kind}, answer.chunks, usage if wants_usage else None, pause)
     return EventSourceResponse(events, ping=15, send_timeout=30, sep="\n")
 
 
@@ -157,51 +164,13 @@ def _error(message: str) -> JSONResponse:
     return JSONResponse({"error": error}, status_code=400)
 
 
-def _whole(head: dict[str, Any], script: Script) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(script.content) or None}
-    if script.reasoning:
-        message["reasoning_content"] = "".join(script.reasoning)
-    if script.arguments:
-        function = {"name": "remember", "arguments": "".join(script.arguments)}
-        message["tool_calls"] = [{"id": "call_gandalf", "type": "function", "function": function}]
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish_reason(script)}
-    return {**head, "object": "chat.completion", "choices": [choice], "usage": _usage(*script)}
-
-
-def _whole_texts(head: dict[str, Any], texts: list[tuple[str, ...]]) -> dict[str, Any]:
-    choices = [_text(index, "".join(tokens), "stop") for index, tokens in enumerate(texts)]
-    return {**head, "object": "text_completion", "choices": choices, "usage": _usage(*texts)}
-
-
-def _text(index: int, text: str, finish_reason: str | None = None) -> dict[str, Any]:
-    return {"text": text, "index": index, "logprobs": None, "finish_reason": finish_reason}
-
-
-async def _events(head: dict[str, Any], script: Script, pause: float, wants_usage: bool) -> AsyncIterator[str]:
-    def event(choices: list[dict[str, Any]], **more: Any) -> str:
-        chunk = {**head, "object": "chat.completion.chunk", "choices": choices, **more}
-        return json.dumps(chunk, ensure_ascii=False)
-
-    for delta in _deltas(script):
-        yield event([{"index": 0, "delta": delta, "finish_reason": None}])
-        await asyncio.sleep(pause)
-    yield event([{"index": 0, "delta": {}, "finish_reason": _finish_reason(script)}])
-    if wants_usage:
-        yield event([], usage=_usage(*script))
-    yield "[DONE]"
-
-
-async def _text_events(
-    head: dict[str, Any], texts: list[tuple[str, ...]], pause: float, wants_usage: bool
+async def _events(
+    head: dict[str, Any], chunks: list[dict[str, Any]], usage: dict[str, int] | None, pause: float
 ) -> AsyncIterator[str]:
-    def event(choices: list[dict[str, Any]], **more: Any) -> str:
-        return json.dumps({**head, "object": "text_completion", "choices": choices, **more}, ensure_ascii=False)
-
-    for index, tokens in enumerate(texts):
-        for token in tokens:
-            yield event([_text(index, token)])
+    for choice in chunks:
+        yield json.dumps({**head, "choices": [choice]}, ensure_ascii=False)
+        if choice["finish_reason"] is None:
             await asyncio.sleep(pause)
-        yield event([_text(index, "", "stop")])
-    if wants_usage:
-        yield event([], usage=_usage(*texts))
+    if usage is not None:
+        yield json.dumps({**head, "choices": [], "usage": usage}, ensure_ascii=False)
     yield "[DONE]"

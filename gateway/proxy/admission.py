@@ -1,237 +1,202 @@
-"""From an HTTP request to a relay: its body is read, routed, counted for its key, and the prompt in it censored."""
+"""From an HTTP request to a relay, in named steps.
+
+Each step takes the request's context and returns one with more in it, or raises `HTTPFailure`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from time import perf_counter
-from typing import NoReturn
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from fastapi import Request
+from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
-from gateway.censor.compile import CompiledPolicy
-from gateway.guard.channels import Finding
 from gateway.guard.constrained import asks_for_json
-from gateway.guard.prompt import BadRequest, ChatRequest, GuardedPrompt, apply_request_table
-from gateway.observe.facts import Limited, RequestFinished, TextScanned
-from gateway.observe.tracing import RequestSpan
-from gateway.policy.model import ClientKey, Direction, Limits, Route
-from gateway.proxy.allowance import QuotaReservation
-from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, start_background_task
+from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table, guarding_prompt, read_request
+from gateway.observe.facts import Limited
+from gateway.policy.model import Direction
+from gateway.proxy.accounting import QuotaReservation
+from gateway.proxy.asgi import offload, offload_in_slices, scan_cost
+from gateway.proxy.context import RequestContext, RoutedRequest, failure_response, record_of
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
-from gateway.proxy.forward import RoutedRequest
-from gateway.proxy.inbound import finished, key_of, path_of, request_id
-from gateway.proxy.journal import RequestJournal, not_journalled
 from gateway.proxy.relay import Relay
-from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import Steering
 from gateway.wire import json
+from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
 
-# What reads the body of an endpoint's requests; it raises `BadRequest`.
-Reader = Callable[[object], ChatRequest]
 
-
-def unknown_model() -> HTTPFailure:
-    return client_error(404, "No route for this model, or you do not have access to it.", "model_not_found", "model")
-
-
-async def admit(request: Request, gateway: AppState, read: Reader) -> Relay:
-    """The relay that will answer. Raises `HTTPFailure` for a request that is refused, after it was recorded."""
-    started = perf_counter()
+async def admit(request: Request, state: AppState, dialect: Dialect) -> Response:
+    """The relay that will answer, or the refusal, which has been recorded."""
+    context = RequestContext(request, state, state.current, record_of(request, state.record), dialect)
+    record = context.record
     try:
-        key = key_of(request, gateway)
-        check_content_type(request.headers, key)
-        # Counted from here on: a body that is being read costs memory too.
-        await _enter(request, gateway)
         try:
-            request.state.span = _span_of(request, gateway)
-            return await _prepare(request, gateway, key, read, started)
-        except BaseException:
-            gateway.release_slot()
-            raise
-    except HTTPFailure as error:
-        if not getattr(request.state, "recorded", False):
-            _record_refusal(request, gateway, finished(request, error.status, started, error=error.kind))
+            for step in STEPS:
+                context = await step(context)
+            return await prepare_relay(context)
+        except HTTPFailure as failure:
+            return failure_response(record, await record.refuse(failure))
+    except BaseException:
+        await record.abandon()
         raise
 
 
-async def _enter(request: Request, gateway: AppState) -> None:
+async def authenticate(context: RequestContext) -> RequestContext:
+    key = context.snapshot.keys.find(context.request.headers)
+    if key is None:
+        message = "Missing or wrong API key. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
+        raise client_error(401, message, "invalid_api_key", kind="authentication_error")
+    context.record.key = key.name
+    return replace(context, key=key)
+
+
+async def check_origin(context: RequestContext) -> RequestContext:
+    check_content_type(context.request.headers, context.key)
+    return context
+
+
+async def acquire_slot(context: RequestContext) -> RequestContext:
+    """Counts the request from here on: a body that is being read costs memory too."""
+    state, request = context.state, context.request
     try:
-        gateway.acquire_slot()
+        state.acquire_slot()
     except HTTPFailure:
-        if gateway.draining:
-            # The connection is closed after this answer. With bytes on it that nobody has read it would be reset, and
+        if state.draining:
+            # The connection is closed after this answer. With bytes on it that nothing has read it would be reset, and
             # the client might never see the answer.
             with contextlib.suppress(TimeoutError, ClientDisconnect):
                 async with asyncio.timeout(LEFTOVER_TIMEOUT):
                     async for _ in request.stream():
                         pass
         raise
+    context.record.release_slot = state.release_slot
+    return context
 
 
-def _record_refusal(request: Request, gateway: AppState, fact: RequestFinished) -> None:
-    gateway.record(fact)
-    span: RequestSpan | None = getattr(request.state, "span", None)
-    if span is not None:
-        span.finish(fact, None, ())
-
-
-async def _prepare(request: Request, gateway: AppState, key: ClientKey, read: Reader, started: float) -> Relay:
-    generation = gateway.current
-    findings: list[Finding] = []
-    raw = await _read_counted(request, gateway, key, generation.config.limits)
-    body = await offload(len(raw), _json_object, raw)
-    async with contextlib.AsyncExitStack() as unless_relayed:
-        try:
-            chat = await offload(len(raw), read, body)
-            route, policy = await offload(len(raw), _routed, request, generation, key, chat, body)
-            allowance = await allowed(gateway, key, len(raw))
-            unless_relayed.push_async_callback(_give_back, allowance)
-            on_finding = None if gateway.journal is None else findings.append
-            guarding = gateway.guarding_prompt(body, policy, on_finding, chat.dialect)
-            prompt = await offload_in_slices(request.receive, len(raw), scan_cost(policy, Direction.INPUT), guarding)
-        except BadRequest as error:
-            raise _bad_request(error) from None
-        except ClientDisconnect:
-            raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
-        texts = (prompt.scanned,) if prompt.scanned is not None else ()
-        journal = gateway.request_journal(request_id(request), key.name, route.model, policy.policy.name)
-        try:
-            if (refusal := _refusal(prompt)) is not None:
-                raise refusal
-            steering = await offload(
-                len(raw),
-                Steering,
-                chat.dialect,
-                {**body, "model": route.rename or chat.model},
-                chat.stream,
-                policy,
-                [generation.config.upstreams[name] for name in route.upstreams],
-                generation.masks,
-                generation.vocabularies,
-            )
-        except HTTPFailure as failure:
-            await _refuse_prompt(request, gateway, failure, texts, journal, findings, started)
-        forward = RoutedRequest(
-            request_id=request_id(request),
-            path=path_of(request),
-            chat=chat,
-            steering=steering,
-            headers={**request.headers, "x-request-id": request_id(request)},
-            route=route,
-            policy=policy,
-            fleet=generation.fleet,
-            timeouts=generation.config.upstreams[route.upstream].timeouts,
-            key=key.name,
-            allowance=allowance,
-            started=started,
-            scanned=texts,
-            findings=tuple(findings),
-            pseudonyms=prompt.pseudonyms,
-            json_content=asks_for_json(body, policy.policy),
+async def start_span(context: RequestContext) -> RequestContext:
+    if context.state.tracer is not None:
+        headers, record = context.request.headers, context.record
+        record.span = context.state.tracer.start_request(
+            path=record.path,
+            traceparent=headers.get("traceparent"),
+            tracestate=headers.get("tracestate"),
+            request_id=record.request_id,
         )
-        limits, span = generation.config.limits, request.state.span
-        relay = Relay(forward, limits, gateway.record, gateway.release_slot, span, journal)
-        unless_relayed.pop_all()
-        return relay
+    return context
 
 
-async def _read_counted(request: Request, gateway: AppState, key: ClientKey, limits: Limits) -> bytes:
-    """The body. Raises `HTTPFailure`, also where the key has too many bodies that are still arriving."""
-    if (refusal := gateway.pending_bodies.refusal(key, limits.max_streams)) is not None:
-        gateway.record(Limited(key.name, refusal.kind))
+async def read_body(context: RequestContext) -> RequestContext:
+    """Also refuses a key that has too many bodies that are still arriving."""
+    pending, key, limits = context.state.pending_bodies, context.key, context.snapshot.config.limits
+    if (refusal := pending.refusal(key, limits.max_streams)) is not None:
+        context.state.record(Limited(key.name, refusal.kind))
         raise refusal
-    with gateway.pending_bodies.one_more(key):
-        return await _read_body(request, limits.max_body)
+    with pending.one_more(key):
+        return replace(context, raw=await _read(context.request, limits.max_body))
 
 
-async def _give_back(allowance: QuotaReservation) -> None:
-    # It is done to its end, also if the server stops meanwhile.
-    await asyncio.shield(start_background_task(allowance.give_back()))
+async def parse_body(context: RequestContext) -> RequestContext:
+    raw = context.raw
+    body = await offload(len(raw), _json_object, raw)
+    try:
+        chat = await offload(len(raw), read_request, body, context.dialect)
+    except BadRequest as error:
+        raise _bad_request(error) from None
+    return replace(context, body=body, chat=chat)
 
 
-def _routed(
-    request: Request, generation: Snapshot, key: ClientKey, chat: ChatRequest, body: Json
-) -> tuple[Route, CompiledPolicy]:
-    """Where a request goes and under which policy; fields that the request table forbids leave the body.
-
-    Raises `BadRequest` and `HTTPFailure`.
-    """
-    route = generation.router.match(chat.model, key)
-    if route is None:
-        raise unknown_model()
-    policy = generation.policies[route.policy]
-    request.state.policy, request.state.route = policy.policy.name, route.model
-    apply_request_table(body, policy, chat.dialect)
-    return route, policy
+async def route(context: RequestContext) -> RequestContext:
+    """Finds the route and its policy; fields that the request table forbids leave the body."""
+    return await offload(len(context.raw), _routed, context)
 
 
-async def allowed(gateway: AppState, key: ClientKey, body_bytes: int) -> QuotaReservation:
-    """Raises `HTTPFailure` where the key is at one of its limits."""
-    allowance = await QuotaReservation.ask(gateway.limiter, key, body_bytes)
-    if allowance.refusal is not None:
-        gateway.record(Limited(key.name, allowance.refusal.kind))
-        raise allowance.refusal
-    return allowance
+async def reserve_quota(context: RequestContext) -> RequestContext:
+    state = context.state
+    context.record.quota = await QuotaReservation.reserve(state.limiter, context.key, len(context.raw), state.record)
+    return context
+
+
+async def scan_prompt(context: RequestContext) -> RequestContext:
+    """Censors the prompt, in slices if it is long, and refuses one that a rule blocks."""
+    state, record, policy = context.state, context.record, context.policy
+    record.on_finding = None if state.journal is None else record.findings.append
+    steps = guarding_prompt(context.body, policy, record.on_finding, context.chat.dialect)
+    cost = scan_cost(policy, Direction.INPUT)
+    try:
+        prompt = await offload_in_slices(context.request.receive, len(context.raw), cost, steps)
+    except ClientDisconnect:
+        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
+    except Exception as error:
+        raise state.guard_failure(policy, error) from None
+    if prompt.scanned is not None:
+        record.scanned.append(prompt.scanned)
+    record.journal, record.journal_required = state.journal, state.journal_required
+    if (refusal := _refusal(prompt)) is not None:
+        raise refusal
+    return replace(context, prompt=prompt)
+
+
+STEPS: tuple[Callable[[RequestContext], Awaitable[RequestContext]], ...] = (
+    authenticate,
+    check_origin,
+    acquire_slot,
+    start_span,
+    read_body,
+    parse_body,
+    route,
+    reserve_quota,
+    scan_prompt,
+)
+
+
+async def prepare_relay(context: RequestContext) -> Relay:
+    """Rewrites the request for the upstreams that may get it; the relay will answer it."""
+    snapshot, record, chat = context.snapshot, context.record, context.chat
+    policy, route, config = context.policy, context.route, context.snapshot.config
+    rewriter = await offload(
+        len(context.raw),
+        Steering,
+        chat.dialect,
+        {**context.body, "model": route.rename or chat.model},
+        chat.stream,
+        policy,
+        [config.upstreams[name] for name in route.upstreams],
+        snapshot.masks,
+        snapshot.vocabularies,
+    )
+    routed = RoutedRequest(
+        chat=chat,
+        rewriter=rewriter,
+        headers={**context.request.headers, "x-request-id": record.request_id},
+        route=route,
+        policy=policy,
+        fleet=snapshot.fleet,
+        timeouts=config.upstreams[route.upstream].timeouts,
+        limits=config.limits,
+        pseudonyms=context.prompt.pseudonyms,
+        json_content=asks_for_json(context.body, policy.policy),
+    )
+    return Relay(routed, record)
+
+
+def unknown_model() -> HTTPFailure:
+    return client_error(404, "No route for this model, or you do not have access to it.", "model_not_found", "model")
 
 
 def _bad_request(error: BadRequest) -> HTTPFailure:
     return client_error(400, str(error), error.code, error.param)
 
 
-def _refusal(prompt: GuardedPrompt) -> HTTPFailure | None:
-    """Why a prompt is not forwarded, if it is not."""
-    if prompt.refusal is not None:
-        return _bad_request(prompt.refusal)
-    if prompt.rule is None:
-        return None
-    message = prompt.rule.message or f"The request is blocked by rule {prompt.rule.id!r}."
-    return client_error(400, message, "content_filter", prompt.rule.id)
-
-
-async def _refuse_prompt(
-    request: Request,
-    gateway: AppState,
-    refusal: HTTPFailure,
-    texts: tuple[TextScanned, ...],
-    journal: RequestJournal | None,
-    findings: list[Finding],
-    started: float,
-) -> NoReturn:
-    """Raises the `refusal` of a prompt that was scanned, when everything is said about it."""
-    if journal is not None and not await journal.begin(findings):
-        raise not_journalled()
-    for text in texts:
-        gateway.record(text)
-    fact = finished(request, refusal.status, started, scanned=texts, error=refusal.kind)
-    _record_refusal(request, gateway, fact)
-    if journal is not None:
-        journal.close(fact, ())
-    request.state.recorded = True
-    raise refusal
-
-
-def _span_of(request: Request, gateway: AppState) -> RequestSpan | None:
-    if gateway.tracer is None:
-        return None
-    headers = request.headers
-    return gateway.tracer.start_request(
-        path=path_of(request),
-        traceparent=headers.get("traceparent"),
-        tracestate=headers.get("tracestate"),
-        request_id=request_id(request),
-    )
-
-
-async def _read_body(request: Request, limit: int) -> bytes:
+async def _read(request: Request, limit: int) -> bytes:
     too_large = client_error(413, f"The body is larger than {limit} bytes.", "request_too_large")
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
@@ -258,3 +223,27 @@ def _json_object(body: bytes) -> Json:
     if not isinstance(received, dict):
         raise client_error(400, "The body must be a JSON object.", "invalid_json")
     return received
+
+
+def _routed(context: RequestContext) -> RequestContext:
+    found = context.snapshot.router.match(context.chat.model, context.key)
+    if found is None:
+        raise unknown_model()
+    context = replace(context, route=found)
+    policy, record = context.policy, context.record
+    record.policy, record.route = policy.policy.name, found.model
+    try:
+        apply_request_table(context.body, policy, context.chat.dialect)
+    except BadRequest as error:
+        raise _bad_request(error) from None
+    return context
+
+
+def _refusal(prompt: GuardedPrompt) -> HTTPFailure | None:
+    """Why a prompt is not forwarded, if it is not."""
+    if prompt.refusal is not None:
+        return _bad_request(prompt.refusal)
+    if prompt.rule is None:
+        return None
+    message = prompt.rule.message or f"The request is blocked by rule {prompt.rule.id!r}."
+    return client_error(400, message, "content_filter", prompt.rule.id)

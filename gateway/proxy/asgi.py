@@ -1,25 +1,23 @@
-"""What the relay needs of ASGI and the event loop: a way to the server, work offload, word of a client that leaves."""
+"""ASGI and the event loop: scope keys, offloading to threads, background tasks, detection of a client that leaves."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Send
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from starlette.types import Receive
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.policy.model import Direction
 
 SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
 REFUSAL = "portcullis.refusal"  # in an ASGI scope: the `HTTPFailure` that the server answers with, before any endpoint
-# bytes; scanning them for words takes half a millisecond as one text, and some 15 where they are very many short ones
+# bytes; scanning them for words takes half a millisecond as one text, and some 15 as very many short ones
 MAX_INLINE = 8 * 1024
-# How much longer it may take for patterns and detectors, where text is full of what they want, and for constraints.
-PATTERN_COST = 4
+PATTERN_COST = 4  # times that of words: patterns and detectors, where text is full of candidates, and constraints
 LONG_JOB = 256 * 1024  # bytes, weighed; less takes some tenths of a second
 JOB_SLICE = 64 * 1024  # bytes, weighed, of a long job that are done before another job has its turn
 SWITCH_INTERVAL = 0.001  # seconds after which a thread that works beside the event loop lets it go on
@@ -33,71 +31,17 @@ _short_work = ThreadPoolExecutor(1, "offload-short")
 _long_work = ThreadPoolExecutor(2, "offload-long")
 
 
-class BodyWriter:
-    """Writes body to a chunked response that has begun, as long as the client keeps up.
-
-    What `send` does for that is a coroutine, a message and a dozen questions a chunk; this is the one write they end
-    in. It knows uvicorn from the inside; `of` finds out whether there is one.
-    """
-
-    __slots__ = ("_cycle", "_flow", "_write")
-
-    def __init__(self, cycle: Any) -> None:
-        self._cycle, self._flow, self._write = cycle, cycle.flow, cycle.transport.write
-
-    @classmethod
-    def of(cls, send: Send) -> BodyWriter | None:
-        """None where the server is not uvicorn, or the response not chunked."""
-        cycle = getattr(send, "__self__", None)
-        return cls(cycle) if isinstance(cycle, RequestResponseCycle) and cycle.chunked_encoding else None
-
-    @property
-    def blocked(self) -> bool:
-        """Has the client not taken what was written, so that only `send`, which waits for it, may be used?"""
-        return bool(self._flow.write_paused)
-
-    def write(self, body: bytes) -> None:
-        """`body` must not be empty: that would end the response."""
-        if not self._cycle.disconnected:
-            self._write(b"%x\r\n%b\r\n" % (len(body), body))
-
-
-def _protocol_of(send: Send) -> Any:
-    """The gateway's own protocol; None where another server runs the application."""
-    return getattr(getattr(send, "__self__", None), "protocol", None)
-
-
-def limit_sending(send: Send, seconds: float) -> None:
-    """Cut the client off when it takes nothing of its answer for so long."""
-    if (protocol := _protocol_of(send)) is not None:
-        protocol.send_timeout = seconds
-
-
-def stalled(send: Send) -> bool:
-    """Was the client cut off for that?"""
-    return bool(getattr(_protocol_of(send), "stalled", False))
-
-
-def abort(send: Send) -> None:
-    """Cut the client off, with all that it has not read.
-
-    ASGI has no word for it, and a server that closes in order first waits until everything is read.
-    """
-    if (protocol := _protocol_of(send)) is not None:
-        protocol.cut()
-
-
 def scan_cost(policy: CompiledPolicy, direction: Direction) -> int:
-    """How many bytes each byte of such text counts for when it is asked whether to offload its scan."""
+    """The bytes that each byte of such text counts for in a decision to offload its scan."""
     programs = (program for (way, _), program in policy.programs.items() if way is direction)
     constrained = direction is Direction.OUTPUT and policy.policy.constrain is not None
     return PATTERN_COST if constrained or any(program.patterns for program in programs) else 1
 
 
 async def offload(size: int, work: Callable[..., Result], *arguments: Any) -> Result:
-    """Do pure work on `size` bytes, weighed (`scan_cost`); in a thread where it would keep every other stream waiting.
+    """Do pure work on `size` bytes, times their `scan_cost`; in a thread where it would delay every other stream.
 
-    Cancelled, it still waits for work that has begun: nobody else may touch the guard before.
+    Cancelled, it still waits for work that has begun: until then nothing else may touch the guard.
     """
     if size <= MAX_INLINE:
         return work(*arguments)
@@ -111,39 +55,35 @@ async def offload(size: int, work: Callable[..., Result], *arguments: Any) -> Re
         raise
 
 
-class _Ended(NamedTuple, Generic[Result]):
-    value: Result
-
-
-async def offload_in_slices(receive: Receive, size: int, scan_cost: int, steps: Generator[int, None, Result]) -> Result:
+async def offload_in_slices(receive: Receive, size: int, cost: int, steps: Generator[int, None, Result]) -> Result:
     """`offload` for long work of a client that may leave. `steps` yields the bytes that each step took, and returns the
-    result; after `JOB_SLICE` bytes other work has its turn.
+    result; after `JOB_SLICE` bytes, times their `cost`, another job has its turn.
 
     Raises `ClientDisconnect` between two turns when the client has left.
     """
-    if size * scan_cost <= MAX_INLINE:
-        while (ended := _take_turn(steps, JOB_SLICE)) is None:
+    if size * cost <= MAX_INLINE:
+        while (ended := _run_slice(steps, JOB_SLICE)) is None:
             pass
-        return ended.value
+        return ended[0]
     gone = asyncio.ensure_future(wait_for_disconnect(receive))
     try:
         while not gone.done():
-            ended = await offload(max(size * scan_cost, LONG_JOB + 1), _take_turn, steps, JOB_SLICE // scan_cost)
+            ended = await offload(max(size * cost, LONG_JOB + 1), _run_slice, steps, JOB_SLICE // cost)
             if ended is not None:
-                return ended.value
+                return ended[0]
         raise ClientDisconnect
     finally:
         gone.cancel()
         steps.close()
 
 
-def _take_turn(steps: Generator[int, None, Result], most: int) -> _Ended[Result] | None:
-    """None if there are steps left after `most` bytes."""
+def _run_slice(steps: Generator[int, None, Result], most: int) -> tuple[Result] | None:
+    """The result; None if there are steps left after `most` bytes."""
     try:
         while most > 0:
             most -= next(steps)
     except StopIteration as end:
-        return _Ended(end.value)
+        return (end.value,)
     return None
 
 
@@ -151,7 +91,7 @@ _background: set[asyncio.Task[Any]] = set()  # the loop itself only holds tasks 
 
 
 def start_background_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Let something be done whoever waits for it or not. It must be bounded in time and not raise."""
+    """Run work to its end, even if its caller is cancelled. It must be bounded in time and not raise."""
     task = asyncio.ensure_future(work)
     _background.add(task)
     task.add_done_callback(_background.discard)

@@ -1,4 +1,4 @@
-"""What is asked of an upstream now and then, and shared by all who want to know."""
+"""A cache of one call's result."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ Result = TypeVar("Result")
 
 
 class Cached(Generic[Result]):
-    """The result of `ask`, which is called at most once in `ttl` seconds; who comes while it runs waits for that call.
+    """The result of `call`, which is made at most once in `ttl` seconds; those that come while it runs share it.
 
-    `result` is what holds until the first call has ended, and after one that failed. `ask` is bounded in time.
+    `result` holds until the first call has ended, and after one that failed. `call` is bounded in time.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[Result]], ttl: float, result: Result) -> None:
-        self._ask = ask
+    def __init__(self, call: Callable[[], Awaitable[Result]], ttl: float, result: Result) -> None:
+        self._call = call
         self._ttl = ttl
         self._default = self._result = result
-        self._asked_at = float("-inf")
-        self._asking: asyncio.Task[None] | None = None
+        self._called_at = float("-inf")
+        self._calling: asyncio.Task[None] | None = None
 
     async def get(self) -> Result:
-        asking = self._asking is not None and not self._asking.done()
-        if not asking and time.monotonic() - self._asked_at > self._ttl:
-            self._asking = asyncio.create_task(self._refresh())
-        if self._asking is not None:
-            await asyncio.wait((self._asking,))  # unlike awaiting it: who leaves does not end it for the others
+        calling = self._calling is not None and not self._calling.done()
+        if not calling and time.monotonic() - self._called_at > self._ttl:
+            self._calling = asyncio.create_task(self._refresh())
+        if self._calling is not None:
+            await asyncio.wait((self._calling,))  # unlike awaiting it: a cancelled caller ends only its own wait
         return self._result
 
     async def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.wait((self._asking,))
+        if self._calling is not None:
+            self._calling.cancel()
+            await asyncio.wait((self._calling,))
 
     async def _refresh(self) -> None:
         result = self._default
         try:
-            result = await self._ask()
+            result = await self._call()
         finally:
-            self._result, self._asked_at = result, time.monotonic()
+            self._result, self._called_at = result, time.monotonic()

@@ -1,5 +1,5 @@
-"""Every failure on a request's way, mapped to what the client gets. Texts here are ours; no library's and no upstream's
-message reaches a client, because it may quote an address, a header or an answer."""
+"""Every failure, mapped to what the client gets. Texts here are ours: the message of a library or an upstream may quote
+an address, a header or an answer, so none reaches a client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from typing import Any
 import httpx
 
 from gateway.guard.answer import Failure, failure
+from gateway.guard.chat import ChatGuard
 from gateway.http1.pool import NoDescriptor
+from gateway.wire import json
+
+MAX_ERROR_TEXT = 4096  # characters of an error's plain text that are passed on
 
 
 class HTTPFailure(Exception):
@@ -32,6 +36,13 @@ def client_error(
     return HTTPFailure(status, body, code or kind)
 
 
+def rate_limited(message: str, limit: str, headers: dict[str, str]) -> HTTPFailure:
+    """`limit` is requests, tokens or streams."""
+    refusal = client_error(429, message, "rate_limit_exceeded", kind=limit)
+    refusal.kind, refusal.headers = limit, headers
+    return refusal
+
+
 def internal_error() -> HTTPFailure:
     return HTTPFailure(500, failure("The gateway failed.", "internal_error", "server_error"), "internal_error")
 
@@ -42,20 +53,28 @@ def overloaded(message: str, retry_after: int = 1) -> HTTPFailure:
 
 
 def error_object(received: object) -> dict[str, Any]:
-    """An upstream's error body, not yet scanned, with what it says under `error`.
-
-    Servers that do not follow OpenAI put their text beside, under `message` or `detail`.
-    """
+    """An upstream's error body, not yet scanned, in OpenAI's shape: other servers put their text under `message` or
+    `detail`."""
     if not isinstance(received, dict):
         return {"error": {}}
     if received.get("error") is not None:
         return received
-    said = received.get("message") or received.get("detail")
-    return {"error": {} if said is None else {"message": said}}
+    message = received.get("message") or received.get("detail")
+    return {"error": {} if message is None else {"message": message}}
+
+
+def encoded_error(body: bytes, plain: bool, guard: ChatGuard) -> bytes:
+    """What the client gets of the body of an upstream's error, which may be `plain` text. Raises `InvalidAnswer`."""
+    try:
+        received = json.decode(body)
+    except json.JSONError:
+        message = body[: 4 * MAX_ERROR_TEXT].decode("utf-8", "replace")[:MAX_ERROR_TEXT]
+        received = {"message": message} if plain and message else None
+    return json.encode(guard.error(error_object(received)))
 
 
 def from_transport(error: httpx.HTTPError | TimeoutError) -> HTTPFailure:
-    """By cause: unreachable and broken is 502, too slow is 504, no connection to be had is 503."""
+    """By cause: unreachable and broken is 502, too slow is 504, no free connection is 503."""
     match error:
         case NoDescriptor():
             return overloaded("The gateway has no descriptor left for a connection to the upstream.")
@@ -73,7 +92,7 @@ def from_transport(error: httpx.HTTPError | TimeoutError) -> HTTPFailure:
 
 
 def _why_not_connected(error: httpx.ConnectError) -> str:
-    """What a connection failed of, as far as the error below tells; all of these are `OSError`s but one."""
+    """Why a connection failed, by the errors that caused this one; all of them are `OSError`s but one."""
     cause: BaseException | None = error
     while cause is not None:
         match cause:

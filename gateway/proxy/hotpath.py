@@ -1,23 +1,54 @@
-"""The hot path of a stream, in one place and without waiting."""
+"""The hot path of a stream: a read is guarded and written on in its own callback, without a task or a queue."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 from starlette.types import Send
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.guard.answer import Command, StreamAnswer
 from gateway.guard.channels import Histogram
 from gateway.http1.response import ResponseStream
-from gateway.proxy.asgi import BodyWriter
+
+
+class BodyWriter:
+    """Writes body to a chunked response that has begun, as long as the client keeps up.
+
+    What `send` does for that is a coroutine, a message and a dozen branches a chunk; this is the one write they end
+    in. It relies on uvicorn's internals, which `hot_path_problem` tries out.
+    """
+
+    __slots__ = ("_cycle", "_flow", "_write")
+
+    def __init__(self, cycle: Any) -> None:
+        self._cycle, self._flow, self._write = cycle, cycle.flow, cycle.transport.write
+
+    @classmethod
+    def of(cls, send: Send) -> BodyWriter | None:
+        """None where the server is not uvicorn, or the response not chunked."""
+        cycle = getattr(send, "__self__", None)
+        return cls(cycle) if isinstance(cycle, RequestResponseCycle) and cycle.chunked_encoding else None
+
+    @property
+    def blocked(self) -> bool:
+        """Has the client not read what was written, so that only `send`, which waits for it, may be used?"""
+        return bool(self._flow.write_paused)
+
+    def write(self, body: bytes) -> None:
+        """`body` must not be empty: that would end the response."""
+        if not self._cycle.disconnected:
+            self._write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
 class HotPath:
-    """The hot path: what the upstream sends is guarded and written on in the callback of the read it came with.
-
-    No task is woken and nothing is queued, while events are small and the client keeps up; whatever else happens is
-    left to the relay's own loop.
+    """Guards what `source` reads and writes it on, in the callback of the read, while reads are small and the client
+    keeps up; whatever else happens is left to the relay's own loop. Reads of more than `at_once` bytes are not taken.
     """
 
     def __init__(
@@ -38,30 +69,13 @@ class HotPath:
         self.last = b""  # what ends the answer; the relay writes it, when everything else is done
         self._failure: Exception | None = None
 
-    @classmethod
-    def of(
-        cls,
-        source: object,
-        answer: StreamAnswer,
-        send: Send,
-        perform: Callable[[list[Command]], bytes],
-        overhead: Histogram,
-        at_once: int,
-    ) -> HotPath | None:
-        """`at_once`: the most bytes that are scanned here. None where there is no such path: a compressed answer,
-        another transport or server."""
-        writer = BodyWriter.of(send)
-        if writer is None or not isinstance(source, ResponseStream):
-            return None
-        return cls(source, answer, writer, perform, overhead, at_once)
-
     @property
     def blocked(self) -> bool:
-        """Does the client not keep up?"""
+        """Has the client stopped reading?"""
         return self._writer.blocked
 
     async def run(self) -> None:
-        """Returns when the relay must look itself. Raises what performing the guard's commands raised."""
+        """Returns when the relay must go on by itself. Raises what performing the guard's commands raised."""
         if not self._writer.blocked:
             await self._source.pump(self._on_data)
         if self._failure is not None:
@@ -84,3 +98,58 @@ class HotPath:
         if answer.done or self._failure is not None or self._writer.blocked:
             self._source.halt()
         return True
+
+
+class _Wire(asyncio.Transport):
+    """Keeps the last write, and sends nothing."""
+
+    written = b""
+
+    def write(self, data: Any) -> None:
+        self.written = bytes(data)
+
+    def close(self) -> None:
+        pass
+
+
+def hot_path_problem() -> str | None:
+    """Why this uvicorn cannot be written to directly; None if it can.
+
+    A response is sent to no one: `BodyWriter` must write the same bytes as `send` does.
+    """
+    wire, problem = _Wire(), None
+
+    async def answer(send: Any) -> None:
+        nonlocal problem
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"data", "more_body": True})
+        expected, writer = wire.written, BodyWriter.of(send)
+        if writer is None:
+            problem = "its `send` is not the one that is known"
+        else:
+            wire.written = b""
+            writer.write(b"data")
+            if wire.written != expected or writer.blocked:
+                problem = "it writes a chunk in another way"
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    try:
+        cycle = RequestResponseCycle(
+            scope={"type": "http", "method": "POST", "http_version": "1.1", "path": "/"},  # type: ignore[typeddict-item]
+            transport=wire,
+            flow=FlowControl(wire),
+            logger=logging.getLogger("uvicorn.error"),
+            access_logger=logging.getLogger("uvicorn.access"),
+            access_log=False,
+            default_headers=[],
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=True,
+            on_response=lambda: None,
+        )
+        answer(cycle.send).send(None)
+    except StopIteration:
+        return problem
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "its `send` waits"

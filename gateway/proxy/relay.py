@@ -1,15 +1,15 @@
-"""The story of one request, and the performer of the guard's commands.
+"""The course of one answer: call the upstream, feed what it sends to the guard, perform the guard's commands.
 
-A relay is the ASGI response of a chat request: it calls the upstream, feeds what arrives to the guard and writes what
-the guard says. It runs beside a watch on the client, so that one who leaves takes the upstream request along at once;
-and under a clock for what the transport does not time: the whole answer. The server times a client that does not read.
+A relay is the ASGI response of a chat request. It runs beside a watch on the client, so that the request to the
+upstream ends with the client's; and under a deadline for what the transport does not time: the complete answer. The
+server times a client that does not read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
@@ -30,176 +30,137 @@ from gateway.guard.answer import (
 )
 from gateway.guard.channels import InvalidAnswer
 from gateway.guard.chat import ChatGuard
-from gateway.observe.facts import Fact
-from gateway.observe.tracing import RequestSpan
-from gateway.policy.model import Direction, Limits
-from gateway.proxy.asgi import (
-    MAX_INLINE,
-    SERVER_SEND,
-    abort,
-    limit_sending,
-    offload,
-    scan_cost,
-    stalled,
-    wait_for_disconnect,
+from gateway.http1.response import ResponseStream
+from gateway.policy.model import Direction
+from gateway.proxy.accounting import (
+    CLIENT_IDLE,
+    CLIENT_LEFT,
+    JOURNAL_FAILED,
+    NOT_JOURNALLED,
+    SERVER_STOPS,
+    RequestRecord,
+    not_journalled,
 )
-from gateway.proxy.books import CLIENT_IDLE, CLIENT_LEFT, NOT_JOURNALLED, SERVER_STOPS, RequestRecord
-from gateway.proxy.errors import HTTPFailure, error_object, from_transport
-from gateway.proxy.forward import RoutedRequest
-from gateway.proxy.hotpath import HotPath
-from gateway.proxy.journal import JOURNAL_FAILED, RequestJournal, not_journalled
-from gateway.proxy.reply import JSON_HEADERS, Headers, Reply
+from gateway.proxy.asgi import MAX_INLINE, SERVER_SEND, offload, scan_cost, wait_for_disconnect
+from gateway.proxy.context import RoutedRequest
+from gateway.proxy.errors import HTTPFailure, encoded_error, from_transport
+from gateway.proxy.hotpath import BodyWriter, HotPath
+from gateway.proxy.reply import STREAM_HEADERS, Headers, Reply
 from gateway.proxy.steering.rollback_stream import Asker, rolled_back
+from gateway.proxy.timer import Deadline
 from gateway.proxy.upstreams.balancer import Opened
-from gateway.proxy.upstreams.client import headers_down, inflated, is_plain
+from gateway.proxy.upstreams.client import inflated, is_plain
 from gateway.wire import json, sse
 
-STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
 TOO_LONG = failure("The answer took longer than the upstream's total timeout.", "upstream_timeout")
 # bytes; an ordinary event fits. Where not even so much may be scanned at once, the hot path is not taken.
 HOT_READ = 512
-MAX_ERROR_TEXT = 4096  # characters of an error's plain text that are passed on
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 
 
 class Relay(Response):
-    """See the module. `limits` bound buffers and waiting, `record` takes the facts, `leave` is called once at the end.
+    """See the module. `record` is closed in the same turn of the loop in which the last bytes are written, so that a
+    client that has read them and sends another request finds itself counted and its place free."""
 
-    The books are closed in the same turn of the loop in which the last bytes are written, so that a client who has
-    read them and asks again finds itself counted and its place free.
-    """
-
-    def __init__(
-        self,
-        forward: RoutedRequest,
-        limits: Limits,
-        record: Callable[[Fact], None],
-        leave: Callable[[], None],
-        span: RequestSpan | None = None,
-        journal: RequestJournal | None = None,
-    ) -> None:
+    def __init__(self, request: RoutedRequest, record: RequestRecord) -> None:
         super().__init__()
-        self._forward = forward
-        self._limits = limits
-        self._leave = leave
-        self._finished = False
-        self._span = span
-        self._books = RequestRecord(forward, record, span, journal)
-        self._timed_out = False
+        self._request = request
+        self._record = record
+        self._limits = request.limits
+        self._reply = Reply(record)
+        self._deadline = Deadline(record.started + request.timeouts.total)
+        record.stream, record.upstream = request.chat.stream, request.route.upstream
         # A short read can hold placeholders of long values.
-        stretch = 1 if forward.pseudonyms is None else forward.pseudonyms.stretch
-        self._scan_cost = stretch * scan_cost(forward.policy, Direction.OUTPUT)
+        expansion = 1 if request.pseudonyms is None else request.pseudonyms.stretch
+        self._scan_cost = expansion * scan_cost(request.policy, Direction.OUTPUT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._reply = Reply(self._forward, scope.get(SERVER_SEND, send))
-        limit_sending(self._reply.send, self._limits.send_timeout)
-        work = asyncio.ensure_future(self._tell())
+        reply, record, deadline = self._reply, self._record, self._deadline
+        reply.open(scope.get(SERVER_SEND, send), self._limits.send_timeout)
+        work = asyncio.ensure_future(self._answer())
         gone = asyncio.ensure_future(wait_for_disconnect(receive))
-        clock = _Clock(self, work)
+        deadline.start(work)
         reason = SERVER_STOPS
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
             reason = CLIENT_LEFT
         finally:
-            clock.stop()
+            deadline.stop()
             if not work.done():
-                self._books.error = reason
+                record.error = reason
             for task in (work, gone):
                 task.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
-            self._finish()  # for work that was cancelled before its first step
-            if self._timed_out and work.cancelled():
-                abort(self._reply.send)  # it would be served what it has not read for as long as it likes
+            self._close()  # for work that was cancelled before its first step
+            if deadline.passed and work.cancelled():
+                reply.abort()  # it would be served what it has not read for as long as it likes
         if not work.cancelled() and work.exception() is not None:
             raise work.exception() or RuntimeError
 
-    def overdue(self, now: float) -> bool:
-        """Has the answer newly taken too long at `now`?"""
-        if self._timed_out or now - self._forward.started <= self._forward.timeouts.total:
-            return False
-        self._timed_out = True
-        return True
-
-    async def _tell(self) -> None:
-        try:
-            await self._answer()
-        finally:
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._finished:
-            return
-        self._finished = True
-        if stalled(self._reply.send):
-            self._books.error = CLIENT_IDLE
-        try:
-            self._books.close(self._reply.status)
-        finally:
-            self._leave()
+    def _close(self) -> None:
+        if self._reply.stalled:
+            self._record.error = CLIENT_IDLE
+        self._record.close(self._reply.status)
 
     # -- the answer ----------------------------------------------------------------------------------------------------
 
     async def _answer(self) -> None:
-        books = self._books
-        guard = books.guard = ChatGuard(
-            self._forward.policy,
-            self._forward.chat.choices,
-            self._known_labels(),
-            books.on_finding,
-            self._forward.pseudonyms,
-            self._forward.json_content,
+        request, record = self._request, self._record
+        names = (request.chat.model, request.route.rename)
+        guard = record.guard = ChatGuard(
+            request.policy,
+            request.chat.choices,
+            tuple(name for name in names if name is not None),
+            record.on_finding,
+            request.pseudonyms,
+            request.json_content,
         )
         try:
-            # Before the upstream is asked: an answer that may not be given need not be paid for.
-            if await books.begin():
-                await self._ask(guard)
+            # Before the upstream is called: an answer that may not be given need not be paid for.
+            if await record.begin_journal():
+                await self._call_upstream(guard)
             else:
-                await books.give_back()
-                await self._refuse_unjournalled()
+                await record.correct_quota(0)
+                record.error = NOT_JOURNALLED
+                await self._reply.fail(not_journalled())
         except HTTPFailure as error:
-            await self._send_upstream_failure(error)
+            await self._fail(error)
         except (httpx.HTTPError, TimeoutError) as error:
-            await self._send_upstream_failure(from_transport(error))
+            await self._fail(from_transport(error))
         except asyncio.CancelledError:
             guard.abandon()
-            if self._timed_out and not self._reply.status:
-                await self._send_upstream_failure(HTTPFailure(504, TOO_LONG, "timeout"))
+            if self._deadline.passed and not self._reply.status:
+                await self._fail(HTTPFailure(504, TOO_LONG, "timeout"))
                 return
-            if self._timed_out and books.error is None:
-                books.note_failure("timeout")
+            if self._deadline.passed and record.error is None:
+                record.note_failure("timeout")
             raise
         except Exception as error:
             await self._fail_closed(guard, error)
+        finally:
+            self._close()
 
-    def _known_labels(self) -> tuple[str, ...]:
-        names = (self._forward.chat.model, self._forward.route.rename)
-        return tuple(name for name in names if name is not None)
-
-    async def _ask(self, guard: ChatGuard) -> None:
+    async def _call_upstream(self, guard: ChatGuard) -> None:
         """Raises `HTTPFailure` and httpx's errors for an upstream that fails before anything of it was sent on."""
-        forward = self._forward
-        opened = await forward.fleet.open(
-            forward.route,
-            forward.steering.ask,
-            self._headers_up(),
-            on_retry=self._books.note_retry,
-            on_try=self._books.note_try,
+        request, record = self._request, self._record
+        opened = await request.fleet.open(
+            request.route,
+            request.rewriter.ask,
+            _headers_up(request, record),
+            on_retry=record.note_retry,
+            on_try=self._note_attempt,
         )
         response = opened.response
         try:
             if response.status_code in (401, 403):
                 raise HTTPFailure(502, UPSTREAM_REFUSED_US, "auth")
             if 200 <= response.status_code < 300:
-                response = opened.response = self._told_again(opened)
+                response = opened.response = self._with_rollback(opened)
             if not 200 <= response.status_code < 300:
                 await self._pass_error(response, guard)
-            elif forward.chat.stream:
+            elif request.chat.stream:
                 await self._stream(response, guard)
             else:
                 await self._plain(response, guard)
@@ -207,58 +168,69 @@ class Relay(Response):
             with contextlib.suppress(httpx.HTTPError):
                 await opened.close()
 
-    def _told_again(self, opened: Opened) -> httpx.Response:
-        """The answer as it is when it is rolled back where it must be."""
-        upstream = opened.client.upstream
-        retelling = self._forward.steering.retelling(upstream, self._books.on_finding)
-        if retelling is None:
+    def _note_attempt(self, upstream: str) -> None:
+        request, record = self._request, self._record
+        record.upstream = upstream
+        if record.span is not None:
+            called = request.fleet.clients[upstream].upstream
+            record.span.routed(request.chat.model, record.route, record.policy, called)
+
+    def _with_rollback(self, opened: Opened) -> httpx.Response:
+        """The answer, rolled back where a rule demands it."""
+        request, record, client = self._request, self._record, opened.client
+        rollback = request.rewriter.retelling(client.upstream, record.on_finding)
+        if rollback is None:
             return opened.response
-        asker = Asker(opened.client, self._forward.steering, self._headers_up())
-        return rolled_back(opened.response, retelling, asker, self._books.note, self._limits.max_event, self._scan_cost)
+        asker = Asker(client, request.rewriter, _headers_up(request, record))
+        return rolled_back(opened.response, rollback, asker, record.note, self._limits.max_event, self._scan_cost)
 
     async def _stream(self, response: httpx.Response, guard: ChatGuard) -> None:
         answer = StreamAnswer(
             guard,
             max_event=self._limits.max_event,
             max_whole=self._limits.max_body,
-            dialect=self._forward.chat.dialect,
+            dialect=self._request.chat.dialect,
         )
-        await self._reply.start(200, [*STREAM_HEADERS, *self._passed_headers(response, guard)])
+        await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
         source: Any = response.stream if is_plain(response) else inflated(response)
         at_once = MAX_INLINE // self._scan_cost
-        shortcut = None
-        if at_once >= HOT_READ:
-            shortcut = HotPath.of(source, answer, self._reply.send, self._perform, self._books.overhead, at_once)
-        last = b""
+        hot_path, writer = None, BodyWriter.of(self._reply.send)
+        # A compressed answer, and one that httpx's transport reads behind an HTTP proxy, are no `ResponseStream`.
+        if at_once >= HOT_READ and isinstance(source, ResponseStream) and writer is not None:
+            hot_path = HotPath(source, answer, writer, self._perform, self._record.overhead, at_once)
+        last, ending = b"", list[Command]()
+        failed: HTTPFailure | None = None
         try:
-            last = await self._pass_on(source, answer, shortcut)
+            last = await self._pass_on(source, answer, hot_path)
             # An answer that came as JSON is only now scanned, all of it.
             ending = await offload(answer.unread * self._scan_cost, answer.close, perf_counter())
         except httpx.HTTPError as error:
-            ending = self._failed(answer, from_transport(error))
+            failed = from_transport(error)
         except asyncio.CancelledError:
-            if not self._timed_out or self._reply.waiting:
+            if not self._deadline.passed or self._reply.waiting:
                 self._perform(answer.cancel())
                 raise
             if answer.done:  # in this very turn
-                ending = []
-                last = last or (shortcut.last if shortcut is not None else b"")
+                last = last or (hot_path.last if hot_path is not None else b"")
             else:
-                ending = self._failed(answer, HTTPFailure(504, TOO_LONG, "timeout"))
-        if answer.fault and self._books.error is None:
-            self._books.note_failure(answer.fault)
+                failed = HTTPFailure(504, TOO_LONG, "timeout")
+        if failed is not None:
+            self._record.note_failure(failed.kind)
+            ending = answer.fail(failed.body, perf_counter())
+        if answer.fault and self._record.error is None:
+            self._record.note_failure(answer.fault)
         # The upstream is let go before the client gets its last bytes: a blocked answer must not cost another token.
         await response.aclose()
         last += self._perform(ending)
-        await self._books.settle()
-        if not await self._books.commit():
-            self._books.error = NOT_JOURNALLED
+        await self._record.correct_quota()
+        if not await self._record.commit_findings():
+            self._record.error = NOT_JOURNALLED
             last = sse.encode(json.encode(JOURNAL_FAILED))
         await self._reply.write(last, more=False)
 
-    async def _pass_on(self, source: Any, answer: StreamAnswer, shortcut: HotPath | None) -> bytes:
-        """Guard what comes and write it on, until the upstream or the answer ends; what is left to write at the end."""
-        books, reply, at_once = self._books, self._reply, MAX_INLINE // self._scan_cost
+    async def _pass_on(self, source: Any, answer: StreamAnswer, hot_path: HotPath | None) -> bytes:
+        """Guard what arrives and write it on, until upstream or answer ends. Returns what is left to write."""
+        record, reply, at_once = self._record, self._reply, MAX_INLINE // self._scan_cost
         async for data in source:
             arrived = perf_counter()
             if len(data) <= at_once and answer.unread <= at_once:
@@ -267,54 +239,50 @@ class Relay(Response):
                 size = (len(data) + answer.unread) * self._scan_cost
                 commands = await offload(size, answer.feed, data, arrived)
             body = self._perform(commands)
-            books.overhead.observe(perf_counter() - arrived)
-            if body and books.ttft is None:
-                books.note_first_byte(arrived)
+            record.overhead.observe(perf_counter() - arrived)
+            if body and record.ttft is None:
+                record.note_first_byte(arrived)
             if answer.done:
                 return body
             if body:
                 await reply.write(body)
-            if shortcut is not None and books.ttft is not None:
-                await shortcut.run()
-                if shortcut.blocked:
+            if hot_path is not None and record.ttft is not None:
+                await hot_path.run()
+                if hot_path.blocked:
                     await reply.write(b"")  # waits for the client
                 if answer.done:
-                    return shortcut.last
+                    return hot_path.last
         return b""
-
-    def _failed(self, answer: StreamAnswer, error: HTTPFailure) -> list[Command]:
-        self._books.note_failure(error.kind)
-        return answer.fail(error.body, perf_counter())
 
     async def _plain(self, response: httpx.Response, guard: ChatGuard) -> None:
         answer = PlainAnswer(
             guard,
             max_event=self._limits.max_event,
-            max_whole=self._limits.max_body * self._forward.steering.stretch,
-            dialect=self._forward.chat.dialect,
+            max_whole=self._limits.max_body * self._request.rewriter.stretch,
+            dialect=self._request.chat.dialect,
         )
-        books = self._books
+        record = self._record
         try:
             size = 0
             async for data in inflated(response):
                 size += len(data)
                 arrived = perf_counter()
                 await offload((len(data) + answer.unread) * self._scan_cost, answer.feed, data, arrived)
-                books.overhead.observe(perf_counter() - arrived)
+                record.overhead.observe(perf_counter() - arrived)
                 if answer.done:
                     break
             await response.aclose()
             arrived = perf_counter()
             body = await offload(size * self._scan_cost, answer.close, arrived)
-            books.overhead.observe(perf_counter() - arrived)
+            record.overhead.observe(perf_counter() - arrived)
         except BrokenAnswer as error:
             raise HTTPFailure(502, error.failure, "protocol") from None
         except BaseException:
             guard.abandon()
             raise
         finally:
-            books.note(guard.counts.fact())
-        await self._send_journalled(200, self._passed_headers(response, guard), body)
+            record.note(guard.counts.fact())
+        await self._send_json(200, self._reply.passed_headers(response, guard), body)
 
     async def _pass_error(self, response: httpx.Response, guard: ChatGuard) -> None:
         """The upstream's own error: its status, and its body if that is JSON or plain text, every text scanned."""
@@ -326,98 +294,52 @@ class Relay(Response):
         status = response.status_code if 400 <= response.status_code < 600 else 502
         plain = response.headers.get("content-type", "").lower().startswith("text/plain")
         try:
-            shown = await offload(len(body) * self._scan_cost, _shown_error, bytes(body), plain, guard)
-            headers = self._passed_headers(response, guard)
+            shown = await offload(len(body) * self._scan_cost, encoded_error, bytes(body), plain, guard)
+            headers = self._reply.passed_headers(response, guard)
         except InvalidAnswer as error:
             raise HTTPFailure(502, failure(f"{error}.", "upstream_protocol_error"), "protocol") from None
-        self._books.note(guard.counts.fact())
-        self._books.note_failure("status", f"upstream status {response.status_code}")
-        await self._send_journalled(status, headers, shown)
+        self._record.note(guard.counts.fact())
+        self._record.note_failure("status", f"upstream status {response.status_code}")
+        await self._send_json(status, headers, shown)
 
     def _perform(self, commands: list[Command]) -> bytes:
-        """Record what is to be recorded; the bytes to send. `CloseUpstream` shows in the answer's `done`."""
+        """Record the facts; the bytes to send. `Stop` shows in the answer's `done`."""
         out = b""
         for command in commands:
             if isinstance(command, SendBytes):
                 out += command.data
             elif isinstance(command, RecordFact):
-                self._books.note(command.fact)
+                self._record.note(command.fact)
         return out
 
-    # -- whole answers -------------------------------------------------------------------------------------------------
+    # -- complete answers ----------------------------------------------------------------------------------------------
 
-    async def _send_journalled(self, status: int, headers: Headers, body: bytes) -> None:
-        await self._books.settle()
-        if await self._books.commit():
-            await self._reply.write_whole(status, [*JSON_HEADERS, *headers], body)
+    async def _send_json(self, status: int, headers: Headers, body: bytes) -> None:
+        await self._record.correct_quota()
+        if await self._record.commit_findings():
+            await self._reply.write_json(status, headers, body)
         else:
-            await self._refuse_unjournalled()
+            self._record.error = NOT_JOURNALLED
+            await self._reply.fail(not_journalled())
 
-    async def _refuse_unjournalled(self) -> None:
-        self._books.error = NOT_JOURNALLED
-        await self._reply.fail(not_journalled())
-
-    async def _send_upstream_failure(self, error: HTTPFailure) -> None:
-        self._books.note_failure(error.kind)
-        await self._books.settle()
+    async def _fail(self, error: HTTPFailure) -> None:
+        self._record.note_failure(error.kind)
+        await self._record.correct_quota()
         await self._reply.fail(error)
 
     async def _fail_closed(self, guard: ChatGuard, error: Exception) -> None:
-        """A defect of ours: the client gets no more of the answer, and nobody the exception's text."""
+        """A defect of ours: the client gets no more of the answer; the exception's text is shown nowhere."""
         with contextlib.suppress(Exception):
             guard.abandon()
-        self._books.note(guard_failed(guard, error))
+        self._record.note(guard_failed(guard, error))
         if not self._reply.status:
             await self._reply.fail(HTTPFailure(500, GUARD_FAILED, "guard_failed"))
 
-    # -- headers -------------------------------------------------------------------------------------------------------
 
-    def _headers_up(self) -> Mapping[str, str]:
-        if self._span is None:
-            return self._forward.headers
-        # The client's own context was followed if it was sound; one that was not must not travel on beside ours.
-        others = {name: text for name, text in self._forward.headers.items() if name not in _TRACE_CONTEXT}
-        return {**others, **self._span.headers()}
-
-    def _passed_headers(self, response: httpx.Response, guard: ChatGuard) -> Headers:
-        """The upstream's headers that may pass; one that a rule wants changed, or blocks, is left out."""
-        own = self._forward.allowance.headers
-        return [
-            (name.encode("ascii"), value.encode("latin-1"))
-            for name, value in headers_down(response)
-            # A client with limits of its own is not told those of the key that it does not have.
-            if not (own and name.startswith("x-ratelimit-"))
-            and guard.metadata.passes(name)
-            and guard.metadata.passes(value)
-        ]
-
-
-def _shown_error(body: bytes, plain: bool, guard: ChatGuard) -> bytes:
-    """What the client gets of the body of an error, which may be plain text. Raises `InvalidAnswer`."""
-    try:
-        received = json.decode(body)
-    except json.JSONError:
-        message = body[: 4 * MAX_ERROR_TEXT].decode("utf-8", "replace")[:MAX_ERROR_TEXT]
-        received = {"message": message} if plain and message else None
-    return json.encode(guard.error(error_object(received)))
-
-
-class _Clock:
-    """One timer for each request, instead of one for each chunk."""
-
-    INTERVAL = 0.5  # seconds; the precision of total
-
-    def __init__(self, relay: Relay, work: asyncio.Future[None]) -> None:
-        self._relay = relay
-        self._work = work
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(self.INTERVAL, self._tick)
-
-    def _tick(self) -> None:
-        if self._relay.overdue(perf_counter()):
-            self._work.cancel()
-        else:
-            self._timer = self._loop.call_later(self.INTERVAL, self._tick)
-
-    def stop(self) -> None:
-        self._timer.cancel()
+def _headers_up(request: RoutedRequest, record: RequestRecord) -> Mapping[str, str]:
+    """The client's headers, with this request's trace context; the span of the upstream call begins here."""
+    if record.span is None:
+        return request.headers
+    # The client's own context was followed if it was sound; one that was not must not travel on beside ours.
+    others = {name: text for name, text in request.headers.items() if name not in _TRACE_CONTEXT}
+    return {**others, **record.span.headers()}

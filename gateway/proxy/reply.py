@@ -1,31 +1,61 @@
-"""What the client of one request is sent."""
+"""The response of one request, as it is sent to the client."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import httpx
 from starlette.types import Message, Send
 
+from gateway.guard.chat import ChatGuard
+from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.errors import HTTPFailure
-from gateway.proxy.forward import RoutedRequest
+from gateway.proxy.upstreams.client import headers_down
 from gateway.wire import json
 
 Headers = list[tuple[bytes, bytes]]
 
 JSON_HEADERS = [(b"content-type", b"application/json")]
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
 WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
 
 
 class Reply:
-    """One response. `status` is 0 until it has begun; `waiting` while the client has not yet made room for a piece."""
+    """One response. `status` is 0 until it has begun; `waiting` while a write waits for the client to read.
 
-    def __init__(self, forward: RoutedRequest, send: Send) -> None:
-        self.send = send
+    `open` comes first.
+    """
+
+    send: Send
+    _protocol: Any = None  # our own server's; None where another one runs the application
+
+    def __init__(self, record: RequestRecord) -> None:
         self.status = 0
         self.waiting = False
-        self._own = [
-            (b"x-request-id", forward.request_id.encode("ascii")),
-            (b"x-portcullis-policy", forward.policy.policy.name.encode("latin-1", "replace")),
-            *((name.encode(), value.encode()) for name, value in forward.allowance.headers.items()),
-        ]
+        self._limits = {} if record.quota is None else record.quota.headers
+        self._own = _encoded({**record.headers, **self._limits})
+
+    def open(self, send: Send, timeout: float) -> None:
+        """Write to `send`, the server's own, which cuts off a client that takes nothing for `timeout` seconds."""
+        self.send = send
+        self._protocol = getattr(getattr(send, "__self__", None), "protocol", None)
+        if self._protocol is not None:
+            self._protocol.send_timeout = timeout
+
+    @property
+    def stalled(self) -> bool:
+        """Was the client cut off because it took nothing?"""
+        return bool(getattr(self._protocol, "stalled", False))
+
+    def abort(self) -> None:
+        """Cut the client off, with all that it has not read, for which a server that closes in order waits. ASGI has no
+        such message."""
+        if self._protocol is not None:
+            self._protocol.cut()
 
     async def start(self, status: int, headers: Headers) -> None:
         """The head, with the headers that every answer has before those given."""
@@ -39,14 +69,29 @@ class Reply:
         await self.send(message)
         self.waiting = False
 
-    async def write_whole(self, status: int, headers: Headers, body: bytes) -> None:
-        await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
+    async def write_json(self, status: int, headers: Headers, body: bytes) -> None:
+        """The complete answer."""
+        await self.start(status, [*JSON_HEADERS, *headers, (b"content-length", str(len(body)).encode())])
         # In pieces, so that a client that does not read is noticed and its answer is not kept for it.
         for start in range(0, max(len(body), 1), WRITE_SIZE):
             end = start + WRITE_SIZE
             await self.write(body[start:end], more=end < len(body))
 
     async def fail(self, error: HTTPFailure) -> None:
-        """The failure as the whole answer."""
-        headers = [(name.encode(), value.encode()) for name, value in error.headers.items()]
-        await self.write_whole(error.status, [*JSON_HEADERS, *headers], json.encode(error.body))
+        """The failure as the complete answer."""
+        await self.write_json(error.status, _encoded(error.headers), json.encode(error.body))
+
+    def passed_headers(self, response: httpx.Response, guard: ChatGuard) -> Headers:
+        """The upstream's headers that may pass; one that a rule wants changed, or blocks, is left out."""
+        return [
+            (name.encode("ascii"), value.encode("latin-1"))
+            for name, value in headers_down(response)
+            # A client with limits of its own does not get those of the upstream's key.
+            if not (self._limits and name.startswith("x-ratelimit-"))
+            and guard.metadata.passes(name)
+            and guard.metadata.passes(value)
+        ]
+
+
+def _encoded(headers: dict[str, str]) -> Headers:
+    return [(name.encode("ascii"), value.encode("latin-1", "replace")) for name, value in headers.items()]

@@ -1,20 +1,17 @@
-"""The endpoints, and every refusal turned into HTTP in one place."""
+"""The endpoints, and the framework's errors as OpenAI's clients read them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from time import perf_counter
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from gateway.guard.prompt import read_request
 from gateway.observe.metrics import CONTENT_TYPE
-from gateway.proxy.admission import admit, allowed, unknown_model
+from gateway.proxy.admission import admit, authenticate, reserve_quota, unknown_model
+from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
 from gateway.proxy.errors import HTTPFailure, client_error, internal_error
-from gateway.proxy.inbound import failure_response, finished, json_response, key_of, own_headers
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import Masks
 from gateway.wire.dialect import Dialect
@@ -23,58 +20,58 @@ from gateway.wire.dialects import DIALECTS
 READY = {"status": "ready"}
 
 
-def add_routes(app: FastAPI, gateway: AppState) -> None:
+def add_routes(app: FastAPI, state: AppState) -> None:
     """What clients use. Anything else below /v1 is 404: nothing is forwarded that is not scanned."""
 
     for dialect in DIALECTS:
-        _add_answers(app, gateway, dialect)
+        _add_answers(app, state, dialect)
 
     @app.get("/v1/models")
     async def models(request: Request) -> Response:
-        return await _models(request, gateway)
+        return await _models(request, state)
 
     @app.get("/v1/models/{model:path}")
     async def model(request: Request, model: str) -> Response:
-        return await _models(request, gateway, model)
+        return await _models(request, state, model)
 
 
-def _add_answers(app: FastAPI, gateway: AppState, dialect: Dialect) -> None:
+def _add_answers(app: FastAPI, state: AppState, dialect: Dialect) -> None:
     @app.post("/v1" + dialect.path)
     async def answers(request: Request) -> Response:
-        return await admit(request, gateway, partial(read_request, dialect=dialect))
+        return await admit(request, state, dialect)
 
 
-def add_admin_routes(app: FastAPI, gateway: AppState) -> None:
+def add_admin_routes(app: FastAPI, state: AppState) -> None:
     """What orchestrators and Prometheus use: on the same listener, or on one of their own."""
 
-    # Monitors ask with HEAD, too.
+    # Some monitors send HEAD.
     @app.api_route("/healthz", methods=["GET", "HEAD"])
     async def healthz(request: Request) -> Response:
-        return json_response(request, {"status": "ok"})
+        return json_response(record_of(request), {"status": "ok"})
 
     @app.api_route("/readyz", methods=["GET", "HEAD"])
     async def readyz(request: Request) -> Response:
-        states = await gateway.probe()
-        masks = gateway.current.masks
-        status = _status(gateway, masks)
+        states = await state.probe()
+        masks = state.current.masks
+        status = _status(state, masks)
         body: dict[str, object] = {**status, "upstreams": {name: "up" if up else "down" for name, up in states.items()}}
         if masks.states:
             body["masks"] = masks.states
-        return json_response(request, body, 200 if status == READY else 503)
+        return json_response(record_of(request), body, 200 if status == READY else 503)
 
     @app.get("/metrics")
     async def metrics(request: Request) -> Response:
-        await gateway.probe()
-        return Response(gateway.metrics.exposition(), headers=own_headers(request), media_type=CONTENT_TYPE)
+        await state.probe()
+        return Response(state.metrics.exposition(), headers=record_of(request).headers, media_type=CONTENT_TYPE)
 
 
-def _status(gateway: AppState, masks: Masks) -> dict[str, str]:
+def _status(state: AppState, masks: Masks) -> dict[str, str]:
     """Why no request should come here; `READY` if there is no reason."""
-    if gateway.draining:
+    if state.draining:
         return {"status": "stopping"}
-    if gateway.journal_fails:
+    if state.journal_fails:
         return {"status": "the journal cannot be written"}
-    if not gateway.current.fleet.usable:
+    if not state.current.fleet.usable:
         return {"status": "all upstreams are down"}
     if (missing := masks.missing) is not None:
         wanted = missing.wanted
@@ -83,18 +80,12 @@ def _status(gateway: AppState, masks: Masks) -> dict[str, str]:
     return READY
 
 
-def add_error_handlers(app: FastAPI, gateway: AppState) -> None:
-    """Every refusal as OpenAI's clients read it."""
-
-    @app.exception_handler(HTTPFailure)
-    async def failed(request: Request, error: HTTPFailure) -> Response:
-        return failure_response(request, error)
+def add_error_handlers(app: FastAPI, state: AppState) -> None:
+    """What no endpoint has answered: defects of ours, unknown paths and methods."""
 
     @app.exception_handler(Exception)
     async def broke(request: Request, error: Exception) -> Response:
-        answer = internal_error()
-        gateway.record(finished(request, answer.status, perf_counter(), error=answer.kind))
-        return failure_response(request, answer)
+        return refuse(request, internal_error(), state.record)
 
     @app.exception_handler(HTTPException)
     async def no_such_path(request: Request, error: HTTPException) -> Response:
@@ -103,28 +94,27 @@ def add_error_handlers(app: FastAPI, gateway: AppState) -> None:
             answer.headers = dict(error.headers or {})
         else:
             answer = client_error(404, f"Unknown path {request.url.path[:200]!r}.", "unknown_url")
-        gateway.record(finished(request, answer.status, perf_counter(), error=answer.kind))
-        return failure_response(request, answer)
+        return refuse(request, answer, state.record)
 
 
-async def _models(request: Request, gateway: AppState, wanted: str | None = None) -> Response:
+async def _models(request: Request, state: AppState, wanted: str | None = None) -> Response:
     """The list of models, or the entry of the one that is `wanted`."""
-    started = perf_counter()
+    record = record_of(request, state.record)
     try:
-        key = key_of(request, gateway)
+        context = await authenticate(RequestContext(request, state, state.current, record))
         # It counts as a request, and runs beside the streams of its key.
-        allowance = await allowed(gateway, replace(key, tpm=None, max_streams=None), 0)
-        await allowance.give_back()
-        listed = await gateway.models(key)
+        await reserve_quota(replace(context, key=replace(context.key, tpm=None, max_streams=None)))
+        await record.correct_quota(0)
+        listed = await state.models(context.key)
         answer: object = {"object": "list", "data": listed}
         if wanted is not None:
             answer = next((entry for entry in listed if entry.get("id") == wanted), None)
         if answer is None:
             raise unknown_model()
-    except HTTPFailure as failed:
-        gateway.record(finished(request, failed.status, started, error=failed.kind))
-        raise
-    gateway.record(finished(request, 200, started))
-    response = json_response(request, answer)
-    response.headers.update(allowance.headers)
+    except HTTPFailure as failure:
+        return failure_response(record, await record.refuse(failure))
+    record.close(200)
+    response = json_response(record, answer)
+    if record.quota is not None:
+        response.headers.update(record.quota.headers)
     return response

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import perf_counter
 from typing import Literal
 
 import uvicorn
@@ -12,8 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.observe.facts import Fact
 from gateway.proxy.asgi import REFUSAL, SERVER_SEND
+from gateway.proxy.context import refuse
 from gateway.proxy.downstream.protocol import BoundedProtocol
-from gateway.proxy.inbound import failure_response, finished
 
 SHUTDOWN_TIMEOUT = 2  # seconds for what still runs when draining has taken too long
 KEEP_ALIVE = 65  # seconds; longer than the 60 of common balancers, which must be the ones that close
@@ -33,9 +32,7 @@ class EntryMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = scope.get(REFUSAL)
         if refusal is not None:
-            request = Request(scope)
-            self._record(finished(request, refusal.status, perf_counter(), error=refusal.kind))
-            await failure_response(request, refusal)(scope, receive, send)
+            await refuse(Request(scope), refusal, self._record)(scope, receive, send)
             return
         scope[SERVER_SEND] = send
         await self._app(scope, receive, send)

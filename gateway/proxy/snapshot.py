@@ -1,7 +1,7 @@
-"""One configuration in force, with everything that was made from it.
+"""One configuration in force, with everything that is built from it.
 
-A reload makes a new generation beside the old one and puts it in its place in one assignment. Whatever runs keeps the
-generation it began with; the old one is let go when nothing runs on it any more.
+A reload builds a new snapshot beside the old one and replaces it in one assignment. A request keeps the snapshot it
+began with; the old one is closed when no request runs on it any more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from gateway.censor.compile import CompiledPolicy, compile_policy
 from gateway.policy.exposure import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config
 from gateway.policy.select import Router
-from gateway.proxy.steering.mask_probe import Masks
+from gateway.proxy.steering.entries import wanted_masks
+from gateway.proxy.steering.mask_probe import Canary, Masks
+from gateway.proxy.steering.vocabularies import read_vocabularies
 from gateway.proxy.upstreams.balancer import Fleet
 
 if TYPE_CHECKING:
@@ -29,21 +31,21 @@ if TYPE_CHECKING:
 # Sockets, files and exporters are opened once, when the process starts.
 STARTUP_SECTIONS = ("listen", "journal", "telemetry", "state")
 Result = TypeVar("Result")
-ANONYMOUS = ClientKey(name="none", digest=b"")  # whoever calls a gateway that asks for no key
+ANONYMOUS = ClientKey(name="none", digest=b"")  # every client of a gateway without keys
 
 
-class Keys:
-    """The client keys. Compared as digests, all of them every time, so that timing tells nothing."""
+class ClientKeys:
+    """The client keys. Compared as digests, all of them every time, so that timing shows nothing."""
 
     def __init__(self, auth: Auth) -> None:
         self._keys = auth.keys
 
     @property
-    def asked_for(self) -> bool:
+    def required(self) -> bool:
         return bool(self._keys)
 
-    def admit(self, headers: Headers) -> ClientKey | None:
-        """Whose key a request carries; None if it is nobody's."""
+    def find(self, headers: Headers) -> ClientKey | None:
+        """The key that a request carries; None if it is not one of ours."""
         if not self._keys:
             return ANONYMOUS
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
@@ -55,27 +57,40 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """`vocabularies` are of the upstreams whose answers are rolled back."""
+
     config: Config
     policies: Mapping[str, CompiledPolicy]
     router: Router
-    keys: Keys
+    keys: ClientKeys
     fleet: Fleet
-    vocabularies: Mapping[str, Vocabulary]  # of the upstreams whose answers are rolled back
+    vocabularies: Mapping[str, Vocabulary]
     masks: Masks
 
-    @staticmethod
-    def of(
-        config: Config,
-        policies: Mapping[str, CompiledPolicy],
-        fleet: Fleet,
-        vocabularies: Mapping[str, Vocabulary],
-        masks: Masks,
-    ) -> Snapshot:
-        return Snapshot(config, policies, Router(config.routes), Keys(config.auth), fleet, vocabularies, masks)
+
+async def build_snapshot(
+    config: Config,
+    base_urls: Mapping[str, str],
+    compiled: Mapping[str, CompiledPolicy],
+    old: Snapshot | None,
+    on_verdict: Callable[[Canary], None],
+) -> Snapshot:
+    """What serving `config` takes, at the start and at a reload, which replaces `old`.
+
+    `compiled` policies, and what `old` has of upstreams and masks that are still the same, are taken over;
+    `on_verdict` takes every new verdict on a mask. Raises ConfigError, and ValueError as `compile_policy` does.
+    """
+    policies = await run_in_background_thread(compile_policies, config, compiled)
+    vocabularies = await run_in_background_thread(read_vocabularies, config)
+    masks_wanted = await run_in_background_thread(wanted_masks, config)
+    connections = config.limits.max_streams + 64
+    fleet = Fleet.build(config.upstreams, base_urls, connections, None if old is None else old.fleet)
+    masks = Masks.build(masks_wanted, fleet.clients, None if old is None else old.masks, on_verdict)
+    return Snapshot(config, policies, Router(config.routes), ClientKeys(config.auth), fleet, vocabularies, masks)
 
 
 def compile_policies(config: Config, known: Mapping[str, CompiledPolicy]) -> dict[str, CompiledPolicy]:
-    """Every policy of a configuration, compiled; one that equals what is known is taken from there.
+    """Every policy of a configuration, compiled; one that is equal to a known one is not compiled again.
 
     Takes seconds for lists of a hundred thousand words. Raises ValueError as `compile_policy` does.
     """
@@ -86,10 +101,8 @@ def compile_policies(config: Config, known: Mapping[str, CompiledPolicy]) -> dic
 
 
 async def run_in_background_thread(work: Callable[..., Result], *arguments: object) -> Result:
-    """Do long work in a thread, so that streams hardly notice it.
-
-    The collector would make them wait: it would go through all that is being made several times.
-    """
+    """Do long work in a thread, without the garbage collector, whose passes over all that is made would stop every
+    stream."""
 
     def working() -> Result:
         gc.disable()
@@ -102,7 +115,7 @@ async def run_in_background_thread(work: Callable[..., Result], *arguments: obje
 
 
 def keep_startup_sections(old: Config, new: Config) -> tuple[Config, tuple[str, ...]]:
-    """The new configuration with the parts of the old one that only a restart can change, and which of them differ.
+    """The new configuration with the sections of the old one that only a restart can change, and which of them differ.
 
     Raises `ConfigError` where that would let everybody in: the address stays, and the new keys must fit it.
     """

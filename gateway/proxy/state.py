@@ -1,39 +1,76 @@
-"""What the endpoints of one process work with."""
+"""What the endpoints of one process share."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import GUARD_FAILED, guard_failed
-from gateway.guard.channels import OnFinding
 from gateway.guard.chat import ChatGuard
-from gateway.guard.prompt import GuardedPrompt, Guarding, guarding_prompt
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter
 from gateway.observe.facts import Fact, JournalDropped, MaskJudged
 from gateway.observe.metrics import Metrics
 from gateway.observe.tracing import Tracer
 from gateway.policy.model import Channel, ClientKey, Direction
-from gateway.proxy.allowance import PendingBodies
-from gateway.proxy.errors import HTTPFailure, overloaded
-from gateway.proxy.journal import RequestJournal
+from gateway.proxy.errors import HTTPFailure, overloaded, rate_limited
 from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.steering.mask_probe import Canary
 from gateway.proxy.upstreams.models import Models
-from gateway.wire.dialect import Dialect
-from gateway.wire.json import Json
+
+# Of the gateway's slots (`limits.max_streams`), one part in so many may be taken by the unfinished bodies of one key.
+PENDING_BODIES_SHARE = 2
+PENDING_BODIES_RETRY_AFTER = 1  # seconds; a body may end at any time
+
+
+class PendingBodies:
+    """The requests of each key whose bodies are still arriving, in this process.
+
+    The limiter counts a request when its body is complete, so that one that is refused costs nothing. Until then a key
+    has no more of them than it may have streams, nor than its share of the gateway's slots. Limits a minute are left to
+    the limiter, which computes when to retry.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}  # by the name of the key; names come from the configuration only
+
+    def refusal(self, key: ClientKey, slots: int) -> HTTPFailure | None:
+        """429 where `key` has as many as it may; `slots` are all that the gateway has."""
+        most = _most_pending(key, slots)
+        if self._counts.get(key.name, 0) < most:
+            return None
+        message = f"This key is at its limit of {most} requests whose bodies are still arriving."
+        return rate_limited(message, "streams", {"retry-after": str(PENDING_BODIES_RETRY_AFTER)})
+
+    @contextmanager
+    def one_more(self, key: ClientKey) -> Iterator[None]:
+        """A request of `key` while its body is read."""
+        self._counts[key.name] = self._counts.get(key.name, 0) + 1
+        try:
+            yield
+        finally:
+            self._counts[key.name] -= 1
+            if not self._counts[key.name]:
+                del self._counts[key.name]
+
+
+def _most_pending(key: ClientKey, slots: int) -> int:
+    if not key.digest:  # no keys: there are no others to keep a part for
+        return slots
+    share = max(slots // PENDING_BODIES_SHARE, 1)
+    return share if key.max_streams is None else min(key.max_streams, share)
 
 
 @dataclass
 class AppState:
-    """What the endpoints work with; made once by the composition root.
+    """Made once by the composition root.
 
-    `current` is replaced as a whole by a reload. `draining`: new requests are refused, running ones go on.
-    `journal_required`: without the journal there are no answers.
+    `current` is replaced in one assignment by a reload. `draining`: new requests are refused, running ones go on.
+    `journal_required`: without the journal there are no answers. `idle` is set when the last request has ended.
     """
 
     metrics: Metrics
@@ -45,22 +82,20 @@ class AppState:
     pending_bodies: PendingBodies = field(default_factory=PendingBodies)
     in_flight: int = 0
     draining: bool = False
-    _dropped: int = 0
-    _models: Models = field(default_factory=Models)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     current: Snapshot = field(init=False)  # set before the first request
+    _dropped: int = 0
+    _models: Models = field(default_factory=Models)
 
     async def probe(self) -> dict[str, bool]:
-        """Which upstreams answer, by probes that are cached; the gauge follows. Masks are looked after as well."""
-        generation = self.current
-        states, _ = await asyncio.gather(generation.fleet.states(), generation.masks.look())
+        """Which upstreams answer, by cached probes; the gauge follows. Masks are probed as well."""
+        snapshot = self.current
+        states, _ = await asyncio.gather(snapshot.fleet.states(), snapshot.masks.look())
         for name in states.keys() & self.current.config.upstreams.keys():  # a reload may have come between
-            up = states[name]
-            self.metrics.upstream_up.labels(name).set(up)
+            self.metrics.upstream_up.labels(name).set(states[name])
         return dict(states)
 
     def record_mask_verdict(self, canary: Canary) -> None:
-        """A canary has something new to say."""
         wanted, verdict = canary.wanted, canary.verdict
         self.record(MaskJudged(wanted.upstream, wanted.entry, verdict.state, verdict.reason))
 
@@ -72,18 +107,10 @@ class AppState:
             censor = Censor(compiled.program(Direction.OUTPUT, Channel.OTHER))
             return censor.feed(text) + censor.finish() == text
         except Exception as error:
-            raise self._fail_closed(compiled, error) from None
+            raise self.guard_failure(compiled, error) from None
 
-    def guarding_prompt(
-        self, body: Json, policy: CompiledPolicy, on_finding: OnFinding | None, dialect: Dialect
-    ) -> Guarding[GuardedPrompt]:
-        """`guard.prompt.guarding_prompt`, failing closed. Raises `HTTPFailure`."""
-        try:
-            return (yield from guarding_prompt(body, policy, on_finding, dialect))
-        except Exception as error:
-            raise self._fail_closed(policy, error) from None
-
-    def _fail_closed(self, policy: CompiledPolicy, error: Exception) -> HTTPFailure:
+    def guard_failure(self, policy: CompiledPolicy, error: Exception) -> HTTPFailure:
+        """The answer to a request whose scan raised `error`, a defect of ours, which is recorded."""
         self.record(guard_failed(ChatGuard(policy), error))
         return HTTPFailure(500, GUARD_FAILED, "guard_failed")
 
@@ -92,11 +119,6 @@ class AppState:
         """Is there a journal that answers must wait for, and can it not be written?"""
         return self.journal_required and self.journal is not None and not self.journal.healthy
 
-    def request_journal(self, request_id: str, key: str, route: str, policy: str) -> RequestJournal | None:
-        if self.journal is None:
-            return None
-        return RequestJournal(self.journal, self.journal_required, request_id, key, route, policy)
-
     def count_dropped(self) -> None:
         """Bring the metric up to what the journal has dropped."""
         if self.journal is not None and (more := self.journal.dropped - self._dropped) > 0:
@@ -104,13 +126,13 @@ class AppState:
             self.record(JournalDropped(more))
 
     def acquire_slot(self) -> None:
-        """A request begins that `release_slot` will end. Raises `HTTPFailure` while there is no place for it."""
+        """Count a request until `release_slot`. Raises `HTTPFailure` while there is no slot for it."""
         if self.journal_fails:
             raise overloaded("The journal cannot be written.", retry_after=5)
         if self.draining:
-            refused = overloaded("The gateway is stopping; another one will take the request.")
-            refused.headers["connection"] = "close"
-            raise refused
+            refusal = overloaded("The gateway is stopping; another one will take the request.")
+            refusal.headers["connection"] = "close"
+            raise refusal
         most = self.current.config.limits.max_streams
         if self.in_flight >= most:
             raise overloaded(f"The gateway is at its limit of {most} streams.")

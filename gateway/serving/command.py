@@ -193,6 +193,7 @@ def _serve_until_stopped(
     model_server: ModelServer | None,
 ) -> signal.Signals:
     """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker comes up."""
+    from gateway.proxy.hotpath import hot_path_problem
     from gateway.serving import single
     from gateway.serving.acceptor import ADMIN, CLIENT
     from gateway.serving.workers import supervisor
@@ -208,6 +209,7 @@ def _serve_until_stopped(
 
     def on_ready() -> None:
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
+        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem)
         if model_server is None:
             announce(address, config)
         else:

@@ -59,7 +59,7 @@ class Servers:
 
     def __init__(self, portcullis: Portcullis) -> None:
         self._portcullis = portcullis
-        self._gateway = gateway = portcullis.gateway
+        self._gateway = gateway = portcullis.state
         self._public = _Server(server_config(portcullis.public, gateway.record))
         admin = portcullis.admin
         self._admin = None if admin is None else _Server(server_config(admin, gateway.record, "off"))

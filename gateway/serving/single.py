@@ -32,7 +32,7 @@ async def serve(
     """
     stop = StopSignals(asyncio.get_running_loop())
     portcullis = Portcullis(config, log)
-    record = portcullis.gateway.record
+    record = portcullis.state.record
     servers = Servers(portcullis)
     await servers.start()
 

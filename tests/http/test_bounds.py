@@ -163,7 +163,7 @@ async def test_d26_a_client_that_leaves_ends_the_scanning_of_its_prompt(monkeypa
         finally:
             ended.set()
 
-    monkeypatch.setattr("gateway.proxy.state.guarding_prompt", endless)
+    monkeypatch.setattr("gateway.proxy.admission.guarding_prompt", endless)
     async with before(ANSWER, limits=Limits(max_streams=1)) as (gateway, upstream):
         _, writer = await sent(gateway, question("x" * 100_000))
         await asyncio.wait_for(begun.wait(), PATIENCE)

@@ -245,7 +245,7 @@ async def test_a_reload_knows_what_the_server_has_before_it_is_in_force() -> Non
         portcullis = app.state.portcullis
         async with app.router.lifespan_context(app):
             await portcullis.adopt(config_of(upstream.base_url, MASKED, replace(MASKED, id="other", words=("other",))))
-            assert portcullis.gateway.current.masks.states == {"played/default": "missing"}
+            assert portcullis.state.current.masks.states == {"played/default": "missing"}
 
 
 async def test_a_reload_that_leaves_words_alone_keeps_what_is_known(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from gateway.limits import Decision, MemoryLimiter
 from gateway.observe.log import RequestLog
 from gateway.policy.model import ClientKey, Journal, Limits
 from gateway.proxy import admission
-from gateway.proxy.allowance import PENDING_BODIES_SHARE
+from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.asgi import MAX_INLINE
+from gateway.proxy.state import PENDING_BODIES_SHARE
 from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, question
 from tests.support.upstream import completion, plain, playing, sending, stream
 
@@ -175,7 +176,7 @@ class Case:
     """A gateway in this loop, and a request that it is given as a server would."""
 
     def __init__(self, portcullis: Portcullis, limiter: Slow, body: bytes) -> None:
-        self.gateway = portcullis.gateway
+        self.gateway = portcullis.state
         self.statuses: list[int] = []
         self._app = portcullis.public
         self._limiter = limiter
@@ -224,7 +225,7 @@ async def case(body: bytes, answer: bytes, journal: Journal | None = None) -> As
         upstream = await stack.enter_async_context(playing(sending(answer)))
         config = config_for(upstream.base_url, keys=(replace(SMALL, rpm=None),), journal=journal)
         portcullis = Portcullis(config, RequestLog("json", io.StringIO()))
-        portcullis.gateway.limiter = limiter = Slow()
+        portcullis.state.limiter = limiter = Slow()
         await stack.enter_async_context(portcullis.public.router.lifespan_context(portcullis.public))
         yield Case(portcullis, limiter, body)
 
@@ -289,35 +290,38 @@ async def failing_late(*_: object, **__: object) -> Any:
     raise Defect
 
 
-STEPS = {
-    "_span_of": failing,
-    "_read_body": failing_late,
+PARTS = {
+    "_read": failing_late,
     "_json_object": failing,
     "_routed": failing,
-    "allowed": failing_late,
     "scan_cost": failing,
     "offload": failing_late,
     "_refusal": failing,
     "Steering": failing,
-    "_refuse_prompt": failing_late,
+    "refuse": failing_late,
+    "prepare_relay": failing_late,
     "RoutedRequest": failing,
     "Relay": failing,
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [*(step.__name__ for step in admission.STEPS), *PARTS])
 async def test_d9_a_defect_at_any_step_leaves_nothing_behind(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = question("detonator" if step == "_refuse_prompt" else "hello")
+    body = question("detonator" if step == "refuse" else "hello")
     async with case(json.dumps(body).encode(), plain(completion("ok"))) as made:
         with monkeypatch.context() as patched:
-            patched.setattr(admission, step, STEPS[step])
+            if step in PARTS:
+                patched.setattr(RequestRecord if step == "refuse" else admission, step, PARTS[step])
+            else:
+                steps = (failing_late if each.__name__ == step else each for each in admission.STEPS)
+                patched.setattr(admission, "STEPS", tuple(steps))
             for _ in range(3):
                 with pytest.raises(Defect):
                     await made.request()
                 await made.assert_nothing_is_left()
         working: Awaitable[None] = made.request()
         await working
-        assert made.statuses[-1] == (400 if step == "_refuse_prompt" else 200)
+        assert made.statuses[-1] == (400 if step == "refuse" else 200)
 
 
 async def test_d9_a_defect_of_the_log_at_the_end_gives_the_place_back(monkeypatch: pytest.MonkeyPatch) -> None:

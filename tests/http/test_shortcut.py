@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.censor.stream import Censor
 from gateway.policy.model import Rule
-from gateway.proxy.hotpath import HotPath
+from gateway.proxy.hotpath import BodyWriter, HotPath, hot_path_problem
 from gateway.proxy.relay import Relay
 from tests.support.gateway import PATIENCE, before
+from tests.support.served import configuration, serving, write
 from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, sending, stream, stream_head
 
 WORDS = [f"word{number} " for number in range(40)]
@@ -50,6 +53,55 @@ def one_by_one(texts: Sequence[str], end: bytes | None = chunk(event(delta(finis
 
 
 TRIES = 20
+
+
+def test_the_installed_uvicorn_has_the_internals_that_the_hot_path_relies_on() -> None:
+    assert hot_path_problem() is None
+
+
+async def test_that_can_be_found_out_within_a_loop_too() -> None:
+    assert hot_path_problem() is None
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_the_log_has_one_line_about_it_at_the_start(tmp_path: Path, workers: str) -> None:
+    path = tmp_path / "portcullis.yaml"
+    write(path, configuration("http://127.0.0.1:9/v1"))
+    async with serving(path, "--workers", workers) as served:
+        (line,) = await served.logged("hot_path")
+        assert (line["on"], line["reason"]) == (True, None)
+
+
+async def other_send(self: Any, message: Any) -> None:
+    if message["type"] == "http.response.body":
+        self.transport.write(b"4\r\ndata\r\n0;other\r\n")
+
+
+async def waiting_send(self: Any, message: Any) -> None:
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "problem"),
+    [
+        ("send", other_send, "its `send` is not the one that is known"),  # it does not set `chunked_encoding`
+        ("send", waiting_send, "its `send` waits"),
+        ("__init__", lambda self, **_: None, "AttributeError: "),
+        ("__init__", lambda self: None, "TypeError: "),
+    ],
+)
+def test_what_is_different_in_another_uvicorn_is_named(
+    monkeypatch: pytest.MonkeyPatch, attribute: str, value: Any, problem: str
+) -> None:
+    monkeypatch.setattr(RequestResponseCycle, attribute, value)
+    assert (hot_path_problem() or "").startswith(problem)
+
+
+def test_another_framing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BodyWriter, "of", lambda send: BodyWriter(send.__self__))
+    monkeypatch.setattr(RequestResponseCycle, "send", other_send)
+    monkeypatch.setattr(RequestResponseCycle, "disconnected", False, raising=False)
+    assert hot_path_problem() == "it writes a chunk in another way"
 
 
 async def test_reads_take_the_hot_path(taken: list[bool]) -> None:

@@ -163,7 +163,7 @@ async def running(config: Config) -> AsyncIterator[RunningGateway]:
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     app = build_app(config, RequestLog("json", log))
-    server = _PromptServer(server_config(app, app.state.portcullis.gateway.record))
+    server = _PromptServer(server_config(app, app.state.portcullis.state.record))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:

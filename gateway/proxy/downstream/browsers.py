@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from time import perf_counter
 from urllib.parse import urlsplit
 
 from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.observe.facts import Fact
 from gateway.policy.exposure import is_loopback
 from gateway.policy.model import ClientKey
+from gateway.proxy.context import refuse
 from gateway.proxy.errors import HTTPFailure, client_error
-from gateway.proxy.inbound import failure_response, finished
-from gateway.proxy.state import AppState
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._-]{1,255}))(?::[0-9]{1,5})?")
 _ADVICE = "use http://127.0.0.1 or http://localhost, list the name under listen.hosts, or set auth.keys"
@@ -32,9 +31,11 @@ class LocalNames:
     It looks at the Host and, where there is one, the Origin, as long as `guarded()`.
     """
 
-    def __init__(self, app: ASGIApp, gateway: AppState, names: frozenset[str], guarded: Callable[[], bool]) -> None:
+    def __init__(
+        self, app: ASGIApp, record: Callable[[Fact], None], names: frozenset[str], guarded: Callable[[], bool]
+    ) -> None:
         self._app = app
-        self._gateway = gateway
+        self._record = record
         self._names = names
         self._guarded = guarded
 
@@ -43,9 +44,7 @@ class LocalNames:
         if refusal is None:
             await self._app(scope, receive, send)
             return
-        request = Request(scope)
-        self._gateway.record(finished(request, refusal.status, perf_counter(), error=refusal.kind))
-        await failure_response(request, refusal)(scope, receive, send)
+        await refuse(Request(scope), refusal, self._record)(scope, receive, send)
 
     def _refusal(self, headers: Headers) -> HTTPFailure | None:
         if not all(self._is_ours(_host_of(host)) for host in headers.getlist("host")):

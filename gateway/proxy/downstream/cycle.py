@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from gateway.proxy.context import failure_response, record_of
 from gateway.proxy.errors import internal_error
-from gateway.proxy.inbound import failure_response
 
 if TYPE_CHECKING:
     from gateway.proxy.downstream.protocol import BoundedProtocol
 
 
-class Cycle(RequestResponseCycle):
+class RequestCycle(RequestResponseCycle):
     """One request and its response.
 
     `broken`: the rest of its body does not come. `last`: it is complete and no other response follows on the
@@ -61,6 +61,6 @@ class Cycle(RequestResponseCycle):
         if self.flow.write_paused:
             self.protocol.cut()  # a cancelled task would wait for the client
             return
-        answer = failure_response(Request(self.scope), internal_error())  # type: ignore[arg-type]
+        answer = failure_response(record_of(Request(self.scope)), internal_error())  # type: ignore[arg-type]
         answer.headers["connection"] = "close"
         await answer(self.scope, self.receive, self.send)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.proxy.asgi import REFUSAL
-from gateway.proxy.downstream.cycle import Cycle
+from gateway.proxy.downstream.cycle import RequestCycle
 from gateway.proxy.downstream.framing import fault_of, invalid
 from gateway.proxy.errors import HTTPFailure, client_error
 
@@ -72,8 +72,8 @@ class BoundedProtocol(HttpToolsProtocol):
     stalled = False  # was the client cut off because it took nothing?
     on_lost: Callable[[], None] | None = None  # called once when the connection is gone
 
-    cycle: Cycle  # the request that came last
-    _running: Cycle | None = None  # what is being answered
+    cycle: RequestCycle  # the request that came last
+    _running: RequestCycle | None = None  # what is being answered
     _in_head = True
     _in_body = False
     _head_again = False  # the parser is fed a head whose request has begun
@@ -97,7 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = _Flow(self)
-        self._waiting: deque[Cycle] = deque()  # requests that came ahead of their turn
+        self._waiting: deque[RequestCycle] = deque()  # requests that came ahead of their turn
         self._set_option(socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT)
         self._head_begins()
 
@@ -239,8 +239,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # -- requests in their order ---------------------------------------------------------------------------------------
 
-    def _new_cycle(self, *, keep_alive: bool) -> Cycle:
-        return Cycle(
+    def _new_cycle(self, *, keep_alive: bool) -> RequestCycle:
+        return RequestCycle(
             self,
             scope=self.scope,
             transport=self.transport,
@@ -255,7 +255,7 @@ class BoundedProtocol(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
 
-    def _start(self, cycle: Cycle) -> None:
+    def _start(self, cycle: RequestCycle) -> None:
         self._running = cycle
         task = self.loop.create_task(cycle.run_asgi(self.app))
         task.add_done_callback(self.tasks.discard)

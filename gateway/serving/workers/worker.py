@@ -51,7 +51,7 @@ class ServingWorker:
         self._portcullis = Portcullis(start.config, log, scratch=start.runtime_dir, slot=start.number)
         self._servers = Servers(self._portcullis)
         self._connections = connections
-        self._on_failure = AcceptFailureReporter(self._portcullis.gateway.record, log)
+        self._on_failure = AcceptFailureReporter(self._portcullis.state.record, log)
         self._drain_ordered = asyncio.Event()
         self._handover_ended = asyncio.Event()
         self._at_once = asyncio.Event()

@@ -1,0 +1,111 @@
+"""The data of one request: the context that admission passes on, and what the relay needs to answer it."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from gateway.censor.compile import CompiledPolicy
+from gateway.guard.prompt import ChatRequest, GuardedPrompt
+from gateway.guard.pseudonyms import Pseudonyms
+from gateway.observe.facts import Fact
+from gateway.policy.model import ClientKey, Limits, Route, Timeouts
+from gateway.proxy.accounting import RequestRecord
+from gateway.proxy.errors import HTTPFailure
+from gateway.proxy.snapshot import ANONYMOUS, Snapshot
+from gateway.proxy.state import AppState
+from gateway.proxy.steering.request import Steering
+from gateway.proxy.upstreams.balancer import Fleet
+from gateway.wire import json
+from gateway.wire.chat import CHAT
+from gateway.wire.dialect import Dialect
+from gateway.wire.json import Json
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
+_UNREAD = ChatRequest(model="", stream=False, choices=0)
+_UNSCANNED = GuardedPrompt()
+_UNROUTED = Route(model="none", upstream="none", policy="none")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """A request in admission, whose steps replace the defaults below, each of them some; `record` is shared by all.
+
+    `raw` is the body as it came, `body` the same decoded, which the later steps change in place.
+    """
+
+    request: Request
+    state: AppState
+    snapshot: Snapshot
+    record: RequestRecord
+    dialect: Dialect = CHAT
+    key: ClientKey = ANONYMOUS
+    raw: bytes = b""
+    body: Json = field(default_factory=dict)
+    chat: ChatRequest = _UNREAD
+    route: Route = _UNROUTED
+    prompt: GuardedPrompt = _UNSCANNED
+
+    @property
+    def policy(self) -> CompiledPolicy:
+        """The policy of the route."""
+        return self.snapshot.policies[self.route.policy]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedRequest:
+    """A request that was read, routed and censored. Its body is in `rewriter` alone, since an answer may take long.
+
+    `headers` are the client's, with lower-case names; `pseudonyms` are those of the prompt; `json_content`: the answers
+    must be JSON.
+    """
+
+    chat: ChatRequest
+    rewriter: Steering
+    headers: Mapping[str, str]
+    route: Route
+    policy: CompiledPolicy
+    fleet: Fleet
+    timeouts: Timeouts
+    limits: Limits
+    pseudonyms: Pseudonyms | None
+    json_content: bool
+
+
+def _discard(fact: Fact) -> None:
+    pass
+
+
+def record_of(request: Request, emit: Callable[[Fact], None] = _discard) -> RequestRecord:
+    """The record of a request, which the first call opens. Its id is the client's own if that is a plain one."""
+    record: RequestRecord | None = request.scope.get(_RECORD)
+    if record is None:
+        given, route = request.headers.get("x-request-id", ""), request.scope.get("route")
+        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+        # The path as the gateway spells it: metrics have no label of a client's making.
+        record = RequestRecord(request_id, "other" if route is None else str(route.path), emit)
+        request.scope[_RECORD] = record
+    return record
+
+
+def json_response(record: RequestRecord, value: object, status: int = 200) -> Response:
+    return Response(json.encode(value), status, record.headers, "application/json")
+
+
+def failure_response(record: RequestRecord, failure: HTTPFailure) -> Response:
+    headers = {**record.headers, **failure.headers}
+    return Response(json.encode(failure.body), failure.status, headers, "application/json")
+
+
+def refuse(request: Request, failure: HTTPFailure, emit: Callable[[Fact], None]) -> Response:
+    """The answer to a request that did not get as far as admission, or broke in it; it is recorded."""
+    record = record_of(request, emit)
+    record.error = failure.kind
+    record.close(failure.status)
+    return failure_response(record, failure)
