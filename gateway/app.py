@@ -35,7 +35,7 @@ from gateway.proxy.state import Gateway
 from gateway.proxy.steering.entries import Wanted, wanted_masks
 from gateway.proxy.steering.mask_probe import Masks
 from gateway.proxy.steering.vocabularies import read_vocabularies
-from gateway.proxy.upstreams.balancer import Fleet
+from gateway.proxy.upstreams.balancer import LoadBalancer
 from gateway.proxy.upstreams.client import PROBE_TTL
 from gateway.version import TELEMETRY, is_installed, missing_part
 
@@ -155,13 +155,13 @@ class Portcullis:
         # The new rules live as long as the old ones did; the collector need not go through them again and again.
         gc.freeze()
 
-    async def _fleet(self, config: Config, previous: Fleet | None) -> Fleet:
+    async def _fleet(self, config: Config, previous: LoadBalancer | None) -> LoadBalancer:
         base_urls = {name: upstream.base_url for name, upstream in config.upstreams.items()}
         for name, upstream in config.upstreams.items():
             if upstream.type == "demo":
                 self._demo_url = self._demo_url or await self._stack.enter_async_context(_demo_server(self._demo_pause))
                 base_urls[name] = self._demo_url
-        return Fleet.build(config.upstreams, base_urls, config.limits.max_streams + 64, previous)
+        return LoadBalancer.build(config.upstreams, base_urls, config.limits.max_streams + 64, previous)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:

@@ -1,4 +1,4 @@
-"""One connection to an upstream: the socket, its flow control, its end. What travels on it is the exchange's affair."""
+"""One client connection: the socket, its flow control, its end. Its bytes belong to the exchange on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, cast
 
 
 class Origin(NamedTuple):
-    """What connections are shared by. `host` is an IDNA-encoded name or an address without brackets."""
+    """The key of the pool. `host` is an IDNA-encoded name or an address without brackets."""
 
     scheme: str
     host: str
@@ -21,7 +21,7 @@ class Origin(NamedTuple):
 
 
 class Owner(Protocol):
-    """Who lends connections out and gets them back."""
+    """The pool that a connection belongs to."""
 
     def release(self, connection: Connection) -> None:
         """The exchange is over and the connection may carry another."""
@@ -30,8 +30,8 @@ class Owner(Protocol):
         """The connection is closed; called once."""
 
 
-class Exchange(Protocol):
-    """The request and response under way on a connection."""
+class ExchangeCallbacks(Protocol):
+    """The request and response in progress on a connection."""
 
     def data_received(self, data: bytes) -> None:
         """One socket read."""
@@ -49,7 +49,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, origin: Origin, owner: Owner) -> None:
         self.origin = origin
         self.transport: asyncio.Transport | None = None
-        self.exchange: Exchange | None = None
+        self.exchange: ExchangeCallbacks | None = None
         self.closed = False
         self.reused = False
         self.idle_since = 0.0
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
         self._owner.discard(self)
 
     def shut(self) -> None:
-        """Close at once from this side; an exchange under way fails."""
+        """Close at once from this side; an exchange in progress fails."""
         self._end(ConnectionAbortedError(errno.ECONNABORTED, "the transport was closed"))
 
     async def wait_gone(self) -> None:

@@ -85,7 +85,7 @@ class SharedLimiter:
         if not is_limited(key):
             return UNLIMITED
         try:
-            return await _patiently(lambda: self._admit(key, tokens))
+            return await _retry_while_locked(lambda: self._admit(key, tokens))
         except OSError:
             self.failures += 1
             return self._own.decide(key, tokens)
@@ -95,7 +95,7 @@ class SharedLimiter:
             return
         self._own.correct(key, used - reserved)
         try:
-            await _patiently(lambda: self._settle(key, used - reserved))
+            await _retry_while_locked(lambda: self._settle(key, used - reserved))
         except OSError:
             # The next record that is written has the right number of streams; what was reserved stays spent.
             self.failures += 1
@@ -145,7 +145,7 @@ class SharedLimiter:
             time.sleep(_PAUSE)
 
 
-async def _patiently(step: Callable[[], _Result]) -> _Result:
+async def _retry_while_locked(step: Callable[[], _Result]) -> _Result:
     """What `step` returns, tried again while a file is another process's; other tasks run in between.
 
     Raises what `step` raises: `BlockingIOError` only after `PATIENCE` seconds.

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from gateway.guard.answer import Failure, failure
-from gateway.http1.pool import NoDescriptor
+from gateway.http1 import DescriptorsExhausted
 
 
 class HTTPFailure(Exception):
@@ -57,7 +57,7 @@ def error_object(received: object) -> dict[str, Any]:
 def from_transport(error: httpx.HTTPError | TimeoutError) -> HTTPFailure:
     """By cause: unreachable and broken is 502, too slow is 504, no connection to be had is 503."""
     match error:
-        case NoDescriptor():
+        case DescriptorsExhausted():
             return overloaded("The gateway has no descriptor left for a connection to the upstream.")
         case httpx.PoolTimeout():
             return overloaded("Too many connections to the upstream.")

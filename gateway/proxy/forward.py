@@ -13,7 +13,7 @@ from gateway.observe.facts import TextScanned
 from gateway.policy.model import Route, Timeouts
 from gateway.proxy.allowance import Allowance
 from gateway.proxy.steering.request import Steering
-from gateway.proxy.upstreams.balancer import Fleet
+from gateway.proxy.upstreams.balancer import LoadBalancer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Forward:
     headers: Mapping[str, str]
     route: Route
     policy: CompiledPolicy
-    fleet: Fleet
+    fleet: LoadBalancer
     timeouts: Timeouts
     key: str
     allowance: Allowance

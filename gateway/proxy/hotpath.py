@@ -10,7 +10,7 @@ from starlette.types import Send
 from gateway.guard.answer import StreamAnswer
 from gateway.guard.channels import Tally
 from gateway.guard.commands import Command
-from gateway.http1.response import ResponseStream
+from gateway.http1 import ResponseStream
 from gateway.proxy.asgi import BodyWriter
 
 

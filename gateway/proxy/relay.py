@@ -39,9 +39,9 @@ from gateway.proxy.forward import Forward
 from gateway.proxy.hotpath import Shortcut
 from gateway.proxy.journal import JOURNAL_FAILED, RequestJournal, not_journalled
 from gateway.proxy.reply import JSON_HEADERS, Headers, Reply
-from gateway.proxy.steering.rollback_stream import Asker, rolled_back
-from gateway.proxy.upstreams.balancer import Opened
-from gateway.proxy.upstreams.client import headers_down, inflated, is_plain
+from gateway.proxy.steering.rollback_stream import ResumeClient, with_rollback
+from gateway.proxy.upstreams.balancer import OpenResponse
+from gateway.proxy.upstreams.client import forwarded_headers, inflated, is_uncompressed
 from gateway.wire import json, sse
 
 STREAM_HEADERS = [
@@ -179,7 +179,7 @@ class Relay(Response):
             forward.steering.ask,
             self._headers_up(),
             on_retry=self._books.note_retry,
-            on_try=self._books.note_try,
+            on_attempt=self._books.note_try,
         )
         response = opened.response
         try:
@@ -197,14 +197,14 @@ class Relay(Response):
             with contextlib.suppress(httpx.HTTPError):
                 await opened.close()
 
-    def _told_again(self, opened: Opened) -> httpx.Response:
+    def _told_again(self, opened: OpenResponse) -> httpx.Response:
         """The answer as it is when it is rolled back where it must be."""
         upstream = opened.client.upstream
         retelling = self._forward.steering.retelling(upstream, self._books.on_finding)
         if retelling is None:
             return opened.response
-        asker = Asker(opened.client, self._forward.steering, self._headers_up())
-        return rolled_back(opened.response, retelling, asker, self._books.note, self._limits.max_event, self._weight)
+        asker = ResumeClient(opened.client, self._forward.steering, self._headers_up())
+        return with_rollback(opened.response, retelling, asker, self._books.note, self._limits.max_event, self._weight)
 
     async def _stream(self, response: httpx.Response, guard: ChatGuard) -> None:
         answer = StreamAnswer(
@@ -214,7 +214,7 @@ class Relay(Response):
             dialect=self._forward.chat.dialect,
         )
         await self._reply.start(200, [*STREAM_HEADERS, *self._passed_headers(response, guard)])
-        source: Any = response.stream if is_plain(response) else inflated(response)
+        source: Any = response.stream if is_uncompressed(response) else inflated(response)
         at_once = ASIDE // self._weight
         shortcut = None
         if at_once >= HOT_READ:
@@ -374,7 +374,7 @@ class Relay(Response):
         own = self._forward.allowance.headers
         return [
             (name.encode("ascii"), value.encode("latin-1"))
-            for name, value in headers_down(response)
+            for name, value in forwarded_headers(response)
             # A client with limits of its own is not told those of the key that it does not have.
             if not (own and name.startswith("x-ratelimit-"))
             and guard.labels.passes(name)

@@ -21,7 +21,7 @@ from gateway.policy.exposure import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config
 from gateway.policy.select import Router
 from gateway.proxy.steering.mask_probe import Masks
-from gateway.proxy.upstreams.balancer import Fleet
+from gateway.proxy.upstreams.balancer import LoadBalancer
 
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
@@ -59,7 +59,7 @@ class Generation:
     policies: Mapping[str, CompiledPolicy]
     router: Router
     keys: Keys
-    fleet: Fleet
+    fleet: LoadBalancer
     vocabularies: Mapping[str, Vocabulary]  # of the upstreams whose answers are rolled back
     masks: Masks
 
@@ -67,7 +67,7 @@ class Generation:
     def of(
         config: Config,
         policies: Mapping[str, CompiledPolicy],
-        fleet: Fleet,
+        fleet: LoadBalancer,
         vocabularies: Mapping[str, Vocabulary],
         masks: Masks,
     ) -> Generation:

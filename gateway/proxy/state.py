@@ -22,7 +22,7 @@ from gateway.proxy.allowance import Unread
 from gateway.proxy.errors import HTTPFailure, overloaded
 from gateway.proxy.journal import RequestJournal
 from gateway.proxy.snapshot import Generation
-from gateway.proxy.steering.mask_probe import Canary
+from gateway.proxy.steering.mask_probe import MaskProbe
 from gateway.proxy.upstreams.models import Models
 from gateway.wire.chat import Json
 from gateway.wire.dialect import Dialect
@@ -59,7 +59,7 @@ class Gateway:
             self.metrics.upstream_up.labels(name).set(up)
         return dict(states)
 
-    def judged(self, canary: Canary) -> None:
+    def judged(self, canary: MaskProbe) -> None:
         """A canary has something new to say."""
         wanted, verdict = canary.wanted, canary.verdict
         self.record(MaskJudged(wanted.upstream, wanted.entry, verdict.state, verdict.reason))

@@ -24,7 +24,7 @@ from gateway.proxy.steering.mask_probe import (
     UNASKABLE,
     UNREADABLE,
     Answer,
-    Canary,
+    MaskProbe,
     Masks,
     State,
     Verdict,
@@ -91,7 +91,7 @@ class Bench:
         return canary.verdict
 
     @property
-    def canaries(self) -> list[Canary]:
+    def canaries(self) -> list[MaskProbe]:
         return list(self.masks._canaries.values())
 
 
@@ -103,7 +103,7 @@ async def bench(*rules: Rule, reply: Reply | None = None, patience: float = 30.0
         client = UpstreamClient(config.upstreams["local"], upstream.base_url, 10)
         made = Bench(server, upstream, client, Masks())
 
-        def hear(canary: Canary) -> None:
+        def hear(canary: MaskProbe) -> None:
             made.heard.append((canary.wanted.entry, canary.verdict))
 
         made.masks = Masks.build(

@@ -12,10 +12,18 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from gateway.http1.pool import NoDescriptor
+from gateway.http1 import DescriptorsExhausted
 from gateway.policy.model import Balance, Health, Retries, Route, Timeouts, Upstream
-from gateway.proxy.upstreams.balancer import MAX_BALANCE, Fleet, Opened, RetryBudget, backoff, order
-from gateway.proxy.upstreams.client import Asked, Breaker, State, UpstreamClient, retry_after_of
+from gateway.proxy.upstreams.balancer import (
+    MAX_SAVED_RETRIES,
+    LoadBalancer,
+    OpenResponse,
+    RetryBudget,
+    backoff,
+    by_preference,
+)
+from gateway.proxy.upstreams.client import UpstreamClient, UpstreamRequest
+from gateway.proxy.upstreams.health import Breaker, BreakerState, retry_after_of
 from tests.support.descriptors import none_left
 from tests.support.scripted_server import Conversation, Script, on_both_loops, serving
 
@@ -25,8 +33,8 @@ HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 FIRST = b"5\r\nfirst\r\n"
 
 
-def asking(upstream: Upstream) -> Asked:
-    return Asked("/x", b"{}", stream=True)
+def asking(upstream: Upstream) -> UpstreamRequest:
+    return UpstreamRequest("/x", b"{}", stream=True)
 
 
 def status(code: int, *lines: bytes) -> bytes:
@@ -85,21 +93,21 @@ class Bench:
     pauses: list[float] = field(default_factory=list)
     retried: list[tuple[str, str]] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
-    fleet: Fleet = field(init=False)
+    fleet: LoadBalancer = field(init=False)
 
     async def sleep(self, seconds: float) -> None:
         if seconds:
             self.pauses.append(seconds)
             await self.awake.wait()
 
-    async def ask(self, *names: str, balance: Balance = Balance.FIRST) -> Opened:
+    async def ask(self, *names: str, balance: Balance = Balance.FIRST) -> OpenResponse:
         route = Route(model="*", upstream=names[0], policy="p", others=names[1:], balance=balance)
         return await self.fleet.open(
             route,
             asking,
             {},
             on_retry=lambda *why: self.retried.append(why),
-            on_try=self.tried.append,
+            on_attempt=self.tried.append,
         )
 
     async def body(self, *names: str, balance: Balance = Balance.FIRST) -> tuple[str, int, bytes]:
@@ -111,7 +119,7 @@ class Bench:
             await opened.close()
 
 
-async def read(opened: Opened) -> bytes:
+async def read(opened: OpenResponse) -> bytes:
     stream = opened.response.stream
     assert isinstance(stream, httpx.AsyncByteStream)
     return b"".join([part async for part in stream])
@@ -130,7 +138,7 @@ async def bench(
             url = script if isinstance(script, str) else (await stack.enter_async_context(serving(script))).url
             upstream = Upstream(name=name, base_url=url, **settings)  # type: ignore[arg-type]
             clients[name] = UpstreamClient(upstream, url, max_connections)
-        made.fleet = Fleet(clients, lambda: made.now, lambda: 0.5, made.sleep)
+        made.fleet = LoadBalancer(clients, lambda: made.now, lambda: 0.5, made.sleep)
         try:
             yield made
         finally:
@@ -150,55 +158,55 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_a_breaker_opens_after_failures_in_a_row() -> None:
     breaker = Breaker(Health(eject_after=3, eject_for=10))
     for now in (0, 1):
-        breaker.failure(now)
-    breaker.success(2)
+        breaker.record_failure(now)
+    breaker.record_success(2)
     for now in (3, 4):
-        breaker.failure(now)
-    assert breaker.state(4) is State.CLOSED
-    breaker.failure(5)
-    assert breaker.state(5) is State.OPEN
-    assert not breaker.admits(14.9)
+        breaker.record_failure(now)
+    assert breaker.state(4) is BreakerState.CLOSED
+    breaker.record_failure(5)
+    assert breaker.state(5) is BreakerState.OPEN
+    assert not breaker.allows(14.9)
 
 
 def test_half_open_lets_one_through_at_a_time() -> None:
     breaker = Breaker(Health(eject_after=1, eject_for=10))
-    breaker.failure(0)
-    assert breaker.state(10) is State.HALF_OPEN
-    assert breaker.admits(10)
-    trial = breaker.begin(10)
+    breaker.record_failure(0)
+    assert breaker.state(10) is BreakerState.HALF_OPEN
+    assert breaker.allows(10)
+    trial = breaker.start_trial(10)
     assert trial is not None
-    assert not breaker.admits(11)
-    assert breaker.begin(11) is None
-    breaker.abandon(None)  # one that was no trial ends without an outcome
-    assert not breaker.admits(11)
-    breaker.abandon(trial)
-    assert breaker.admits(11)
+    assert not breaker.allows(11)
+    assert breaker.start_trial(11) is None
+    breaker.abandon_trial(None)  # one that was no trial ends without an outcome
+    assert not breaker.allows(11)
+    breaker.abandon_trial(trial)
+    assert breaker.allows(11)
 
 
 def test_the_trial_decides() -> None:
     breaker = Breaker(Health(eject_after=3, eject_for=10))
     for now in (0, 0, 0):
-        breaker.failure(now)
-    breaker.begin(10)
-    breaker.failure(12)
-    assert breaker.state(21.9) is State.OPEN
-    breaker.begin(22)
-    breaker.success(23)
-    assert breaker.state(23) is State.CLOSED
-    breaker.failure(24)
-    assert breaker.admits(24), "the count begins again"
+        breaker.record_failure(now)
+    breaker.start_trial(10)
+    breaker.record_failure(12)
+    assert breaker.state(21.9) is BreakerState.OPEN
+    breaker.start_trial(22)
+    breaker.record_success(23)
+    assert breaker.state(23) is BreakerState.CLOSED
+    breaker.record_failure(24)
+    assert breaker.allows(24), "the count begins again"
 
 
 def test_late_failures_do_not_prolong_an_ejection() -> None:
     breaker = Breaker(Health(eject_after=1, eject_for=10))
-    breaker.failure(0)
-    breaker.failure(9)
-    assert breaker.admits(10)
+    breaker.record_failure(0)
+    breaker.record_failure(9)
+    assert breaker.allows(10)
 
 
 def test_a_budget_is_a_share_of_requests() -> None:
     budget = RetryBudget(0.1)
-    assert sum(budget.spend() for _ in range(100)) == MAX_BALANCE
+    assert sum(budget.spend() for _ in range(100)) == MAX_SAVED_RETRIES
     spent = 0
     for _ in range(1000):
         budget.deposit()
@@ -206,7 +214,7 @@ def test_a_budget_is_a_share_of_requests() -> None:
     assert spent == 100
     for _ in range(1000):
         budget.deposit()
-    assert sum(budget.spend() for _ in range(100)) == MAX_BALANCE
+    assert sum(budget.spend() for _ in range(100)) == MAX_SAVED_RETRIES
 
 
 def test_a_budget_of_nothing_allows_nothing() -> None:
@@ -231,7 +239,7 @@ ORDERS: dict[str, tuple[Balance, str, dict[str, int], str, str]] = {
 def test_order(case: str) -> None:
     balance, names, busy, ejected, expected = ORDERS[case]
     in_flight = {name: busy.get(name, 0) for name in names}
-    assert "".join(order(names, balance, in_flight, {name: name not in ejected for name in names})) == expected
+    assert "".join(by_preference(names, balance, in_flight, {name: name not in ejected for name in names})) == expected
 
 
 def test_backoff_doubles_up_to_a_second() -> None:
@@ -466,7 +474,7 @@ async def test_d19_no_descriptor_says_nothing_against_health(monkeypatch: pytest
         assert await made.fleet.states() == {"a": True}
         with none_left():
             for _ in range(3):
-                with pytest.raises(NoDescriptor):
+                with pytest.raises(DescriptorsExhausted):
                     await made.body("a")
                 assert await made.fleet.states() == {"a": True}
         assert made.retried == []
@@ -642,10 +650,10 @@ async def test_e10_requests_that_fail_are_a_hiccup_too() -> None:
 async def test_a_reload_takes_over_what_stays_the_same() -> None:
     async with serving(answering(GOOD)) as same, serving(answering(GOOD)) as changed:
         urls = {"a": same.url, "b": changed.url}
-        old = Fleet.build({name: Upstream(name=name) for name in "ab"}, urls, 10, None)
+        old = LoadBalancer.build({name: Upstream(name=name) for name in "ab"}, urls, 10, None)
         for name in "ab":
             await (await open_on(old, name)).close()
-        new = Fleet.build({"a": Upstream(name="a"), "b": Upstream(name="b", api_key="another")}, urls, 10, old)
+        new = LoadBalancer.build({"a": Upstream(name="a"), "b": Upstream(name="b", api_key="another")}, urls, 10, old)
         assert new.clients["a"] is old.clients["a"]
         assert new.clients["b"] is not old.clients["b"]
         await old.close()
@@ -661,10 +669,10 @@ async def test_a_reload_takes_over_what_stays_the_same() -> None:
 async def test_a_reload_that_comes_to_nothing_closes_nothing() -> None:
     async with serving(answering(GOOD)) as server:
         upstreams, urls = {"a": Upstream(name="a")}, {"a": server.url}
-        old = Fleet.build(upstreams, urls, 10, None)
-        await Fleet.build(upstreams, urls, 10, old).close()
+        old = LoadBalancer.build(upstreams, urls, 10, None)
+        await LoadBalancer.build(upstreams, urls, 10, old).close()
         await (await open_on(old, "a")).close()
-        wider = Fleet.build(upstreams, urls, 20, old)
+        wider = LoadBalancer.build(upstreams, urls, 20, old)
         assert wider.clients["a"] is not old.clients["a"]
         await wider.close()
         await old.close()
@@ -692,7 +700,7 @@ async def test_retirement_does_not_wait_for_what_another_fleet_has() -> None:
     async with bench(holding(HEAD + FIRST)) as made:
         client = made.fleet.clients["a"]
         upstreams, urls = {"a": client.upstream}, {"a": client.base_url}
-        later = Fleet.build(upstreams, urls, client.max_connections, made.fleet)
+        later = LoadBalancer.build(upstreams, urls, client.max_connections, made.fleet)
         opened = await made.ask("a")
         await asyncio.wait_for(made.fleet.retire(), PATIENCE)
         assert made.pauses == []
@@ -721,10 +729,10 @@ async def test_retirement_ends(how: str) -> None:
         assert retiring.done()
 
 
-async def open_on(fleet: Fleet, name: str) -> Opened:
+async def open_on(fleet: LoadBalancer, name: str) -> OpenResponse:
     """An answer, all of it read."""
     route = Route(model="*", upstream=name, policy="p")
-    opened = await fleet.open(route, asking, {}, on_retry=lambda *_: None)
+    opened = await fleet.open(route, asking, {}, on_retry=lambda *_: None, on_attempt=lambda _: None)
     await read(opened)
     return opened
 
@@ -794,8 +802,8 @@ async def test_d15_a_small_call_of_our_own_is_repeated_if_it_may_be_and_else_nev
     async with bench(keeping(GOOD, sent=sent)) as made:
         client = made.fleet.clients["a"]
         for _ in range(2):
-            assert await client.get_json("/models", PATIENCE) == (200, b"good")
+            assert await client.call("GET", "/models", PATIENCE) == (200, b"good")
         assert len(sent) == 3
         for _ in range(2):
-            assert await client.post_json("/completions", b"{}", PATIENCE) == (200, b"good")
+            assert await client.call("POST", "/completions", PATIENCE, b"{}") == (200, b"good")
         assert len(sent) == 5

@@ -19,7 +19,7 @@ from gateway.guard.channels import Finding
 from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
 from gateway.proxy.steering import rollback as retelling_module
 from gateway.proxy.steering.resume import again, steered, wanted
-from gateway.proxy.steering.rollback import Retelling, Terms, UnreadableAnswer
+from gateway.proxy.steering.rollback import RollbackStream, Terms, UnreadableAnswer
 from gateway.proxy.steering.shapes import CHAT, COMPLETIONS
 from tests.support import decode_routes as routes
 from tests.support.examples import examples
@@ -65,7 +65,7 @@ def tell(
     chat: bool = True,
     caps: Caps | None = None,
     maskable: frozenset[str] = frozenset(),
-    room: int | None = 1000,
+    context_length: int | None = 1000,
     **asked: Any,
 ) -> Told:
     """Let the model answer; further requests are made as the gateway makes them."""
@@ -90,8 +90,8 @@ def tell(
         caps=caps or Caps(),
     )
     told = Told()
-    retelling = Retelling(terms, told.findings.append)
-    retelling.room = room
+    retelling = RollbackStream(terms, told.findings.append)
+    retelling.context_length = context_length
     path, request = "/v1/chat/completions" if chat else "/v1/completions", steered(body, True)
     while True:
         for event in model.events(path, request):
@@ -274,7 +274,7 @@ def test_a_mask_takes_over() -> None:
 
 
 def test_without_room_it_is_exhausted() -> None:
-    told = tell(ScriptedModel(WORDS, insisting(0, 1, 2, end=END)), room=None)
+    told = tell(ScriptedModel(WORDS, insisting(0, 1, 2, end=END)), context_length=None)
     assert (told.text, told.outcomes) == ("a bad", ["exhausted"])
 
 
@@ -456,7 +456,7 @@ def test_whatever_an_upstream_sends(events: list[Json], chat: bool, stops: tuple
         policy="p", program=program, vocabulary=WORDS, shape=CHAT if chat else COMPLETIONS, at_once=False,
         max_tokens=9, stops=stops, tells_usage=True,
     )  # fmt: skip
-    retelling = Retelling(terms)
+    retelling = RollbackStream(terms)
     try:
         for event in events:
             for told in retelling.take(event):

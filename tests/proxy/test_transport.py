@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from gateway.http1.response import StreamLimits
-from gateway.http1.transport import FastTransport
+from gateway.http1 import HTTP1Transport, StreamLimits
 from tests.support.scripted_server import CERTS, Conversation, Script, ScriptedServer, on_both_loops, serving
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -22,9 +21,9 @@ MIB = 1024 * 1024
 
 
 @asynccontextmanager
-async def talking(script: Script, transport: FastTransport | None = None) -> AsyncIterator[tuple[FastTransport, str]]:
+async def talking(script: Script, transport: HTTP1Transport | None = None) -> AsyncIterator[tuple[HTTP1Transport, str]]:
     """A transport and the address of a server that runs `script`."""
-    async with serving(script) as server, transport or FastTransport() as client:
+    async with serving(script) as server, transport or HTTP1Transport() as client:
         yield client, server.url
 
 
@@ -146,7 +145,7 @@ async def test_head_response_has_no_body(framing: bytes) -> None:
 
 @on_both_loops
 async def test_body_sent_with_a_head_response_is_dropped_with_the_connection() -> None:
-    async with serving(answering(RESPONSES["content-length"][0])) as server, FastTransport() as transport:
+    async with serving(answering(RESPONSES["content-length"][0])) as server, HTTP1Transport() as transport:
         for _ in range(2):
             assert await body_of(await transport.handle_async_request(request_to(server.url, "HEAD"))) == b""
         assert len(server.conversations) == 2
@@ -317,7 +316,7 @@ async def test_reset_is_a_read_error(raw: bytes) -> None:
 async def test_head_limit_is_exact() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
     for limit, fits in ((len(head), True), (len(head) - 1, False)):
-        transport = FastTransport(limits=StreamLimits(head=limit))
+        transport = HTTP1Transport(limits=StreamLimits(head=limit))
         async with talking(answering(head + b"ok"), transport) as (_, url):
             if fits:
                 assert await body_of(await transport.handle_async_request(request_to(url))) == b"ok"
@@ -330,7 +329,7 @@ async def test_headers_are_bounded() -> None:
     limit = StreamLimits().headers
     for more, fits in ((0, True), (1, False)):
         lines = b"".join(b"X-%d: a\r\n" % number for number in range(limit - 1 + more))
-        transport = FastTransport()
+        transport = HTTP1Transport()
         async with talking(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + lines + b"\r\nok"), transport) as (
             _,
             url,
@@ -347,7 +346,7 @@ async def test_refused_connection_and_unknown_host_are_told_apart() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-        async with FastTransport() as transport:
+        async with HTTP1Transport() as transport:
             with pytest.raises(httpx.ConnectError, match=f"127.0.0.1:{port}: connection refused"):
                 await transport.handle_async_request(request_to(f"http://user:pass@127.0.0.1:{port}/"))
             with pytest.raises(httpx.ConnectError, match="cannot be resolved") as caught:
@@ -357,7 +356,7 @@ async def test_refused_connection_and_unknown_host_are_told_apart() -> None:
 
 @on_both_loops
 async def test_other_schemes_are_refused() -> None:
-    async with FastTransport() as transport:
+    async with HTTP1Transport() as transport:
         with pytest.raises(httpx.UnsupportedProtocol):
             await transport.handle_async_request(request_to("ftp://localhost/"))
 
@@ -376,7 +375,7 @@ async def test_connect_timeout() -> None:
         for filler in fillers:
             filler.setblocking(False)
             filler.connect_ex(address)
-        async with FastTransport() as transport:
+        async with HTTP1Transport() as transport:
             with pytest.raises(httpx.ConnectTimeout, match=r"within 0\.1 seconds"):
                 await transport.handle_async_request(with_timeout(f"http://127.0.0.1:{address[1]}/", connect=0.1))
         for filler in fillers:
@@ -391,7 +390,7 @@ async def test_read_timeout_wherever_the_response_stops(sent: bytes) -> None:
         await conversation.send(sent)
         await conversation.until_client_leaves()
 
-    async with serving(script) as server, FastTransport() as transport:
+    async with serving(script) as server, HTTP1Transport() as transport:
         with pytest.raises(httpx.ReadTimeout, match=r"sent nothing for 0\.1 seconds"):
             await body_of(await transport.handle_async_request(with_timeout(server.url, read=0.1)))
         await server.conversations[0].client_left.wait()
@@ -509,7 +508,7 @@ async def test_cancel_before_the_head_closes_at_once(sent: bytes) -> None:
         asked.set()
         await conversation.until_client_leaves()
 
-    async with serving(script) as server, FastTransport() as transport:
+    async with serving(script) as server, HTTP1Transport() as transport:
         task = asyncio.create_task(transport.handle_async_request(request_to(server.url)))
         await asked.wait()
         task.cancel()
@@ -543,7 +542,7 @@ async def test_aclose_in_mid_body_is_seen_by_the_server() -> None:
         await conversation.send(CHUNKED + chunks(b"hello"))
         await conversation.until_client_leaves()
 
-    async with serving(script) as server, FastTransport() as transport:
+    async with serving(script) as server, HTTP1Transport() as transport:
         response = await transport.handle_async_request(request_to(server.url))
         items = aiter(response.stream)  # type: ignore[arg-type]
         assert await anext(items) == b"hello"
@@ -565,7 +564,7 @@ async def test_closing_a_response_that_never_ends_frees_a_paused_socket() -> Non
         while True:
             await conversation.send(chunks(bytes(65536)))
 
-    async with serving(script) as server, FastTransport() as transport:
+    async with serving(script) as server, HTTP1Transport() as transport:
         response = await transport.handle_async_request(request_to(server.url))
         await asyncio.sleep(0.05)
         await response.aclose()
@@ -593,7 +592,7 @@ async def test_request_goes_out_as_httpx_built_it() -> None:
     def plainly() -> Iterator[bytes]:
         yield from (b"one ", b"", b"two")
 
-    async with serving(script) as server, FastTransport() as transport:
+    async with serving(script) as server, HTTP1Transport() as transport:
         url = server.url + "/v1/x%20y?q=a%2Fb"
         for content, headers in [
             (b"", {}),
@@ -630,7 +629,7 @@ async def test_request_goes_out_as_httpx_built_it() -> None:
 )
 @on_both_loops
 async def test_request_that_cannot_be_framed_safely_is_never_sent(headers: dict[str, str]) -> None:
-    async with serving(answering(b"")) as server, FastTransport() as transport:
+    async with serving(answering(b"")) as server, HTTP1Transport() as transport:
         with pytest.raises(httpx.LocalProtocolError) as caught:
             await transport.handle_async_request(request_to(server.url, "POST", content=b"abc", headers=headers))
         assert "secret" not in str(caught.value)
@@ -683,7 +682,7 @@ async def test_response_may_come_before_the_request_is_sent(streamed: bool, clos
 async def test_httpx_client_reads_json_and_undoes_gzip() -> None:
     packed = gzip.compress(json.dumps({"text": "größer"}).encode())
     raw = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
-    async with serving(answering(raw)) as server, httpx.AsyncClient(transport=FastTransport()) as client:
+    async with serving(answering(raw)) as server, httpx.AsyncClient(transport=HTTP1Transport()) as client:
         for _ in range(2):
             response = await client.post(server.url, json={"q": 1})
             assert response.json() == {"text": "größer"}
@@ -708,7 +707,7 @@ async def sni_script(conversation: Conversation) -> None:
 async def test_tls(host: str) -> None:
     async with serving(sni_script, certificate="localhost") as server:
         for verify in (trusting("localhost"), False):
-            async with FastTransport(verify=verify) as transport:
+            async with HTTP1Transport(verify=verify) as transport:
                 for _ in range(2):
                     response = await transport.handle_async_request(request_to(f"https://{host}:{server.port}/"))
                     assert await body_of(response) == b"over TLSv1.3"
@@ -725,7 +724,7 @@ async def test_tls_back_pressure_and_aclose() -> None:
             await conversation.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total, bytes(total))
 
     verify = trusting("localhost")
-    async with serving(script, certificate="localhost") as server, FastTransport(verify=verify) as transport:
+    async with serving(script, certificate="localhost") as server, HTTP1Transport(verify=verify) as transport:
         response = await transport.handle_async_request(request_to(server.url))
         await asyncio.sleep(0.1)
         assert len(await body_of(response)) == total
@@ -744,7 +743,7 @@ async def test_tls_back_pressure_and_aclose() -> None:
 @on_both_loops
 async def test_untrusted_certificate_is_refused(certificate: str, verify: bool | str, message: str) -> None:
     context = trusting(verify) if isinstance(verify, str) else verify
-    async with serving(sni_script, certificate=certificate) as server, FastTransport(verify=context) as transport:
+    async with serving(sni_script, certificate=certificate) as server, HTTP1Transport(verify=context) as transport:
         with pytest.raises(httpx.ConnectError, match=message):
             await transport.handle_async_request(request_to(server.url))
 
@@ -755,7 +754,7 @@ async def test_tls_to_a_plain_server_is_a_handshake_failure() -> None:
         await conversation.reader.readexactly(5)
         await conversation.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    async with serving(script) as server, FastTransport() as transport:
+    async with serving(script) as server, HTTP1Transport() as transport:
         with pytest.raises(httpx.ConnectError, match="TLS handshake failed"):
             await transport.handle_async_request(request_to(f"https://localhost:{server.port}/"))
 
@@ -766,7 +765,7 @@ async def test_ipv6_literal() -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError as error:
         pytest.skip(f"no IPv6 here: {error}")
-    async with serving(answering(RESPONSES["chunked"][0]), host="::1") as server, FastTransport() as transport:
+    async with serving(answering(RESPONSES["chunked"][0]), host="::1") as server, HTTP1Transport() as transport:
         response = await transport.handle_async_request(request_to(f"http://[::1]:{server.port}/"))
         assert await body_of(response) == b"hello"
         assert server.requests[0].headers["host"] == f"[::1]:{server.port}"
@@ -784,7 +783,7 @@ async def test_four_hundred_streams_at_once() -> None:
         await everyone.wait()
         await conversation.send(CHUNKED, *(chunks(name + b" %d;" % n) for n in range(10)), b"0\r\n\r\n")
 
-    async with serving(script) as server, FastTransport() as transport:
+    async with serving(script) as server, HTTP1Transport() as transport:
 
         async def read(n: int) -> bytes:
             return await body_of(await transport.handle_async_request(request_to(f"{server.url}/{n}")))

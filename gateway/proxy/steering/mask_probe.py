@@ -3,7 +3,7 @@
 Nothing that a server says of itself is believed. A canary asks it for one token of two, twice: once the first must not
 come, then the second must not. Only a server that has the mask, with these words, answers both times with the other.
 
-What is decided stands in functions; `Canary` and `Masks` perform it, in the background, as probes are.
+What is decided stands in functions; `MaskProbe` and `Masks` perform it, in the background, as probes are.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Unanswered(Exception):
         self.verdict = verdict
 
 
-class Canary:
+class MaskProbe:
     """One mask at one upstream, and what is known of it. Shared by the masks before and after a reload that left it
     alone."""
 
@@ -173,7 +173,7 @@ class Canary:
         self,
         wanted: Wanted,
         client: UpstreamClient,
-        on_verdict: Callable[[Canary], None],
+        on_verdict: Callable[[MaskProbe], None],
         clock: Callable[[], float],
         patience: float,
     ) -> None:
@@ -239,7 +239,7 @@ class Canary:
         """The model to ask, and two tokens of the prompt. Raises `Unanswered` and httpx's errors."""
         model = self.wanted.model
         if model is None:
-            status, body = await self.client.get_json(MODELS, self._patience)
+            status, body = await self.client.call("GET", MODELS, self._patience)
             model = await aside(len(body), read_model, status, body)
         if model is None:
             raise Unanswered(UNREADABLE)
@@ -252,18 +252,18 @@ class Canary:
         return model, pair
 
     async def _answer(self, body: Json) -> Answer:
-        status, answer = await self.client.post_json(COMPLETIONS, json.encode(body), self._patience)
+        status, answer = await self.client.call("POST", COMPLETIONS, self._patience, json.encode(body))
         return await aside(len(answer), read_answer, status, answer)
 
 
-def _unnoticed(canary: Canary) -> None:
+def _unnoticed(canary: MaskProbe) -> None:
     pass
 
 
 class Masks:
     """The masks of a configuration's policies at its upstreams, and whether they are in force."""
 
-    def __init__(self, canaries: Iterable[Canary] = ()) -> None:
+    def __init__(self, canaries: Iterable[MaskProbe] = ()) -> None:
         self._canaries = {(each.wanted.upstream, each.wanted.entry): each for each in canaries}
 
     @classmethod
@@ -272,7 +272,7 @@ class Masks:
         wanted: Iterable[Wanted],
         clients: Mapping[str, UpstreamClient],
         previous: Masks | None = None,
-        on_verdict: Callable[[Canary], None] = _unnoticed,
+        on_verdict: Callable[[MaskProbe], None] = _unnoticed,
         clock: Callable[[], float] = time.monotonic,
         patience: float = PROBE_TIMEOUT,
     ) -> Masks:
@@ -286,7 +286,7 @@ class Masks:
         for each in wanted:
             canary, client = known.get((each.upstream, each.entry)), clients[each.upstream]
             if canary is None or canary.wanted != each or canary.client is not client:
-                canary = Canary(each, client, on_verdict, clock, patience)
+                canary = MaskProbe(each, client, on_verdict, clock, patience)
             canaries.append(canary)
         return cls(canaries)
 
@@ -316,7 +316,7 @@ class Masks:
         return tuple(self._canaries)
 
     @property
-    def missing(self) -> Canary | None:
+    def missing(self) -> MaskProbe | None:
         """One of the masks that a canary has found missing and that the gateway is not ready without."""
         for canary in self._canaries.values():
             if canary.wanted.required and canary.verdict.state is State.MISSING:

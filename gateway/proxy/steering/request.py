@@ -14,9 +14,9 @@ from gateway.policy.model import Action, Mode, Upstream
 from gateway.proxy.errors import client_error
 from gateway.proxy.steering.mask_probe import Masks, State
 from gateway.proxy.steering.resume import Wanted, again, refuse_unresumable, steered, wanted
-from gateway.proxy.steering.rollback import Resume, Retelling, Terms
+from gateway.proxy.steering.rollback import Resume, RollbackStream, Terms
 from gateway.proxy.steering.shapes import CHAT, COMPLETIONS
-from gateway.proxy.upstreams.client import Asked
+from gateway.proxy.upstreams.client import UpstreamRequest
 from gateway.wire import json
 from gateway.wire.chat import Json
 
@@ -49,7 +49,7 @@ class Steering:
         self._masks = masks
         self._vocabularies = vocabularies
         self._wanted: Wanted | None = None
-        self._plain = Asked(path, _encoded(body), stream)
+        self._plain = UpstreamRequest(path, _encoded(body), stream)
         self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == STEERED for each in upstreams)
         if policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
@@ -70,7 +70,7 @@ class Steering:
     def _rolls_back(self, upstream: Upstream) -> bool:
         return upstream.type == STEERED and upstream.name in self._vocabularies
 
-    def ask(self, upstream: Upstream) -> Asked:
+    def ask(self, upstream: Upstream) -> UpstreamRequest:
         if not self._steers or upstream.type != STEERED:
             return self._plain
         asked, stream = self._body, self._stream
@@ -84,9 +84,9 @@ class Steering:
             asked = {**asked, "vllm_xargs": mask.arguments()}
         if self._wanted is not None and self._rolls_back(upstream):
             asked, stream = steered(asked, stream), True
-        return self._plain if asked is self._body else Asked(self._path, _encoded(asked), stream)
+        return self._plain if asked is self._body else UpstreamRequest(self._path, _encoded(asked), stream)
 
-    def retelling(self, upstream: Upstream, on_finding: OnFinding | None) -> Retelling | None:
+    def retelling(self, upstream: Upstream, on_finding: OnFinding | None) -> RollbackStream | None:
         """Who tells the answer of this upstream, if it is to be rolled back."""
         wanted, program, policy = self._wanted, self._policy.stops, self._policy.policy
         if wanted is None or program is None or not self._rolls_back(upstream):
@@ -105,15 +105,15 @@ class Steering:
             maskable=frozenset(words if self._masks.exhausted(upstream.name, policy.name) is not None else ()),
             tells_usage=wanted.tells_usage,
         )
-        return Retelling(terms, on_finding)
+        return RollbackStream(terms, on_finding)
 
-    def again(self, upstream: Upstream, resume: Resume) -> Asked:
+    def again(self, upstream: Upstream, resume: Resume) -> UpstreamRequest:
         """The request with which the answer is taken up again."""
         find = self._masks.exhausted if resume.masked else self._masks.request
         mask = find(upstream.name, self._policy.policy.name)
         if mask is not None:
             mask = replace(mask, kept=resume.kept, not_first=resume.banned)
-        return Asked(COMPLETIONS_PATH, _encoded(again(self._body, resume, mask)), stream=True)
+        return UpstreamRequest(COMPLETIONS_PATH, _encoded(again(self._body, resume, mask)), stream=True)
 
 
 def _encoded(body: Json) -> bytes:

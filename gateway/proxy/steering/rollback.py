@@ -76,14 +76,14 @@ class Resume(NamedTuple):
     attempt: int
 
 
-class Retelling:
+class RollbackStream:
     """See the module. `take` what comes, `end` when no more does. After either, `facts` are to be recorded; if `resume`
     is not None, the upstream is to be let go and asked again; if `done`, it is only to be let go."""
 
     def __init__(self, terms: Terms, on_finding: OnFinding | None = None) -> None:
         # Tokens that prompt and answer may have together; to be said where the client has not said how many it wants.
-        self.room: int | None = None
-        self.wants_room = terms.max_tokens is None
+        self.context_length: int | None = None
+        self.needs_context_length = terms.max_tokens is None
         self.resume: Resume | None = None
         self.done = False
         self.facts: list[RolledBack] = []
@@ -172,12 +172,12 @@ class Retelling:
         elif self._watch is not None:
             self._align(tokens, given or "", shape.others(choice))
         finished = choice.get("finish_reason") is not None
-        text, rolled_back = self._judge(given if isinstance(given, str) else "", ended=finished)
-        if rolled_back:
+        text, with_rollback = self._judge(given if isinstance(given, str) else "", ended=finished)
+        if with_rollback:
             finished, choice["finish_reason"] = False, None
         if isinstance(given, str) or text:
             shape.put(choice, text)
-        told = text or finished or not (given or rolled_back) or not shape.empty(choice)
+        told = text or finished or not (given or with_rollback) or not shape.empty(choice)
         return [event] if told else []
 
     def _align(self, tokens: list[int], given: str, others: bool) -> None:
@@ -237,8 +237,8 @@ class Retelling:
         text, found = self._until_stop(given, ended=reason is not None)
         if found is not None:
             self.resume, self.done, reason, stop = None, True, "stop", found
-        shown, rolled_back = self._judge(text, ended=reason is not None)
-        if rolled_back:
+        shown, with_rollback = self._judge(text, ended=reason is not None)
+        if with_rollback:
             reason = None
         if not shown and reason is None:
             return []
@@ -354,8 +354,8 @@ class Retelling:
     def _left(self, place: int | None = None) -> int:
         """How many tokens may still come, after those before a place of the text, or after all."""
         kept = self._count if place is None else len(self._before) + place
-        room = None if self.room is None else self.room - len(self._prompt or ())
-        return min((most - kept for most in (self._terms.max_tokens, room) if most is not None), default=0)
+        context_length = None if self.context_length is None else self.context_length - len(self._prompt or ())
+        return min((most - kept for most in (self._terms.max_tokens, context_length) if most is not None), default=0)
 
 
 class UnreadableAnswer(Exception):

@@ -1,4 +1,4 @@
-"""Performs rollback: the body of an answer as `Retelling` tells it, asking the upstream again as often as it says."""
+"""Performs the rollback of a streamed answer: applies `RollbackStream` to its body and sends the requests it needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 from gateway.observe.facts import Fact
 from gateway.proxy.asgi import aside
 from gateway.proxy.steering.request import Steering
-from gateway.proxy.steering.rollback import Resume, Retelling, UnreadableAnswer
+from gateway.proxy.steering.rollback import Resume, RollbackStream, UnreadableAnswer
 from gateway.proxy.upstreams.client import UpstreamClient, inflated
 from gateway.wire import json, sse
 from gateway.wire.chat import Json
@@ -20,7 +20,7 @@ _EVENTS = "text/event-stream"
 _GONE = ("content-encoding", "content-length", "transfer-encoding")
 
 
-class Asker:
+class ResumeClient:
     """Asks one upstream further for one request."""
 
     def __init__(self, client: UpstreamClient, steering: Steering, headers: Mapping[str, str]) -> None:
@@ -29,9 +29,9 @@ class Asker:
         self._headers = headers
         self._asked = 0
 
-    async def room(self) -> int | None:
+    async def context_length(self) -> int | None:
         """How many tokens prompt and answer may have together; None if the server does not say."""
-        return await self._client.room(self._steering.model)
+        return await self._client.context_length(self._steering.model)
 
     async def ask(self, resume: Resume) -> httpx.Response:
         """The answer taken up again, its head. Raises httpx's errors, also where the server refuses."""
@@ -46,10 +46,10 @@ class Asker:
         raise httpx.RemoteProtocolError(f"the upstream answered {response.status_code} when it was asked to go on")
 
 
-def rolled_back(
+def with_rollback(
     response: httpx.Response,
-    retelling: Retelling,
-    asker: Asker,
+    retelling: RollbackStream,
+    asker: ResumeClient,
     record: Callable[[Fact], None],
     max_event: int,
     weight: int,
@@ -69,8 +69,8 @@ class _Body(httpx.AsyncByteStream):
     def __init__(
         self,
         response: httpx.Response,
-        retelling: Retelling,
-        asker: Asker,
+        retelling: RollbackStream,
+        asker: ResumeClient,
         record: Callable[[Fact], None],
         max_event: int,
         weight: int,
@@ -85,8 +85,8 @@ class _Body(httpx.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         retelling = self._retelling
-        if retelling.wants_room:
-            retelling.room = await self._asker.room()
+        if retelling.needs_context_length:
+            retelling.context_length = await self._asker.context_length()
         try:
             async for data in self._events():
                 yield data

@@ -123,7 +123,7 @@ async def _offered(client: ref[UpstreamClient]) -> _Offered:
     if upstream is None:
         return UNREADABLE
     try:
-        status, body = await upstream.get_json("/models", PATIENCE)
+        status, body = await upstream.call("GET", "/models", PATIENCE)
         return await aside(len(body), _ids, body) if status == 200 else UNREADABLE
     except httpx.HTTPError as error:
         return from_transport(error)
