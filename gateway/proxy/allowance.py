@@ -38,7 +38,7 @@ class Allowance:
         if key.rpm is None and key.tpm is None and key.max_streams is None:
             return cls(limiter, key, 0, {}, settled=True)
         tokens = max(body_bytes // CHARS_A_TOKEN, 1)
-        decision = await limiter.admit(key, tokens)
+        decision = await limiter.reserve(key, tokens)
         shown = headers(decision)
         if decision.admitted:
             return cls(limiter, key, tokens, shown)
@@ -50,13 +50,13 @@ class Allowance:
             return
         self.settled = True
         used = tokens if tokens is not None else self.reserved + written_chars // CHARS_A_TOKEN
-        await self.limiter.settle(self.key, self.reserved, used)
+        await self.limiter.release(self.key, self.reserved, used)
 
     async def give_back(self) -> None:
         """The request went nowhere: its tokens are not counted, only that it was made."""
         if not self.settled:
             self.settled = True
-            await self.limiter.settle(self.key, self.reserved, 0)
+            await self.limiter.release(self.key, self.reserved, 0)
 
 
 class Unread:
