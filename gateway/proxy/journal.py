@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gateway.guard.answer import failure
 from gateway.guard.channels import Finding
-from gateway.journal.entries import BeginEntry, Entry, RequestEntry
+from gateway.journal.entries import BeginEntry, MatchEntry, RequestEntry
 from gateway.journal.writer import JournalWriter
 from gateway.observe.facts import RequestFinished
 from gateway.proxy.errors import HTTPFailure
@@ -69,10 +69,10 @@ class RequestJournal:
         )
         self.writer.write([*self._entries(findings), request])
 
-    def _entries(self, findings: Iterable[Finding]) -> list[Entry]:
+    def _entries(self, findings: Iterable[Finding]) -> list[MatchEntry]:
         now = time.time()
         return [
-            Entry(
+            MatchEntry(
                 time=now,
                 request_id=self.request_id,
                 key_name=self.key,
