@@ -40,11 +40,14 @@ class ExchangeCallbacks(Protocol):
         """The peer closed (`error` None) or the socket failed; nothing more comes."""
 
     def write_resumed(self) -> None:
-        """The peer has taken what blocked writing."""
+        """Writing is no longer blocked."""
 
 
 class Connection(asyncio.Protocol):
-    """A socket and the exchange on it, if any. `transport` is None until it is connected."""
+    """A socket and the exchange on it, if any. `transport` is None until it is connected.
+
+    It has 19 methods: six are asyncio's callbacks, most others forward to the transport if it is still there.
+    """
 
     def __init__(self, origin: Origin, owner: Owner) -> None:
         self.origin = origin
@@ -72,7 +75,7 @@ class Connection(asyncio.Protocol):
         if exchange is not None:
             exchange.data_received(data)
         else:
-            # Nothing was asked: a late 408 at best, at worst an answer planted for the next request.
+            # No request is open: a late 408 at best, at worst an answer planted for the next request.
             self.abort()
 
     def eof_received(self) -> None:
@@ -163,13 +166,13 @@ class Connection(asyncio.Protocol):
             self.exchange.write_resumed()
 
     async def drain(self) -> None:
-        """Wait until the peer has taken enough to write more."""
+        """Wait until writing is not blocked."""
         if self.write_blocked:
             self._drain_waiter = asyncio.get_running_loop().create_future()
             await self._drain_waiter
 
     def write_stalled_since(self, now: float) -> float | None:
-        """When the peer last took bytes, as far as looking now and then can tell; None while writing is not blocked."""
+        """When the peer last accepted bytes, as of the last calls; None while writing is not blocked."""
         if not self.write_blocked or self.transport is None:
             return None
         unwritten = self.transport.get_write_buffer_size()

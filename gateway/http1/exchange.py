@@ -126,7 +126,7 @@ class Exchange:
     # The connection's callbacks.
 
     def write_resumed(self) -> None:
-        self.timeouts.waiting_since = monotonic()  # the wait for the response begins when the request has gone out
+        self.timeouts.waiting_since = monotonic()  # the response is waited for once the request is sent
 
     def data_received(self, data: bytes) -> None:
         parser, queue = self._parser, self.queue

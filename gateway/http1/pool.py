@@ -43,7 +43,7 @@ class ConnectionPool:
         self._max_connections = max_connections
         self._idle_expiry = idle_expiry
         self._open: set[Connection] = set()
-        self._idle: dict[Origin, deque[Connection]] = {}  # each oldest first
+        self._idle: dict[Connection, None] = {}  # a set in order, oldest first
         self._waiters: deque[_Waiter] = deque()
         self._connecting: set[asyncio.Timeout] = set()
         self._expiry_timer: asyncio.TimerHandle | None = None
@@ -81,10 +81,7 @@ class ConnectionPool:
 
     def discard(self, connection: Connection) -> None:
         self._open.discard(connection)
-        idle = self._idle.get(connection.origin, deque())
-        if connection in idle:
-            idle.remove(connection)
-            self._forget_if_empty(connection.origin)
+        self._idle.pop(connection, None)
         waiter = self._first_waiter()
         if waiter is not None:
             self._waiters.popleft()
@@ -114,7 +111,7 @@ class ConnectionPool:
     def _new_if_allowed(self, origin: Origin) -> Connection | None:
         """An unconnected connection; None where the bound is reached by connections in use."""
         if len(self._open) >= self._max_connections:
-            oldest = min((idle[0] for idle in self._idle.values()), key=lambda c: c.idle_since, default=None)
+            oldest = next(iter(self._idle), None)
             if oldest is None:
                 return None
             oldest.abort()
@@ -188,23 +185,17 @@ class ConnectionPool:
             self.release(connection)
 
     def _pop_idle(self, origin: Origin) -> Connection | None:
-        idle = self._idle.get(origin)
-        if idle is None:
-            return None
-        connection = idle.pop()
-        self._forget_if_empty(origin)
-        if monotonic() - connection.idle_since < self._idle_expiry and connection.quiet:
-            return connection
-        connection.abort()
-        return self._pop_idle(origin)  # an older one, if there is any
-
-    def _forget_if_empty(self, origin: Origin) -> None:
-        if not self._idle[origin]:
-            del self._idle[origin]
+        for connection in reversed(list(self._idle)):
+            if connection.origin == origin:
+                del self._idle[connection]
+                if monotonic() - connection.idle_since < self._idle_expiry and connection.quiet:
+                    return connection
+                connection.abort()
+        return None
 
     def _park(self, connection: Connection) -> None:
         connection.idle_since = monotonic()
-        self._idle.setdefault(connection.origin, deque()).append(connection)
+        self._idle[connection] = None
         if self._expiry_timer is None:
             self._arm_expiry(self._idle_expiry)
 
@@ -214,13 +205,12 @@ class ConnectionPool:
     def _expire(self) -> None:
         self._expiry_timer = None
         now = monotonic()
-        idle = [connection for connections in self._idle.values() for connection in connections]
-        for connection in idle:
-            if now - connection.idle_since >= self._idle_expiry:
-                connection.abort()
-        kept = [connection.idle_since for connection in idle if not connection.closed]
-        if kept:
-            self._arm_expiry(max(min(kept) + self._idle_expiry - now, 0.001))
+        for connection in list(self._idle):
+            left = connection.idle_since + self._idle_expiry - now
+            if left > 0:
+                self._arm_expiry(max(left, 0.001))
+                break
+            connection.abort()
 
 
 def _connect_error(

@@ -51,7 +51,7 @@ class ResponseStream(httpx.AsyncByteStream):
         return data
 
     def unread(self, item: bytes) -> None:
-        """Put back the item that was just taken, before anything else is awaited; the next one begins with it."""
+        """Put back the item just returned, before anything else is awaited; the next one starts with it."""
         self._queue.parts.append(item)
 
     async def pump(self, consumer: Callable[[bytes], bool]) -> None:

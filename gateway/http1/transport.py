@@ -35,11 +35,11 @@ class HTTP1Transport(httpx.AsyncBaseTransport):
     `response.stream` gives the raw body, content-encoding not undone; one item is everything that arrived since the
     last. `request.extensions["timeout"]` holds seconds or None under `connect`, `read`, `write`, `pool`, as httpx fills
     it in, and optionally `first_byte`, which stands in for `read` until the first body byte. Where `pool` is None, a
-    full pool is waited for as long as `connect` says.
+    full pool is waited for `connect` seconds.
 
     A GET or HEAD that loses a reused connection before any byte of the response is sent once more on a new one. Any
     other request is sent once and raises `StaleConnection` then: the server may or may not have processed it.
-    `request.extensions["fresh"]` asks for a new connection. Raises `httpx.PoolTimeout`, `ConnectTimeout`,
+    `request.extensions["fresh"]` requires a new connection. Raises `httpx.PoolTimeout`, `ConnectTimeout`,
     `ConnectError`, `ReadTimeout`, `ReadError`, `WriteTimeout`, `WriteError`, `RemoteProtocolError`,
     `LocalProtocolError` and `UnsupportedProtocol`, by true cause; messages name host and port, never a URL or a
     header's value.
