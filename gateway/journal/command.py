@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
         config = load(options.config, checks=CHECKS)
         if config.journal is None:
             raise _Unusable(config.source, "journal: is missing; this configuration keeps no journal")
-        hashes = _hashes(options, config, config.journal.key)
+        hashes = _hmacs(options, config, config.journal.key)
         journal = Path(config.journal.path)
         with _index_errors(journal):
             indexed = update(journal, index_path(journal))
@@ -100,7 +100,7 @@ def _limit(text: str) -> int:
     return int(text)
 
 
-def _hashes(options: argparse.Namespace, config: Config, key: str) -> list[str] | None:
+def _hmacs(options: argparse.Namespace, config: Config, key: str) -> list[str] | None:
     """The HMACs of the text to search for, through every lens under which it may have been journaled."""
     if options.command != "search" or (options.text is None and options.text_file is None):
         return None

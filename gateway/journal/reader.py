@@ -22,9 +22,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class LinesRead:
-    """Some lines of a file. `end` is the byte behind the last whole one, from which reading continues.
+    """Some lines of a file. `end` is the byte behind the last complete one, from which reading continues.
 
-    `damaged` counts lines that cannot be decoded; `finished`: there was no further whole line.
+    `damaged` counts lines that cannot be decoded; `finished`: there was no further complete line.
     """
 
     lines: tuple[Line, ...]
@@ -34,7 +34,7 @@ class LinesRead:
 
 
 def identity(file: BinaryIO) -> Identity | None:
-    """None for a file without a whole line: there is nothing in it yet. Moves the reading position."""
+    """None for a file without a complete line. Moves the reading position."""
     file.seek(0)
     first = file.readline(MAX_LINE)
     if not first.endswith(b"\n") and len(first) < MAX_LINE:

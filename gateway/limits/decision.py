@@ -37,9 +37,8 @@ class Decision:
 
 
 class Limiter(Protocol):
-    """Keeps every client key within its own limits. Nothing here raises when the storage fails: then the limits hold
-    for fewer processes (see each limiter).
-    """
+    """Keeps every client key within its own limits. Nothing here raises when shared storage fails: then each process
+    limits by itself."""
 
     async def reserve(self, key: ClientKey, tokens: int) -> Decision:
         """Count one request, reserve `tokens` (an estimate, at least 0) and one open stream: all of it or nothing."""
