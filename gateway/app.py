@@ -32,8 +32,7 @@ from gateway.proxy.downstream.browsers import LocalNames
 from gateway.proxy.routes import add_admin_routes, add_error_handlers, add_routes
 from gateway.proxy.snapshot import Generation, compile_policies, gently, keep_fixed
 from gateway.proxy.state import Gateway
-from gateway.proxy.steering.entries import Wanted, wanted_masks
-from gateway.proxy.steering.mask_probe import Masks
+from gateway.proxy.steering.mask_probe import MaskProbes, PolicyMask, wanted_masks
 from gateway.proxy.steering.vocabularies import read_vocabularies
 from gateway.proxy.upstreams.balancer import LoadBalancer
 from gateway.proxy.upstreams.client import PROBE_TTL
@@ -143,9 +142,9 @@ class Portcullis:
         except (ConfigError, ValueError) as error:
             raise NotAdopted(str(error)) from None
         old = self.gateway.current
-        masks = Masks.build(wanted, fleet.clients, old.masks, self.gateway.judged)
+        masks = MaskProbes.build(wanted, fleet.clients, old.masks, self.gateway.judged)
         # A server that has other words now would refuse the requests that ask for them.
-        await masks.look()
+        await masks.refresh()
         self.gateway.current = Generation.of(config, policies, fleet, vocabularies, masks)
         self._config, self._policies = config, policies
         self.gateway.metrics.know_upstreams(config.upstreams)
@@ -170,11 +169,11 @@ class Portcullis:
         async with contextlib.AsyncExitStack() as self._stack:
             fleet = await self._fleet(self._config, None)
             vocabularies = read_vocabularies(self._config)
-            masks = Masks.build(_wanted_masks(self._config), fleet.clients, on_verdict=gateway.judged)
+            masks = MaskProbes.build(_wanted_masks(self._config), fleet.clients, on_status=gateway.judged)
             gateway.current = Generation.of(self._config, self._policies, fleet, vocabularies, masks)
             gateway.metrics.know_upstreams(self._config.upstreams)
             gateway.metrics.know_masks(masks.pairs)
-            masks.begin()
+            masks.start()
             probing = asyncio.create_task(_keep_probing(gateway))
             if gateway.journal is not None:
                 gateway.journal.start()
@@ -236,7 +235,7 @@ def check_parts(config: Config) -> None:
         raise ConfigError(config.source, "telemetry", missing_part("otel"))
 
 
-def _wanted_masks(config: Config) -> tuple[Wanted, ...]:
+def _wanted_masks(config: Config) -> tuple[PolicyMask, ...]:
     """Raises `ConfigError` as `check_parts` does."""
     _check_masks(config)
     return wanted_masks(config)

@@ -28,7 +28,7 @@ from gateway.proxy.journal import RequestJournal, not_journalled
 from gateway.proxy.relay import Relay
 from gateway.proxy.snapshot import Generation
 from gateway.proxy.state import Gateway
-from gateway.proxy.steering.request import Steering
+from gateway.proxy.steering.request import RequestRewriter
 from gateway.wire import json
 from gateway.wire.chat import Json
 
@@ -109,7 +109,7 @@ async def _prepare(request: Request, gateway: Gateway, key: ClientKey, read: Rea
                 raise refusal
             steering = await aside(
                 len(raw),
-                Steering,
+                RequestRewriter,
                 chat.dialect.path,
                 {**body, "model": route.rename or chat.model},
                 chat.stream,

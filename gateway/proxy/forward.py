@@ -12,7 +12,7 @@ from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Route, Timeouts
 from gateway.proxy.allowance import Allowance
-from gateway.proxy.steering.request import Steering
+from gateway.proxy.steering.request import RequestRewriter
 from gateway.proxy.upstreams.balancer import LoadBalancer
 
 
@@ -27,7 +27,7 @@ class Forward:
     request_id: str
     path: str
     chat: ChatRequest
-    steering: Steering
+    steering: RequestRewriter
     headers: Mapping[str, str]
     route: Route
     policy: CompiledPolicy

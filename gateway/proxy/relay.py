@@ -176,7 +176,7 @@ class Relay(Response):
         forward = self._forward
         opened = await forward.fleet.open(
             forward.route,
-            forward.steering.ask,
+            forward.steering.request_for,
             self._headers_up(),
             on_retry=self._books.note_retry,
             on_attempt=self._books.note_try,
@@ -186,7 +186,7 @@ class Relay(Response):
             if response.status_code in (401, 403):
                 raise HTTPFailure(502, UPSTREAM_REFUSED_US, "auth")
             if 200 <= response.status_code < 300:
-                response = opened.response = self._told_again(opened)
+                response = opened.response = self._with_rollback(opened)
             if not 200 <= response.status_code < 300:
                 await self._pass_error(response, guard)
             elif forward.chat.stream:
@@ -197,14 +197,14 @@ class Relay(Response):
             with contextlib.suppress(httpx.HTTPError):
                 await opened.close()
 
-    def _told_again(self, opened: OpenResponse) -> httpx.Response:
+    def _with_rollback(self, opened: OpenResponse) -> httpx.Response:
         """The answer as it is when it is rolled back where it must be."""
         upstream = opened.client.upstream
-        retelling = self._forward.steering.retelling(upstream, self._books.on_finding)
-        if retelling is None:
+        rollback = self._forward.steering.rollback_for(upstream, self._books.on_finding)
+        if rollback is None:
             return opened.response
         asker = ResumeClient(opened.client, self._forward.steering, self._headers_up())
-        return with_rollback(opened.response, retelling, asker, self._books.note, self._limits.max_event, self._weight)
+        return with_rollback(opened.response, rollback, asker, self._books.note, self._limits.max_event, self._weight)
 
     async def _stream(self, response: httpx.Response, guard: ChatGuard) -> None:
         answer = StreamAnswer(
@@ -280,7 +280,7 @@ class Relay(Response):
         answer = PlainAnswer(
             guard,
             max_event=self._limits.max_event,
-            max_whole=self._limits.max_body * self._forward.steering.stretch,
+            max_whole=self._limits.max_body * self._forward.steering.expansion_factor,
             dialect=self._forward.chat.dialect,
         )
         books = self._books

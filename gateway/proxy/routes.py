@@ -15,7 +15,7 @@ from gateway.proxy.admission import admit, allowed, unknown_model
 from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 from gateway.proxy.inbound import failure_response, finished, json_response, key_of, own_headers
 from gateway.proxy.state import Gateway
-from gateway.proxy.steering.mask_probe import Masks
+from gateway.proxy.steering.mask_probe import MaskProbes
 
 READY = {"status": "ready"}
 
@@ -64,7 +64,7 @@ def add_admin_routes(app: FastAPI, gateway: Gateway) -> None:
         return Response(gateway.metrics.exposition(), headers=own_headers(request), media_type=CONTENT_TYPE)
 
 
-def _status(gateway: Gateway, masks: Masks) -> dict[str, str]:
+def _status(gateway: Gateway, masks: MaskProbes) -> dict[str, str]:
     """Why no request should come here; `READY` if there is no reason."""
     if gateway.draining:
         return {"status": "stopping"}
@@ -73,9 +73,9 @@ def _status(gateway: Gateway, masks: Masks) -> dict[str, str]:
     if not gateway.current.fleet.usable:
         return {"status": "all upstreams are down"}
     if (missing := masks.missing) is not None:
-        wanted = missing.wanted
+        wanted = missing.mask
         status = f"the mask of policy {wanted.entry} is not in force at upstream {wanted.upstream}"
-        return {"status": status, "reason": missing.verdict.reason}
+        return {"status": status, "reason": missing.status.reason}
     return READY
 
 

@@ -20,7 +20,7 @@ from gateway.censor.compile import CompiledPolicy, compile_policy
 from gateway.policy.exposure import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config
 from gateway.policy.select import Router
-from gateway.proxy.steering.mask_probe import Masks
+from gateway.proxy.steering.mask_probe import MaskProbes
 from gateway.proxy.upstreams.balancer import LoadBalancer
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Generation:
     keys: Keys
     fleet: LoadBalancer
     vocabularies: Mapping[str, Vocabulary]  # of the upstreams whose answers are rolled back
-    masks: Masks
+    masks: MaskProbes
 
     @staticmethod
     def of(
@@ -69,7 +69,7 @@ class Generation:
         policies: Mapping[str, CompiledPolicy],
         fleet: LoadBalancer,
         vocabularies: Mapping[str, Vocabulary],
-        masks: Masks,
+        masks: MaskProbes,
     ) -> Generation:
         return Generation(config, policies, Router(config.routes), Keys(config.auth), fleet, vocabularies, masks)
 

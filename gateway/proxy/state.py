@@ -23,7 +23,7 @@ from gateway.proxy.errors import HTTPFailure, overloaded
 from gateway.proxy.journal import RequestJournal
 from gateway.proxy.snapshot import Generation
 from gateway.proxy.steering.mask_probe import MaskProbe
-from gateway.proxy.upstreams.models import Models
+from gateway.proxy.upstreams.models import ModelList
 from gateway.wire.chat import Json
 from gateway.wire.dialect import Dialect
 
@@ -46,14 +46,14 @@ class Gateway:
     in_flight: int = 0
     draining: bool = False
     _dropped: int = 0
-    _models: Models = field(default_factory=Models)
+    _models: ModelList = field(default_factory=ModelList)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     current: Generation = field(init=False)  # set before the first request
 
     async def probe(self) -> dict[str, bool]:
         """Which upstreams answer, by probes that are cached; the gauge follows. Masks are looked after as well."""
         generation = self.current
-        states, _ = await asyncio.gather(generation.fleet.states(), generation.masks.look())
+        states, _ = await asyncio.gather(generation.fleet.states(), generation.masks.refresh())
         for name in states.keys() & self.current.config.upstreams.keys():  # a reload may have come between
             up = states[name]
             self.metrics.upstream_up.labels(name).set(up)
@@ -61,7 +61,7 @@ class Gateway:
 
     def judged(self, canary: MaskProbe) -> None:
         """A canary has something new to say."""
-        wanted, verdict = canary.wanted, canary.verdict
+        wanted, verdict = canary.mask, canary.status
         self.record(MaskJudged(wanted.upstream, wanted.entry, verdict.state, verdict.reason))
 
     async def models(self, key: ClientKey) -> list[dict[str, object]]:

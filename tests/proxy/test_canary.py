@@ -14,25 +14,27 @@ from gateway.decode.maskfile import BannedPolicy
 from gateway.decode.masks import BannedWords
 from gateway.decode.policies import banned_of
 from gateway.policy.model import Action, Config, Decode, Mode, Policy, Route, Rule, Upstream
-from gateway.proxy.steering.entries import PROMPTS, prompt_for, wanted_masks
 from gateway.proxy.steering.mask_probe import (
     DOWN,
     IN_FORCE,
-    NOT_ASKED,
+    NO_PROMPT,
     NOT_FOLLOWED,
+    NOT_PROBED,
+    PROMPTS,
     SLOW,
-    UNASKABLE,
     UNREADABLE,
-    Answer,
     MaskProbe,
-    Masks,
-    State,
-    Verdict,
-    judge,
+    MaskProbes,
+    MaskState,
+    MaskStatus,
+    ProbeAnswer,
     pair_of,
+    prompt_for,
     read_answer,
     read_model,
-    revised,
+    status_of,
+    updated,
+    wanted_masks,
 )
 from gateway.proxy.upstreams.client import PROBE_TTL, UpstreamClient
 from tests.support.masking_server import (
@@ -77,22 +79,22 @@ class Bench:
     server: Masking
     upstream: Played
     client: UpstreamClient
-    masks: Masks
-    heard: list[tuple[str, Verdict]] = field(default_factory=list)
+    masks: MaskProbes
+    heard: list[tuple[str, MaskStatus]] = field(default_factory=list)
     now: float = 0.0
 
-    async def look(self) -> Verdict:
+    async def look(self) -> MaskStatus:
         """The verdict of a canary that is sent now."""
         self.now += PROBE_TTL + 1
-        await self.masks.look()
+        await self.masks.refresh()
         (canary,) = self.canaries
         if canary.task is not None:
             await asyncio.wait((canary.task,))
-        return canary.verdict
+        return canary.status
 
     @property
     def canaries(self) -> list[MaskProbe]:
-        return list(self.masks._canaries.values())
+        return list(self.masks._probes.values())
 
 
 @asynccontextmanager
@@ -101,13 +103,13 @@ async def bench(*rules: Rule, reply: Reply | None = None, patience: float = 30.0
     async with playing(server.play) as upstream:
         config = config_of(*(rules or (MASKED,)), base_url=upstream.base_url, **route)
         client = UpstreamClient(config.upstreams["local"], upstream.base_url, 10)
-        made = Bench(server, upstream, client, Masks())
+        made = Bench(server, upstream, client, MaskProbes())
 
         def hear(canary: MaskProbe) -> None:
-            made.heard.append((canary.wanted.entry, canary.verdict))
+            made.heard.append((canary.mask.entry, canary.status))
 
-        made.masks = Masks.build(
-            wanted_masks(config), {"local": client}, None, hear, clock=lambda: made.now, patience=patience
+        made.masks = MaskProbes.build(
+            wanted_masks(config), {"local": client}, None, hear, clock=lambda: made.now, timeout=patience
         )
         try:
             yield made
@@ -127,8 +129,8 @@ def test_two_tokens_that_differ(prompt: tuple[int, ...], pair: tuple[int, int] |
     assert pair_of(prompt) == pair
 
 
-def said(*tokens: int) -> Answer:
-    return Answer(200, (1, 2), tokens)
+def said(*tokens: int) -> ProbeAnswer:
+    return ProbeAnswer(200, (1, 2), tokens)
 
 
 @pytest.mark.parametrize(
@@ -141,23 +143,23 @@ def said(*tokens: int) -> Answer:
         ([said(12), said(99)], NOT_FOLLOWED),
         ([said(12), said()], UNREADABLE),
         ([said(12, 11), said(11)], UNREADABLE),
-        ([Answer(429)], SLOW),
-        ([said(12), Answer(503)], SLOW),
-        ([Answer(500)], Verdict(State.UNKNOWN, "the server answers with status 500")),
-        ([Answer(404)], Verdict(State.UNKNOWN, "the server answers with status 404")),
-        ([said(12), Answer(400)], Verdict(State.MISSING, "the server refuses a request with a mask")),
+        ([ProbeAnswer(429)], SLOW),
+        ([said(12), ProbeAnswer(503)], SLOW),
+        ([ProbeAnswer(500)], MaskStatus(MaskState.UNKNOWN, "the server answers with status 500")),
+        ([ProbeAnswer(404)], MaskStatus(MaskState.UNKNOWN, "the server answers with status 404")),
+        ([said(12), ProbeAnswer(400)], MaskStatus(MaskState.MISSING, "the server refuses a request with a mask")),
     ],
 )
-def test_verdicts(answers: list[Answer], verdict: Verdict) -> None:
-    assert judge(PAIR, answers) == verdict
+def test_verdicts(answers: list[ProbeAnswer], verdict: MaskStatus) -> None:
+    assert status_of(PAIR, answers) == verdict
 
 
 def test_slowness_changes_nothing_that_is_known() -> None:
-    assert revised(IN_FORCE, SLOW) == IN_FORCE
-    assert revised(NOT_FOLLOWED, SLOW) == NOT_FOLLOWED
-    assert revised(NOT_ASKED, SLOW) == revised(DOWN, SLOW) == SLOW
-    assert revised(IN_FORCE, DOWN) == DOWN
-    assert revised(SLOW, IN_FORCE) == IN_FORCE
+    assert updated(IN_FORCE, SLOW) == IN_FORCE
+    assert updated(NOT_FOLLOWED, SLOW) == NOT_FOLLOWED
+    assert updated(NOT_PROBED, SLOW) == updated(DOWN, SLOW) == SLOW
+    assert updated(IN_FORCE, DOWN) == DOWN
+    assert updated(SLOW, IN_FORCE) == IN_FORCE
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,7 @@ def test_slowness_changes_nothing_that_is_known() -> None:
     ],
 )
 def test_answers_that_tell_nothing(body: bytes) -> None:
-    assert read_answer(200, body) == Answer(200)
+    assert read_answer(200, body) == ProbeAnswer(200)
     assert read_model(200, body) is None
 
 
@@ -307,11 +309,11 @@ MISSING: dict[str, tuple[Reply, str]] = {
 async def test_a_server_without_the_mask(case: str) -> None:
     reply, reason = MISSING[case]
     async with bench(reply=reply) as made:
-        assert await made.look() == Verdict(State.MISSING, reason)
+        assert await made.look() == MaskStatus(MaskState.MISSING, reason)
         assert made.masks.request("local", "strict") is None
         assert made.masks.states == {"local/strict": "missing"}
         assert made.masks.missing is made.canaries[0]
-        assert made.heard == [("strict", Verdict(State.MISSING, reason))]
+        assert made.heard == [("strict", MaskStatus(MaskState.MISSING, reason))]
 
 
 @pytest.mark.parametrize(
@@ -332,19 +334,22 @@ async def test_a_server_with_another_file(policies: dict[str, BannedPolicy], rea
     async with bench() as made:
         made.server.policies = policies
         verdict = await made.look()
-        assert verdict == Verdict(State.MISSING, reason)
+        assert verdict == MaskStatus(MaskState.MISSING, reason)
         assert "swordfish" not in verdict.reason
 
 
-UNKNOWN: dict[str, tuple[Reply, Verdict]] = {
+UNKNOWN: dict[str, tuple[Reply, MaskStatus]] = {
     "no JSON": (lambda _: garbage(), UNREADABLE),
     "no tokens of the prompt": (lambda _: garbage(b'{"choices": [{"token_ids": [7]}]}'), UNREADABLE),
     "one token": (lambda _: plain({"choices": [{"prompt_token_ids": [7], "token_ids": [7]}]}), UNREADABLE),
     "no tokens of the answer": (only_with_masks(plain({"choices": [{"text": "x"}]})), UNREADABLE),
     "too much": (lambda _: garbage(b" " * (2 << 20)), UNREADABLE),
-    "no such path": (lambda _: plain({}, 404), Verdict(State.UNKNOWN, "the server answers with status 404")),
-    "refuses everything": (lambda _: plain({}, 400), Verdict(State.UNKNOWN, "the server answers with status 400")),
-    "fails": (only_with_masks(plain({}, 500)), Verdict(State.UNKNOWN, "the server answers with status 500")),
+    "no such path": (lambda _: plain({}, 404), MaskStatus(MaskState.UNKNOWN, "the server answers with status 404")),
+    "refuses everything": (
+        lambda _: plain({}, 400),
+        MaskStatus(MaskState.UNKNOWN, "the server answers with status 400"),
+    ),
+    "fails": (only_with_masks(plain({}, 500)), MaskStatus(MaskState.UNKNOWN, "the server answers with status 500")),
     "is busy": (only_with_masks(plain({}, 429)), SLOW),
     "no HTTP": (lambda _: b"garbage\r\n\r\n", UNREADABLE),
 }
@@ -367,8 +372,8 @@ async def test_a_server_that_does_not_tell(case: str) -> None:
 async def test_a_server_that_is_down_misses_nothing() -> None:
     config = config_of(MASKED)  # nobody listens there
     client = UpstreamClient(config.upstreams["local"], config.upstreams["local"].base_url, 10)
-    masks = Masks.build(wanted_masks(config), {"local": client})
-    await masks.look()
+    masks = MaskProbes.build(wanted_masks(config), {"local": client})
+    await masks.refresh()
     assert masks.states == {"local/strict": "unknown"}
     assert masks.missing is None
     await masks.close()
@@ -390,7 +395,7 @@ async def test_a_server_that_becomes_slow(reply: Reply | None) -> None:
     async with bench(reply=reply) as made:
         known = await made.look()
         made.server.hold = asyncio.Event()
-        made.canaries[0]._patience = 0.1
+        made.canaries[0]._timeout = 0.1
         assert await made.look() == known
         assert len(made.heard) == 1
         assert len(made.upstream.calls) > 3
@@ -399,7 +404,7 @@ async def test_a_server_that_becomes_slow(reply: Reply | None) -> None:
 @on_both_loops
 async def test_a_policy_that_bans_every_prompt() -> None:
     async with bench(Rule(id="r", words=("o", "3", "+"), decode=Decode.MASK)) as made:
-        assert await made.look() == UNASKABLE
+        assert await made.look() == NO_PROMPT
         assert made.upstream.calls == []
         assert made.masks.request("local", "strict") is not None
 
@@ -411,14 +416,14 @@ async def test_a_policy_that_bans_every_prompt() -> None:
 async def test_those_who_ask_at_once_share_a_canary() -> None:
     async with bench() as made:
         made.now += PROBE_TTL + 1
-        impatient = asyncio.create_task(made.masks.look())
+        impatient = asyncio.create_task(made.masks.refresh())
         await asyncio.sleep(0)
-        patient = [asyncio.create_task(made.masks.look()) for _ in range(5)]
+        patient = [asyncio.create_task(made.masks.refresh()) for _ in range(5)]
         await asyncio.sleep(0)
         impatient.cancel()
         await asyncio.gather(*patient)
         assert made.masks.states == {"local/strict": "in force"}
-        await made.masks.look()
+        await made.masks.refresh()
         assert len(made.upstream.calls) == 3
 
 
@@ -428,7 +433,7 @@ async def test_only_the_first_canary_is_waited_for() -> None:
         await made.look()
         made.server.hold, made.server.reply = asyncio.Event(), ignoring
         made.now += PROBE_TTL + 1
-        await made.masks.look()
+        await made.masks.refresh()
         assert made.masks.states == {"local/strict": "in force"}
         made.server.hold.set()
         (canary,) = made.canaries
@@ -456,14 +461,14 @@ async def test_a_reload_that_changes_words_asks_anew() -> None:
     async with bench() as made:
         assert await made.look() == IN_FORCE
         clients = {"local": made.client}
-        same = Masks.build(wanted_masks(config_of(MASKED)), clients, made.masks)
+        same = MaskProbes.build(wanted_masks(config_of(MASKED)), clients, made.masks)
         assert same.states == {"local/strict": "in force"}
-        other = Masks.build(wanted_masks(config_of(MASKED, OTHER)), clients, same)
+        other = MaskProbes.build(wanted_masks(config_of(MASKED, OTHER)), clients, same)
         assert other.states == {"local/strict": "unknown"}
         await same.close(besides=other)
-        await other.look()
+        await other.refresh()
         assert other.states == {"local/strict": "missing"}
-        gone = Masks.build(wanted_masks(config_of()), clients, other)
+        gone = MaskProbes.build(wanted_masks(config_of()), clients, other)
         assert gone.states == {}
         assert gone.pairs == ()
         await other.close(besides=gone)
@@ -474,7 +479,7 @@ async def test_another_connection_is_another_server() -> None:
     async with bench() as made:
         assert await made.look() == IN_FORCE
         client = UpstreamClient(made.client.upstream, made.client.base_url, 11)
-        fresh = Masks.build([each.wanted for each in made.canaries], {"local": client}, made.masks)
+        fresh = MaskProbes.build([each.mask for each in made.canaries], {"local": client}, made.masks)
         assert fresh.states == {"local/strict": "unknown"}
         await fresh.close()
         await client.close()
@@ -485,7 +490,7 @@ async def test_what_is_let_go_says_nothing_more() -> None:
     async with bench() as made:
         made.server.hold = asyncio.Event()
         made.now += PROBE_TTL + 1
-        made.masks.begin()
+        made.masks.start()
         async with asyncio.timeout(30):
             while not made.upstream.calls:
                 await asyncio.sleep(0)
@@ -503,8 +508,8 @@ async def test_a_canary_that_fails_leaves_nothing_known(monkeypatch: pytest.Monk
         def fail(*_: object) -> None:
             raise KeyError("swordfish")
 
-        monkeypatch.setattr("gateway.proxy.steering.mask_probe.judge", fail)
-        assert await made.look() == Verdict(State.UNKNOWN, "the canary failed: KeyError")
+        monkeypatch.setattr("gateway.proxy.steering.mask_probe.status_of", fail)
+        assert await made.look() == MaskStatus(MaskState.UNKNOWN, "the canary failed: KeyError")
         monkeypatch.undo()
         assert await made.look() == IN_FORCE
 
@@ -512,14 +517,14 @@ async def test_a_canary_that_fails_leaves_nothing_known(monkeypatch: pytest.Monk
 # -- when rollback is exhausted ----------------------------------------------------------------------------------------
 
 
-def masks_of(*rules: Rule) -> Masks:
+def masks_of(*rules: Rule) -> MaskProbes:
     config = config_of(*rules)
     client = UpstreamClient(config.upstreams["local"], config.upstreams["local"].base_url, 1)
-    return Masks.build(wanted_masks(config), {"local": client})
+    return MaskProbes.build(wanted_masks(config), {"local": client})
 
 
-def verdict_for(masks: Masks, entry: str, verdict: Verdict) -> None:
-    masks._canaries["local", entry].verdict = verdict
+def verdict_for(masks: MaskProbes, entry: str, verdict: MaskStatus) -> None:
+    masks._probes["local", entry].status = verdict
 
 
 def test_the_second_entry_is_for_rollback() -> None:
