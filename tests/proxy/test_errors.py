@@ -12,8 +12,8 @@ import pytest
 
 from gateway.http1 import HTTP1Transport
 from gateway.proxy.errors import from_transport
-from tests.proxy.test_fleet import refusing
-from tests.proxy.test_transport import request_to, trusting
+from tests.support.balancing import refusing
+from tests.support.http1_scripts import request_to, trusting
 from tests.support.scripted_server import Conversation, on_both_loops, serving
 
 
