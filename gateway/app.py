@@ -142,7 +142,7 @@ class Portcullis:
         except (ConfigError, ValueError) as error:
             raise NotAdopted(str(error)) from None
         # A server whose masks have other words now would refuse requests for the new ones.
-        await snapshot.masks.look()
+        await snapshot.masks.refresh()
         self._put_in_force(snapshot)
         start_background_task(old.masks.close(besides=snapshot.masks))
         start_background_task(old.fleet.retire())
@@ -172,7 +172,7 @@ class Portcullis:
         sys.setswitchinterval(SWITCH_INTERVAL)
         async with self._resources:
             self._put_in_force(await self._build(self._config, None))
-            state.current.masks.begin()
+            state.current.masks.start()
             probing = asyncio.create_task(_keep_probing(state))
             if state.journal is not None:
                 state.journal.start()

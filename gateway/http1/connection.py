@@ -1,4 +1,4 @@
-"""One connection to an upstream: the socket, its flow control, its end. What travels on it is the exchange's affair."""
+"""One client connection: the socket, its flow control, its end. Its bytes belong to the exchange on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, cast
 
 
 class Origin(NamedTuple):
-    """What connections are shared by. `host` is an IDNA-encoded name or an address without brackets."""
+    """The key of the pool. `host` is an IDNA-encoded name or an address without brackets."""
 
     scheme: str
     host: str
@@ -21,7 +21,7 @@ class Origin(NamedTuple):
 
 
 class Owner(Protocol):
-    """Who lends connections out and gets them back."""
+    """The pool that a connection belongs to."""
 
     def release(self, connection: Connection) -> None:
         """The exchange is over and the connection may carry another."""
@@ -30,8 +30,8 @@ class Owner(Protocol):
         """The connection is closed; called once."""
 
 
-class Exchange(Protocol):
-    """The request and response under way on a connection."""
+class ExchangeCallbacks(Protocol):
+    """The request and response in progress on a connection."""
 
     def data_received(self, data: bytes) -> None:
         """One socket read."""
@@ -40,16 +40,19 @@ class Exchange(Protocol):
         """The peer closed (`error` None) or the socket failed; nothing more comes."""
 
     def write_resumed(self) -> None:
-        """The peer has taken what blocked writing."""
+        """Writing is no longer blocked."""
 
 
 class Connection(asyncio.Protocol):
-    """A socket and the exchange on it, if any. `transport` is None until it is connected."""
+    """A socket and the exchange on it, if any. `transport` is None until it is connected.
+
+    It has 19 methods: six are asyncio's callbacks, most others forward to the transport if it is still there.
+    """
 
     def __init__(self, origin: Origin, owner: Owner) -> None:
         self.origin = origin
         self.transport: asyncio.Transport | None = None
-        self.exchange: Exchange | None = None
+        self.exchange: ExchangeCallbacks | None = None
         self.closed = False
         self.reused = False
         self.idle_since = 0.0
@@ -72,7 +75,7 @@ class Connection(asyncio.Protocol):
         if exchange is not None:
             exchange.data_received(data)
         else:
-            # Nothing was asked: a late 408 at best, at worst an answer planted for the next request.
+            # No request is open: a late 408 at best, at worst an answer planted for the next request.
             self.abort()
 
     def eof_received(self) -> None:
@@ -101,7 +104,7 @@ class Connection(asyncio.Protocol):
         self._owner.discard(self)
 
     def shut(self) -> None:
-        """Close at once from this side; an exchange under way fails."""
+        """Close at once from this side; an exchange in progress fails."""
         self._end(ConnectionAbortedError(errno.ECONNABORTED, "the transport was closed"))
 
     async def wait_gone(self) -> None:
@@ -163,13 +166,13 @@ class Connection(asyncio.Protocol):
             self.exchange.write_resumed()
 
     async def drain(self) -> None:
-        """Wait until the peer has taken enough to write more."""
+        """Wait until writing is not blocked."""
         if self.write_blocked:
             self._drain_waiter = asyncio.get_running_loop().create_future()
             await self._drain_waiter
 
     def write_stalled_since(self, now: float) -> float | None:
-        """When the peer last took bytes, as far as looking now and then can tell; None while writing is not blocked."""
+        """When the peer last accepted bytes, as of the last calls; None while writing is not blocked."""
         if not self.write_blocked or self.transport is None:
             return None
         unwritten = self.transport.get_write_buffer_size()

@@ -1,4 +1,4 @@
-"""Connections by origin: lent out, taken back, kept for a while, and never more than allowed."""
+"""A bounded pool of keep-alive connections by origin."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import httpx
 
 from gateway.http1.connection import Connection, Origin
 
-# This process, or its system, has nothing left to make a connection of.
+# The process, or the system, is out of the resources for a connection.
 _SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class NoDescriptor(httpx.ConnectError):
-    """There was no descriptor or memory for a connection: that says nothing about the server."""
+class DescriptorsExhausted(httpx.ConnectError):
+    """No descriptor or memory was left for a connection; it says nothing about the server."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,8 +34,8 @@ class _Waiter:
 class ConnectionPool:
     """At most `max_connections` open or being opened; an idle one is closed after `idle_expiry` seconds.
 
-    Whoever waits is served first come, first served: with the connection that was released if its origin fits, else
-    with the place it leaves. So while anybody waits, no connection is idle.
+    Waiters are served in order: with the connection that was released if its origin fits, else with the place it
+    leaves. So no connection is idle while there are waiters.
     """
 
     def __init__(self, context: ssl.SSLContext, max_connections: int, idle_expiry: float) -> None:
@@ -43,7 +43,7 @@ class ConnectionPool:
         self._max_connections = max_connections
         self._idle_expiry = idle_expiry
         self._open: set[Connection] = set()
-        self._idle: dict[Origin, deque[Connection]] = {}  # each oldest first
+        self._idle: dict[Connection, None] = {}  # a set in order, oldest first
         self._waiters: deque[_Waiter] = deque()
         self._connecting: set[asyncio.Timeout] = set()
         self._expiry_timer: asyncio.TimerHandle | None = None
@@ -54,11 +54,11 @@ class ConnectionPool:
     ) -> Connection:
         """A connected connection: where `reuse` allows, the idle one that was used last.
 
-        Raises `httpx.PoolTimeout`, `httpx.ConnectTimeout`, `httpx.ConnectError`, for a cause of our own `NoDescriptor`.
+        Raises `httpx.PoolTimeout`, `httpx.ConnectTimeout`, `httpx.ConnectError`, `DescriptorsExhausted`.
         """
         if self._closed:
             raise _closed_error(request, origin)
-        connection = (self._take_idle(origin) if reuse else None) or self._take_place(origin)
+        connection = (self._pop_idle(origin) if reuse else None) or self._new_if_allowed(origin)
         if connection is None:
             connection = await self._wait(request, origin, timeouts, reuse=reuse)
         if connection.transport is None:
@@ -81,10 +81,7 @@ class ConnectionPool:
 
     def discard(self, connection: Connection) -> None:
         self._open.discard(connection)
-        idle = self._idle.get(connection.origin, deque())
-        if connection in idle:
-            idle.remove(connection)
-            self._forget_if_empty(connection.origin)
+        self._idle.pop(connection, None)
         waiter = self._first_waiter()
         if waiter is not None:
             self._waiters.popleft()
@@ -111,10 +108,10 @@ class ConnectionPool:
         self._open.add(connection)
         return connection
 
-    def _take_place(self, origin: Origin) -> Connection | None:
-        """An unconnected connection; None where all places are taken by connections in use."""
+    def _new_if_allowed(self, origin: Origin) -> Connection | None:
+        """An unconnected connection; None where the bound is reached by connections in use."""
         if len(self._open) >= self._max_connections:
-            oldest = min((idle[0] for idle in self._idle.values()), key=lambda c: c.idle_since, default=None)
+            oldest = next(iter(self._idle), None)
             if oldest is None:
                 return None
             oldest.abort()
@@ -141,8 +138,8 @@ class ConnectionPool:
         if connection.closed:
             if self._closed:
                 raise _closed_error(request, origin)
-            # The peer closed it between the grant and this task's turn; its place is taken up again.
-            return self._take_place(origin) or await self._wait(request, origin, timeouts, reuse=reuse)
+            # The peer closed it between the grant and this task's turn: its place is free again.
+            return self._new_if_allowed(origin) or await self._wait(request, origin, timeouts, reuse=reuse)
         return connection
 
     async def _connect(self, connection: Connection, request: httpx.Request, limit: float | None) -> None:
@@ -172,7 +169,7 @@ class ConnectionPool:
             raise httpx.ConnectError(what, request=request)
 
     def _first_waiter(self) -> _Waiter | None:
-        """The first who still waits; those who gave up are dropped."""
+        """The first that still waits; those that gave up are dropped."""
         while self._waiters and self._waiters[0].granted.done():
             self._waiters.popleft()
         return self._waiters[0] if self._waiters else None
@@ -187,24 +184,18 @@ class ConnectionPool:
         elif not connection.closed:
             self.release(connection)
 
-    def _take_idle(self, origin: Origin) -> Connection | None:
-        idle = self._idle.get(origin)
-        if idle is None:
-            return None
-        connection = idle.pop()
-        self._forget_if_empty(origin)
-        if monotonic() - connection.idle_since < self._idle_expiry and connection.quiet:
-            return connection
-        connection.abort()
-        return self._take_idle(origin)  # one that is older still, if there is any
-
-    def _forget_if_empty(self, origin: Origin) -> None:
-        if not self._idle[origin]:
-            del self._idle[origin]
+    def _pop_idle(self, origin: Origin) -> Connection | None:
+        for connection in reversed(list(self._idle)):
+            if connection.origin == origin:
+                del self._idle[connection]
+                if monotonic() - connection.idle_since < self._idle_expiry and connection.quiet:
+                    return connection
+                connection.abort()
+        return None
 
     def _park(self, connection: Connection) -> None:
         connection.idle_since = monotonic()
-        self._idle.setdefault(connection.origin, deque()).append(connection)
+        self._idle[connection] = None
         if self._expiry_timer is None:
             self._arm_expiry(self._idle_expiry)
 
@@ -214,13 +205,12 @@ class ConnectionPool:
     def _expire(self) -> None:
         self._expiry_timer = None
         now = monotonic()
-        idle = [connection for connections in self._idle.values() for connection in connections]
-        for connection in idle:
-            if now - connection.idle_since >= self._idle_expiry:
-                connection.abort()
-        kept = [connection.idle_since for connection in idle if not connection.closed]
-        if kept:
-            self._arm_expiry(max(min(kept) + self._idle_expiry - now, 0.001))
+        for connection in list(self._idle):
+            left = connection.idle_since + self._idle_expiry - now
+            if left > 0:
+                self._arm_expiry(max(left, 0.001))
+                break
+            connection.abort()
 
 
 def _connect_error(
@@ -232,7 +222,7 @@ def _connect_error(
         return httpx.ConnectTimeout(f"{origin}: not connected{within}", request=request)
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if getattr(error, "errno", None) in _SHORTAGE or (isinstance(error, socket.gaierror) and not _descriptors_left()):
-        return NoDescriptor(f"{origin}: no descriptor is left for a connection", request=request)
+        return DescriptorsExhausted(f"{origin}: no descriptor is left for a connection", request=request)
     if isinstance(error, socket.gaierror | UnicodeError):
         return httpx.ConnectError(f"{origin}: the host's name cannot be resolved: {reason}", request=request)
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -248,7 +238,7 @@ def _connect_error(
 
 
 def _descriptors_left() -> bool:
-    """A look-up that finds no descriptor for its files and sockets reports that there is no such name."""
+    """A name look-up that runs out of descriptors reports that the name does not exist."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:

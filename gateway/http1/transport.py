@@ -1,8 +1,4 @@
-"""An HTTP/1.1 client transport for streams, behind httpx's public transport interface.
-
-httpx's own transport spends most of its time per read between layers; here a read is one protocol callback, one parser
-call and one future (see `exchange.py`). Everything a caller can see is httpx's: requests, responses, exceptions.
-"""
+"""The httpx transport interface: requests are encoded here, responses and exceptions are httpx's own."""
 
 from __future__ import annotations
 
@@ -14,14 +10,15 @@ from dataclasses import dataclass
 import httpx
 
 from gateway.http1.connection import Origin
+from gateway.http1.exchange import Exchange
 from gateway.http1.pool import ConnectionPool
-from gateway.http1.response import ResponseStream, StreamLimits
+from gateway.http1.response import StreamLimits
+from gateway.http1.stream import ResponseStream
 
 DEFAULT_MAX_CONNECTIONS = 4096
 DEFAULT_IDLE_EXPIRY = 30.0  # seconds; servers commonly keep idle connections for 60 or more
 _ONE_WRITE = 64 * 1024  # bytes; a larger body is not copied behind the head
-
-_SAFE = ("GET", "HEAD")  # what may be sent twice without being done twice
+_SAFE = ("GET", "HEAD")  # may be sent twice without effect
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
@@ -32,23 +29,23 @@ class StaleConnection(httpx.ReadError):
     """A reused connection was lost before the response began: closed because it was idle, or with the request read."""
 
 
-class FastTransport(httpx.AsyncBaseTransport):
+class HTTP1Transport(httpx.AsyncBaseTransport):
     """Sends requests over pooled HTTP/1.1 connections; for `httpx.AsyncClient(transport=…)` or to be called directly.
 
     `response.stream` gives the raw body, content-encoding not undone; one item is everything that arrived since the
     last. `request.extensions["timeout"]` holds seconds or None under `connect`, `read`, `write`, `pool`, as httpx fills
     it in, and optionally `first_byte`, which stands in for `read` until the first body byte. Where `pool` is None, a
-    full pool is waited for as long as `connect` says.
+    full pool is waited for `connect` seconds.
 
     A GET or HEAD that loses a reused connection before any byte of the response is sent once more on a new one. Any
-    other request is sent once and raises `StaleConnection` then: whether the server has read it, nobody knows.
-    `request.extensions["fresh"]` asks for a new connection. Raises `httpx.PoolTimeout`, `ConnectTimeout`,
+    other request is sent once and raises `StaleConnection` then: the server may or may not have processed it.
+    `request.extensions["fresh"]` requires a new connection. Raises `httpx.PoolTimeout`, `ConnectTimeout`,
     `ConnectError`, `ReadTimeout`, `ReadError`, `WriteTimeout`, `WriteError`, `RemoteProtocolError`,
     `LocalProtocolError` and `UnsupportedProtocol`, by true cause; messages name host and port, never a URL or a
     header's value.
 
-    Proxies from the environment (`HTTPS_PROXY` and its kin) are not supported and not looked at: where one applies,
-    use httpx's own transport. One instance belongs to one event loop. A given `ssl.SSLContext` is set to ALPN http/1.1.
+    Proxies from the environment (`HTTPS_PROXY` …) are ignored: where one applies, use httpx's own transport.
+    One instance belongs to one event loop. A given `ssl.SSLContext` is set to ALPN http/1.1.
     """
 
     def __init__(
@@ -66,37 +63,35 @@ class FastTransport(httpx.AsyncBaseTransport):
         origin = _origin(request)
         outgoing = _encode(request)
         try:
-            stream = await self._exchange(request, origin, outgoing, reuse=not request.extensions.get("fresh", False))
+            return await self._send(request, origin, outgoing, reuse=not request.extensions.get("fresh", False))
         except StaleConnection:
             if request.method not in _SAFE:
                 raise
-            stream = await self._exchange(request, origin, outgoing, reuse=False)
-        head = stream.head
-        assert head is not None
-        extensions = {"http_version": head.http_version, "reason_phrase": head.reason}
-        return httpx.Response(head.status, headers=head.headers, stream=stream, extensions=extensions)
+            return await self._send(request, origin, outgoing, reuse=False)
 
-    async def _exchange(
+    async def _send(
         self, request: httpx.Request, origin: Origin, outgoing: _Outgoing, *, reuse: bool
-    ) -> ResponseStream:
-        """A stream whose head has been read."""
+    ) -> httpx.Response:
+        """The response, its head read."""
         timeouts = request.extensions.get("timeout", {})
         connection = await self._pool.acquire(request, origin, timeouts, reuse=reuse)
-        stream = ResponseStream(connection, request, self._limits, timeouts)
+        exchange = Exchange(connection, request, self._limits, timeouts)
         try:
-            stream.send(outgoing.pieces, outgoing.rest, keep_alive=outgoing.keep_alive)
-            await stream.read_head()
+            exchange.send(outgoing.pieces, outgoing.rest, keep_alive=outgoing.keep_alive)
+            head = await exchange.read_head()
         except httpx.TransportError as error:
-            if stream.stale and outgoing.rest is None:
+            if exchange.stale and outgoing.rest is None:
                 raise StaleConnection(str(error), request=request) from error
             raise
         except BaseException:
-            stream.abort()
+            exchange.fail(httpx.StreamClosed())
             raise
-        return stream
+        extensions = {"http_version": head.http_version, "reason_phrase": head.reason}
+        stream = ResponseStream(exchange)
+        return httpx.Response(head.status, headers=head.headers, stream=stream, extensions=extensions)
 
     async def aclose(self) -> None:
-        """Close every connection; what is still under way on them fails."""
+        """Close every connection; exchanges in progress fail."""
         await self._pool.aclose()
 
 

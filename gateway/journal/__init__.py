@@ -1,6 +1,5 @@
-"""The journal: every decision on disk, one JSON object a line, and how to find one again.
+"""The journal: every decision on disk as JSON lines, and a search over them.
 
-Written from left to right: `entries` (what happened, in memory) → `backlog` (a bounded queue) → `writer` (a thread) →
-`lines` (matched text becomes an HMAC here) → `files` (append, sync, rotate). Read back: `reader` → `index` (SQLite) →
-`command` (`portcullis journal`).
+Writing: `entries` (in memory; matched text becomes an HMAC in the line) → `backlog` (a bounded queue) → `writer` (a
+thread) → `files` (append, sync, rotate). Reading: `reader` → `index` (SQLite) → `command` (`portcullis journal`).
 """

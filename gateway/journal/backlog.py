@@ -1,4 +1,4 @@
-"""What waits to be written: a bounded queue, filled by the event loop and emptied by the journal's thread.
+"""Entries that wait to be written: a bounded queue, filled by the event loop and emptied by the journal's thread.
 
 Entries leave it when they are written and not before, so what waits and what is being written share one bound.
 """
@@ -16,7 +16,7 @@ MAX_WAITING = 10_000  # entries
 BATCH = 256  # entries written at once; encoding them keeps the event loop waiting for about a millisecond
 LINGER = 0.05  # seconds: entries that arrive together are written together, and wake the thread once
 
-Settle = Callable[[bool], None]
+OnWritten = Callable[[bool], None]
 
 
 class Backlog:
@@ -25,7 +25,7 @@ class Backlog:
     def __init__(self) -> None:
         self._condition = Condition()
         self._entries: deque[JournalEntry] = deque()
-        self._waiting: deque[tuple[int, Settle]] = deque()
+        self._waiting: deque[tuple[int, OnWritten]] = deque()
         self._accepted = 0
         self._written = 0
         self._dropped = 0
@@ -43,23 +43,23 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def put(self, entries: Sequence[JournalEntry], settle: Settle | None = None) -> bool:
-        """Take the entries that there is room for and drop the others; False if any was dropped.
+    def put(self, entries: Sequence[JournalEntry], on_written: OnWritten | None = None) -> bool:
+        """Queue the entries that fit and drop the others; False if any was dropped.
 
-        `settle` is called once if all were taken: with True when they are written, with False when that failed.
+        `on_written` is called once if all were queued: with True when they are written, with False when that failed.
         """
         with self._condition:
-            room = 0 if self._closed else MAX_WAITING - len(self._entries)
-            taken = entries[:room]
+            free = 0 if self._closed else MAX_WAITING - len(self._entries)
+            queued = entries[:free]
             idle = not self._entries
-            self._entries.extend(taken)
-            self._accepted += len(taken)
-            self._dropped += len(entries) - len(taken)
-            complete = len(taken) == len(entries)
-            if settle is not None and complete:
-                self._waiting.append((self._accepted, settle))
+            self._entries.extend(queued)
+            self._accepted += len(queued)
+            self._dropped += len(entries) - len(queued)
+            complete = len(queued) == len(entries)
+            if on_written is not None and complete:
+                self._waiting.append((self._accepted, on_written))
             # A thread that was woken by the first entry lingers by itself; more calls would only take its time.
-            if taken and (idle or settle is not None or len(self._entries) >= BATCH):
+            if queued and (idle or on_written is not None or len(self._entries) >= BATCH):
                 self._condition.notify()
         return complete
 
@@ -89,19 +89,19 @@ class Backlog:
             done = []
             while self._waiting and self._waiting[0][0] <= self._written:
                 done.append(self._waiting.popleft()[1])
-        for settle in done:
-            settle(True)
+        for on_written in done:
+            on_written(True)
 
     def failed(self) -> None:
-        """Writing failed: who waits learns it now. The entries stay, for the next attempt."""
+        """Writing failed: the callbacks are called with False. The entries stay, for the next attempt."""
         with self._condition:
-            told = [settle for _, settle in self._waiting]
+            callbacks = [on_written for _, on_written in self._waiting]
             self._waiting.clear()
-        for settle in told:
-            settle(False)
+        for on_written in callbacks:
+            on_written(False)
 
     def close(self) -> None:
-        """Take no more entries."""
+        """Accept no more entries."""
         with self._condition:
             self._closed = True
             self._condition.notify()

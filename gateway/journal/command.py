@@ -1,4 +1,4 @@
-"""`portcullis journal`: bring the index up to date, and look into it."""
+"""`portcullis journal`: update the index and search it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import re
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,9 +16,9 @@ import msgspec
 from gateway.censor.compile import fold_word, pattern_folds
 from gateway.decode.checks import CHECKS
 from gateway.exits import USAGE
-from gateway.journal.index import Indexed, search, update
-from gateway.journal.lines import Line, encode_line, text_hmac
-from gateway.journal.names import index_path
+from gateway.journal.entries import Line, encode_line, text_hmac
+from gateway.journal.files import index_path
+from gateway.journal.index import search, update
 from gateway.policy.load import ConfigError, load
 from gateway.policy.model import DEFAULT_FOLD, Config
 
@@ -25,29 +26,31 @@ MOST_LINES = 1_000_000
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
-class Unusable(Exception):
-    """What a command needs and cannot use: a file, or an option's value."""
+class _Unusable(Exception):
+    """A file or an option's value cannot be used."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"{name}: {reason}")
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run `portcullis journal` with what stands behind it; returns the exit status, 0 or 2."""
+    """Run `portcullis journal` with its arguments; returns the exit status, 0 or 2."""
     options = _parser().parse_args(arguments)
     try:
         config = load(options.config, checks=CHECKS)
         if config.journal is None:
-            raise Unusable(config.source, "journal: is missing; this configuration keeps no journal")
-        hashes = _hashes(options, config, config.journal.key)
+            raise _Unusable(config.source, "journal: is missing; this configuration keeps no journal")
+        hashes = _hmacs(options, config, config.journal.key)
         journal = Path(config.journal.path)
-        indexed = _update(journal)
-        if options.command == "search":
-            for line in _search(options, journal, hashes):
-                print(encode_line(line).decode() if options.json else _shown(line))
+        with _index_errors(journal):
+            indexed = update(journal, index_path(journal))
+            found = _search(options, journal, hashes) if options.command == "search" else None
+        if found is not None:
+            for line in found:
+                print(encode_line(line).decode() if options.json else _readable(line))
         else:
             print(f"{index_path(journal)}: {indexed.added} new lines, {indexed.files} files")
-    except (ConfigError, Unusable) as error:
+    except (ConfigError, _Unusable) as error:
         print(error, file=sys.stderr)
         return USAGE
     for path, count in indexed.damaged:
@@ -97,8 +100,8 @@ def _limit(text: str) -> int:
     return int(text)
 
 
-def _hashes(options: argparse.Namespace, config: Config, key: str) -> list[str] | None:
-    """The HMACs of the text that is looked for, through every lens under which it may have been journaled."""
+def _hmacs(options: argparse.Namespace, config: Config, key: str) -> list[str] | None:
+    """The HMACs of the text to search for, through every lens under which it may have been journaled."""
     if options.command != "search" or (options.text is None and options.text_file is None):
         return None
     text = options.text if options.text is not None else _read_text(options.text_file)
@@ -106,8 +109,8 @@ def _hashes(options: argparse.Namespace, config: Config, key: str) -> list[str] 
     lenses = {rule.fold if rule.words else pattern_folds(rule) for rule in rules} or {DEFAULT_FOLD}
     seen = {fold_word(text, folds) for folds in lenses} - {""}
     if not seen:
-        # The text itself is what somebody wants kept secret; it is not shown.
-        raise Unusable(options.text_file or "--text", "no rule sees anything in this text")
+        # The text is not shown: it may be a secret.
+        raise _Unusable(options.text_file or "--text", "no rule sees anything in this text")
     return [text_hmac(key, form) for form in sorted(seen)]
 
 
@@ -117,44 +120,39 @@ def _read_text(name: str) -> str:
         text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return text.decode().removesuffix("\n").removesuffix("\r")
     except OSError as error:
-        raise Unusable(name, f"cannot be read: {error.strerror}") from None
+        raise _Unusable(name, f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise Unusable(name, "is not UTF-8") from None
+        raise _Unusable(name, "is not UTF-8") from None
 
 
-def _update(journal: Path) -> Indexed:
+@contextmanager
+def _index_errors(journal: Path) -> Iterator[None]:
+    """Raises `_Unusable` for the errors of files and SQLite."""
     try:
-        return update(journal, index_path(journal))
+        yield
     except OSError as error:
-        raise Unusable(str(error.filename or journal), f"cannot be used: {error.strerror}") from None
+        raise _Unusable(str(error.filename or journal), f"cannot be used: {error.strerror}") from None
     except sqlite3.Error as error:
-        raise _unusable_index(journal, error) from None
+        busy = isinstance(error, sqlite3.OperationalError)
+        advice = "" if busy else "; delete it, the next search builds it from the journal"
+        raise _Unusable(str(index_path(journal)), f"cannot be used: {error}{advice}") from None
 
 
 def _search(options: argparse.Namespace, journal: Path, hashes: list[str] | None) -> list[Line]:
-    try:
-        return search(
-            index_path(journal),
-            hashes=hashes,
-            rule=options.rule,
-            request_id=options.request_id,
-            key_name=options.key,
-            since=options.since,
-            until=options.until,
-            limit=options.limit,
-        )
-    except sqlite3.Error as error:
-        raise _unusable_index(journal, error) from None
+    return search(
+        index_path(journal),
+        hashes=hashes,
+        rule=options.rule,
+        request_id=options.request_id,
+        key_name=options.key,
+        since=options.since,
+        until=options.until,
+        limit=options.limit,
+    )
 
 
-def _unusable_index(journal: Path, error: sqlite3.Error) -> Unusable:
-    busy = isinstance(error, sqlite3.OperationalError)
-    advice = "" if busy else "; delete it, the next search builds it from the journal"
-    return Unusable(str(index_path(journal)), f"cannot be used: {error}{advice}")
-
-
-def _shown(line: Line) -> str:
-    """One line for the eye: the time in UTC, then everything else by name."""
+def _readable(line: Line) -> str:
+    """The time in UTC, then every other field by name."""
     fields = msgspec.to_builtins(line)
     kind = fields.pop("type")
     fields.pop("v")
@@ -165,6 +163,6 @@ def _shown(line: Line) -> str:
 
 
 def _word(value: object) -> str:
-    """A value with a line break or a space in it must not look like two."""
+    """Quoted if it has a line break or a space in it."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text.isprintable() and text and " " not in text else repr(text)

@@ -1,7 +1,10 @@
-"""One worker's file: appended to, synced, closed when it is full. Everything here may block, and raises OSError.
+"""A journal's files: one for each worker, appended to, synced, rotated. Everything here may block, and raises OSError.
 
-A file ends in a whole line or in one unfinished one, never in more: what a full disk cut off is taken back, and where a
-crash left half a line, the next one begins on a line of its own.
+Worker 0 writes `PATH`, worker N writes `PATH.wN`. A file that was rotated for its size has the second of its closing
+and a number appended: `PATH.20260131T120000Z-000`. Sorted by name, a worker's closed files are sorted by age.
+
+A file ends in a complete line or in one incomplete line, never in more: an append that a full disk cut short is undone,
+and after a crash that left half a line the next line begins on a new one.
 """
 
 from __future__ import annotations
@@ -10,16 +13,62 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import monotonic
 
 from gateway.files import open_private
-from gateway.journal.names import closed_files, next_closed
 from gateway.policy.model import Fsync
 
 SYNC_INTERVAL = 1.0  # seconds between two syncs under `fsync: second`
+_CLOSED = re.compile(r"\.(\d{8}T\d{6}Z)-(\d{3})")
+_STAMP = "%Y%m%dT%H%M%SZ"
+_HIGHEST = 999
+
+
+def worker_path(path: Path, worker: int) -> Path:
+    """The file that a worker writes; workers are counted from 0."""
+    return path if worker == 0 else path.with_name(f"{path.name}.w{worker}")
+
+
+def index_path(path: Path) -> Path:
+    """The path of the index of the journal at `path`."""
+    return path.with_name(f"{path.name}.index.sqlite3")
+
+
+def closed_files(path: Path) -> list[Path]:
+    """The closed files of one worker, the oldest first."""
+    return _named(path, re.compile(re.escape(path.name) + _CLOSED.pattern))
+
+
+def journal_files(path: Path) -> list[Path]:
+    """Every file of the journal at `path`, of all workers."""
+    return _named(path, re.compile(rf"{re.escape(path.name)}(\.w[1-9]\d*)?({_CLOSED.pattern})?"))
+
+
+def next_closed(path: Path, now: datetime) -> Path:
+    """The name that the file at `path` gets when it is closed: a free one that sorts behind all others."""
+    stamp, number = now.astimezone(UTC).replace(microsecond=0), 0
+    if closed := closed_files(path):
+        newest_stamp, newest_number = _closing_of(closed[-1])
+        # A clock that was set back must not make the newest file look like the oldest.
+        if newest_stamp >= stamp:
+            stamp, number = newest_stamp, newest_number + 1
+    if number > _HIGHEST:
+        stamp, number = stamp + timedelta(seconds=1), 0
+    return path.with_name(f"{path.name}.{stamp.strftime(_STAMP)}-{number:03}")
+
+
+def _named(path: Path, name: re.Pattern[str]) -> list[Path]:
+    return sorted(file for file in path.parent.iterdir() if name.fullmatch(file.name))
+
+
+def _closing_of(closed: Path) -> tuple[datetime, int]:
+    found = _CLOSED.search(closed.name, len(closed.name) - len(".20260131T120000Z-000"))
+    assert found
+    return datetime.strptime(found[1], _STAMP).replace(tzinfo=UTC), int(found[2])
 
 
 class JournalFile:
@@ -36,14 +85,14 @@ class JournalFile:
         self._unsynced_since: float | None = None
 
     def open(self) -> None:
-        """Make the file ready, anew if somebody moved or deleted it."""
+        """Open the file, again if it was moved or deleted."""
         if self._descriptor is not None and not self._is_current(self._descriptor):
             self.close()
         if self._descriptor is None:
             self._open()
 
     def append(self, lines: Sequence[bytes]) -> int:
-        """Write whole lines; returns how many of them, from the first on, are written: at least one.
+        """Write complete lines; returns how many of them, from the first on, are written: at least one.
 
         Under `fsync: always` these are on the disk.
         """
@@ -66,7 +115,7 @@ class JournalFile:
         return written
 
     def sync_due_in(self) -> float | None:
-        """Seconds until the file wants `sync`, 0 when it is late; None when nothing waits for it."""
+        """Seconds until `sync` is due, 0 when it is late; None when nothing is unsynced."""
         if self._fsync is not Fsync.SECOND or self._unsynced_since is None:
             return None
         return max(0.0, self._unsynced_since + SYNC_INTERVAL - monotonic())
@@ -74,12 +123,12 @@ class JournalFile:
     def sync(self) -> None:
         if self._descriptor is None or self._unsynced_since is None:
             return
-        # Also if it fails: the system forgets what it could not write, so asking again would succeed, and lie.
+        # Also if it fails: the kernel drops the pages it could not write, so a second fsync would succeed wrongly.
         self._unsynced_since = None
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Sync, unless the policy is `never`, and let go of the file."""
+        """Sync, unless the policy is `never`, and close the file."""
         if self._descriptor is None:
             return
         try:
@@ -107,14 +156,14 @@ class JournalFile:
         self._descriptor = descriptor
 
     def _is_current(self, descriptor: int) -> bool:
-        """Does the path still lead to the file that is open? Otherwise lines would go where nobody looks."""
+        """Is the open file still the one at the path? Otherwise lines would be lost to every reader."""
         try:
             return os.path.samestat(self._path.lstat(), os.fstat(descriptor))
         except FileNotFoundError:
             return False
 
     def _fitting(self, lines: Sequence[bytes]) -> int:
-        """How many lines the file has room for. An empty one takes any first line."""
+        """How many lines fit into the file. An empty one takes any first line."""
         size = self._size + self._torn
         for count, line in enumerate(lines):
             size += len(line)
@@ -130,25 +179,25 @@ class JournalFile:
             while written < len(text):
                 written += os.write(self._descriptor, text[written:])
         except OSError:
-            whole = text.rfind(b"\n", 0, written) + 1
-            count = text.count(b"\n", 0, whole) - (self._torn and whole > 0)
-            self._settle(whole, written)
+            complete = text.rfind(b"\n", 0, written) + 1
+            count = text.count(b"\n", 0, complete) - (self._torn and complete > 0)
+            self._record_write(complete, written)
             if not count:
                 raise
             return count
-        self._settle(written, written)
+        self._record_write(written, written)
         return len(lines)
 
-    def _settle(self, whole: int, written: int) -> None:
-        """Take note of `written` bytes, of which the first `whole` end in a line end; take back the others."""
+    def _record_write(self, complete: int, written: int) -> None:
+        """Update the state after `written` bytes, of which the first `complete` end in a line end; cut off the rest."""
         assert self._descriptor is not None
         if written and self._unsynced_since is None:
             self._unsynced_since = monotonic()
-        self._torn = self._torn and not whole
+        self._torn = self._torn and not complete
         self._size += written
-        if written > whole:
+        if written > complete:
             try:
-                self._cut(self._size - written + whole)
+                self._cut(self._size - written + complete)
             except OSError:
                 self._torn = True
 
@@ -174,7 +223,7 @@ class JournalFile:
 
 
 def _lock(descriptor: int) -> None:
-    """Two writers of one file would rotate it under each other's hands."""
+    """Two writers of one file would each rotate it while the other writes."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,8 +1,8 @@
 """The index: the journal's lines in SQLite, so that a search need not read every file.
 
-It holds nothing that the files do not hold, and is brought up to date before each search: for every file it remembers
-how far it was read. What was read and how far are one transaction, so several searches may do it at once. Lines that
-say that a request begins are left out: they have nothing to be looked for by that its other lines have not.
+It holds nothing that the files do not hold, and is updated before each search from where each file was last read. The
+lines and that offset are one transaction, so several searches may update it at once. `BeginLine`s are left out: a
+request's other lines have all that it can be searched by.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 import msgspec
 
 from gateway.files import open_private
-from gateway.journal.lines import Line, MatchLine, RequestLine
-from gateway.journal.names import journal_files
-from gateway.journal.reader import Identity, Piece, identity, read_piece
+from gateway.journal.entries import Line, MatchLine, RequestLine
+from gateway.journal.files import journal_files
+from gateway.journal.reader import Identity, LinesRead, identity, read_lines
 
 LAYOUT = 1  # in the database's user_version
-LOCK_PATIENCE = 30.0  # seconds that one search waits for another one that is updating the index
+LOCK_TIMEOUT = 30.0  # seconds that one search waits for another one that is updating the index
 LINES_AT_ONCE = 10_000  # lines in one transaction
 ROUNDS = 5  # listings of a directory whose files are being closed and deleted meanwhile
 
@@ -59,16 +59,12 @@ class Indexed:
     damaged: tuple[tuple[Path, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
-    """A part of a WHERE clause and the values of its question marks."""
-
-    text: str
-    values: tuple[str | float, ...]
+# A part of a WHERE clause and the values of its question marks.
+_Condition = tuple[str, Sequence[str | float]]
 
 
 def update(journal: Path, database: Path) -> Indexed:
-    """`index` with every file of the journal at `journal`, listed again for as long as files change their names."""
+    """`index` with every file of the journal at `journal`, repeated while files are renamed."""
     added = 0
     for _ in range(ROUNDS):
         files = journal_files(journal)
@@ -80,7 +76,7 @@ def update(journal: Path, database: Path) -> Indexed:
 
 
 def index(paths: Iterable[Path], database: Path) -> Indexed:
-    """Bring the index up to date with these files; what came from files that were deleted leaves it.
+    """Update the index from these files, and delete the lines of files that were deleted.
 
     Raises OSError for a file that cannot be read and sqlite3.Error for an index that cannot be used.
     """
@@ -93,12 +89,12 @@ def index(paths: Iterable[Path], database: Path) -> Indexed:
                 inodes.add(os.fstat(file.fileno()).st_ino)
                 while (found := identity(file)) is not None:
                     with _transaction(connection):
-                        number, start = _remembered(connection, found, path, os.fstat(file.fileno()).st_size)
-                        piece = read_piece(file, start, LINES_AT_ONCE)
-                        _store(connection, number, piece)
+                        number, start = _position_of(connection, found, path, os.fstat(file.fileno()).st_size)
+                        read = read_lines(file, start, LINES_AT_ONCE)
+                        _store(connection, number, read)
                     present.add(number)
-                    added += len(piece.lines)
-                    if piece.finished:
+                    added += len(read.lines)
+                    if read.finished:
                         break
         _forget_deleted(connection, present, inodes)
         damaged = connection.execute("SELECT path, damaged FROM files WHERE damaged ORDER BY path").fetchall()
@@ -116,16 +112,16 @@ def search(
     until: float | None = None,
     limit: int = 100,
 ) -> list[Line]:
-    """The newest `limit` lines that fulfil every condition, the newest first; times in Unix seconds, `until` excluded.
+    """The newest `limit` lines that meet every condition, the newest first; times in Unix seconds, `until` excluded.
 
-    `hashes` are made by `text_hmac`; any of them will do. Lines of requests have neither rule nor text, so these two
+    `hashes` are made by `text_hmac`; one of them must match. Lines of requests have neither rule nor text, so these two
     conditions leave matches only. Raises sqlite3.Error for an index that cannot be used.
     """
     compared = {"request_id = ?": request_id, "key_name = ?": key_name, "time >= ?": since, "time < ?": until}
-    common = [_Condition(text, (value,)) for text, value in compared.items() if value is not None]
-    of_matches = [] if rule is None else [_Condition("rule = ?", (rule,))]
+    common: list[_Condition] = [(text, (value,)) for text, value in compared.items() if value is not None]
+    of_matches: list[_Condition] = [] if rule is None else [("rule = ?", (rule,))]
     if hashes is not None:
-        of_matches.append(_Condition(f"hmac IN ({', '.join('?' * len(hashes))})", tuple(hashes)))
+        of_matches.append((f"hmac IN ({', '.join('?' * len(hashes))})", hashes))
     with closing(_connect(database)) as connection:
         lines = _select(connection, "matches", MatchLine, common + of_matches, limit)
         if not of_matches:
@@ -134,9 +130,9 @@ def search(
 
 
 def _connect(database: Path) -> sqlite3.Connection:
-    # The names of keys and routes are nobody else's business; SQLite would create the file for all to read.
+    # SQLite would create the file readable by all, and it holds the names of keys and routes.
     os.close(open_private(database, os.O_RDWR))
-    connection = sqlite3.connect(database, timeout=LOCK_PATIENCE, isolation_level=None)
+    connection = sqlite3.connect(database, timeout=LOCK_TIMEOUT, isolation_level=None)
     try:
         connection.execute("PRAGMA foreign_keys = ON")
         with _transaction(connection):
@@ -154,7 +150,7 @@ def _connect(database: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Alone from the first statement on, so that what is read in it is still true when it is written."""
+    """With the write lock from the first statement on, so that what it reads still holds when it writes."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -164,12 +160,12 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _remembered(connection: sqlite3.Connection, found: Identity, path: Path, size: int) -> tuple[int, int]:
-    """The file's number in the index, and the byte up to which it was read."""
+def _position_of(connection: sqlite3.Connection, found: Identity, path: Path, size: int) -> tuple[int, int]:
+    """The file's id in the index, and the offset up to which it was read."""
     key = (found.inode, found.head)
     row = connection.execute("SELECT id, read, path FROM files WHERE inode = ? AND head = ?", key).fetchone()
     if row is not None and row[1] > size:
-        # Somebody cut the file; nothing that was read from it can be trusted to be in it.
+        # The file was truncated; lines that were read from it may be gone.
         connection.execute("DELETE FROM files WHERE id = ?", (row[0],))
         row = None
     if row is None:
@@ -180,13 +176,13 @@ def _remembered(connection: sqlite3.Connection, found: Identity, path: Path, siz
     return row[0], row[1]
 
 
-def _store(connection: sqlite3.Connection, number: int, piece: Piece) -> None:
+def _store(connection: sqlite3.Connection, number: int, read: LinesRead) -> None:
     for table, kind in (("matches", MatchLine), ("requests", RequestLine)):
-        rows = [(number, *msgspec.structs.astuple(line)[1:]) for line in piece.lines if isinstance(line, kind)]
+        rows = [(number, *msgspec.structs.astuple(line)[1:]) for line in read.lines if isinstance(line, kind)]
         marks = ", ".join("?" * len(kind.__struct_fields__))
         connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608  our own names; values are bound
     connection.execute(
-        "UPDATE files SET read = ?, damaged = damaged + ? WHERE id = ?", (piece.end, piece.damaged, number)
+        "UPDATE files SET read = ?, damaged = damaged + ? WHERE id = ?", (read.end, read.damaged, number)
     )
 
 
@@ -217,10 +213,10 @@ def _select(
 ) -> list[Line]:
     columns = kind.__struct_fields__[1:]
     listed = ", ".join(f'"{column}"' for column in columns)
-    where = " AND ".join(["TRUE", *(condition.text for condition in conditions)])
+    where = " AND ".join(["TRUE", *(text for text, _ in conditions)])
     query = f"SELECT {listed} FROM {table} WHERE {where} ORDER BY time DESC, rowid DESC LIMIT ?"  # noqa: S608  as above
-    values = [value for condition in conditions for value in condition.values]
-    # SQLite has no truth values of its own, hence not strict.
+    values = [value for _, values in conditions for value in values]
+    # SQLite has no booleans, hence not strict.
     return [
         msgspec.convert({"v": 1, **dict(zip(columns, row, strict=True))}, kind, strict=False)
         for row in connection.execute(query, (*values, limit))

@@ -1,4 +1,4 @@
-"""Files of a journal → lines, from any place on, past every kind of damage."""
+"""Files of a journal → lines, from any offset on, past every kind of damage."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import os
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from gateway.journal.lines import Line, decode
+from gateway.journal.entries import Line, decode
 
 MAX_LINE = 256 * 1024  # bytes; what is longer was not written by the gateway
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which file it is, whatever it is called today: inodes are used again, so the first line belongs to it."""
+    """Identifies a file across renames. Inodes are reused, so the first line is part of it."""
 
     inode: int
     head: str
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Some lines of a file. `end` is the byte behind the last whole one, from which the next piece is read.
+class LinesRead:
+    """Some lines of a file. `end` is the byte behind the last complete one, from which reading continues.
 
-    `damaged` counts lines that say nothing; `finished`: there was no further whole line.
+    `damaged` counts lines that cannot be decoded; `finished`: there was no further complete line.
     """
 
     lines: tuple[Line, ...]
@@ -34,7 +34,7 @@ class Piece:
 
 
 def identity(file: BinaryIO) -> Identity | None:
-    """None for a file without a whole line: there is nothing in it yet. Moves the reading position."""
+    """None for a file without a complete line. Moves the reading position."""
     file.seek(0)
     first = file.readline(MAX_LINE)
     if not first.endswith(b"\n") and len(first) < MAX_LINE:
@@ -42,7 +42,7 @@ def identity(file: BinaryIO) -> Identity | None:
     return Identity(os.fstat(file.fileno()).st_ino, hashlib.sha256(first).hexdigest())
 
 
-def read_piece(file: BinaryIO, start: int, limit: int) -> Piece:
+def read_lines(file: BinaryIO, start: int, limit: int) -> LinesRead:
     """At most `limit` lines from byte `start` on. A last line without a line end is left for later: it may grow."""
     file.seek(start)
     lines: list[Line] = []
@@ -51,18 +51,18 @@ def read_piece(file: BinaryIO, start: int, limit: int) -> Piece:
     for _ in range(limit):
         text, size = _read_line(file)
         if not size:
-            return Piece(tuple(lines), damaged, end, finished=True)
+            return LinesRead(tuple(lines), damaged, end, finished=True)
         end += size
         line = decode(text)
         if line is not None:
             lines.append(line)
         elif text.strip():
             damaged += 1
-    return Piece(tuple(lines), damaged, end, finished=False)
+    return LinesRead(tuple(lines), damaged, end, finished=False)
 
 
 def _read_line(file: BinaryIO) -> tuple[bytes, int]:
-    """The beginning of a whole line, as far as it may be long, and its size in bytes; 0 where no whole line is."""
+    """The first `MAX_LINE` bytes of a complete line and its size in bytes; 0 where there is no complete line."""
     text = part = file.readline(MAX_LINE)
     size = len(part)
     while part and not part.endswith(b"\n"):

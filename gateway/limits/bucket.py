@@ -35,7 +35,7 @@ def level(bucket: Bucket, limit: int, now: float) -> float:
 def drawn(bucket: Bucket, limit: int, amount: int, now: float) -> Bucket:
     """The bucket with `amount` less, or more where that is negative; between a full bucket and one bucket of debt.
 
-    Whether there is enough is for the caller to ask before: an amount that became known late is drawn in any case.
+    The caller checks before whether there is enough: an amount that became known late is drawn in any case.
     """
     # The level lies within one limit of 0, so more than two change nothing; and a larger integer may be no float.
     bounded = max(-2 * limit, min(2 * limit, amount))

@@ -1,4 +1,4 @@
-"""What a limiter answers, and how a client reads it from the headers."""
+"""A limiter's decision, its response headers, and the protocol of limiters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a request may go on; where not, `reason` names the limit that keeps it waiting longest.
+    """Whether a request may go on; where not, `reason` names the limit with the longest wait.
 
     `retry_after` is in seconds, 0 when admitted. `requests` and `tokens` are None where the key has no such limit.
     `too_large`: the request wants more tokens than a minute's limit, so that no wait helps.
@@ -37,16 +37,15 @@ class Decision:
 
 
 class Limiter(Protocol):
-    """Keeps every client key within its own limits. Nothing here raises for a state that cannot be reached: then the
-    limits hold for less than was asked (see each limiter), and the request goes its way.
-    """
+    """Keeps every client key within its own limits. Nothing here raises when shared storage fails: then each process
+    limits by itself."""
 
-    async def admit(self, key: ClientKey, tokens: int) -> Decision:
+    async def reserve(self, key: ClientKey, tokens: int) -> Decision:
         """Count one request, reserve `tokens` (an estimate, at least 0) and one open stream: all of it or nothing."""
         ...
 
-    async def settle(self, key: ClientKey, reserved: int, used: int) -> None:
-        """An admitted request ended: its stream is given back, its tokens corrected from `reserved` to `used`.
+    async def release(self, key: ClientKey, reserved: int, used: int) -> None:
+        """An admitted request ended: its stream is released, its tokens corrected from `reserved` to `used`.
 
         Once for every admission, with the key that was admitted. The correction may leave the key in debt, down to
         minus one minute's tokens.
@@ -54,14 +53,14 @@ class Limiter(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of files, connections and tasks; nothing is asked of the limiter afterwards."""
+        """Release files, connections and tasks; the limiter must not be used afterwards."""
         ...
 
 
 def headers(decision: Decision) -> dict[str, str]:
     """The decision as response headers, names in lower case: OpenAI's `x-ratelimit-*`, `retry-after` when refused.
 
-    `x-should-retry: false` keeps official clients from sending again what no wait makes admissible.
+    `x-should-retry: false` keeps official clients from retrying a request that no wait makes admissible.
     """
     made: dict[str, str] = {}
     for name, gauge in (("requests", decision.requests), ("tokens", decision.tokens)):

@@ -1,4 +1,4 @@
-"""Limits that several gateways share, in Redis. Needs the optional part `redis`."""
+"""Limits shared by several gateways, in Redis. Needs the optional dependency `redis`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from gateway.limits.account import UNLIMITED, Standing, is_limited, judge
 from gateway.limits.decision import Decision
 from gateway.limits.memory import MemoryLimiter
-from gateway.limits.scripts import ADMIT, RENEW, SETTLE
+from gateway.limits.scripts import RELEASE, RENEW, RESERVE
+from gateway.limits.usage import UNLIMITED, Remaining, decide, is_limited
 from gateway.policy.model import ClientKey
 from gateway.version import install_hint
 
@@ -28,7 +28,7 @@ except ImportError as error:
     raise ImportError(f"limits in Redis need the package redis: {install_hint('redis')}") from error
 
 CONNECTIONS = 16
-# After a failure Redis is left alone for so many seconds, so that only one request in a while waits for its timeout.
+# Seconds without calls after a failure, so that only one request in a while waits for the timeout.
 PAUSE = 1.0
 # Lua passes the arguments of a command on its stack, which has room for about 8,000.
 BATCH = 1000
@@ -60,75 +60,75 @@ class RedisLimiter:
         self._timeout = timeout
         self._lease_time = lease
         self._own = MemoryLimiter()
-        self._open: dict[str, deque[_Lease]] = {}
+        self._leases: dict[str, deque[_Lease]] = {}
         self._process = secrets.token_hex(8)
         self._numbers = count()
-        self._ask_again_at: float | None = None
+        self._call_again_at: float | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._redis = _client(url, timeout)
-        self._admit_script = self._redis.register_script(ADMIT)
-        self._settle_script = self._redis.register_script(SETTLE)
+        self._reserve_script = self._redis.register_script(RESERVE)
+        self._release_script = self._redis.register_script(RELEASE)
         self._renew_script = self._redis.register_script(RENEW)
 
-    async def admit(self, key: ClientKey, tokens: int) -> Decision:
+    async def reserve(self, key: ClientKey, tokens: int) -> Decision:
         if not is_limited(key):
             return UNLIMITED
         if self._renewal is None:
             self._renewal = asyncio.create_task(self._keep_leases())
         # If Redis counts this and its answer is lost, the stream goes on under the same lease.
         lease = f"{self._process}:{next(self._numbers)}"
-        left = await self._left(key, tokens, lease)
+        left = await self._reserve_in_redis(key, tokens, lease)
         if left is None:
-            decision = self._own.decide(key, tokens)
+            decision = self._own.reserve_now(key, tokens)
         else:
-            decision = judge(key, left, tokens)
+            decision = decide(key, left, tokens)
             if decision.admitted:
                 self._own.charge(key, tokens)
         if decision.admitted:
-            self._open.setdefault(key.name, deque()).append(_Lease(lease, charged=left is not None))
+            self._leases.setdefault(key.name, deque()).append(_Lease(lease, charged=left is not None))
         return decision
 
-    async def settle(self, key: ClientKey, reserved: int, used: int) -> None:
-        leases = self._open.get(key.name)
+    async def release(self, key: ClientKey, reserved: int, used: int) -> None:
+        leases = self._leases.get(key.name)
         if not leases:
             return
         lease = leases.popleft()  # one stream of a key is as good as another
         if not leases:
-            del self._open[key.name]
-        self._own.correct(key, used - reserved)
+            del self._leases[key.name]
+        self._own.release_now(key, used - reserved)
         limit = key.tpm or 0
         owed = used - reserved if lease.charged else used
         correction = max(-2 * limit, min(2 * limit, owed))  # as in a bucket: more changes nothing
-        await self._ask(self._settle_script, key.name, [_or_empty(key.tpm), correction, lease.id])
+        await self._call(self._release_script, key.name, [_or_empty(key.tpm), correction, lease.id])
 
     async def close(self) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
-        for name, leases in list(self._open.items()):
-            await self._give_back(name, [lease.id for lease in leases])
-        self._open.clear()
+        for name, leases in list(self._leases.items()):
+            await self._release_leases(name, [lease.id for lease in leases])
+        self._leases.clear()
         with contextlib.suppress(RedisError, OSError):
             async with asyncio.timeout(self._timeout):
                 await self._redis.aclose()
 
-    async def _left(self, key: ClientKey, tokens: int, lease: str) -> Standing | None:
-        """What Redis had left for the key; where that is enough, it has charged the request. None without Redis."""
+    async def _reserve_in_redis(self, key: ClientKey, tokens: int, lease: str) -> Remaining | None:
+        """What Redis had left for the key; where that is enough, it has charged the request. None if Redis failed."""
         limits = [_or_empty(key.rpm), _or_empty(key.tpm), _or_empty(key.max_streams)]
         wanted = 0 if key.tpm is None else min(tokens, key.tpm + 1)  # a larger integer may be no double
-        reply = await self._ask(self._admit_script, key.name, [*limits, wanted, lease, self._lease_time])
+        reply = await self._call(self._reserve_script, key.name, [*limits, wanted, lease, self._lease_time])
         if reply is None:
             return None
         requests, left, streams = reply
-        return Standing(
+        return Remaining(
             requests=None if key.rpm is None else float(requests),
             tokens=None if key.tpm is None else float(left),
             streams=int(streams),
         )
 
-    async def _ask(self, script: Any, name: str, arguments: Sequence[str | int | float]) -> Any:
+    async def _call(self, script: Any, name: str, arguments: Sequence[str | int | float]) -> Any:
         """The script's reply for the key `name`, or None where Redis did not give one in time."""
-        if not self._may_ask():
+        if not self._may_call():
             self.failures += 1
             return None
         keys = [f"{self._prefix}:{name}:buckets", f"{self._prefix}:{name}:streams"]
@@ -138,37 +138,37 @@ class RedisLimiter:
         except (RedisError, OSError) as error:
             self.failures += 1
             self.last_failure = type(error).__name__  # its text may quote the address
-            self._ask_again_at = time.monotonic() + PAUSE
+            self._call_again_at = time.monotonic() + PAUSE
             return None
-        self._ask_again_at = None
+        self._call_again_at = None
         return reply
 
-    def _may_ask(self) -> bool:
-        if self._ask_again_at is None:
+    def _may_call(self) -> bool:
+        if self._call_again_at is None:
             return True
         now = time.monotonic()
-        if now < self._ask_again_at:
+        if now < self._call_again_at:
             return False
-        self._ask_again_at = now + PAUSE  # one call tries; the others go without until it knows
+        self._call_again_at = now + PAUSE  # one call tries; the others go without until it knows
         return True
 
     async def _keep_leases(self) -> None:
         while True:
             await asyncio.sleep(self._lease_time / 3)
-            for name in list(self._open):
+            for name in list(self._leases):
                 await self._renew(name)
 
     async def _renew(self, name: str) -> None:
-        leases = [lease.id for lease in self._open.get(name, ())]
+        leases = [lease.id for lease in self._leases.get(name, ())]
         for batch in _batches(leases):
-            await self._ask(self._renew_script, name, [self._lease_time, *batch])
+            await self._call(self._renew_script, name, [self._lease_time, *batch])
         # A stream that ended meanwhile may have been given back just before it was renewed.
-        running = {lease.id for lease in self._open.get(name, ())}
-        await self._give_back(name, [lease for lease in leases if lease not in running])
+        running = {lease.id for lease in self._leases.get(name, ())}
+        await self._release_leases(name, [lease for lease in leases if lease not in running])
 
-    async def _give_back(self, name: str, leases: Sequence[str]) -> None:
+    async def _release_leases(self, name: str, leases: Sequence[str]) -> None:
         for batch in _batches(leases):
-            await self._ask(self._settle_script, name, ["", 0, *batch])
+            await self._call(self._release_script, name, ["", 0, *batch])
 
 
 def _client(url: str, timeout: float) -> Redis:

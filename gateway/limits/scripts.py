@@ -1,4 +1,4 @@
-"""What runs inside Redis: one script an operation, so that nothing comes between its reading and its writing.
+"""Lua scripts that run inside Redis, one for each operation, so that each reads and writes atomically.
 
 Times are microseconds of Redis' own clock, the one clock that several gateways share. A level is written with 17
 digits, as many as a double needs. A key's hash lives longer than its buckets take to fill from the deepest debt; a
@@ -28,7 +28,7 @@ end
 
 # KEYS: buckets, streams. ARGV: rpm, tpm, max_streams (each may be empty), tokens, lease, seconds of a lease.
 # Returns what was left before: requests, tokens (empty where there is no limit), open streams.
-ADMIT = (
+RESERVE = (
     _COMMON
     + """
 local rpm, tpm, max_streams = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -49,7 +49,7 @@ return {rpm and string.format('%.17g', requests) or '', tpm and string.format('%
 )
 
 # KEYS: buckets, streams. ARGV: tpm (may be empty), correction, then the leases to give back.
-SETTLE = (
+RELEASE = (
     _COMMON
     + """
 local tpm = tonumber(ARGV[1])

@@ -1,4 +1,4 @@
-"""Limits that the worker processes of one gateway share, in small files of one directory."""
+"""Limits shared by the worker processes of one gateway, in small locked files of one directory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.files import open_private, private_folder
-from gateway.limits.account import UNLIMITED, Account, charged, is_limited, judge, refilled, settled, standing
 from gateway.limits.bucket import FULL, Bucket
 from gateway.limits.decision import Decision
 from gateway.limits.memory import MemoryLimiter
+from gateway.limits.usage import UNLIMITED, KeyUsage, decide, is_limited
 from gateway.policy.model import ClientKey
 
 WORKERS = 256
-PATIENCE = 1.0
+LOCK_TIMEOUT = 1.0
 _PAUSE = 0.001
 _SUFFIX = ".limits"
 _Result = TypeVar("_Result")
@@ -40,7 +40,7 @@ class _Record:
 
     @staticmethod
     def read(file: int) -> _Record:
-        """A file that is new, or not of this size, is a key that was never seen."""
+        """A file that is new, or not of this size, means a key that was never seen."""
         stored = os.pread(file, _RECORD.size + 1, 0)
         if len(stored) != _RECORD.size:
             return _Record(FULL, FULL, (0,) * WORKERS)
@@ -52,7 +52,7 @@ class _Record:
         requests, tokens = self.requests, self.tokens
         packed = _RECORD.pack(requests.level, requests.at, tokens.level, tokens.at, *self.streams)
         if os.pwrite(file, packed, 0) != len(packed):
-            raise OSError("the record was written in part; is the disk full?")
+            raise OSError("the record was only partly written; is the disk full?")
 
     def with_streams(self, worker: int, count: int) -> _Record:
         return replace(self, streams=(*self.streams[:worker], count, *self.streams[worker + 1 :]))
@@ -61,18 +61,18 @@ class _Record:
 class SharedLimiter:
     """Exact over all processes that use `directory`, which must be on a local file system and is made if missing.
 
-    `worker` is this process's slot, 0 to 255. One process at a time has it: starting anew in a slot gives back the
-    streams of whoever had it before. Times are of the system's monotonic clock, which all its processes share.
+    `worker` is this process's slot, 0 to 255. One process at a time has it: a start in a slot gives back the
+    streams of the process that had it before. Times are of the system's monotonic clock, which all its processes share.
 
-    Where a file cannot be used, or stays locked for `PATIENCE` seconds, the decision is made for this process alone,
-    from all that it admitted itself, and counted in `failures`.
+    Where a file cannot be used, or stays locked for `LOCK_TIMEOUT` seconds, the decision is made for this process
+    alone, from all that it admitted itself, and counted in `failures`.
 
     Raises `ValueError` for another slot, `OSError` where the directory or a file in it cannot be used.
     """
 
     def __init__(self, directory: Path, worker: int) -> None:
         if not 0 <= worker < WORKERS:
-            raise ValueError(f"worker: {worker} is no slot; use 0 to {WORKERS - 1}")
+            raise ValueError(f"worker: {worker} is not a slot; use 0 to {WORKERS - 1}")
         self.failures = 0
         self._directory = directory
         self._worker = worker
@@ -81,21 +81,21 @@ class SharedLimiter:
         for path in directory.glob(f"*{_SUFFIX}"):
             self._give_back_streams(path)
 
-    async def admit(self, key: ClientKey, tokens: int) -> Decision:
+    async def reserve(self, key: ClientKey, tokens: int) -> Decision:
         if not is_limited(key):
             return UNLIMITED
         try:
-            return await _patiently(lambda: self._admit(key, tokens))
+            return await _retry_while_locked(lambda: self._reserve(key, tokens))
         except OSError:
             self.failures += 1
-            return self._own.decide(key, tokens)
+            return self._own.reserve_now(key, tokens)
 
-    async def settle(self, key: ClientKey, reserved: int, used: int) -> None:
+    async def release(self, key: ClientKey, reserved: int, used: int) -> None:
         if not is_limited(key):
             return
-        self._own.correct(key, used - reserved)
+        self._own.release_now(key, used - reserved)
         try:
-            await _patiently(lambda: self._settle(key, used - reserved))
+            await _retry_while_locked(lambda: self._release(key, used - reserved))
         except OSError:
             # The next record that is written has the right number of streams; what was reserved stays spent.
             self.failures += 1
@@ -103,38 +103,37 @@ class SharedLimiter:
     async def close(self) -> None:
         await self._own.close()
 
-    def _admit(self, key: ClientKey, tokens: int) -> Decision:
+    def _reserve(self, key: ClientKey, tokens: int) -> Decision:
         with _locked(self._path(key)) as file:
             record = _Record.read(file)
             now = time.monotonic()
-            account = self._account(record, key)
-            decision = judge(key, standing(account, key, now), tokens)
+            usage = self._usage(record, key)
+            decision = decide(key, usage.remaining(key, now), tokens)
+            used = {"requests": 1, "tokens": tokens} if decision.admitted else {}
+            self._write(file, record, usage.changed(key, now, **used), self._own.open_streams(key) + decision.admitted)
             if decision.admitted:
-                self._write(file, record, charged(account, key, tokens, now), self._own.open_streams(key) + 1)
                 self._own.charge(key, tokens)
-            else:
-                self._write(file, record, refilled(account, key, now), self._own.open_streams(key))
             return decision
 
-    def _settle(self, key: ClientKey, correction: int) -> None:
+    def _release(self, key: ClientKey, correction: int) -> None:
         with _locked(self._path(key)) as file:
             record = _Record.read(file)
-            account = settled(self._account(record, key), key, correction, time.monotonic())
-            self._write(file, record, account, self._own.open_streams(key))
+            usage = self._usage(record, key).changed(key, time.monotonic(), tokens=correction)
+            self._write(file, record, usage, self._own.open_streams(key))
 
-    def _account(self, record: _Record, key: ClientKey) -> Account:
-        """This process knows its own streams better than the file, which a failure may have kept it from writing."""
+    def _usage(self, record: _Record, key: ClientKey) -> KeyUsage:
+        """This process counts its own streams: the file may lack some, after a failure to write it."""
         others = sum(record.streams) - record.streams[self._worker]
-        return Account(record.requests, record.tokens, others + self._own.open_streams(key))
+        return KeyUsage(record.requests, record.tokens, others + self._own.open_streams(key))
 
-    def _write(self, file: int, record: _Record, account: Account, streams: int) -> None:
-        _Record(account.requests, account.tokens, record.streams).with_streams(self._worker, streams).write(file)
+    def _write(self, file: int, record: _Record, usage: KeyUsage, streams: int) -> None:
+        _Record(usage.requests, usage.tokens, record.streams).with_streams(self._worker, streams).write(file)
 
     def _path(self, key: ClientKey) -> Path:
         return self._directory / f"{sha256(key.name.encode()).hexdigest()[:32]}{_SUFFIX}"
 
     def _give_back_streams(self, path: Path) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LOCK_TIMEOUT
         while True:
             try:
                 with _locked(path) as file:
@@ -145,12 +144,12 @@ class SharedLimiter:
             time.sleep(_PAUSE)
 
 
-async def _patiently(step: Callable[[], _Result]) -> _Result:
-    """What `step` returns, tried again while a file is another process's; other tasks run in between.
+async def _retry_while_locked(step: Callable[[], _Result]) -> _Result:
+    """What `step` returns, repeated while another process has locked the file; other tasks run in between.
 
-    Raises what `step` raises: `BlockingIOError` only after `PATIENCE` seconds.
+    Raises what `step` raises: `BlockingIOError` only after `LOCK_TIMEOUT` seconds.
     """
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             return step()
@@ -162,7 +161,7 @@ async def _patiently(step: Callable[[], _Result]) -> _Result:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """The file, this process's alone until the end of the block. Raises `BlockingIOError` if it is another's."""
+    """The file, locked until the end of the block. Raises `BlockingIOError` if another process has locked it."""
     file = open_private(path, os.O_RDWR)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

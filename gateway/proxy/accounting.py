@@ -11,7 +11,7 @@ from time import perf_counter
 from gateway.guard.answer import failure
 from gateway.guard.channels import Finding, Histogram, OnFinding
 from gateway.guard.chat import ChatGuard
-from gateway.journal.entries import BeginEntry, Entry, RequestEntry
+from gateway.journal.entries import BeginEntry, MatchEntry, RequestEntry
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Decision, Limiter, headers
 from gateway.observe.facts import (
@@ -76,7 +76,7 @@ class QuotaReservation:
         if key.rpm is None and key.tpm is None and key.max_streams is None:
             return cls(limiter, key, 0, {}, corrected=True)
         tokens = max(body_bytes // CHARS_A_TOKEN, 1)
-        decision = await limiter.admit(key, tokens)
+        decision = await limiter.reserve(key, tokens)
         if not decision.admitted:
             refusal = _over_limit(key, decision)
             emit(Limited(key.name, refusal.kind))
@@ -87,12 +87,12 @@ class QuotaReservation:
         """Count the tokens that were `used` in place of those reserved, once, even if the caller is cancelled."""
         if not self.corrected:
             self.corrected = True
-            await asyncio.shield(start_background_task(self.limiter.settle(self.key, self.tokens, used)))
+            await asyncio.shield(start_background_task(self.limiter.release(self.key, self.tokens, used)))
 
 
 @dataclass(slots=True, eq=False)
 class RequestRecord:
-    """Opened with the request and closed once, whether it is refused or answered.
+    """OpenResponse with the request and closed once, whether it is refused or answered.
 
     `emit` takes the facts. `started` is a time of `perf_counter`, `ttft` in seconds. `error` is why the request did not
     end as it should; `upstream` is the one that was called last; `guard` is None until the answer begins, `span` where
@@ -184,11 +184,13 @@ class RequestRecord:
             self.journal.write(entries)
         return True
 
-    def _entries(self) -> list[Entry]:
+    def _entries(self) -> list[MatchEntry]:
         """Takes the findings that are not yet journalled."""
         now, found = time.time(), self.findings.copy()
         self.findings.clear()
-        return [Entry(now, self.request_id, str(self.key), self.route, self.policy, **each._asdict()) for each in found]
+        return [
+            MatchEntry(now, self.request_id, str(self.key), self.route, self.policy, **each._asdict()) for each in found
+        ]
 
     async def correct_quota(self, used: int | None = None) -> None:
         """Give back what the key has not used, before its client can send another request. `used` is in tokens; None:

@@ -25,7 +25,7 @@ from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.relay import Relay
 from gateway.proxy.state import AppState
-from gateway.proxy.steering.request import Steering
+from gateway.proxy.steering.request import RequestRewriter
 from gateway.wire import json
 from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
@@ -164,7 +164,7 @@ async def prepare_relay(context: RequestContext) -> Relay:
     policy, route, config = context.policy, context.route, context.snapshot.config
     rewriter = await offload(
         len(context.raw),
-        Steering,
+        RequestRewriter,
         chat.dialect,
         {**context.body, "model": route.rename or chat.model},
         chat.stream,

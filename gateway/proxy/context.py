@@ -19,8 +19,8 @@ from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.errors import HTTPFailure
 from gateway.proxy.snapshot import ANONYMOUS, Snapshot
 from gateway.proxy.state import AppState
-from gateway.proxy.steering.request import Steering
-from gateway.proxy.upstreams.balancer import Fleet
+from gateway.proxy.steering.request import RequestRewriter
+from gateway.proxy.upstreams.balancer import LoadBalancer
 from gateway.wire import json
 from gateway.wire.chat import CHAT
 from gateway.wire.dialect import Dialect
@@ -67,11 +67,11 @@ class RoutedRequest:
     """
 
     chat: ChatRequest
-    rewriter: Steering
+    rewriter: RequestRewriter
     headers: Mapping[str, str]
     route: Route
     policy: CompiledPolicy
-    fleet: Fleet
+    fleet: LoadBalancer
     timeouts: Timeouts
     limits: Limits
     pseudonyms: Pseudonyms | None

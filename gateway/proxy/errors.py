@@ -12,7 +12,7 @@ import httpx
 
 from gateway.guard.answer import Failure, failure
 from gateway.guard.chat import ChatGuard
-from gateway.http1.pool import NoDescriptor
+from gateway.http1.pool import DescriptorsExhausted
 from gateway.wire import json
 
 MAX_ERROR_TEXT = 4096  # characters of an error's plain text that are passed on
@@ -76,7 +76,7 @@ def encoded_error(body: bytes, plain: bool, guard: ChatGuard) -> bytes:
 def from_transport(error: httpx.HTTPError | TimeoutError) -> HTTPFailure:
     """By cause: unreachable and broken is 502, too slow is 504, no free connection is 503."""
     match error:
-        case NoDescriptor():
+        case DescriptorsExhausted():
             return overloaded("The gateway has no descriptor left for a connection to the upstream.")
         case httpx.PoolTimeout():
             return overloaded("Too many connections to the upstream.")

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.guard.answer import Command, StreamAnswer
 from gateway.guard.channels import Histogram
-from gateway.http1.response import ResponseStream
+from gateway.http1 import ResponseStream
 
 
 class BodyWriter:

@@ -30,7 +30,7 @@ from gateway.guard.answer import (
 )
 from gateway.guard.channels import InvalidAnswer
 from gateway.guard.chat import ChatGuard
-from gateway.http1.response import ResponseStream
+from gateway.http1 import ResponseStream
 from gateway.policy.model import Direction
 from gateway.proxy.accounting import (
     CLIENT_IDLE,
@@ -46,10 +46,10 @@ from gateway.proxy.context import RoutedRequest
 from gateway.proxy.errors import HTTPFailure, encoded_error, from_transport
 from gateway.proxy.hotpath import BodyWriter, HotPath
 from gateway.proxy.reply import STREAM_HEADERS, Headers, Reply
-from gateway.proxy.steering.rollback_stream import Asker, rolled_back
+from gateway.proxy.steering.rollback_stream import ResumeClient, with_rollback
 from gateway.proxy.timer import Deadline
-from gateway.proxy.upstreams.balancer import Opened
-from gateway.proxy.upstreams.client import inflated, is_plain
+from gateway.proxy.upstreams.balancer import OpenResponse
+from gateway.proxy.upstreams.client import inflated, is_uncompressed
 from gateway.wire import json, sse
 
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
@@ -147,10 +147,10 @@ class Relay(Response):
         request, record = self._request, self._record
         opened = await request.fleet.open(
             request.route,
-            request.rewriter.ask,
+            request.rewriter.request_for,
             _headers_up(request, record),
             on_retry=record.note_retry,
-            on_try=self._note_attempt,
+            on_attempt=self._note_attempt,
         )
         response = opened.response
         try:
@@ -175,14 +175,14 @@ class Relay(Response):
             called = request.fleet.clients[upstream].upstream
             record.span.routed(request.chat.model, record.route, record.policy, called)
 
-    def _with_rollback(self, opened: Opened) -> httpx.Response:
+    def _with_rollback(self, opened: OpenResponse) -> httpx.Response:
         """The answer, rolled back where a rule demands it."""
         request, record, client = self._request, self._record, opened.client
-        rollback = request.rewriter.retelling(client.upstream, record.on_finding)
+        rollback = request.rewriter.rollback_for(client.upstream, record.on_finding)
         if rollback is None:
             return opened.response
-        asker = Asker(client, request.rewriter, _headers_up(request, record))
-        return rolled_back(opened.response, rollback, asker, record.note, self._limits.max_event, self._scan_cost)
+        asker = ResumeClient(client, request.rewriter, _headers_up(request, record))
+        return with_rollback(opened.response, rollback, asker, record.note, self._limits.max_event, self._scan_cost)
 
     async def _stream(self, response: httpx.Response, guard: ChatGuard) -> None:
         answer = StreamAnswer(
@@ -192,7 +192,7 @@ class Relay(Response):
             dialect=self._request.chat.dialect,
         )
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
-        source: Any = response.stream if is_plain(response) else inflated(response)
+        source: Any = response.stream if is_uncompressed(response) else inflated(response)
         at_once = MAX_INLINE // self._scan_cost
         hot_path, writer = None, BodyWriter.of(self._reply.send)
         # A compressed answer, and one that httpx's transport reads behind an HTTP proxy, are no `ResponseStream`.
@@ -258,7 +258,7 @@ class Relay(Response):
         answer = PlainAnswer(
             guard,
             max_event=self._limits.max_event,
-            max_whole=self._limits.max_body * self._request.rewriter.stretch,
+            max_whole=self._limits.max_body * self._request.rewriter.expansion_factor,
             dialect=self._request.chat.dialect,
         )
         record = self._record

@@ -10,7 +10,7 @@ from starlette.types import Message, Send
 from gateway.guard.chat import ChatGuard
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.errors import HTTPFailure
-from gateway.proxy.upstreams.client import headers_down
+from gateway.proxy.upstreams.client import forwarded_headers
 from gateway.wire import json
 
 Headers = list[tuple[bytes, bytes]]
@@ -85,7 +85,7 @@ class Reply:
         """The upstream's headers that may pass; one that a rule wants changed, or blocks, is left out."""
         return [
             (name.encode("ascii"), value.encode("latin-1"))
-            for name, value in headers_down(response)
+            for name, value in forwarded_headers(response)
             # A client with limits of its own does not get those of the upstream's key.
             if not (self._limits and name.startswith("x-ratelimit-"))
             and guard.metadata.passes(name)

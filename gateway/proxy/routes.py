@@ -13,7 +13,7 @@ from gateway.proxy.admission import admit, authenticate, reserve_quota, unknown_
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
 from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 from gateway.proxy.state import AppState
-from gateway.proxy.steering.mask_probe import Masks
+from gateway.proxy.steering.mask_probe import MaskProbes
 from gateway.wire.dialect import Dialect
 from gateway.wire.dialects import DIALECTS
 
@@ -65,7 +65,7 @@ def add_admin_routes(app: FastAPI, state: AppState) -> None:
         return Response(state.metrics.exposition(), headers=record_of(request).headers, media_type=CONTENT_TYPE)
 
 
-def _status(state: AppState, masks: Masks) -> dict[str, str]:
+def _status(state: AppState, masks: MaskProbes) -> dict[str, str]:
     """Why no request should come here; `READY` if there is no reason."""
     if state.draining:
         return {"status": "stopping"}
@@ -74,9 +74,9 @@ def _status(state: AppState, masks: Masks) -> dict[str, str]:
     if not state.current.fleet.usable:
         return {"status": "all upstreams are down"}
     if (missing := masks.missing) is not None:
-        wanted = missing.wanted
-        status = f"the mask of policy {wanted.entry} is not in force at upstream {wanted.upstream}"
-        return {"status": status, "reason": missing.verdict.reason}
+        mask = missing.mask
+        status = f"the mask of policy {mask.entry} is not in force at upstream {mask.upstream}"
+        return {"status": status, "reason": missing.status.reason}
     return READY
 
 

@@ -20,10 +20,9 @@ from gateway.censor.compile import CompiledPolicy, compile_policy
 from gateway.policy.exposure import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config
 from gateway.policy.select import Router
-from gateway.proxy.steering.entries import wanted_masks
-from gateway.proxy.steering.mask_probe import Canary, Masks
+from gateway.proxy.steering.mask_probe import MaskProbe, MaskProbes, wanted_masks
 from gateway.proxy.steering.vocabularies import read_vocabularies
-from gateway.proxy.upstreams.balancer import Fleet
+from gateway.proxy.upstreams.balancer import LoadBalancer
 
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
@@ -63,9 +62,9 @@ class Snapshot:
     policies: Mapping[str, CompiledPolicy]
     router: Router
     keys: ClientKeys
-    fleet: Fleet
+    fleet: LoadBalancer
     vocabularies: Mapping[str, Vocabulary]
-    masks: Masks
+    masks: MaskProbes
 
 
 async def build_snapshot(
@@ -73,7 +72,7 @@ async def build_snapshot(
     base_urls: Mapping[str, str],
     compiled: Mapping[str, CompiledPolicy],
     old: Snapshot | None,
-    on_verdict: Callable[[Canary], None],
+    on_verdict: Callable[[MaskProbe], None],
 ) -> Snapshot:
     """What serving `config` takes, at the start and at a reload, which replaces `old`.
 
@@ -84,8 +83,8 @@ async def build_snapshot(
     vocabularies = await run_in_background_thread(read_vocabularies, config)
     masks_wanted = await run_in_background_thread(wanted_masks, config)
     connections = config.limits.max_streams + 64
-    fleet = Fleet.build(config.upstreams, base_urls, connections, None if old is None else old.fleet)
-    masks = Masks.build(masks_wanted, fleet.clients, None if old is None else old.masks, on_verdict)
+    fleet = LoadBalancer.build(config.upstreams, base_urls, connections, None if old is None else old.fleet)
+    masks = MaskProbes.build(masks_wanted, fleet.clients, None if old is None else old.masks, on_verdict)
     return Snapshot(config, policies, Router(config.routes), ClientKeys(config.auth), fleet, vocabularies, masks)
 
 

@@ -19,8 +19,8 @@ from gateway.observe.tracing import Tracer
 from gateway.policy.model import Channel, ClientKey, Direction
 from gateway.proxy.errors import HTTPFailure, overloaded, rate_limited
 from gateway.proxy.snapshot import Snapshot
-from gateway.proxy.steering.mask_probe import Canary
-from gateway.proxy.upstreams.models import Models
+from gateway.proxy.steering.mask_probe import MaskProbe
+from gateway.proxy.upstreams.models import ModelList
 
 # Of the gateway's slots (`limits.max_streams`), one part in so many may be taken by the unfinished bodies of one key.
 PENDING_BODIES_SHARE = 2
@@ -85,19 +85,19 @@ class AppState:
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     current: Snapshot = field(init=False)  # set before the first request
     _dropped: int = 0
-    _models: Models = field(default_factory=Models)
+    _models: ModelList = field(default_factory=ModelList)
 
     async def probe(self) -> dict[str, bool]:
-        """Which upstreams answer, by cached probes; the gauge follows. Masks are probed as well."""
+        """Which upstreams answer, by cached probes; the gauge follows. MaskProbes are probed as well."""
         snapshot = self.current
-        states, _ = await asyncio.gather(snapshot.fleet.states(), snapshot.masks.look())
+        states, _ = await asyncio.gather(snapshot.fleet.states(), snapshot.masks.refresh())
         for name in states.keys() & self.current.config.upstreams.keys():  # a reload may have come between
             self.metrics.upstream_up.labels(name).set(states[name])
         return dict(states)
 
-    def record_mask_verdict(self, canary: Canary) -> None:
-        wanted, verdict = canary.wanted, canary.verdict
-        self.record(MaskJudged(wanted.upstream, wanted.entry, verdict.state, verdict.reason))
+    def record_mask_verdict(self, probe: MaskProbe) -> None:
+        mask, status = probe.mask, probe.status
+        self.record(MaskJudged(mask.upstream, mask.entry, status.state, status.reason))
 
     async def models(self, key: ClientKey) -> list[dict[str, object]]:
         return await self._models.list(self.current, key, self._is_clean)

@@ -238,7 +238,7 @@ def test_the_line_of_a_request_is_shown_with_all_its_fields() -> None:
 def test_the_headers_that_travel_are_documented() -> None:
     rows = {direction: set(re.findall(r"`([^`]+)`", names)) for direction, names in table(HTTP, "headers")}
     assert rows["to the upstream"] == upstream.FORWARDED_UP | {f"{name}*" for name in upstream.FORWARDED_UP_PREFIXES}
-    assert rows["not to an upstream that has an `api_key`"] == upstream.PAYERS
+    assert rows["not to an upstream that has an `api_key`"] == upstream.BILLING_HEADERS
     assert rows["to the client"] == upstream.FORWARDED_DOWN | {f"{name}*" for name in upstream.FORWARDED_DOWN_PREFIXES}
 
 

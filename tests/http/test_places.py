@@ -162,13 +162,13 @@ async def test_d9_without_keys_unfinished_bodies_may_take_every_place() -> None:
 class Slow(MemoryLimiter):
     """Lets the loop turn before it counts, and before and after it gives back."""
 
-    async def admit(self, key: ClientKey, tokens: int) -> Decision:
+    async def reserve(self, key: ClientKey, tokens: int) -> Decision:
         await asyncio.sleep(0)
-        return self.decide(key, tokens)
+        return self.reserve_now(key, tokens)
 
-    async def settle(self, key: ClientKey, reserved: int, used: int) -> None:
+    async def release(self, key: ClientKey, reserved: int, used: int) -> None:
         await asyncio.sleep(0)
-        self.correct(key, used - reserved)
+        self.release_now(key, used - reserved)
         await asyncio.sleep(0)
 
 

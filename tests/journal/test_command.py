@@ -14,9 +14,8 @@ import pytest
 
 from gateway.censor.compile import fold_word
 from gateway.journal.command import run
-from gateway.journal.entries import JournalEntry
-from gateway.journal.lines import encode
-from gateway.journal.names import index_path
+from gateway.journal.entries import JournalEntry, encode
+from gateway.journal.files import index_path
 from gateway.policy.model import DEFAULT_FOLD, Fold
 from tests.support.commands import write_config
 from tests.support.journal_samples import KEY, MATCH, REQUEST, SECRET

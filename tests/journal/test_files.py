@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.journal.files import JournalFile
-from gateway.journal.names import closed_files, journal_files, next_closed, worker_path
+from gateway.journal.files import JournalFile, closed_files, journal_files, next_closed, worker_path
 from gateway.policy.model import Fsync
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from gateway.journal.entries import JournalEntry
+from gateway.journal.entries import JournalEntry, MatchLine, encode, encode_line, text_hmac
+from gateway.journal.files import closed_files, journal_files
 from gateway.journal.index import LINES_AT_ONCE, index, search, update
-from gateway.journal.lines import MatchLine, encode, encode_line, text_hmac
-from gateway.journal.names import closed_files, journal_files
 from gateway.journal.reader import MAX_LINE
 from gateway.journal.writer import JournalWriter
 from tests.support.journal_samples import BEGIN, KEY, MATCH, PATIENCE, REQUEST, SECRET, journal_at, matches

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from gateway.journal.backlog import BATCH, MAX_WAITING
-from gateway.journal.files import JournalFile
-from gateway.journal.names import closed_files, journal_files, worker_path
-from gateway.journal.reader import read_piece
+from gateway.journal.files import JournalFile, closed_files, journal_files, worker_path
+from gateway.journal.reader import read_lines
 from gateway.journal.writer import JournalWriter
 from gateway.policy.model import Fsync, Journal
 from tests.support.journal_samples import (
@@ -221,7 +220,7 @@ def stalled(path: Path) -> Iterator[JournalWriter]:
         if "again" in text:
             go_on.wait(PATIENCE)
 
-    writer = JournalWriter(journal_at(path), hold_up, patience=0.2)
+    writer = JournalWriter(journal_at(path), hold_up, commit_timeout=0.2)
     writer.start()
     path.parent.mkdir()
     until(lambda: writer.healthy)
@@ -270,7 +269,7 @@ def test_a_defect_of_ours_is_reported_without_text(tmp_path: Path) -> None:
         writer.write([SECRET])  # type: ignore[list-item]  # no entry at all
         until(lambda: not writer.healthy)
         assert not writer.write(matches(1))
-    assert "stopped by an internal error: AttributeError at lines.py" in told[0]
+    assert "stopped by an internal error: KeyError at entries.py" in told[0]
     assert SECRET not in told[0]
     assert writer.dropped == 2
 
@@ -306,7 +305,7 @@ def read_back(path: Path) -> tuple[set[int], int]:
     damaged = 0
     for file in journal_files(path):
         with file.open("rb") as opened:
-            piece = read_piece(opened, 0, 1_000_000)
+            piece = read_lines(opened, 0, 1_000_000)
         found.update(line.offset for line in piece.lines)  # type: ignore[union-attr]  # all of them are matches
         damaged += piece.damaged
     return found, damaged

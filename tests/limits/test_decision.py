@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gateway.limits import Decision, Gauge, headers
-from gateway.limits.account import STREAM_PAUSE, Account, Standing, charged, judge, settled, standing
 from gateway.limits.decision import duration
+from gateway.limits.usage import STREAM_PAUSE, KeyUsage, Remaining, decide
 from gateway.policy.model import ClientKey
 
 KEY = ClientKey.of("k", rpm=60, tpm=600, max_streams=2)
 
 
-def left(requests: float = 60, tokens: float = 600, streams: int = 0) -> Standing:
-    return Standing(requests, tokens, streams)
+def left(requests: float = 60, tokens: float = 600, streams: int = 0) -> Remaining:
+    return Remaining(requests, tokens, streams)
 
 
 @pytest.mark.parametrize(
@@ -29,33 +29,33 @@ def left(requests: float = 60, tokens: float = 600, streams: int = 0) -> Standin
     ],
 )
 def test_the_limit_with_the_longest_wait_is_the_reason(
-    now_left: Standing, tokens: int, reason: str, wait: float
+    now_left: Remaining, tokens: int, reason: str, wait: float
 ) -> None:
-    decision = judge(KEY, now_left, tokens)
+    decision = decide(KEY, now_left, tokens)
     assert (decision.admitted, decision.reason, decision.retry_after) == (False, reason, wait)
 
 
 def test_the_gauges_tell_what_is_left_after_an_admission() -> None:
-    decision = judge(KEY, left(requests=10.5, tokens=300), 30)
+    decision = decide(KEY, left(requests=10.5, tokens=300), 30)
     assert decision == Decision(True, 0.0, "", Gauge(60, 9, 50.5), Gauge(600, 270, 33.0))
 
 
 def test_the_gauges_of_a_refusal_tell_what_is_left_now() -> None:
-    decision = judge(KEY, left(requests=10.5, tokens=-60.5), 30)
+    decision = decide(KEY, left(requests=10.5, tokens=-60.5), 30)
     assert decision.requests == Gauge(60, 10, 49.5)
     assert decision.tokens == Gauge(600, 0, 66.05)
 
 
 def test_a_limit_that_a_key_does_not_have_has_no_gauge() -> None:
     key = ClientKey.of("k", max_streams=1)
-    account = charged(Account(), key, 5, 0.0)
-    assert judge(key, standing(account, key, 0.0), 5).reason == "streams"
-    assert headers(judge(key, standing(settled(account, key, 0, 0.0), key, 0.0), 5)) == {}
+    usage = KeyUsage().changed(key, 0.0, requests=1, tokens=5, streams=1)
+    assert decide(key, usage.remaining(key, 0.0), 5).reason == "streams"
+    assert headers(decide(key, usage.changed(key, 0.0, streams=-1).remaining(key, 0.0), 5)) == {}
 
 
 def test_a_bucket_is_full_when_its_limit_appears() -> None:
-    account = charged(Account(), ClientKey.of("k", rpm=1), 5, 0.0)
-    assert standing(account, KEY, 0.0).tokens == 600
+    usage = KeyUsage().changed(ClientKey.of("k", rpm=1), 0.0, requests=1, tokens=5, streams=1)
+    assert usage.remaining(KEY, 0.0).tokens == 600
 
 
 def test_an_admission_in_headers() -> None:
@@ -76,7 +76,7 @@ def test_a_refusal_in_headers(wait: float, whole: str) -> None:
 
 
 def test_official_clients_are_told_not_to_repeat_what_is_too_large() -> None:
-    made = headers(judge(KEY, left(), 601))
+    made = headers(decide(KEY, left(), 601))
     assert made["x-should-retry"] == "false"
     assert made["retry-after"] == "1"
 

@@ -63,7 +63,7 @@ async def test_a_gateway_that_dies_gives_its_streams_back(redis_server: RedisSer
         gateway.kill()
 
     async def admitted() -> bool:
-        return (await survivor.admit(NARROW, 0)).admitted
+        return (await survivor.reserve(NARROW, 0)).admitted
 
     await until(admitted)
     assert survivor.failures == 0
@@ -74,7 +74,7 @@ async def test_a_gateway_that_dies_gives_its_streams_back(redis_server: RedisSer
 async def test_a_stream_that_goes_on_keeps_its_lease(redis_server: RedisServer) -> None:
     lease = 1.5
     one, other = limiter_on(redis_server, lease=lease), limiter_on(redis_server, lease=lease)
-    assert [(await one.admit(STREAMS, 0)).admitted for _ in range(2)] == [True, True]
+    assert [(await one.reserve(STREAMS, 0)).admitted for _ in range(2)] == [True, True]
     async with Redis.from_url(redis_server.url) as redis:
 
         async def expiry() -> float:
@@ -87,9 +87,9 @@ async def test_a_stream_that_goes_on_keeps_its_lease(redis_server: RedisServer) 
             return await expiry() > first + 1.5 * lease * 1_000_000
 
         await until(renewed_past_the_first_lease)
-    assert (await other.admit(STREAMS, 0)).reason == "streams"
+    assert (await other.reserve(STREAMS, 0)).reason == "streams"
     await one.close()
-    assert (await other.admit(STREAMS, 0)).admitted, "a gateway that ends in order gives its streams back at once"
+    assert (await other.reserve(STREAMS, 0)).admitted, "a gateway that ends in order gives its streams back at once"
     await other.close()
 
 
@@ -101,11 +101,11 @@ async def test_a_stream_that_ends_while_it_is_renewed_leaves_no_lease(redis_serv
             # A script that Redis has to be sent first takes more ways than one that it knows: so the renewal, which
             # is scheduled for every 20 seconds and asked for here, arrives behind the end of the streams.
             await redis.script_flush()
-            await limiter.admit(NARROW, 0)
-            await limiter.settle(NARROW, 0, 0)
-            streams = [await limiter.admit(NARROW, 0) for _ in range(3)]
+            await limiter.reserve(NARROW, 0)
+            await limiter.release(NARROW, 0, 0)
+            streams = [await limiter.reserve(NARROW, 0) for _ in range(3)]
             assert all(stream.admitted for stream in streams)
-            await asyncio.gather(limiter._renew(NARROW.name), *(limiter.settle(NARROW, 0, 0) for _ in streams))
+            await asyncio.gather(limiter._renew(NARROW.name), *(limiter.release(NARROW, 0, 0) for _ in streams))
             assert await redis.zcard("portcullis:narrow:streams") == 0
     await limiter.close()
 
@@ -116,24 +116,24 @@ async def test_without_redis_the_limits_hold_for_this_gateway_and_then_for_all_a
 ) -> None:
     monkeypatch.setattr(redis_limits, "PAUSE", 0.05)
     one, other = (limiter_on(redis_server, lease=0.3) for _ in range(2))
-    assert (await one.admit(STREAMS, 0)).admitted
+    assert (await one.reserve(STREAMS, 0)).admitted
     redis_server.stop()
-    assert [(await one.admit(STREAMS, 0)).admitted for _ in range(2)] == [True, False]
+    assert [(await one.reserve(STREAMS, 0)).admitted for _ in range(2)] == [True, False]
     assert one.failures >= 2
     assert one.last_failure == "ConnectionError"
     redis_server.start()
 
     async def refused_by_redis() -> bool:
         """Redis lost all; the first gateway's renewal tells it of both streams, also of the one it never saw."""
-        decision = await other.admit(STREAMS, 0)
+        decision = await other.reserve(STREAMS, 0)
         if decision.admitted:
-            await other.settle(STREAMS, 0, 0)
+            await other.release(STREAMS, 0, 0)
         return decision.reason == "streams"
 
     await until(refused_by_redis)
     assert other.failures == 0
-    await one.settle(STREAMS, 0, 0)
-    assert (await other.admit(STREAMS, 0)).admitted
+    await one.release(STREAMS, 0, 0)
+    assert (await other.reserve(STREAMS, 0)).admitted
     await one.close()
     await other.close()
 
@@ -145,20 +145,20 @@ async def test_tokens_that_redis_never_reserved_are_charged_when_they_are_settle
     monkeypatch.setattr(redis_limits, "PAUSE", 0.05)
     one, other = limiter_on(redis_server), limiter_on(redis_server)
     redis_server.stop()
-    assert (await one.admit(TOKENS, 2)).admitted
+    assert (await one.reserve(TOKENS, 2)).admitted
     redis_server.start()
     failures = -1
 
     async def back() -> bool:
         nonlocal failures
         failures = one.failures
-        await one.admit(ClientKey.of("p", "probe", rpm=1), 0)
+        await one.reserve(ClientKey.of("p", "probe", rpm=1), 0)
         return one.failures == failures
 
     await until(back)
-    await one.settle(TOKENS, 2, 4)
-    assert (await other.admit(TOKENS, 3)).reason == "tokens"
-    assert (await other.admit(TOKENS, 2)).admitted
+    await one.release(TOKENS, 2, 4)
+    assert (await other.reserve(TOKENS, 3)).reason == "tokens"
+    assert (await other.reserve(TOKENS, 2)).admitted
     await one.close()
     await other.close()
 
@@ -169,7 +169,7 @@ async def test_a_redis_that_does_not_answer_costs_one_timeout_and_then_nothing(r
     await until(lambda: _admitted_by_redis(limiter))
     redis_server.suspend()
     before = limiter.failures
-    decisions = [await limiter.admit(STREAMS, 0) for _ in range(50)]
+    decisions = [await limiter.reserve(STREAMS, 0) for _ in range(50)]
     assert sum(decision.admitted for decision in decisions) == 1, "one stream was open before"
     assert limiter.failures == before + 50
     assert limiter.last_failure == "TimeoutError"
@@ -185,11 +185,11 @@ async def test_one_request_at_a_time_tries_a_redis_that_does_not_answer(
     monkeypatch.setattr(redis_limits, "PAUSE", 0.5)
     limiter = limiter_on(redis_server, timeout=0.5)
     redis_server.suspend()
-    await limiter.admit(STREAMS, 0)
+    await limiter.reserve(STREAMS, 0)
     waiting: set[asyncio.Task[Decision]] = set()
 
     async def one_waits() -> bool:
-        tasks = [asyncio.create_task(limiter.admit(STREAMS, 0)) for _ in range(20)]
+        tasks = [asyncio.create_task(limiter.reserve(STREAMS, 0)) for _ in range(20)]
         await asyncio.sleep(0)
         waiting.update(task for task in tasks if not task.done())
         assert len(waiting) <= 1
@@ -203,17 +203,17 @@ async def test_one_request_at_a_time_tries_a_redis_that_does_not_answer(
 
 async def _admitted_by_redis(limiter: RedisLimiter) -> bool:
     before = limiter.failures
-    decision = await limiter.admit(STREAMS, 0)
+    decision = await limiter.reserve(STREAMS, 0)
     by_redis = limiter.failures == before
     if decision.admitted and not by_redis:
-        await limiter.settle(STREAMS, 0, 0)
+        await limiter.release(STREAMS, 0, 0)
     return by_redis
 
 
 @pytest.mark.services
 async def test_a_wrong_password_is_a_failure_that_does_not_show_it(redis_server: RedisServer) -> None:
     limiter = RedisLimiter(redis_server.url.replace("s3cret", "guess"), timeout=PATIENCE)
-    assert (await limiter.admit(STREAMS, 0)).admitted
+    assert (await limiter.reserve(STREAMS, 0)).admitted
     assert limiter.failures == 1
     assert limiter.last_failure == "AuthenticationError"
     await limiter.close()
@@ -223,7 +223,7 @@ async def test_a_wrong_password_is_a_failure_that_does_not_show_it(redis_server:
 async def test_redis_keeps_names_and_numbers_for_a_while_and_no_key(redis_server: RedisServer) -> None:
     limiter = limiter_on(redis_server)
     key = ClientKey.of("the key in clear", "everything", rpm=5, tpm=100, max_streams=2)
-    await limiter.admit(key, 10)
+    await limiter.reserve(key, 10)
     async with Redis.from_url(redis_server.url, decode_responses=True) as redis:
         names = sorted(await redis.keys("*"))
         assert names == ["portcullis:everything:buckets", "portcullis:everything:streams"]
@@ -236,11 +236,11 @@ async def test_redis_keeps_names_and_numbers_for_a_while_and_no_key(redis_server
 async def test_a_clock_that_went_back_does_not_stop_the_refill(redis_server: RedisServer) -> None:
     limiter = limiter_on(redis_server)
     key = ClientKey.of("d", "requests", rpm=1)
-    assert (await limiter.admit(key, 0)).admitted
+    assert (await limiter.reserve(key, 0)).admitted
     async with Redis.from_url(redis_server.url) as redis:
         ahead = int((await redis.hget("portcullis:requests:buckets", "requests_at")) or 0) + 10**12
         await redis.hset("portcullis:requests:buckets", "requests_at", str(ahead))
-        assert (await limiter.admit(key, 0)).reason == "requests"
+        assert (await limiter.reserve(key, 0)).reason == "requests"
         assert int((await redis.hget("portcullis:requests:buckets", "requests_at")) or ahead) < ahead
     await limiter.close()
 

@@ -59,65 +59,65 @@ def test_a_killed_process_gives_its_streams_back_when_its_slot_starts_anew(tmp_p
 async def test_a_directory_that_is_gone_leaves_the_limits_of_the_process(tmp_path: Path) -> None:
     directory = tmp_path / "limits"
     limiter = SharedLimiter(directory, 0)
-    assert (await limiter.admit(STREAMS, 0)).admitted
+    assert (await limiter.reserve(STREAMS, 0)).admitted
     for file in directory.iterdir():
         file.unlink()
     directory.rmdir()
-    assert [(await limiter.admit(STREAMS, 0)).admitted for _ in range(2)] == [True, False]
+    assert [(await limiter.reserve(STREAMS, 0)).admitted for _ in range(2)] == [True, False]
     assert limiter.failures == 2
     directory.mkdir()
     other = SharedLimiter(directory, 1)
     wider = replace(STREAMS, max_streams=3)
-    assert (await limiter.admit(wider, 0)).admitted
-    assert not (await other.admit(wider, 0)).admitted, "the file knows of what was admitted without it"
-    await limiter.settle(wider, 0, 0)
-    assert [(await other.admit(wider, 0)).admitted for _ in range(2)] == [True, False]
+    assert (await limiter.reserve(wider, 0)).admitted
+    assert not (await other.reserve(wider, 0)).admitted, "the file knows of what was admitted without it"
+    await limiter.release(wider, 0, 0)
+    assert [(await other.reserve(wider, 0)).admitted for _ in range(2)] == [True, False]
     assert (limiter.failures, other.failures) == (2, 0)
 
 
 async def test_a_lock_that_is_never_released_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "PATIENCE", 0.05)
+    monkeypatch.setattr(shared, "LOCK_TIMEOUT", 0.05)
     limiter = SharedLimiter(tmp_path, 0)
-    assert (await limiter.admit(STREAMS, 0)).admitted
+    assert (await limiter.reserve(STREAMS, 0)).admitted
     (path,) = tmp_path.iterdir()
     with path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert (await limiter.admit(STREAMS, 0)).admitted
-        await limiter.settle(STREAMS, 0, 0)
+        assert (await limiter.reserve(STREAMS, 0)).admitted
+        await limiter.release(STREAMS, 0, 0)
         assert limiter.failures == 2
         with pytest.raises(BlockingIOError):
             SharedLimiter(tmp_path, 0)
-    assert [(await limiter.admit(STREAMS, 0)).admitted for _ in range(2)] == [True, False]
+    assert [(await limiter.reserve(STREAMS, 0)).admitted for _ in range(2)] == [True, False]
     assert limiter.failures == 2
 
 
 async def test_a_file_of_another_size_is_a_key_that_was_never_seen(tmp_path: Path) -> None:
     limiter = SharedLimiter(tmp_path, 0)
-    assert (await limiter.admit(STREAMS, 0)).admitted
+    assert (await limiter.reserve(STREAMS, 0)).admitted
     (path,) = tmp_path.iterdir()
     for content in (b"", b"x" * 100, b"x" * 5000):
         path.write_bytes(content)
         other = SharedLimiter(tmp_path, 1)
-        assert [(await other.admit(STREAMS, 0)).admitted for _ in range(3)] == [True, True, False]
+        assert [(await other.reserve(STREAMS, 0)).admitted for _ in range(3)] == [True, True, False]
 
 
 async def test_a_clock_that_begins_anew_does_not_stop_the_refill(tmp_path: Path) -> None:
     """The directory outlived its system: its times are ahead of the clock."""
     key = ClientKey.of("d", "requests", rpm=1)
     limiter = SharedLimiter(tmp_path, 0)
-    assert (await limiter.admit(key, 0)).admitted
+    assert (await limiter.reserve(key, 0)).admitted
     (path,) = tmp_path.iterdir()
     with path.open("r+b") as file:
         record = shared._Record.read(file.fileno())
         ahead = replace(record, requests=Bucket(record.requests.level, time.monotonic() + 1_000_000))
         ahead.write(file.fileno())
-        assert (await limiter.admit(key, 0)).reason == "requests"
+        assert (await limiter.reserve(key, 0)).reason == "requests"
         assert shared._Record.read(file.fileno()).requests.at <= time.monotonic()
 
 
 async def test_no_file_name_or_content_shows_a_name(tmp_path: Path) -> None:
     limiter = SharedLimiter(tmp_path, 0)
-    await limiter.admit(STREAMS, 0)
+    await limiter.reserve(STREAMS, 0)
     (path,) = tmp_path.iterdir()
     assert STREAMS.name not in path.name
     assert STREAMS.name.encode() not in path.read_bytes()
@@ -128,13 +128,13 @@ async def test_d27_nothing_is_written_to_what_a_link_leads_to(tmp_path: Path) ->
     victim, directory = tmp_path / "victim", tmp_path / "limits"
     victim.write_bytes(b"theirs")
     limiter = SharedLimiter(directory, 0)
-    assert (await limiter.admit(STREAMS, 0)).admitted
+    assert (await limiter.reserve(STREAMS, 0)).admitted
     (path,) = directory.iterdir()
     for link in (path.symlink_to, path.hardlink_to):
         path.unlink()
         link(victim)
         before = limiter.failures
-        await limiter.admit(STREAMS, 0)
+        await limiter.reserve(STREAMS, 0)
         assert limiter.failures == before + 1
         with pytest.raises(OSError, match=r"it is a symbolic link|it has a second name"):
             SharedLimiter(directory, 1)
@@ -151,5 +151,5 @@ def test_d27_a_directory_that_was_there_becomes_its_owners_only(tmp_path: Path) 
 
 @pytest.mark.parametrize("worker", [-1, shared.WORKERS])
 def test_a_slot_that_does_not_exist_is_refused(worker: int, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"worker: {worker} is no slot; use 0 to 255"):
+    with pytest.raises(ValueError, match=f"worker: {worker} is not a slot; use 0 to 255"):
         SharedLimiter(tmp_path, worker)

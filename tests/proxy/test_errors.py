@@ -10,10 +10,10 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from gateway.http1.transport import FastTransport
+from gateway.http1 import HTTP1Transport
 from gateway.proxy.errors import from_transport
-from tests.proxy.test_fleet import refusing
-from tests.proxy.test_transport import request_to, trusting
+from tests.support.balancing import refusing
+from tests.support.http1_scripts import request_to, trusting
 from tests.support.scripted_server import Conversation, on_both_loops, serving
 
 
@@ -82,7 +82,7 @@ async def _silent(conversation: Conversation) -> None:
 @on_both_loops
 async def test_e10_the_kinds_of_a_real_connection() -> None:
     async def kind_of(url: str, **options: object) -> str:
-        async with FastTransport(**options) as transport:  # type: ignore[arg-type]
+        async with HTTP1Transport(**options) as transport:  # type: ignore[arg-type]
             with pytest.raises(httpx.ConnectError) as caught:
                 await transport.handle_async_request(request_to(url))
             return from_transport(caught.value).kind

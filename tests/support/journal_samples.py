@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway.journal.entries import BeginEntry, Entry, RequestEntry
-from gateway.journal.names import journal_files
+from gateway.journal.entries import BeginEntry, MatchEntry, RequestEntry
+from gateway.journal.files import journal_files
 from gateway.policy.model import Journal
 
 KEY = "a key of the journal"
 SECRET = "12monkeys"
 PATIENCE = 60  # seconds until a test that hangs fails; nothing is measured
 
-MATCH = Entry(
+MATCH = MatchEntry(
     time=1_767_268_800.25,
     request_id="req_1",
     key_name="app",
@@ -57,7 +57,7 @@ def journal_at(path: Path, **properties: Any) -> Journal:
     return Journal(path=str(path), key=KEY, **properties)
 
 
-def matches(count: int, first: int = 0, **properties: Any) -> list[Entry]:
+def matches(count: int, first: int = 0, **properties: Any) -> list[MatchEntry]:
     """Entries that tell themselves apart by their offset."""
     return [replace(MATCH, offset=number, **properties) for number in range(first, first + count)]
 

@@ -65,7 +65,7 @@ class Process:
 async def _serve(kind: str, where: str, number: str) -> None:
     limiter: SharedLimiter | RedisLimiter
     if kind == "shared":
-        shared.PATIENCE = 30  # on a busy machine every process gets its turn late
+        shared.LOCK_TIMEOUT = 30  # on a busy machine every process gets its turn late
         limiter = SharedLimiter(Path(where), int(number))
     else:
         limiter = RedisLimiter(where, timeout=30, lease=float(number))
@@ -77,7 +77,7 @@ async def _serve(kind: str, where: str, number: str) -> None:
 
 
 async def _burst(limiter: Limiter, key: ClientKey, requests: int) -> int:
-    decisions = await asyncio.gather(*(limiter.admit(key, 0) for _ in range(requests)))
+    decisions = await asyncio.gather(*(limiter.reserve(key, 0) for _ in range(requests)))
     return sum(decision.admitted for decision in decisions)
 
 

@@ -1,4 +1,4 @@
-"""What an upstream is asked: a request as the client put it, or as a policy that steers decoding wants it."""
+"""The request that an upstream gets: the client's own, or rewritten for a policy that steers decoding."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from gateway.guard.prompt import BadRequest
 from gateway.policy.decoding import STEERED
 from gateway.policy.model import Action, Mode, Upstream
 from gateway.proxy.errors import client_error
-from gateway.proxy.steering.mask_probe import Masks, State
-from gateway.proxy.steering.resume import Wanted, again, refuse_unresumable, steered, wanted
-from gateway.proxy.steering.rollback import Resume, Retelling, Terms
-from gateway.proxy.upstreams.client import Asked
+from gateway.proxy.steering.mask_probe import MaskProbes, MaskState
+from gateway.proxy.steering.resume import (
+    AnswerLimits,
+    answer_limits,
+    first_request,
+    refuse_unresumable,
+    resumed_request,
+)
+from gateway.proxy.steering.rollback import Resume, RollbackParams, RollbackStream
+from gateway.proxy.upstreams.client import UpstreamRequest
 from gateway.wire import json
 from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
@@ -26,11 +32,11 @@ if TYPE_CHECKING:
 COMPLETIONS_PATH = "/completions"
 
 
-class Steering:
-    """How one request is put to each of the upstreams that may get it, and how its answer is told.
+class RequestRewriter:
+    """One request's form for each of the upstreams that may get it, and the rollback of its answer.
 
-    `body` is what the client asked, as it may be forwarded. Raises `HTTPFailure` for a body that cannot be put on the
-    wire, and for one whose answer could not be rolled back where that is asked for.
+    `body` is the client's, as it may be forwarded. Raises `HTTPFailure` for a body that cannot be encoded, and for one
+    whose answer could not be rolled back where a rule requires that.
     """
 
     def __init__(
@@ -40,7 +46,7 @@ class Steering:
         stream: bool,
         policy: CompiledPolicy,
         upstreams: Sequence[Upstream],
-        masks: Masks,
+        masks: MaskProbes,
         vocabularies: Mapping[str, Vocabulary],
     ) -> None:
         self._dialect = dialect
@@ -48,72 +54,68 @@ class Steering:
         self._policy = policy
         self._masks = masks
         self._vocabularies = vocabularies
-        self._wanted: Wanted | None = None
-        self._plain = Asked(dialect.path, _encoded(body), stream)
+        self._limits: AnswerLimits | None = None  # None: no upstream's answer is rolled back
+        self._plain = UpstreamRequest(dialect.path, _encoded(body), stream)
         self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == STEERED for each in upstreams)
         if policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
                 refuse_unresumable(body)
             except BadRequest as error:
                 raise client_error(400, str(error), "rollback_unsupported", error.param) from None
-            self._wanted = wanted(body, stream)
+            self._limits = answer_limits(body, stream)
         self.model = str(body["model"])  # the name that the upstream gets
         # As objects a body takes many times the memory that it takes as bytes.
-        self._body = body if self._steers or self._wanted is not None else {}
+        self._body = body if self._steers or self._limits is not None else {}
 
     @property
-    def stretch(self) -> int:
-        """How much longer, at most, an answer is on the wire than the client's own would be: a plain one may come as a
-        stream, an event for each token."""
-        return 1 if self._wanted is None else 64
+    def expansion_factor(self) -> int:
+        """How much longer, at most, the upstream's answer is than the one that the client requested: a plain one may be
+        requested as a stream, an event for each token."""
+        return 1 if self._limits is None else 64
 
     def _rolls_back(self, upstream: Upstream) -> bool:
         return upstream.type == STEERED and upstream.name in self._vocabularies
 
-    def ask(self, upstream: Upstream) -> Asked:
+    def request_for(self, upstream: Upstream) -> UpstreamRequest:
         if not self._steers or upstream.type != STEERED:
             return self._plain
-        asked, stream = self._body, self._stream
+        body, stream = self._body, self._stream
         constrain = self._policy.policy.constrain
         if constrain is not None:
             from gateway.decode.constraints import structured_outputs
 
-            asked = {**asked, "structured_outputs": structured_outputs(constrain)}
+            body = {**body, "structured_outputs": structured_outputs(constrain)}
         mask = self._masks.request(upstream.name, self._policy.policy.name)
         if mask is not None:
-            asked = {**asked, "vllm_xargs": mask.arguments()}
-        if self._wanted is not None and self._rolls_back(upstream):
-            asked, stream = steered(asked, stream), True
-        return self._plain if asked is self._body else Asked(self._dialect.path, _encoded(asked), stream)
+            body = {**body, "vllm_xargs": mask.arguments()}
+        if self._limits is not None and self._rolls_back(upstream):
+            body, stream = first_request(body, stream), True
+        return self._plain if body is self._body else UpstreamRequest(self._dialect.path, _encoded(body), stream)
 
-    def retelling(self, upstream: Upstream, on_finding: OnFinding | None) -> Retelling | None:
-        """Who tells the answer of this upstream, if it is to be rolled back."""
-        wanted, program, policy = self._wanted, self._policy.stops, self._policy.policy
-        if wanted is None or program is None or not self._rolls_back(upstream):
+    def rollback_for(self, upstream: Upstream, on_finding: OnFinding | None) -> RollbackStream | None:
+        """The rollback of this upstream's answer, if it has one."""
+        limits, program, policy = self._limits, self._policy.stops, self._policy.policy
+        if limits is None or program is None or not self._rolls_back(upstream):
             return None
         words = [rule.id for rule in policy.rules if rule.action is Action.ROLLBACK and rule.words]
-        terms = Terms(
+        params = RollbackParams(
             policy=policy.name,
             program=program,
             vocabulary=self._vocabularies[upstream.name],
             shape=self._dialect.content,
-            at_once=wanted.at_once,
-            max_tokens=wanted.max_tokens,
-            stops=wanted.stops,
-            shows_stop=wanted.shows_stop,
-            bans=self._masks.states.get(f"{upstream.name}/{policy.name}") is State.IN_FORCE,
+            server_bans=self._masks.states.get(f"{upstream.name}/{policy.name}") is MaskState.IN_FORCE,
             maskable=frozenset(words if self._masks.exhausted(upstream.name, policy.name) is not None else ()),
-            tells_usage=wanted.tells_usage,
+            **limits._asdict(),
         )
-        return Retelling(terms, on_finding)
+        return RollbackStream(params, on_finding)
 
-    def again(self, upstream: Upstream, resume: Resume) -> Asked:
-        """The request with which the answer is taken up again."""
+    def resume_request(self, upstream: Upstream, resume: Resume) -> UpstreamRequest:
+        """The request that resumes the answer."""
         find = self._masks.exhausted if resume.masked else self._masks.request
         mask = find(upstream.name, self._policy.policy.name)
         if mask is not None:
             mask = replace(mask, kept=resume.kept, not_first=resume.banned)
-        return Asked(COMPLETIONS_PATH, _encoded(again(self._body, resume, mask)), stream=True)
+        return UpstreamRequest(COMPLETIONS_PATH, _encoded(resumed_request(self._body, resume, mask)), stream=True)
 
 
 def _encoded(body: Json) -> bytes:

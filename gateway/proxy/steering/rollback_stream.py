@@ -1,4 +1,4 @@
-"""Performs rollback: the body of an answer as `Retelling` tells it, asking the upstream again as often as it says."""
+"""Performs the rollback of a streamed answer: applies `RollbackStream` to its body and sends the requests it needs."""
 
 from __future__ import annotations
 
@@ -9,154 +9,153 @@ import httpx
 
 from gateway.observe.facts import Fact
 from gateway.proxy.asgi import offload
-from gateway.proxy.steering.request import Steering
-from gateway.proxy.steering.rollback import Resume, Retelling, UnreadableAnswer
+from gateway.proxy.steering.request import RequestRewriter
+from gateway.proxy.steering.rollback import Resume, RollbackStream, UnreadableAnswer
 from gateway.proxy.upstreams.client import UpstreamClient, inflated
 from gateway.wire import json, sse
 from gateway.wire.json import Json
 
 _EVENTS = "text/event-stream"
-# What the wrapped response no longer is.
+# Headers that do not hold for the rewritten body.
 _GONE = ("content-encoding", "content-length", "transfer-encoding")
 
 
-class Asker:
-    """Asks one upstream further for one request."""
+class ResumeClient:
+    """Sends one request's further requests to one upstream."""
 
-    def __init__(self, client: UpstreamClient, steering: Steering, headers: Mapping[str, str]) -> None:
+    def __init__(self, client: UpstreamClient, rewriter: RequestRewriter, headers: Mapping[str, str]) -> None:
         self._client = client
-        self._steering = steering
+        self._rewriter = rewriter
         self._headers = headers
-        self._asked = 0
+        self._sent = 0
 
-    async def room(self) -> int | None:
-        """How many tokens prompt and answer may have together; None if the server does not say."""
-        return await self._client.room(self._steering.model)
+    async def context_length(self) -> int | None:
+        """Tokens of prompt and answer together; None if the server does not list it."""
+        return await self._client.context_length(self._rewriter.model)
 
-    async def ask(self, resume: Resume) -> httpx.Response:
-        """The answer taken up again, its head. Raises httpx's errors, also where the server refuses."""
-        self._asked += 1
-        # vLLM makes its own name for a request of this one, and it may still know the request that was let go.
-        headers = {**self._headers, "x-request-id": f"{self._headers['x-request-id']}-{self._asked}"}
-        asked = self._steering.again(self._client.upstream, resume)
-        response = await self._client.open(asked, headers, fresh=True)  # nobody would ask once more
+    async def resume(self, resume: Resume) -> httpx.Response:
+        """The head of the resumed answer. Raises httpx's errors, also where the server refuses."""
+        self._sent += 1
+        # vLLM derives its own request id from this one, and may still know the request that was closed.
+        headers = {**self._headers, "x-request-id": f"{self._headers['x-request-id']}-{self._sent}"}
+        request = self._rewriter.resume_request(self._client.upstream, resume)
+        response = await self._client.open(request, headers, fresh=True)  # a stale connection would not be retried
         if response.is_success:
             return response
         await response.aclose()
-        raise httpx.RemoteProtocolError(f"the upstream answered {response.status_code} when it was asked to go on")
+        raise httpx.RemoteProtocolError(
+            f"the upstream answered {response.status_code} to the request that resumes the answer"
+        )
 
 
-def rolled_back(
+def with_rollback(
     response: httpx.Response,
-    retelling: Retelling,
-    asker: Asker,
+    rollback: RollbackStream,
+    client: ResumeClient,
     record: Callable[[Fact], None],
     max_event: int,
     weight: int,
 ) -> httpx.Response:
-    """The response with another body: one that is told again where it must be. What is no stream of events stays.
-    `weight`: how costly a byte is to scan (`gateway.proxy.asgi.scan_cost`)."""
+    """The response with a body that is rolled back and resumed. One that is not a stream of events is returned as is.
+
+    `weight`: the cost of scanning a byte (`gateway.proxy.asgi.scan_cost`).
+    """
     if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
         return response
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in _GONE]
-    body = _Body(response, retelling, asker, record, max_event, weight)
+    body = _RollbackBody(response, rollback, client, record, max_event, weight)
     return httpx.Response(response.status_code, headers=headers, stream=body)
 
 
-class _Body(httpx.AsyncByteStream):
-    """Iterating raises what the upstream's own stream raises, and what asking it again does."""
+class _RollbackBody(httpx.AsyncByteStream):
+    """Iterating raises what the upstream's own stream raises, and what `ResumeClient.resume` does."""
 
     def __init__(
         self,
         response: httpx.Response,
-        retelling: Retelling,
-        asker: Asker,
+        rollback: RollbackStream,
+        client: ResumeClient,
         record: Callable[[Fact], None],
         max_event: int,
         weight: int,
     ) -> None:
         self._response = response
-        self._retelling = retelling
-        self._asker = asker
+        self._rollback = rollback
+        self._client = client
         self._record = record
         self._max_event = max_event
         self._weight = weight
-        self._told = False  # has the upstream said that it is over?
+        self._ended = False  # the upstream has sent [DONE]
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        retelling = self._retelling
-        if retelling.wants_room:
-            retelling.room = await self._asker.room()
+        rollback = self._rollback
+        if rollback.needs_context_length:
+            rollback.context_length = await self._client.context_length()
         try:
             async for data in self._events():
                 yield data
-            while retelling.resume is not None:
-                resume, retelling.resume = retelling.resume, None
-                # It must not go on while it is asked again: what it says now nobody will read.
+            while rollback.resume is not None:
+                resume, rollback.resume = rollback.resume, None
+                # Closed first, so that the model does not generate two answers at once.
                 await self._response.aclose()
-                self._response = await self._asker.ask(resume)
+                self._response = await self._client.resume(resume)
                 async for data in self._events():
                     yield data
         except httpx.HTTPError:
-            if rest := self._rest():
+            if rest := self._finish():
                 yield rest
             raise
-        if rest := self._rest() + (sse.DONE if self._told or retelling.done else b""):
+        if rest := self._finish() + (sse.DONE if self._ended or rollback.done else b""):
             yield rest
 
-    def _rest(self) -> bytes:
-        rest = _encoded(self._retelling.end())
-        self._tell()
+    def _finish(self) -> bytes:
+        rest = _encoded(self._rollback.finish())
+        self._record_facts()
         return rest
 
-    def _tell(self) -> None:
-        for fact in self._retelling.facts:
+    def _record_facts(self) -> None:
+        for fact in self._rollback.facts:
             self._record(fact)
-        self._retelling.facts.clear()
+        self._rollback.facts.clear()
 
     async def _events(self) -> AsyncIterator[bytes]:
-        """What to send for the reads of one response, up to its end or to where it is not wanted any more."""
+        """What to send for the reads of one response, up to its end or to where the rest is not needed."""
         decoder = sse.Decoder(self._max_event)
         comments = 0
         try:
             async with contextlib.aclosing(inflated(self._response)) as source:  # type: ignore[type-var]
                 async for data in source:
-                    sent = await offload((len(data) + decoder.unread) * self._weight, self._read, decoder, data)
-                    self._tell()
+                    size = (len(data) + decoder.unread) * self._weight
+                    sent = await offload(size, lambda data=data: self._rewrite(decoder.feed(data)))
+                    self._record_facts()
                     if sent:
                         yield sent
                     elif decoder.comments != comments:
                         yield sse.KEEP_ALIVE
                     comments = decoder.comments
-                    if self._told or self._retelling.resume is not None or self._retelling.done:
+                    if self._ended or self._rollback.resume is not None or self._rollback.done:
                         return
-            if sent := await offload(decoder.unread * self._weight, self._close, decoder):
+            if sent := await offload(decoder.unread * self._weight, lambda: self._rewrite(decoder.close())):
                 yield sent
         except (sse.EventTooLarge, UnreadableAnswer) as error:
             raise httpx.RemoteProtocolError(str(error)) from None
 
-    def _read(self, decoder: sse.Decoder, data: bytes) -> bytes:
-        return self._take(decoder.feed(data))
-
-    def _close(self, decoder: sse.Decoder) -> bytes:
-        return self._take(decoder.close())
-
-    def _take(self, events: list[sse.Event]) -> bytes:
-        retelling, sent = self._retelling, b""
+    def _rewrite(self, events: list[sse.Event]) -> bytes:
+        rollback, sent = self._rollback, b""
         for event in events:
             if event.data.strip() == b"[DONE]":
-                self._told = True
+                self._ended = True
                 break
             try:
                 received = json.decode(event.data)
             except json.JSONError:
                 received = None
             if not isinstance(received, dict):
-                # The guard behind knows what to do about it.
+                # The guard behind handles it.
                 sent += b"".join(b"data: " + line + b"\n" for line in event.data.split(b"\n")) + b"\n"
                 continue
-            sent += _encoded(retelling.take(received))
-            if retelling.resume is not None or retelling.done:
+            sent += _encoded(rollback.feed(received))
+            if rollback.resume is not None or rollback.done:
                 break
         return sent
 

@@ -1,4 +1,4 @@
-"""The vocabularies of the models behind, read from their tokenizers when a configuration comes into force."""
+"""The vocabularies of upstreams' models, read from their tokenizers when a configuration is loaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_vocabularies(config: Config) -> Mapping[str, Vocabulary]:
         if path is None:
             continue
         try:
-            found[name] = _read(path, _changed(Path(path)))
+            found[name] = _read(path, _modified_at(Path(path)))
         except ImportError:
             raise ConfigError(config.source, f"upstreams.{name}.tokenizer", missing_part("decode")) from None
         except (OSError, ValueError) as error:
@@ -33,14 +33,14 @@ def read_vocabularies(config: Config) -> Mapping[str, Vocabulary]:
     return found
 
 
-# A reload reads again only what has changed: a large vocabulary takes half a second.
+# A reload reads only tokenizers that have changed: a large vocabulary takes half a second.
 @lru_cache(maxsize=8)
-def _read(path: str, changed: int) -> Vocabulary:
+def _read(path: str, modified_at: int) -> Vocabulary:
     from gateway.decode.vocabulary import read_vocabulary  # needs numpy, which is optional
 
     return read_vocabulary(path)
 
 
-def _changed(path: Path) -> int:
+def _modified_at(path: Path) -> int:
     file = path / "tokenizer.json" if path.is_dir() else path
     return file.stat().st_mtime_ns

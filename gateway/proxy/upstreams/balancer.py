@@ -1,7 +1,7 @@
-"""Which upstream is asked, which is left out, and whether another is asked after a failure.
+"""Load balancing over a route's upstreams: order, ejection, retries and failover.
 
-The decisions are plain objects and functions that get the time passed in; `Fleet` performs them. Nobody is asked again
-once the answer has begun: from then on a failure is the relay's to tell the client.
+The decisions are plain objects and functions that get the time passed in; `LoadBalancer` performs them. There is no
+retry once an answer's body has started: from then on a failure ends the stream, and the relay reports it.
 """
 
 from __future__ import annotations
@@ -16,42 +16,40 @@ from dataclasses import dataclass
 import httpx
 
 from gateway.policy.model import Balance, Route, Upstream
-from gateway.proxy.upstreams.client import (
-    FAILURES,
-    Asking,
+from gateway.proxy.upstreams.client import RequestFor, UpstreamClient, wait_for_body
+from gateway.proxy.upstreams.health import (
+    TRANSPORT_FAILURES,
     Breaker,
+    BreakerState,
     Fault,
-    State,
-    UpstreamClient,
-    begun,
-    fault_of_answer,
     fault_of_error,
+    fault_of_response,
 )
 
-MAX_BALANCE = 10.0  # retries that a quiet gateway has saved up at most
-MAX_BACKOFF = 1.0  # seconds; whoever is told to wait for longer gets the refusal instead
+MAX_SAVED_RETRIES = 10.0  # retries that a quiet gateway saves up at most
+MAX_BACKOFF = 1.0  # seconds; a server that asks for a longer pause is not asked again, its refusal is the answer
 FIRST_BACKOFF = 0.05
-# Seconds for which an upstream that was up may be down before the gateway is not ready for it. A gateway beside each
-# application sees the same provider: were they unready with its every hiccup, all applications would be so at once.
-BLIP = 30.0
-SETTLING = 75.0  # seconds; a request that came before a reload has 60 to arrive, and then asks the old fleet
+# Seconds for which an upstream that was up may be down before the gateway is not ready for it. Gateways beside many
+# applications share a provider: were they unready with its every hiccup, all applications would be so at once.
+READINESS_GRACE = 30.0
+DRAIN_DELAY = 75.0  # seconds; a request that came before a reload has 60 to arrive, and then uses the old balancer
 
 
 # -- decisions ---------------------------------------------------------------------------------------------------------
 
 
 class RetryBudget:
-    """Retries as a share of requests: each request adds `share`, each retry takes 1, at most `MAX_BALANCE` is saved.
+    """Retries as a share of requests, so that a server that is down does not get a multiple of its load.
 
-    So a server that is down does not get a multiple of its load from those who retry.
+    Each request adds `share`, each retry takes 1, at most `MAX_SAVED_RETRIES` are saved.
     """
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._balance = MAX_BALANCE if share else 0.0
+        self._balance = MAX_SAVED_RETRIES if share else 0.0
 
     def deposit(self) -> None:
-        self._balance = min(self._balance + self._share, MAX_BALANCE)
+        self._balance = min(self._balance + self._share, MAX_SAVED_RETRIES)
 
     def spend(self) -> bool:
         if self._balance < 1 - 1e-9:  # ten times 0.1 is a little less than 1
@@ -60,21 +58,17 @@ class RetryBudget:
         return True
 
 
-def order(
-    names: Sequence[str], balance: Balance, busy: Mapping[str, int], admits: Mapping[str, bool]
-) -> tuple[str, ...]:
-    """In which order upstreams are asked. Those left out come last, not never: the gateway itself refuses nothing."""
-
-    def rank(name: str) -> tuple[bool, int]:
-        return not admits[name], busy[name] if balance is Balance.LEAST_BUSY else 0
-
-    return tuple(sorted(names, key=rank))
+def by_preference(
+    names: Sequence[str], balance: Balance, busy: Mapping[str, int], allows: Mapping[str, bool]
+) -> list[str]:
+    """The order in which upstreams get the request. Ejected ones come last, not never: no request fails for them."""
+    return sorted(names, key=lambda name: (not allows[name], busy[name] if balance is Balance.LEAST_BUSY else 0))
 
 
 def backoff(attempt: int, retry_after: float | None, chance: float) -> float | None:
-    """Seconds to wait before the same server is asked again, for the `attempt`-th time counted from 0.
+    """Seconds before the same server gets the request again, for the `attempt`-th time counted from 0.
 
-    `chance` in [0, 1) spreads those who were refused together. None: the server wants to be left alone for longer.
+    `chance` in [0, 1) spreads clients that were refused together. None: the server asks for a longer pause.
     """
     if retry_after is not None and retry_after > MAX_BACKOFF:
         return None
@@ -85,7 +79,7 @@ def backoff(attempt: int, retry_after: float | None, chance: float) -> float | N
 
 
 class _Member:
-    """An upstream and what is known about it; shared by the fleets before and after a reload that left it alone."""
+    """An upstream, its health and its load; shared by the balancers before and after a reload."""
 
     def __init__(self, client: UpstreamClient) -> None:
         self.client = client
@@ -93,7 +87,7 @@ class _Member:
         self.budget = RetryBudget(client.upstream.retries.budget)
         self.busy = 0
         self.owners = 0
-        self.down_since: float | None = float("-inf")  # None while it is up; not up yet is down for ever
+        self.down_since: float | None = float("-inf")  # None while it is up; -inf until it was up for the first time
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -110,14 +104,14 @@ class _Member:
         if not self.busy:
             self._idle.set()
 
-    async def until_idle(self, patience: float) -> None:
-        """Or until `patience` seconds have passed."""
+    async def until_idle(self, seconds: float) -> None:
+        """Or until `seconds` have passed."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 await self._idle.wait()
 
 
-class Opened:
+class OpenResponse:
     """An answer whose head has arrived. It counts as one of its upstream's requests until `release` or `close`.
 
     `attempts` are those that failed before: name of the upstream, kind of the failure.
@@ -130,37 +124,33 @@ class Opened:
         self._member: _Member | None = member
 
     def release(self) -> None:
-        """Give back the place, the first time it is called."""
+        """Stop counting it; idempotent."""
         member, self._member = self._member, None
         if member is not None:
             member.leave()
 
     async def close(self) -> None:
-        """Give back the place and let go of the response."""
+        """Stop counting it, and close the response."""
         self.release()
         with contextlib.suppress(httpx.HTTPError):
             await self.response.aclose()
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
-    """A request; `first` is the member whose limits bound it, `deadline` is on the fleet's clock."""
+class _BalancedRequest:
+    """`first` is the member whose limits bound all attempts, `deadline` is on the balancer's clock."""
 
     first: _Member
     upstreams: int
-    ask: Asking
+    request_for: RequestFor
     headers: Mapping[str, str]
     deadline: float
 
 
-def _unnoticed(name: str) -> None:
-    pass
+class LoadBalancer:
+    """The upstreams of a configuration by name. It owns their clients, together with the balancers it shares them with.
 
-
-class Fleet:
-    """The upstreams of a configuration by name. It owns their clients, together with the fleets it shares them with.
-
-    `clock`, `chance` and `sleep` are for those who want other ones than the real.
+    `clock`, `chance` and `sleep` are injectable for tests.
     """
 
     def __init__(
@@ -176,7 +166,7 @@ class Fleet:
         self._members: dict[str, _Member] = {}
         self._owned: set[str] = set()
         for name, client in clients.items():
-            self._adopt(name, _Member(client))
+            self._add_member(name, _Member(client))
 
     @classmethod
     def build(
@@ -184,20 +174,20 @@ class Fleet:
         upstreams: Mapping[str, Upstream],
         base_urls: Mapping[str, str],
         max_connections: int,
-        previous: Fleet | None = None,
-    ) -> Fleet:
-        """A fleet that takes over what `previous` knows about upstreams that are still the same: connections, health.
+        previous: LoadBalancer | None = None,
+    ) -> LoadBalancer:
+        """A balancer that shares the unchanged upstreams of `previous`: their connections and their health.
 
         `previous` goes on working; both are to be closed or retired, in any order.
         """
-        fleet = cls({}) if previous is None else cls({}, previous._clock, previous._chance, previous._sleep)
+        balancer = cls({}) if previous is None else cls({}, previous._clock, previous._chance, previous._sleep)
         known = {} if previous is None else {name: previous._members[name] for name in previous._owned}
         for name, upstream in upstreams.items():
             member = known.get(name)
             if member is None or not member.serves(upstream, base_urls[name], max_connections):
                 member = _Member(UpstreamClient(upstream, base_urls[name], max_connections))
-            fleet._adopt(name, member)
-        return fleet
+            balancer._add_member(name, member)
+        return balancer
 
     @property
     def clients(self) -> dict[str, UpstreamClient]:
@@ -209,12 +199,12 @@ class Fleet:
         return {name: member.busy for name, member in self._members.items()}
 
     async def states(self) -> dict[str, bool]:
-        """Which upstreams are up: they answer a probe, which is cached, and are not left out."""
+        """Which upstreams are up: they answer a cached probe and are not ejected."""
         probed = await asyncio.gather(*(member.client.up() for member in self._members.values()))
         now = self._clock()
         states: dict[str, bool] = {}
         for (name, member), answers in zip(self._members.items(), probed, strict=True):
-            states[name] = answers and member.breaker.state(now) is not State.OPEN
+            states[name] = answers and member.breaker.state(now) is not BreakerState.OPEN
             if states[name]:
                 member.down_since = None
             elif member.down_since is None:
@@ -223,79 +213,80 @@ class Fleet:
 
     @property
     def usable(self) -> bool:
-        """Whether any upstream was up within the last `BLIP` seconds, as far as `states` was asked."""
+        """Whether any upstream was up within the last `READINESS_GRACE` seconds, by the calls of `states`."""
         now = self._clock()
-        return any(m.down_since is None or now - m.down_since < BLIP for m in self._members.values())
+        return any(m.down_since is None or now - m.down_since < READINESS_GRACE for m in self._members.values())
 
     async def open(
         self,
         route: Route,
-        ask: Asking,
+        request_for: RequestFor,
         client_headers: Mapping[str, str],
         *,
         on_retry: Callable[[str, str], None],
-        on_try: Callable[[str], None] = _unnoticed,
-    ) -> Opened:
-        """The answer of one of the route's upstreams; the caller closes it. `ask` says what each is asked.
+        on_attempt: Callable[[str], None],
+    ) -> OpenResponse:
+        """The answer of one of the route's upstreams; the caller closes it.
 
-        `on_try` hears whom each attempt asks, `on_retry` of each failure (upstream, kind) that another attempt follows.
-        The first upstream's `retries` and `timeouts.total` bound them all together. An error status that no further
-        attempt may replace is an answer like another. Raises the last attempt's `httpx.TransportError`.
+        `on_attempt` is called with the upstream's name before each attempt, `on_retry` with (upstream, kind) for each
+        failure that is followed by another attempt. The first upstream's `retries` and `timeouts.total` bound all
+        attempts together. An error status that no further attempt may replace is returned like any answer. Raises the
+        last attempt's `httpx.TransportError`.
         """
         first = self._members[route.upstream]
         first.budget.deposit()
         deadline = self._clock() + first.client.upstream.timeouts.total
-        call = _Call(first, len(route.upstreams), ask, client_headers, deadline)
+        request = _BalancedRequest(first, len(route.upstreams), request_for, client_headers, deadline)
         left = list(route.upstreams)
         failed: list[tuple[str, str]] = []
         stale = 0  # attempts that only lost an idle connection
         fault: Fault | None = None
-        name = self._next(left, route.balance)
+        name = self._choose(left, route.balance)
         while True:
-            on_try(name)
+            on_attempt(name)
             replaceable = bool(left) and len(failed) < first.client.upstream.retries.attempts
             fresh = fault is not None and fault.stale
-            outcome, fault = await self._ask(name, call, tuple(failed), until_begun=replaceable, fresh=fresh)
-            if fault is None or (pause := self._pause(call, fault, len(failed), stale)) is None:
+            outcome, fault = await self._attempt(name, request, tuple(failed), await_body=replaceable, fresh=fresh)
+            if fault is None or (delay := self._retry_delay(request, fault, len(failed), stale)) is None:
                 break
-            if isinstance(outcome, Opened):
+            if isinstance(outcome, OpenResponse):
                 await outcome.close()
             failed.append((name, fault.kind))
             on_retry(name, fault.kind)
-            await self._sleep(pause)
+            await self._sleep(delay)
             if fault.stale:
                 stale += 1
             elif left:
-                name = self._next(left, route.balance)
-        if isinstance(outcome, Opened):
+                name = self._choose(left, route.balance)
+        if isinstance(outcome, OpenResponse):
             return outcome
         raise outcome
 
     async def retire(self) -> None:
-        """Close each client when nothing runs on it any more, at the latest `timeouts.total` after it has settled.
+        """Close each client when nothing runs on it any more, at the latest `timeouts.total` after `DRAIN_DELAY`.
 
-        For the fleet that a reload has replaced: requests that came before may still ask it for `SETTLING` seconds.
-        What a later fleet has taken over stays open and is not waited for. When cancelled, it closes at once.
+        For the balancer that a reload has replaced: requests that came before may use it for `DRAIN_DELAY` seconds.
+        Members shared with a later balancer stay open and are not waited for. When cancelled, it closes at once.
         """
         try:
-            await asyncio.gather(*(self._let_go(name, patient=True) for name in tuple(self._owned)))
+            await asyncio.gather(*(self._release_member(name, drain=True) for name in tuple(self._owned)))
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Close every client that no other fleet has; what is under way on it fails."""
-        await asyncio.gather(*(self._let_go(name, patient=False) for name in tuple(self._owned)))
+        """Close every client that no other balancer has; requests in flight on it fail."""
+        await asyncio.gather(*(self._release_member(name, drain=False) for name in tuple(self._owned)))
 
-    def _adopt(self, name: str, member: _Member) -> None:
+    def _add_member(self, name: str, member: _Member) -> None:
         self._members[name] = member
         self._owned.add(name)
         member.owners += 1
 
-    async def _let_go(self, name: str, *, patient: bool) -> None:
+    async def _release_member(self, name: str, *, drain: bool) -> None:
         member = self._members[name]
-        if patient and member.owners == 1:
-            await self._sleep(SETTLING)
-            # An answer lives as long as the route's first upstream gives it, whichever it came from.
+        if drain and member.owners == 1:
+            await self._sleep(DRAIN_DELAY)
+            # An answer lives as long as the route's first upstream allows, whichever it came from.
             await member.until_idle(max(m.client.upstream.timeouts.total for m in self._members.values()))
         if name not in self._owned:
             return
@@ -304,71 +295,81 @@ class Fleet:
         if not member.owners:
             await member.client.close()
 
-    def _next(self, left: list[str], balance: Balance) -> str:
-        """Take the upstream to ask out of those `left`."""
+    def _choose(self, left: list[str], balance: Balance) -> str:
+        """Remove the preferred upstream from `left` and return it."""
         now = self._clock()
-        admits = {name: self._members[name].breaker.admits(now) for name in left}
-        chosen = order(left, balance, self.busy, admits)[0]
+        allows = {name: self._members[name].breaker.allows(now) for name in left}
+        chosen = by_preference(left, balance, self.busy, allows)[0]
         left.remove(chosen)
         return chosen
 
-    def _pause(self, call: _Call, fault: Fault, failed: int, stale: int) -> float | None:
-        """Seconds before the next attempt, which is paid for herewith; None: there is none. `failed`: attempts before
-        this one, `stale` of them repeated at once."""
-        retries = call.first.client.upstream.retries
-        repeated = failed - stale + 1 - call.upstreams
-        pause: float | None = 0.0
-        if repeated >= 0 and not fault.stale:  # everybody has been asked
-            pause = backoff(repeated, fault.retry_after, self._chance()) if fault.again else None
-        if pause is None or failed >= retries.attempts or self._clock() + pause >= call.deadline:
-            return None
-        return pause if call.first.budget.spend() else None
+    def _retry_delay(self, request: _BalancedRequest, fault: Fault, failed: int, stale: int) -> float | None:
+        """Seconds before the next attempt, which this takes from the budget; None: there is none.
 
-    async def _ask(
-        self, name: str, call: _Call, failed: tuple[tuple[str, str], ...], *, until_begun: bool, fresh: bool
-    ) -> tuple[Opened | httpx.TransportError, Fault | None]:
-        """One attempt, and what is wrong with it if it may be replaced by another. The breaker hears of it."""
+        `failed`: attempts before this one, `stale` of them repeated at once.
+        """
+        repeated = failed - stale + 1 - request.upstreams
+        delay: float | None = 0.0
+        if repeated >= 0 and not fault.stale:  # every upstream has had the request
+            delay = backoff(repeated, fault.retry_after, self._chance()) if fault.repeatable else None
+        attempts = request.first.client.upstream.retries.attempts
+        if delay is None or failed >= attempts or self._clock() + delay >= request.deadline:
+            return None
+        return delay if request.first.budget.spend() else None
+
+    async def _attempt(
+        self,
+        name: str,
+        request: _BalancedRequest,
+        failed: tuple[tuple[str, str], ...],
+        *,
+        await_body: bool,
+        fresh: bool,
+    ) -> tuple[OpenResponse | httpx.TransportError, Fault | None]:
+        """One attempt and its fault, if another may replace it; the breaker records the outcome."""
         member = self._members[name]
-        trial = member.breaker.begin(self._clock())
+        trial = member.breaker.start_trial(self._clock())
         member.enter()
-        outcome: Opened | httpx.TransportError
+        outcome: OpenResponse | httpx.TransportError
         fault: Fault | None
         try:
-            response = await self._answer(member.client, call, until_begun=until_begun, fresh=fresh)
-        except FAILURES as error:
+            response = await self._send(member.client, request, await_body=await_body, fresh=fresh)
+        except TRANSPORT_FAILURES as error:
             member.leave()
             outcome, fault = error, fault_of_error(error)
         except BaseException:
             member.leave()
-            member.breaker.abandon(trial)
+            member.breaker.abandon_trial(trial)
             raise
         else:
-            outcome, fault = Opened(response, member, failed), fault_of_answer(response)
+            outcome, fault = OpenResponse(response, member, failed), fault_of_response(response)
         if fault is None or fault.healthy:
-            member.breaker.success(self._clock())
+            member.breaker.record_success(self._clock())
         elif fault.healthy is None:
-            member.breaker.abandon(trial)
+            member.breaker.abandon_trial(trial)
         else:
-            member.breaker.failure(self._clock())
+            member.breaker.record_failure(self._clock())
         return outcome, fault
 
-    async def _answer(self, client: UpstreamClient, call: _Call, *, until_begun: bool, fresh: bool) -> httpx.Response:
-        """The response's head; with `until_begun` also a first byte of a good one's body, unread.
+    async def _send(
+        self, client: UpstreamClient, request: _BalancedRequest, *, await_body: bool, fresh: bool
+    ) -> httpx.Response:
+        """The response's head; with `await_body` also a first byte of a successful one's body, unread.
 
-        Servers send the head of a stream before their model has said anything, so that only the body tells whether
-        it hangs. Where nobody else could be asked, the client gets the head at once.
+        Servers send the head of a stream before the model has generated anything, so only the body shows whether the
+        model hangs. Where no other upstream could replace it, the client gets the head at once.
         """
-        patience = max(call.deadline - self._clock(), 0.0)
+        left = max(request.deadline - self._clock(), 0.0)
         try:
-            async with asyncio.timeout(patience):
-                response = await client.open(call.ask(client.upstream), call.headers, fresh=fresh)
+            async with asyncio.timeout(left):
+                response = await client.open(request.request_for(client.upstream), request.headers, fresh=fresh)
                 try:
-                    if until_begun and response.is_success:
-                        await begun(response)
+                    if await_body and response.is_success:
+                        await wait_for_body(response)
                 except BaseException:
                     await response.aclose()
                     raise
                 return response
         except TimeoutError:
-            total = f"the {patience:g} seconds that were left of timeouts.total ran out"
+            total = f"the {left:g} seconds that were left of timeouts.total ran out"
             raise httpx.ReadTimeout(f"upstream {client.upstream.name!r}: {total}") from None

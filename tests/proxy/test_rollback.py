@@ -17,9 +17,9 @@ from gateway.censor.stream import Censor
 from gateway.decode.rollback import Caps
 from gateway.guard.channels import Finding
 from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
-from gateway.proxy.steering import rollback as retelling_module
-from gateway.proxy.steering.resume import again, steered, wanted
-from gateway.proxy.steering.rollback import Retelling, Terms, UnreadableAnswer
+from gateway.proxy.steering import rollback as rollback_module
+from gateway.proxy.steering.resume import answer_limits, first_request, resumed_request
+from gateway.proxy.steering.rollback import RollbackParams, RollbackStream, UnreadableAnswer
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
 from tests.support import decode_routes as routes
@@ -66,7 +66,7 @@ def tell(
     chat: bool = True,
     caps: Caps | None = None,
     maskable: frozenset[str] = frozenset(),
-    room: int | None = 1000,
+    context_length: int | None = 1000,
     **asked: Any,
 ) -> Told:
     """Let the model answer; further requests are made as the gateway makes them."""
@@ -75,40 +75,40 @@ def tell(
     body = {"model": "scripted", "stream": True, "stream_options": {"include_usage": True}, **asked}
     if not chat:
         body["prompt"] = list(PROMPT)
-    said = wanted(body, True)
-    terms = Terms(
+    said = answer_limits(body, True)
+    params = RollbackParams(
         policy="p",
         program=program,
         vocabulary=model.vocabulary,
         shape=(CHAT if chat else COMPLETIONS).content,
-        at_once=said.at_once,
+        deterministic=said.deterministic,
         max_tokens=said.max_tokens,
         stops=said.stops,
-        shows_stop=said.shows_stop,
-        bans=model.masks,
+        include_stop=said.include_stop,
+        server_bans=model.masks,
         maskable=maskable,
-        tells_usage=said.tells_usage,
+        include_usage=said.include_usage,
         caps=caps or Caps(),
     )
     told = Told()
-    retelling = Retelling(terms, told.findings.append)
-    retelling.room = room
-    path, request = "/v1/chat/completions" if chat else "/v1/completions", steered(body, True)
+    rollback = RollbackStream(params, told.findings.append)
+    rollback.context_length = context_length
+    path, request = "/v1/chat/completions" if chat else "/v1/completions", first_request(body, True)
     while True:
         for event in model.events(path, request):
-            told.events += retelling.take(event)
-            if retelling.resume is not None or retelling.done:
+            told.events += rollback.feed(event)
+            if rollback.resume is not None or rollback.done:
                 break
-        told.outcomes += [fact.outcome for fact in retelling.facts]
-        retelling.facts.clear()
-        resume, retelling.resume = retelling.resume, None
+        told.outcomes += [fact.outcome for fact in rollback.facts]
+        rollback.facts.clear()
+        resume, rollback.resume = rollback.resume, None
         if resume is None:
             break
-        path, request = "/v1/completions", again(body, resume, None)
+        path, request = "/v1/completions", resumed_request(body, resume, None)
         if model.masks and resume.banned:
             del request["logit_bias"]
             request["vllm_xargs"] = {"portcullis.not_first": list(resume.banned)}
-    told.events += retelling.end()
+    told.events += rollback.finish()
     return told
 
 
@@ -275,7 +275,7 @@ def test_a_mask_takes_over() -> None:
 
 
 def test_without_room_it_is_exhausted() -> None:
-    told = tell(ScriptedModel(WORDS, insisting(0, 1, 2, end=END)), room=None)
+    told = tell(ScriptedModel(WORDS, insisting(0, 1, 2, end=END)), context_length=None)
     assert (told.text, told.outcomes) == ("a bad", ["exhausted"])
 
 
@@ -301,7 +301,7 @@ def test_without_token_ids_everything_passes() -> None:
 
 
 def test_an_answer_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retelling_module, "MAX_TEXT", 8)
+    monkeypatch.setattr(rollback_module, "MAX_TEXT", 8)
     told = tell(ScriptedModel(WORDS, insisting(*[0] * 20, 1, 2, end=END)))
     assert (told.text, told.outcomes) == ("a" * 20 + " bad", ["unreadable"])  # the guard behind sees it
 
@@ -453,16 +453,17 @@ _events = st.lists(
 def test_whatever_an_upstream_sends(events: list[Json], chat: bool, stops: tuple[str, ...]) -> None:
     program = compile_policy(policy_of(BAD)).stops
     assert program is not None
-    terms = Terms(
-        policy="p", program=program, vocabulary=WORDS, shape=(CHAT if chat else COMPLETIONS).content, at_once=False,
-        max_tokens=9, stops=stops, tells_usage=True,
+    params = RollbackParams(
+        policy="p", program=program, vocabulary=WORDS, deterministic=False,
+        shape=(CHAT if chat else COMPLETIONS).content,
+        max_tokens=9, stops=stops, include_usage=True,
     )  # fmt: skip
-    retelling = Retelling(terms)
+    rollback = RollbackStream(params)
     try:
         for event in events:
-            for told in retelling.take(event):
+            for told in rollback.feed(event):
                 json.dumps(told)
-            retelling.resume = None
-        retelling.end()
+            rollback.resume = None
+        rollback.finish()
     except UnreadableAnswer:
         return

@@ -12,8 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.journal.entries import JournalEntry
-from gateway.journal.lines import HMAC_DIGITS, BeginLine, MatchLine, RequestLine, decode, encode, encode_line, text_hmac
+from gateway.journal.entries import (
+    HMAC_DIGITS,
+    BeginLine,
+    JournalEntry,
+    MatchLine,
+    RequestLine,
+    decode,
+    encode,
+    encode_line,
+    text_hmac,
+)
 from tests.support.journal_samples import BEGIN, KEY, MATCH, REQUEST, SECRET
 from tests.support.pages import ROOT, table
 

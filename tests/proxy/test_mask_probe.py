@@ -1,4 +1,4 @@
-"""Canaries in front of servers that mask, that do not, that have other words, and that are in a bad way."""
+"""Probes of servers that mask, that do not, that have other words, and that fail."""
 
 from __future__ import annotations
 
@@ -11,30 +11,22 @@ from typing import Any
 import pytest
 
 from gateway.decode.maskfile import BannedPolicy
-from gateway.decode.masks import BannedWords
 from gateway.decode.policies import banned_of
-from gateway.policy.model import Action, Config, Decode, Mode, Policy, Route, Rule, Upstream
-from gateway.proxy.steering.entries import PROMPTS, prompt_for, wanted_masks
+from gateway.policy.model import Decode, Rule
 from gateway.proxy.steering.mask_probe import (
-    DOWN,
     IN_FORCE,
-    NOT_ASKED,
+    NO_PROMPT,
     NOT_FOLLOWED,
     SLOW,
-    UNASKABLE,
     UNREADABLE,
-    Answer,
-    Canary,
-    Masks,
-    State,
-    Verdict,
-    judge,
-    pair_of,
-    read_answer,
-    read_model,
-    revised,
+    MaskProbe,
+    MaskProbes,
+    MaskState,
+    MaskStatus,
+    wanted_masks,
 )
 from gateway.proxy.upstreams.client import PROBE_TTL, UpstreamClient
+from tests.support.mask_rules import BACK, MASKED, OTHER, banning, config_of
 from tests.support.masking_server import (
     PAIR,
     Masking,
@@ -49,25 +41,12 @@ from tests.support.scripted_server import on_both_loops
 from tests.support.upstream import Upstream as Played
 from tests.support.upstream import plain, playing
 
-MASKED = Rule(id="masked", words=("swordfish",), decode=Decode.MASK)
-BACK = Rule(id="back", words=("listen",), action=Action.ROLLBACK)
-OTHER = Rule(id="other", words=("other",), decode=Decode.MASK)
-
 
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything here is on this machine; a proxy in the environment is not meant for it."""
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("NO_PROXY", "*")
-
-
-def config_of(*rules: Rule, base_url: str = "http://127.0.0.1:9/v1", **route: Any) -> Config:
-    policy = Policy(name="strict", rules=rules)
-    return Config(
-        upstreams={"local": Upstream(name="local", type="vllm", base_url=base_url)},
-        routes=(Route(**{"model": "*", "upstream": "local", "policy": "strict", **route}),),
-        policies={"strict": policy},
-    )
 
 
 @dataclass
@@ -77,22 +56,22 @@ class Bench:
     server: Masking
     upstream: Played
     client: UpstreamClient
-    masks: Masks
-    heard: list[tuple[str, Verdict]] = field(default_factory=list)
+    masks: MaskProbes
+    heard: list[tuple[str, MaskStatus]] = field(default_factory=list)
     now: float = 0.0
 
-    async def look(self) -> Verdict:
+    async def look(self) -> MaskStatus:
         """The verdict of a canary that is sent now."""
         self.now += PROBE_TTL + 1
-        await self.masks.look()
+        await self.masks.refresh()
         (canary,) = self.canaries
         if canary.task is not None:
             await asyncio.wait((canary.task,))
-        return canary.verdict
+        return canary.status
 
     @property
-    def canaries(self) -> list[Canary]:
-        return list(self.masks._canaries.values())
+    def canaries(self) -> list[MaskProbe]:
+        return list(self.masks._probes.values())
 
 
 @asynccontextmanager
@@ -101,161 +80,19 @@ async def bench(*rules: Rule, reply: Reply | None = None, patience: float = 30.0
     async with playing(server.play) as upstream:
         config = config_of(*(rules or (MASKED,)), base_url=upstream.base_url, **route)
         client = UpstreamClient(config.upstreams["local"], upstream.base_url, 10)
-        made = Bench(server, upstream, client, Masks())
+        made = Bench(server, upstream, client, MaskProbes())
 
-        def hear(canary: Canary) -> None:
-            made.heard.append((canary.wanted.entry, canary.verdict))
+        def hear(canary: MaskProbe) -> None:
+            made.heard.append((canary.mask.entry, canary.status))
 
-        made.masks = Masks.build(
-            wanted_masks(config), {"local": client}, None, hear, clock=lambda: made.now, patience=patience
+        made.masks = MaskProbes.build(
+            wanted_masks(config), {"local": client}, None, hear, clock=lambda: made.now, timeout=patience
         )
         try:
             yield made
         finally:
             await made.masks.close()
             await client.close()
-
-
-# -- decisions ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("prompt", "pair"),
-    [((1, 2, 3), (2, 3)), ((1, 3, 3, 3), (1, 3)), ((3, 3), None), ((3,), None), ((), None)],
-)
-def test_two_tokens_that_differ(prompt: tuple[int, ...], pair: tuple[int, int] | None) -> None:
-    assert pair_of(prompt) == pair
-
-
-def said(*tokens: int) -> Answer:
-    return Answer(200, (1, 2), tokens)
-
-
-@pytest.mark.parametrize(
-    ("answers", "verdict"),
-    [
-        ([said(12), said(11)], IN_FORCE),
-        ([said(11), said(11)], NOT_FOLLOWED),
-        ([said(12), said(12)], NOT_FOLLOWED),
-        ([said(11), said(12)], NOT_FOLLOWED),
-        ([said(12), said(99)], NOT_FOLLOWED),
-        ([said(12), said()], UNREADABLE),
-        ([said(12, 11), said(11)], UNREADABLE),
-        ([Answer(429)], SLOW),
-        ([said(12), Answer(503)], SLOW),
-        ([Answer(500)], Verdict(State.UNKNOWN, "the server answers with status 500")),
-        ([Answer(404)], Verdict(State.UNKNOWN, "the server answers with status 404")),
-        ([said(12), Answer(400)], Verdict(State.MISSING, "the server refuses a request with a mask")),
-    ],
-)
-def test_verdicts(answers: list[Answer], verdict: Verdict) -> None:
-    assert judge(PAIR, answers) == verdict
-
-
-def test_slowness_changes_nothing_that_is_known() -> None:
-    assert revised(IN_FORCE, SLOW) == IN_FORCE
-    assert revised(NOT_FOLLOWED, SLOW) == NOT_FOLLOWED
-    assert revised(NOT_ASKED, SLOW) == revised(DOWN, SLOW) == SLOW
-    assert revised(IN_FORCE, DOWN) == DOWN
-    assert revised(SLOW, IN_FORCE) == IN_FORCE
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[]",
-        b"null",
-        b'{"choices": {}}',
-        b'{"choices": []}',
-        b'{"choices": [7]}',
-        b'{"choices": [{"token_ids": 7, "prompt_token_ids": ["a"]}]}',
-        b'{"choices": [{"token_ids": [true], "prompt_token_ids": [1.0]}]}',
-        b"\xff",
-    ],
-)
-def test_answers_that_tell_nothing(body: bytes) -> None:
-    assert read_answer(200, body) == Answer(200)
-    assert read_model(200, body) is None
-
-
-def test_the_first_model_of_a_list() -> None:
-    assert read_model(200, b'{"data": [{"id": "a"}, {"id": "b"}]}') == "a"
-    assert read_model(200, b'{"data": [{"id": 7}]}') is None
-    assert read_model(500, b'{"data": [{"id": "a"}]}') is None
-
-
-def banning(*words: str, whole_word: bool = False) -> BannedPolicy:
-    rule = Rule(id="r", words=words, whole_word=whole_word)
-    return BannedPolicy.of([BannedWords.of(rule)])
-
-
-def test_a_prompt_without_a_banned_word() -> None:
-    first, second, third, fourth = PROMPTS
-    assert prompt_for(banning("swordfish")) == first
-    assert prompt_for(banning("UPON A")) == second
-    # A token may be a part of a word, and the last one of an answer ends it.
-    assert prompt_for(banning("tim", whole_word=True)) == second
-    assert prompt_for(banning(" Once")) == second
-    assert prompt_for(banning("o")) == third
-    assert prompt_for(banning("o", "3")) == fourth
-    assert prompt_for(banning("o", "3", "+")) is None
-    both = BannedPolicy.of([*banning("o").banned, *banning("3").banned])
-    assert prompt_for(both) == fourth
-
-
-# -- what is wanted ----------------------------------------------------------------------------------------------------
-
-
-def entries(config: Config) -> list[tuple[str, str, str | None]]:
-    return [(each.upstream, each.entry, each.model) for each in wanted_masks(config)]
-
-
-@pytest.mark.parametrize(
-    ("rules", "expected"),
-    [
-        ((), []),
-        ((replace(MASKED, decode=None),), []),
-        ((MASKED,), ["strict"]),
-        ((BACK,), ["strict/exhausted"]),
-        ((MASKED, BACK), ["strict", "strict/exhausted"]),
-    ],
-)
-def test_which_masks_are_wanted(rules: tuple[Rule, ...], expected: list[str]) -> None:
-    assert [entry for _, entry, _ in entries(config_of(*rules))] == expected
-
-
-def test_what_only_observes_wants_none() -> None:
-    config = config_of(MASKED)
-    seen = replace(config, policies={"strict": replace(config.policies["strict"], mode=Mode.OBSERVE)})
-    assert wanted_masks(seen) == ()
-
-
-@pytest.mark.parametrize(
-    ("route", "model"),
-    [
-        ({"model": "*"}, None),
-        ({"model": "tiny-[ab]"}, None),
-        ({"model": "tiny"}, "tiny"),
-        ({"model": "*", "rename": "served"}, "served"),
-    ],
-)
-def test_which_model_is_asked(route: dict[str, str], model: str | None) -> None:
-    assert entries(config_of(MASKED, **route)) == [("local", "strict", model)]
-
-
-def test_every_upstream_of_every_route_once() -> None:
-    upstreams = {name: Upstream(name=name, type="vllm") for name in ("a", "b")}
-    upstreams["far"] = Upstream(name="far", base_url="http://127.0.0.1:9/v1")
-    policies = {name: Policy(name=name, rules=(MASKED,)) for name in ("strict", "unused")}
-    routes = (
-        Route(model="x-*", upstream="far", others=("a", "b"), policy="strict"),
-        Route(model="y", upstream="b", policy="strict"),
-        Route(model="z", upstream="b", policy="strict"),
-    )
-    config = Config(upstreams=upstreams, routes=routes, policies=policies)
-    # The first route that says which model it asks for is the one that counts.
-    assert entries(config) == [("a", "strict", None), ("b", "strict", "y")]
 
 
 # -- servers -----------------------------------------------------------------------------------------------------------
@@ -307,11 +144,11 @@ MISSING: dict[str, tuple[Reply, str]] = {
 async def test_a_server_without_the_mask(case: str) -> None:
     reply, reason = MISSING[case]
     async with bench(reply=reply) as made:
-        assert await made.look() == Verdict(State.MISSING, reason)
+        assert await made.look() == MaskStatus(MaskState.MISSING, reason)
         assert made.masks.request("local", "strict") is None
         assert made.masks.states == {"local/strict": "missing"}
         assert made.masks.missing is made.canaries[0]
-        assert made.heard == [("strict", Verdict(State.MISSING, reason))]
+        assert made.heard == [("strict", MaskStatus(MaskState.MISSING, reason))]
 
 
 @pytest.mark.parametrize(
@@ -332,19 +169,22 @@ async def test_a_server_with_another_file(policies: dict[str, BannedPolicy], rea
     async with bench() as made:
         made.server.policies = policies
         verdict = await made.look()
-        assert verdict == Verdict(State.MISSING, reason)
+        assert verdict == MaskStatus(MaskState.MISSING, reason)
         assert "swordfish" not in verdict.reason
 
 
-UNKNOWN: dict[str, tuple[Reply, Verdict]] = {
+UNKNOWN: dict[str, tuple[Reply, MaskStatus]] = {
     "no JSON": (lambda _: garbage(), UNREADABLE),
     "no tokens of the prompt": (lambda _: garbage(b'{"choices": [{"token_ids": [7]}]}'), UNREADABLE),
     "one token": (lambda _: plain({"choices": [{"prompt_token_ids": [7], "token_ids": [7]}]}), UNREADABLE),
     "no tokens of the answer": (only_with_masks(plain({"choices": [{"text": "x"}]})), UNREADABLE),
     "too much": (lambda _: garbage(b" " * (2 << 20)), UNREADABLE),
-    "no such path": (lambda _: plain({}, 404), Verdict(State.UNKNOWN, "the server answers with status 404")),
-    "refuses everything": (lambda _: plain({}, 400), Verdict(State.UNKNOWN, "the server answers with status 400")),
-    "fails": (only_with_masks(plain({}, 500)), Verdict(State.UNKNOWN, "the server answers with status 500")),
+    "no such path": (lambda _: plain({}, 404), MaskStatus(MaskState.UNKNOWN, "the server answers with status 404")),
+    "refuses everything": (
+        lambda _: plain({}, 400),
+        MaskStatus(MaskState.UNKNOWN, "the server answers with status 400"),
+    ),
+    "fails": (only_with_masks(plain({}, 500)), MaskStatus(MaskState.UNKNOWN, "the server answers with status 500")),
     "is busy": (only_with_masks(plain({}, 429)), SLOW),
     "no HTTP": (lambda _: b"garbage\r\n\r\n", UNREADABLE),
 }
@@ -367,8 +207,8 @@ async def test_a_server_that_does_not_tell(case: str) -> None:
 async def test_a_server_that_is_down_misses_nothing() -> None:
     config = config_of(MASKED)  # nobody listens there
     client = UpstreamClient(config.upstreams["local"], config.upstreams["local"].base_url, 10)
-    masks = Masks.build(wanted_masks(config), {"local": client})
-    await masks.look()
+    masks = MaskProbes.build(wanted_masks(config), {"local": client})
+    await masks.refresh()
     assert masks.states == {"local/strict": "unknown"}
     assert masks.missing is None
     await masks.close()
@@ -390,7 +230,7 @@ async def test_a_server_that_becomes_slow(reply: Reply | None) -> None:
     async with bench(reply=reply) as made:
         known = await made.look()
         made.server.hold = asyncio.Event()
-        made.canaries[0]._patience = 0.1
+        made.canaries[0]._timeout = 0.1
         assert await made.look() == known
         assert len(made.heard) == 1
         assert len(made.upstream.calls) > 3
@@ -399,7 +239,7 @@ async def test_a_server_that_becomes_slow(reply: Reply | None) -> None:
 @on_both_loops
 async def test_a_policy_that_bans_every_prompt() -> None:
     async with bench(Rule(id="r", words=("o", "3", "+"), decode=Decode.MASK)) as made:
-        assert await made.look() == UNASKABLE
+        assert await made.look() == NO_PROMPT
         assert made.upstream.calls == []
         assert made.masks.request("local", "strict") is not None
 
@@ -411,14 +251,14 @@ async def test_a_policy_that_bans_every_prompt() -> None:
 async def test_those_who_ask_at_once_share_a_canary() -> None:
     async with bench() as made:
         made.now += PROBE_TTL + 1
-        impatient = asyncio.create_task(made.masks.look())
+        impatient = asyncio.create_task(made.masks.refresh())
         await asyncio.sleep(0)
-        patient = [asyncio.create_task(made.masks.look()) for _ in range(5)]
+        patient = [asyncio.create_task(made.masks.refresh()) for _ in range(5)]
         await asyncio.sleep(0)
         impatient.cancel()
         await asyncio.gather(*patient)
         assert made.masks.states == {"local/strict": "in force"}
-        await made.masks.look()
+        await made.masks.refresh()
         assert len(made.upstream.calls) == 3
 
 
@@ -428,7 +268,7 @@ async def test_only_the_first_canary_is_waited_for() -> None:
         await made.look()
         made.server.hold, made.server.reply = asyncio.Event(), ignoring
         made.now += PROBE_TTL + 1
-        await made.masks.look()
+        await made.masks.refresh()
         assert made.masks.states == {"local/strict": "in force"}
         made.server.hold.set()
         (canary,) = made.canaries
@@ -456,14 +296,14 @@ async def test_a_reload_that_changes_words_asks_anew() -> None:
     async with bench() as made:
         assert await made.look() == IN_FORCE
         clients = {"local": made.client}
-        same = Masks.build(wanted_masks(config_of(MASKED)), clients, made.masks)
+        same = MaskProbes.build(wanted_masks(config_of(MASKED)), clients, made.masks)
         assert same.states == {"local/strict": "in force"}
-        other = Masks.build(wanted_masks(config_of(MASKED, OTHER)), clients, same)
+        other = MaskProbes.build(wanted_masks(config_of(MASKED, OTHER)), clients, same)
         assert other.states == {"local/strict": "unknown"}
         await same.close(besides=other)
-        await other.look()
+        await other.refresh()
         assert other.states == {"local/strict": "missing"}
-        gone = Masks.build(wanted_masks(config_of()), clients, other)
+        gone = MaskProbes.build(wanted_masks(config_of()), clients, other)
         assert gone.states == {}
         assert gone.pairs == ()
         await other.close(besides=gone)
@@ -474,7 +314,7 @@ async def test_another_connection_is_another_server() -> None:
     async with bench() as made:
         assert await made.look() == IN_FORCE
         client = UpstreamClient(made.client.upstream, made.client.base_url, 11)
-        fresh = Masks.build([each.wanted for each in made.canaries], {"local": client}, made.masks)
+        fresh = MaskProbes.build([each.mask for each in made.canaries], {"local": client}, made.masks)
         assert fresh.states == {"local/strict": "unknown"}
         await fresh.close()
         await client.close()
@@ -485,7 +325,7 @@ async def test_what_is_let_go_says_nothing_more() -> None:
     async with bench() as made:
         made.server.hold = asyncio.Event()
         made.now += PROBE_TTL + 1
-        made.masks.begin()
+        made.masks.start()
         async with asyncio.timeout(30):
             while not made.upstream.calls:
                 await asyncio.sleep(0)
@@ -503,8 +343,8 @@ async def test_a_canary_that_fails_leaves_nothing_known(monkeypatch: pytest.Monk
         def fail(*_: object) -> None:
             raise KeyError("swordfish")
 
-        monkeypatch.setattr("gateway.proxy.steering.mask_probe.judge", fail)
-        assert await made.look() == Verdict(State.UNKNOWN, "the canary failed: KeyError")
+        monkeypatch.setattr("gateway.proxy.steering.mask_probe.status_of", fail)
+        assert await made.look() == MaskStatus(MaskState.UNKNOWN, "the canary failed: KeyError")
         monkeypatch.undo()
         assert await made.look() == IN_FORCE
 
@@ -512,14 +352,14 @@ async def test_a_canary_that_fails_leaves_nothing_known(monkeypatch: pytest.Monk
 # -- when rollback is exhausted ----------------------------------------------------------------------------------------
 
 
-def masks_of(*rules: Rule) -> Masks:
+def masks_of(*rules: Rule) -> MaskProbes:
     config = config_of(*rules)
     client = UpstreamClient(config.upstreams["local"], config.upstreams["local"].base_url, 1)
-    return Masks.build(wanted_masks(config), {"local": client})
+    return MaskProbes.build(wanted_masks(config), {"local": client})
 
 
-def verdict_for(masks: Masks, entry: str, verdict: Verdict) -> None:
-    masks._canaries["local", entry].verdict = verdict
+def verdict_for(masks: MaskProbes, entry: str, verdict: MaskStatus) -> None:
+    masks._probes["local", entry].status = verdict
 
 
 def test_the_second_entry_is_for_rollback() -> None:

@@ -1,0 +1,232 @@
+"""One request and its response on a connection, from the socket's side: sending, queueing, timeouts, failures, reuse.
+
+A socket read goes `Connection.data_received` → `Exchange.data_received` → the httptools parser, whose body callback
+appends to the queue; then the consumer is woken, or its function (`ResponseStream.pump`) is called. An `Exchange` ends
+once: in `_finish`, which returns the connection to the pool where it may be reused, or in `fail`, which closes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from time import monotonic
+
+import httpx
+
+from gateway.http1.connection import Connection
+from gateway.http1.response import PARSE_ERRORS, ResponseHead, ResponseParser, StreamLimits
+
+
+class BodyQueue:
+    """The body that has arrived and was not consumed, and its one consumer: a future, or a function."""
+
+    __slots__ = ("consumer", "ended", "failure", "parts", "size", "waiter")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.size = 0  # bytes read from the socket since the queue was empty
+        self.ended = False
+        self.failure: Exception | None = None
+        self.waiter: asyncio.Future[None] | None = None
+        self.consumer: Callable[[bytes], bool] | None = None
+
+    def wake(self) -> None:
+        waiter = self.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    @property
+    def awaited(self) -> bool:
+        return self.waiter is not None and not self.waiter.done()
+
+
+class ExchangeTimeouts:
+    """Read and write timeouts of an exchange, in seconds; the clock is the caller's. `limit` bounds the present wait.
+
+    One timer an exchange, not one a read: every `interval` seconds it checks how long the present wait has lasted.
+    """
+
+    __slots__ = ("interval", "limit", "read", "waiting_since", "write")
+
+    def __init__(self, timeouts: Mapping[str, float | None], now: float) -> None:
+        self.read = timeouts.get("read")
+        self.write = timeouts.get("write")
+        self.limit = timeouts.get("first_byte", self.read)
+        self.waiting_since = now
+        given = [t for t in (self.read, self.write, self.limit) if t is not None]
+        self.interval = max(min(given), 0.001) if given else None
+
+
+class Exchange:
+    """Started by `send`; then `read_head`, and the body from `queue`. `stale`: lost before the response's first byte on
+    a connection that had been idle."""
+
+    def __init__(
+        self, connection: Connection, request: httpx.Request, limits: StreamLimits, timeouts: Mapping[str, float | None]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.connection = connection
+        self.queue = BodyQueue()
+        self.timeouts = ExchangeTimeouts(timeouts, monotonic())
+        self.stale = False
+        self._request = request
+        self._limits = limits
+        self._head_only = request.method == "HEAD"
+        self._parser = ResponseParser(limits, self.queue.parts, head_only=self._head_only)
+        # Bytes since the last body byte that were no body: chunk headers, trailers. None until the head is read.
+        self._framing_size: int | None = None
+        self._keep_alive = True
+        self._sender: asyncio.Task[None] | None = None
+        self._call_later = loop.call_later
+        interval = self.timeouts.interval
+        self._timer = None if interval is None else loop.call_later(interval, self._check_timeouts)
+        connection.exchange = self
+
+    def send(self, pieces: Iterable[bytes], rest: AsyncGenerator[bytes, None] | None, *, keep_alive: bool) -> None:
+        """Write `pieces` now, and `rest` as it comes, while the response is being read."""
+        self._keep_alive = keep_alive
+        for piece in pieces:
+            self.connection.write(piece)
+        if rest is not None and not self.queue.ended:
+            self._sender = asyncio.create_task(self._send_rest(rest))
+
+    async def _send_rest(self, rest: AsyncGenerator[bytes, None]) -> None:
+        try:
+            async with contextlib.aclosing(rest):
+                async for piece in rest:
+                    self.connection.write(piece)
+                    await self.connection.drain()
+        except Exception as error:
+            # The caller's own stream failed: waiting for the response raises that error.
+            self._sender = None
+            self.fail(error)
+        else:
+            self._sender = None
+            self.write_resumed()
+
+    async def read_head(self) -> ResponseHead:
+        """Wait for the final response head; raises what iterating the `ResponseStream` raises."""
+        while self._parser.head is None:
+            if self.queue.failure is not None:
+                raise self.queue.failure
+            self.queue.waiter = asyncio.get_running_loop().create_future()
+            await self.queue.waiter
+        return self._parser.head
+
+    def fail(self, failure: Exception) -> None:
+        """End with this error, unless it has ended, and close the connection."""
+        if self.queue.ended:
+            return
+        self.queue.failure = failure
+        self._end()
+        self.connection.abort()
+        self.queue.wake()
+
+    # The connection's callbacks.
+
+    def write_resumed(self) -> None:
+        self.timeouts.waiting_since = monotonic()  # the response is waited for once the request is sent
+
+    def data_received(self, data: bytes) -> None:
+        parser, queue = self._parser, self.queue
+        feed = parser.feed
+        try:
+            feed(data)
+        except PARSE_ERRORS as error:
+            if parser.complete:
+                parser.keep_alive = False  # data behind a complete response does not spoil it
+            else:
+                self.fail(self._remote_error(parser.describe(error)))
+        if parser.complete:
+            self._finish()
+        elif queue.parts:
+            self._framing_size = 0
+            consumer = queue.consumer
+            if consumer is not None:
+                parts = queue.parts
+                item = parts[0] if len(parts) == 1 else b"".join(parts)
+                parts.clear()
+                if consumer(item):
+                    self.timeouts.waiting_since = monotonic()
+                    return
+                parts.append(item)
+            queue.size += len(data)
+            if queue.size > self._limits.unread:
+                self.connection.pause_reading()
+        else:
+            self.timeouts.waiting_since = monotonic()
+            if self._framing_size is not None:
+                self._framing_size += len(data)
+                if self._framing_size > self._limits.head:
+                    self.fail(self._remote_error(f"chunk header or trailers larger than {self._limits.head} bytes"))
+            elif parser.head is not None:
+                self._framing_size = 0
+        waiter = queue.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if error is None and self._parser.head is not None and self._parser.ends_at_eof:
+            self._keep_alive = False
+            self._finish()
+            self.queue.wake()
+            return
+        self.stale = self.connection.reused and self._parser.head_size == 0
+        self.fail(self._loss(error))
+
+    def _loss(self, error: Exception | None) -> httpx.TransportError:
+        unanswered = self._parser.head_size == 0
+        where = "inside the response body" if self._parser.head else "inside the response head"
+        if unanswered:
+            where = "before the response"
+        if error is None:
+            return self._remote_error(f"connection closed {where}")
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        unsent = self._sender is not None or self.connection.write_blocked
+        if unanswered and (unsent or isinstance(error, BrokenPipeError)):
+            what = f"{self.connection.origin}: connection lost while the request was being sent: {reason}"
+            return httpx.WriteError(what, request=self._request)
+        return httpx.ReadError(f"{self.connection.origin}: connection lost {where}: {reason}", request=self._request)
+
+    def _remote_error(self, what: str) -> httpx.RemoteProtocolError:
+        return httpx.RemoteProtocolError(f"{self.connection.origin}: {what}", request=self._request)
+
+    def _finish(self) -> None:
+        if self._head_only and self.queue.parts:
+            self.queue.parts.clear()
+            self._keep_alive = False
+        keep_alive = self._keep_alive and self._parser.keep_alive
+        reusable = keep_alive and self._sender is None and self.connection.all_written
+        self._end()
+        if reusable:
+            self.connection.release()
+        else:
+            self.connection.abort()
+
+    def _end(self) -> None:
+        self.queue.ended = True
+        self._parser.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._sender is not None:
+            self._sender.cancel()
+
+    def _check_timeouts(self) -> None:
+        timeouts, now = self.timeouts, monotonic()
+        assert timeouts.interval is not None
+        stalled_since = self.connection.write_stalled_since(now)
+        if stalled_since is not None:
+            limit, since = timeouts.write, stalled_since
+        else:
+            waiting = self._sender is None and self.queue.awaited
+            limit, since = timeouts.limit if waiting else None, timeouts.waiting_since
+        left = timeouts.interval if limit is None else since + limit - now
+        origin = self.connection.origin
+        if left > 0:
+            self._timer = self._call_later(min(left, timeouts.interval), self._check_timeouts)
+        elif stalled_since is not None:
+            what = f"{origin}: took no bytes of the request for {limit:g} seconds"
+            self.fail(httpx.WriteTimeout(what, request=self._request))
+        else:
+            self.fail(httpx.ReadTimeout(f"{origin}: sent nothing for {limit:g} seconds", request=self._request))

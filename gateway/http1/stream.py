@@ -1,0 +1,86 @@
+"""The consumer's side of a response body."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+from typing import Self
+
+import httpx
+
+from gateway.http1.exchange import Exchange
+
+
+class ResponseStream(httpx.AsyncByteStream):
+    """The body of one response, as it comes off the wire (content-encoding undecoded), for one consumer.
+
+    Iterating gives everything that has arrived since the last item as one `bytes`, never empty. Raises
+    `httpx.ReadTimeout`, `httpx.WriteTimeout`, `httpx.ReadError`, `httpx.WriteError`, `httpx.RemoteProtocolError` after
+    everything that arrived before the failure, `httpx.StreamClosed` after `aclose`.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._queue = exchange.queue
+        self._parts = exchange.queue.parts
+        self._timeouts = exchange.timeouts
+        self._connection = exchange.connection
+        self._create_future = asyncio.get_running_loop().create_future
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        queue, timeouts, parts = self._queue, self._timeouts, self._parts
+        while not parts:
+            if queue.ended:
+                if queue.failure is not None:
+                    raise queue.failure
+                raise StopAsyncIteration
+            timeouts.waiting_since = monotonic()
+            queue.waiter = waiter = self._create_future()
+            await waiter
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        timeouts.limit = timeouts.read
+        queue.size = 0
+        # An item is everything queued, so the low-water mark is the empty queue.
+        if self._connection.reading_paused and not queue.ended:
+            self._connection.resume_reading()
+        return data
+
+    def unread(self, item: bytes) -> None:
+        """Put back the item just returned, before anything else is awaited; the next one starts with it."""
+        self._queue.parts.append(item)
+
+    async def pump(self, consumer: Callable[[bytes], bool]) -> None:
+        """Call `consumer` with every item in the very turn of the loop in which it arrives, without waking a task.
+
+        Returns at the end of the response or its failure, after `halt`, or when `consumer` has returned False for an
+        item; iterating continues from there, with that item. `consumer` must not raise, nor wait.
+        """
+        queue = self._queue
+        if queue.parts or queue.ended:
+            return
+        queue.consumer = consumer
+        self._timeouts.waiting_since = monotonic()
+        queue.waiter = waiter = self._create_future()
+        try:
+            await waiter
+        finally:
+            queue.consumer = None
+
+    def halt(self) -> None:
+        """End `pump`; further items are queued."""
+        self._queue.consumer = None
+        self._queue.wake()
+
+    async def aclose(self) -> None:
+        """Close the response: before its end the socket is closed at once, later only the queue is dropped."""
+        self.abort()
+
+    def abort(self) -> None:
+        """Like `aclose`, without being awaited."""
+        self._queue.parts.clear()
+        self._exchange.fail(httpx.StreamClosed())

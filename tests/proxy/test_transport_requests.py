@@ -1,0 +1,321 @@
+"""What one exchange does: cancellation, request bodies, the httpx client around it, TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+
+from gateway.http1 import HTTP1Transport
+from tests.support.http1_scripts import (
+    CHUNKED,
+    MIB,
+    answering,
+    body_of,
+    chunks,
+    endless_blocks,
+    request_to,
+    talking,
+    trusting,
+)
+from tests.support.scripted_server import Conversation, ScriptedServer, on_both_loops, serving
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200"])
+@on_both_loops
+async def test_cancel_before_the_head_closes_at_once(sent: bytes) -> None:
+    asked = asyncio.Event()
+
+    async def script(conversation: Conversation) -> None:
+        await conversation.request()
+        await conversation.send(sent)
+        asked.set()
+        await conversation.until_client_leaves()
+
+    async with serving(script) as server, HTTP1Transport() as transport:
+        task = asyncio.create_task(transport.handle_async_request(request_to(server.url)))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await server.conversations[0].client_left.wait()
+
+
+@on_both_loops
+async def test_cancel_while_the_request_is_being_sent() -> None:
+    left = asyncio.Event()
+
+    async def script(conversation: Conversation) -> None:
+        await conversation.request()
+        await conversation.until_client_leaves()
+        left.set()
+
+    async with talking(script) as (transport, url):
+        task = asyncio.create_task(transport.handle_async_request(request_to(url, "POST", content=endless_blocks())))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await left.wait()
+
+
+@on_both_loops
+async def test_aclose_in_mid_body_is_seen_by_the_server() -> None:
+    async def script(conversation: Conversation) -> None:
+        await conversation.request()
+        await conversation.send(CHUNKED + chunks(b"hello"))
+        await conversation.until_client_leaves()
+
+    async with serving(script) as server, HTTP1Transport() as transport:
+        response = await transport.handle_async_request(request_to(server.url))
+        items = aiter(response.stream)  # type: ignore[arg-type]
+        assert await anext(items) == b"hello"
+        waiting = asyncio.ensure_future(anext(items))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        await response.aclose()
+        await server.conversations[0].client_left.wait()
+        with pytest.raises(httpx.StreamClosed):
+            await waiting
+        with pytest.raises(httpx.StreamClosed):
+            await anext(items)
+
+
+@on_both_loops
+async def test_closing_a_response_that_never_ends_frees_a_paused_socket() -> None:
+    async def script(conversation: Conversation) -> None:
+        await conversation.request()
+        await conversation.send(CHUNKED)
+        while True:
+            await conversation.send(chunks(bytes(65536)))
+
+    async with serving(script) as server, HTTP1Transport() as transport:
+        response = await transport.handle_async_request(request_to(server.url))
+        await asyncio.sleep(0.05)
+        await response.aclose()
+        await server.conversations[0].until_client_leaves()
+
+
+# Requests.
+
+
+@on_both_loops
+async def test_request_goes_out_as_httpx_built_it() -> None:
+    bodies = []
+
+    async def script(conversation: Conversation) -> None:
+        while True:
+            await conversation.request()
+            bodies.append(await conversation.body())
+            await conversation.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async def slowly() -> AsyncIterator[bytes]:
+        for part in (b"one ", b"", b"two"):
+            yield part
+            await asyncio.sleep(0)
+
+    def plainly() -> Iterator[bytes]:
+        yield from (b"one ", b"", b"two")
+
+    async with serving(script) as server, HTTP1Transport() as transport:
+        url = server.url + "/v1/x%20y?q=a%2Fb"
+        for content, headers in [
+            (b"", {}),
+            (b"bytes", {"X-Name": "value"}),
+            (bytes(5 * MIB), {}),
+            (slowly(), {}),
+            (plainly(), {}),
+            (slowly(), {"Content-Length": "7"}),
+        ]:
+            request = request_to(url, "POST", content=content, headers=headers)
+            await body_of(await transport.handle_async_request(request))
+        headers = {"Host": f"localhost:{server.port}", "Transfer-Encoding": "chunked"}
+        request = request_to(url, "POST", headers=headers, stream=httpx.ByteStream(b"bytes"))
+        await body_of(await transport.handle_async_request(request))
+        assert bodies == [b"", b"bytes", bytes(5 * MIB), b"one two", b"one two", b"one two", b"bytes"]
+        assert len(server.conversations) == 1
+        assert {(r.method, r.target) for r in server.requests} == {("POST", "/v1/x%20y?q=a%2Fb")}
+        assert server.requests[1].headers["x-name"] == "value"
+        assert server.requests[1].headers["host"] == f"localhost:{server.port}"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Key": "secret\r\nX-Forged: 1"},
+        {"X-Key": "secret\n"},
+        {"X-Key\r\nX-Forged": "secret"},
+        {"X Key": "secret"},
+        {"Content-Length": "3", "Transfer-Encoding": "chunked", "X-Key": "secret"},
+        {"Content-Length": "999", "X-Key": "secret"},
+        {"Content-Length": "-1", "X-Key": "secret"},
+        {"Transfer-Encoding": "gzip", "X-Key": "secret"},
+    ],
+)
+@on_both_loops
+async def test_request_that_cannot_be_framed_safely_is_never_sent(headers: dict[str, str]) -> None:
+    async with serving(answering(b"")) as server, HTTP1Transport() as transport:
+        with pytest.raises(httpx.LocalProtocolError) as caught:
+            await transport.handle_async_request(request_to(server.url, "POST", content=b"abc", headers=headers))
+        assert "secret" not in str(caught.value)
+        assert server.conversations == []
+
+
+@pytest.mark.parametrize("declared", ["2", "4"])
+@on_both_loops
+async def test_streamed_body_of_another_length_is_not_completed(declared: str) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"abc"
+
+    async with talking(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")) as (transport, url):
+        request = request_to(url, "POST", content=body(), headers={"Content-Length": declared})
+        with pytest.raises(httpx.LocalProtocolError, match=f"declared {declared} bytes"):
+            await transport.handle_async_request(request)
+
+
+@on_both_loops
+async def test_failure_of_the_request_stream_reaches_the_caller() -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"abc"
+        raise ZeroDivisionError
+
+    async with talking(answering(b"")) as (transport, url):
+        with pytest.raises(ZeroDivisionError):
+            await transport.handle_async_request(request_to(url, "POST", content=body()))
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("closes", [False, True])
+@on_both_loops
+async def test_response_may_come_before_the_request_is_sent(streamed: bool, closes: bool) -> None:
+    async def script(conversation: Conversation) -> None:
+        await conversation.request()
+        await conversation.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\n\r\nlarge")
+        if not closes:
+            await conversation.until_client_leaves()
+
+    content = endless_blocks() if streamed else bytes(64 * MIB)
+    async with talking(script) as (transport, url):
+        response = await transport.handle_async_request(request_to(url, "POST", content=content))
+        assert (response.status_code, await body_of(response)) == (413, b"large")
+
+
+# As httpx's transport, over TLS, over IPv6, in numbers.
+
+
+@on_both_loops
+async def test_httpx_client_reads_json_and_undoes_gzip() -> None:
+    packed = gzip.compress(json.dumps({"text": "größer"}).encode())
+    raw = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
+    async with serving(answering(raw)) as server, httpx.AsyncClient(transport=HTTP1Transport()) as client:
+        for _ in range(2):
+            response = await client.post(server.url, json={"q": 1})
+            assert response.json() == {"text": "größer"}
+        async with client.stream("GET", server.url) as streamed:
+            assert b"".join([part async for part in streamed.aiter_raw()]) == packed
+        assert len(server.conversations) == 1
+
+
+async def sni_script(conversation: Conversation) -> None:
+    while True:
+        await conversation.request()
+        chosen = conversation.writer.get_extra_info("ssl_object").version().encode()
+        await conversation.send_bytewise(CHUNKED + chunks(b"over ", chosen) + b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+@on_both_loops
+async def test_tls(host: str) -> None:
+    async with serving(sni_script, certificate="localhost") as server:
+        for verify in (trusting("localhost"), False):
+            async with HTTP1Transport(verify=verify) as transport:
+                for _ in range(2):
+                    response = await transport.handle_async_request(request_to(f"https://{host}:{server.port}/"))
+                    assert await body_of(response) == b"over TLSv1.3"
+        assert len(server.conversations) == 2
+
+
+@on_both_loops
+async def test_tls_back_pressure_and_aclose() -> None:
+    total = 8 * MIB
+
+    async def script(conversation: Conversation) -> None:
+        while True:
+            await conversation.request()
+            await conversation.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total, bytes(total))
+
+    verify = trusting("localhost")
+    async with serving(script, certificate="localhost") as server, HTTP1Transport(verify=verify) as transport:
+        response = await transport.handle_async_request(request_to(server.url))
+        await asyncio.sleep(0.1)
+        assert len(await body_of(response)) == total
+        abandoned = await transport.handle_async_request(request_to(server.url))
+        await abandoned.aclose()
+        assert len(server.conversations) == 1
+
+
+@pytest.mark.parametrize(
+    ("certificate", "verify", "message"),
+    [
+        ("localhost", True, "certificate not accepted"),
+        ("elsewhere", "elsewhere", "certificate not accepted: .*localhost"),
+    ],
+)
+@on_both_loops
+async def test_untrusted_certificate_is_refused(certificate: str, verify: bool | str, message: str) -> None:
+    context = trusting(verify) if isinstance(verify, str) else verify
+    async with serving(sni_script, certificate=certificate) as server, HTTP1Transport(verify=context) as transport:
+        with pytest.raises(httpx.ConnectError, match=message):
+            await transport.handle_async_request(request_to(server.url))
+
+
+@on_both_loops
+async def test_tls_to_a_plain_server_is_a_handshake_failure() -> None:
+    async def script(conversation: Conversation) -> None:
+        await conversation.reader.readexactly(5)
+        await conversation.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with serving(script) as server, HTTP1Transport() as transport:
+        with pytest.raises(httpx.ConnectError, match="TLS handshake failed"):
+            await transport.handle_async_request(request_to(f"https://localhost:{server.port}/"))
+
+
+@on_both_loops
+async def test_ipv6_literal() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    async with (
+        serving(answering(CHUNKED + chunks(b"he", b"llo") + b"0\r\n\r\n"), host="::1") as server,
+        HTTP1Transport() as transport,
+    ):
+        response = await transport.handle_async_request(request_to(f"http://[::1]:{server.port}/"))
+        assert await body_of(response) == b"hello"
+        assert server.requests[0].headers["host"] == f"[::1]:{server.port}"
+
+
+@on_both_loops
+async def test_four_hundred_streams_at_once() -> None:
+    streams, everyone = 400, asyncio.Event()
+    server: ScriptedServer
+
+    async def script(conversation: Conversation) -> None:
+        name = (await conversation.request()).target.encode()
+        if len(server.requests) == streams:
+            everyone.set()
+        await everyone.wait()
+        await conversation.send(CHUNKED, *(chunks(name + b" %d;" % n) for n in range(10)), b"0\r\n\r\n")
+
+    async with serving(script) as server, HTTP1Transport() as transport:
+
+        async def read(n: int) -> bytes:
+            return await body_of(await transport.handle_async_request(request_to(f"{server.url}/{n}")))
+
+        bodies = await asyncio.gather(*(read(n) for n in range(streams)))
+    for n, body in enumerate(bodies):
+        assert body == b"".join(b"/%d %d;" % (n, i) for i in range(10))
