@@ -8,8 +8,8 @@ import numpy as np
 
 from gateway.audit import search
 from gateway.audit.cli.emit_rules import rules_of, written
-from gateway.audit.models.hf import Toy
 from gateway.audit.models.masked import Masked
+from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, Query
 from gateway.decode.vocabulary import Vocabulary
 

@@ -1,21 +1,16 @@
-"""What would a model say? A regular expression is searched in the model itself, the likeliest strings first.
+"""Audits a language model: searches it for the strings of a regular expression, the most likely first (as ReLM does,
+Kuchnik and others 2023), or for what breaks a policy's rules.
 
-    query        what is asked, as frozen data, and its language; reading makes it from a file
-    automaton    languages as deterministic automata over bytes, worked out state by state
-    preprocess   languages from languages: edits, unwanted words, synonyms; installed has those that packages bring
-    parts        keeps changes before or behind a prefix
-    count        how many strings a language has
-    product      a language × a vocabulary → the tokens that can come next, and where they lead
-    law          what a model says next, and what a decoding rule leaves of it; models and endpoint ask one
-    search       the likeliest strings first: prefixes begins it, steps and frontier go on, checkpoint keeps it
-    sample       strings at random, with weights
-    prompts      would an answer break a policy's rules? judge asks the censor; masked is a model without their words
-    command      the command line: options and plans, running and attended, performing, verifying and deployed
-    saved        what was found and where it stands, as a file; posting is how servers are asked
-    tasks        what is asked, as plain data: here, or by workers, among whom spread divides it: processes, or on_ray
-    report       what was found as lines and as a page, aligned with what was edited; rules makes word rules of it
+Each folder imports only those below it:
 
-A query goes through the first six from top to bottom, and after that to a model:
+    cli         the command: options, plan, perform, verify, rules from findings, the HTML report, exit statuses
+    run         tasks run here, in processes or on Ray; interrupts, progress files, JSON lines
+    searches    best-first and random search, prefixes, canonical encodings, checkpoints, policy violations
+    models      what is searched: Hugging Face, vLLM, a toy, a model behind a word mask
+    query       a query as frozen data, read from a file, compiled to automata
+    language    languages as automata over bytes: preprocessors, counting, product with a vocabulary
+    model.py    the interface of models, next-token distributions and sampling parameters
+    matcher.py  a policy's rules matched against texts
 
     for result in gateway.audit.search(model, query):
         print(result.text, result.logprob)

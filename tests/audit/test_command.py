@@ -21,14 +21,13 @@ import yaml
 
 from gateway import cli
 from gateway.audit.cli import perform as performing
-from gateway.audit.cli.command import load_query
 from gateway.audit.cli.options import parsed
 from gateway.audit.cli.plan import Plan, plan_of
 from gateway.audit.language.automaton import TooLarge
 from gateway.audit.model import Floats, Model, ModelError
-from gateway.audit.models.hf import Toy
 from gateway.audit.models.masked import Masked
-from gateway.audit.query.load import KEYS
+from gateway.audit.models.toy import Toy
+from gateway.audit.query.load import KEYS, load_query
 from gateway.audit.query.model import ServedModel, compile
 from gateway.decode.checks import CHECKS
 from gateway.files import write_private

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gateway.audit.language.automaton import Regex
 from gateway.audit.model import Floats, Messages, ModelError, TellsAll
-from gateway.audit.models.hf import Toy
 from gateway.audit.models.masked import Masked
+from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, Expression, Query, Text
 from gateway.audit.searches.best_first import Result, search
 from gateway.automata.vocabulary import Vocabulary

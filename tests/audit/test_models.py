@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from gateway.audit.model import ModelError, rows_of
-from gateway.audit.models.hf import HuggingFace, Toy, encoding
+from gateway.audit.models.hf import HuggingFace, encoding
+from gateway.audit.models.toy import Toy
 from gateway.automata.vocabulary import Vocabulary
 from tests.support.naive_search import vocabulary_of
 

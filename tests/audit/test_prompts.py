@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.audit.matcher import Judge, Verdict
 from gateway.audit.model import Model
 from gateway.audit.model import Rule as DecodingRule
-from gateway.audit.models.hf import Toy
+from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, Message
 from gateway.audit.searches.best_first import Result
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audit.cli.report import MAX_BARS, MAX_ROWS, Row, line, page
+from gateway.audit.cli.report import MAX_BARS, MAX_ROWS, Row, page
+from gateway.audit.run.lines import json_line
 
 PATIENCE = 120  # seconds
 VOID = {"meta"}
@@ -201,7 +202,7 @@ def test_any_numbers_can_be_drawn(logprobs: list[float]) -> None:
 
 def test_a_line_is_json_on_one_line() -> None:
     for text in HOSTILE:
-        written = line({"text": text, "tokens": (1, 2), "logprob": -1.5, "more": {"a": [math.inf, math.nan, 2.0]}})
+        written = json_line({"text": text, "tokens": (1, 2), "logprob": -1.5, "more": {"a": [math.inf, math.nan, 2.0]}})
         assert "\n" not in written and "\r" not in written
         assert json.loads(written) == {
             "text": text, "tokens": [1, 2], "logprob": -1.5, "more": {"a": [None, None, 2.0]},

@@ -17,16 +17,18 @@ from typing import Any, NoReturn
 import pytest
 
 from gateway.audit.model import Floats, Messages, Model, ModelError
-from gateway.audit.models.hf import Toy
+from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Bounds, Decoding, Query, Random
 from gateway.audit.run.interrupts import Attended, Reason, Stop, Watch
+from gateway.audit.run.lines import LineWriter, WriteError
 from gateway.audit.run.progress import Done, Ended, Found, Saved, read_saved, save
-from gateway.audit.run.runner import Drawn, Lines, Meter, Outcome, Run, Task, Unwritten, draw
+from gateway.audit.run.runner import Drawn, Outcome, Run, Task, draw
 from gateway.audit.searches.best_first import Progress, Result, Search, search
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.searches.sample import sample
 from gateway.automata.vocabulary import Ints
 from gateway.files import write_private
+from gateway.progress import ProgressMeter
 from tests.support.naive_search import vocabulary_of
 
 VOCABULARY = vocabulary_of("a", "b", "ab", "ba", "c")
@@ -80,9 +82,9 @@ def task(query: Query = QUERY, **more: str) -> Task:
 def perform(model: Model, *tasks: Task, saved: Saved | None = None, least: float = -math.inf) -> tuple[Outcome, str]:
     """What came of it, and the lines."""
     out = io.StringIO()
-    meter = Meter(io.StringIO())
+    meter = ProgressMeter(io.StringIO())
     with Watch() as watch:
-        outcome = Run(tasks or (task(),), Lines(meter, out), meter, watch, saved, least).perform(model)
+        outcome = Run(tasks or (task(),), LineWriter(meter, out), meter, watch, saved, least).perform(model)
     return outcome, out.getvalue()
 
 
@@ -186,9 +188,9 @@ def test_a_signal_between_two_answers_waits_for_the_next() -> None:
             signal.raise_signal(signal.SIGINT)
             return super().write(text)
 
-    out, meter = Stopping(), Meter(io.StringIO())
+    out, meter = Stopping(), ProgressMeter(io.StringIO())
     with Watch() as watch:
-        outcome = Run([task()], Lines(meter, out), meter, watch).perform(Toy(VOCABULARY))
+        outcome = Run([task()], LineWriter(meter, out), meter, watch).perform(Toy(VOCABULARY))
     assert outcome.ended is Ended.INTERRUPTED
     assert texts(out.getvalue()) == texts(WHOLE_LINES)[:1]
 
@@ -290,9 +292,9 @@ def test_a_line_that_nobody_read_is_said_again() -> None:
                     raise BrokenPipeError
                 return out.write(text)
 
-        meter = Meter(io.StringIO())
+        meter = ProgressMeter(io.StringIO())
         with Watch() as watch:
-            stopped = Run([task()], Lines(meter, Left()), meter, watch).perform(Toy(VOCABULARY))
+            stopped = Run([task()], LineWriter(meter, Left()), meter, watch).perform(Toy(VOCABULARY))
         assert isinstance(stopped.error, BrokenPipeError)
         resumed, rest = perform(Toy(VOCABULARY), saved=stopped.saved)
         assert texts(out.getvalue()) + texts(rest) == texts(WHOLE_LINES)
@@ -428,12 +430,12 @@ class Gone(Full):
 
 
 def test_a_stream_that_takes_no_line_keeps_it_from_no_other() -> None:
-    meter, out = Meter(io.StringIO()), io.StringIO()
-    with pytest.raises(Unwritten, match=r"^full: cannot be written: No space left on device$"):
-        Lines(meter, Full(), out).write({"text": "x"})
+    meter, out = ProgressMeter(io.StringIO()), io.StringIO()
+    with pytest.raises(WriteError, match=r"^full: cannot be written: No space left on device$"):
+        LineWriter(meter, Full(), out).write({"text": "x"})
     for streams in ((Full(), Gone(), out), (Gone(), Full(), out)):
         with pytest.raises(BrokenPipeError):
-            Lines(meter, *streams).write({"text": "x"})
+            LineWriter(meter, *streams).write({"text": "x"})
     assert texts(out.getvalue()) == ["x"] * 3
 
 
@@ -441,7 +443,7 @@ def test_a_stream_that_takes_no_line_keeps_it_from_no_other() -> None:
 def test_a_line_is_json_in_any_encoding(encoding: str, text: str) -> None:
     kept = io.BytesIO()
     stream = io.TextIOWrapper(kept, encoding)
-    Lines(Meter(io.StringIO()), stream).write({"text": text, "logprob": -1.5})
+    LineWriter(ProgressMeter(io.StringIO()), stream).write({"text": text, "logprob": -1.5})
     assert json.loads(kept.getvalue().decode(encoding)) == {"text": text, "logprob": -1.5}
 
 
@@ -451,9 +453,9 @@ DRAWING = replace(QUERY, traversal=Random(samples=40, seed=1), decoding=Decoding
 
 
 def drawn(model: Model) -> tuple[Drawn, list[dict[str, Any]]]:
-    out, meter = io.StringIO(), Meter(io.StringIO())
+    out, meter = io.StringIO(), ProgressMeter(io.StringIO())
     with Watch() as watch:
-        found = draw(lambda attended: sample(attended, DRAWING, batch=4), model, Lines(meter, out), meter, watch)
+        found = draw(lambda attended: sample(attended, DRAWING, batch=4), model, LineWriter(meter, out), meter, watch)
     return found, [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -499,7 +501,7 @@ class Clock:
 
 def test_a_log_gets_a_line_every_ten_seconds() -> None:
     stream, clock = io.StringIO(), Clock()
-    meter = Meter(stream, clock)
+    meter = ProgressMeter(stream, clock)
     for second in range(35):
         clock.now = 100.0 + second
         meter.show(lambda seconds: f"after {seconds:.0f} s")
@@ -509,8 +511,8 @@ def test_a_log_gets_a_line_every_ten_seconds() -> None:
 
 def test_a_terminal_has_one_line_that_makes_room() -> None:
     stream, clock = Terminal(), Clock()
-    meter = Meter(stream, clock)
-    lines = Lines(meter, stream)
+    meter = ProgressMeter(stream, clock)
+    lines = LineWriter(meter, stream)
     for _ in range(3):
         clock.now += 0.25
         meter.show(lambda seconds: f"after {seconds}")
@@ -527,20 +529,20 @@ def test_nobody_need_read_how_far_it_is() -> None:
             raise BrokenPipeError
 
     clock = Clock()
-    meter = Meter(Closed(), clock)
+    meter = ProgressMeter(Closed(), clock)
     clock.now += 60
     meter.show(lambda _: "x")
 
 
 def test_progress_says_numbers_only() -> None:
     stream, clock = io.StringIO(), Clock()
-    meter = Meter(stream, clock)
+    meter = ProgressMeter(stream, clock)
 
     def later() -> None:
         clock.now += 11
 
     with Watch() as watch:
-        run = Run([Searched(replace(QUERY, limit=20), seen=later)] * 2, Lines(meter, io.StringIO()), meter, watch)
+        run = Run([Searched(replace(QUERY, limit=20), seen=later)] * 2, LineWriter(meter, io.StringIO()), meter, watch)
         run.perform(Toy(VOCABULARY))
     said = stream.getvalue().splitlines()
     assert said[0].startswith("search 1 of 2, 1 nodes, batch 1, 0 strings (0.0/s), best pending -")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gateway.audit.language.automaton import TooLarge
 from gateway.audit.model import ModelError, Rule
-from gateway.audit.models.hf import Toy
+from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Bounds, Decoding, Expression, Query, Random, Tokenizations, compile
 from gateway.audit.searches.sample import Estimate, Sample, Sampling, _below, sample
 from gateway.automata.vocabulary import Vocabulary

@@ -32,16 +32,18 @@ from gateway.audit.models.loading import Loading
 from gateway.audit.query.model import Decoding, LocalModel, Query, ServedModel
 from gateway.audit.run import scheduler as spread
 from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.processes import Processes
 from gateway.audit.run.progress import Ended, Saved, read_saved, save
 from gateway.audit.run.ray import Ray
-from gateway.audit.run.runner import Lines, Meter, Outcome, Performer, Task
+from gateway.audit.run.runner import Outcome, Performer, Task
 from gateway.audit.run.scheduler import Place, Spread
 from gateway.audit.run.tasks import Asked, Heard, Here
 from gateway.audit.run.worker import Job, Lost, Ready, Said, Told, Worker
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.audit.searches.policy import prompted
 from gateway.policy.model import Rule
+from gateway.progress import ProgressMeter
 from tests.audit.test_command import QUERY as NUMBER
 from tests.audit.test_command import Paused, lines_of
 from tests.audit.test_deployed import choices, gateway
@@ -72,9 +74,9 @@ def performed(
     performer: Performer, tasks: Sequence[Task], saved: Saved | None = None, **more: Any
 ) -> tuple[Outcome, list[Json]]:
     """What came of it, and the lines."""
-    out, meter = io.StringIO(), Meter(io.StringIO())
+    out, meter = io.StringIO(), ProgressMeter(io.StringIO())
     with Watch() as watch:
-        outcome = performer.perform(tasks, Lines(meter, out), meter, watch, saved, **more)
+        outcome = performer.perform(tasks, LineWriter(meter, out), meter, watch, saved, **more)
     return outcome, [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -385,7 +387,7 @@ def test_lines_are_in_order_whoever_is_done_first() -> None:
 
 def test_lines_come_as_soon_as_it_is_their_turn() -> None:
     place = Scripted(count=2)
-    out, meter = io.StringIO(), Meter(io.StringIO())
+    out, meter = io.StringIO(), ProgressMeter(io.StringIO())
     seen: dict[str, int] = {}
     begin = place.begin
 
@@ -395,7 +397,7 @@ def test_lines_come_as_soon_as_it_is_their_turn() -> None:
 
     place.begin = noting  # type: ignore[method-assign]
     with Watch() as watch:
-        spread_over(place).perform(TASKS, Lines(meter, out), meter, watch)
+        spread_over(place).perform(TASKS, LineWriter(meter, out), meter, watch)
     # The second worker does all but the first task, which is the last to be done.
     assert [seen[name] for name in PATTERNS] == [0] * 5
     place = Scripted(count=1)
@@ -404,7 +406,7 @@ def test_lines_come_as_soon_as_it_is_their_turn() -> None:
         seen.clear()
         out.truncate(0)
         out.seek(0)
-        spread_over(place).perform(TASKS, Lines(meter, out), meter, watch)
+        spread_over(place).perform(TASKS, LineWriter(meter, out), meter, watch)
     counts = [sum(line["query"] == name for line in whole()[1]) for name in PATTERNS]
     assert [seen[name] for name in PATTERNS] == [sum(counts[:number]) for number in range(5)]
 
@@ -412,7 +414,7 @@ def test_lines_come_as_soon_as_it_is_their_turn() -> None:
 def test_how_far_it_is_adds_up() -> None:
     place, stream = Scripted(2), io.StringIO()
     now = [100.0]
-    meter = Meter(stream, lambda: now[0])
+    meter = ProgressMeter(stream, lambda: now[0])
     over = spread_over(place)
     wait = place.wait
 
@@ -422,7 +424,7 @@ def test_how_far_it_is_adds_up() -> None:
 
     place.wait = slowly  # type: ignore[method-assign]
     with Watch() as watch:
-        over.perform(TASKS, Lines(meter, io.StringIO()), meter, watch)
+        over.perform(TASKS, LineWriter(meter, io.StringIO()), meter, watch)
     said = stream.getvalue().splitlines()
     assert said[0] == "0 of 5 done, 2 under way, 1,200 nodes, 4 strings (0.2/s)"
     assert said[-1].startswith("5 of 5 done, 0 under way, ") and f" {len(whole()[1])} strings (" in said[-1]
@@ -570,9 +572,9 @@ def test_nobody_reads_the_lines_any_more(read: int) -> None:
                 raise BrokenPipeError
             return super().write(text)
 
-    out, meter = Closing(), Meter(io.StringIO())
+    out, meter = Closing(), ProgressMeter(io.StringIO())
     with Watch() as watch:
-        outcome = spread_over(Scripted(2)).perform(TASKS, Lines(meter, out), meter, watch)
+        outcome = spread_over(Scripted(2)).perform(TASKS, LineWriter(meter, out), meter, watch)
     assert isinstance(outcome.error, BrokenPipeError)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     ends = list(accumulate(sum(line["query"] == name for line in whole()[1]) for name in PATTERNS))

@@ -20,7 +20,7 @@ from tokenizers.models import BPE
 
 import gateway.audit
 from gateway.audit.model import Floats, ModelError, Rule
-from gateway.audit.models.hf import Toy
+from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import (
     Bounds,
     Decoding,
@@ -383,7 +383,7 @@ def test_a_prompt_stands_before_the_string() -> None:
 def test_the_package_has_both_functions() -> None:
     model = Toy(vocabulary_of("a"))
     [result] = gateway.audit.search(model, Query(query="a"))
-    [drawn] = gateway.audit.searches.sample(model, Query(query="a"), samples=1)
+    [drawn] = gateway.audit.sample(model, Query(query="a"), samples=1)
     assert result.text == drawn.text == "a"
 
 

@@ -16,16 +16,17 @@ from gateway.audit.cli.plan import Plan
 from gateway.audit.cli.verify import Verified, through_gateway, through_masks
 from gateway.audit.matcher import Judge
 from gateway.audit.model import Model, ModelError
-from gateway.audit.models.hf import Toy
 from gateway.audit.models.masked import Masked
+from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, LocalModel
 from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Ended, Found
-from gateway.audit.run.runner import Lines, Meter
 from gateway.audit.run.tasks import Heard, Here
 from gateway.audit.searches.best_first import Result
 from gateway.audit.searches.policy import prompted
 from gateway.policy.model import DEFAULT_MAX_HOLD, Decode, Policy, Rule
+from gateway.progress import ProgressMeter
 from tests.audit.test_deployed import Play, choices, gateway
 from tests.support.naive_search import vocabulary_of
 
@@ -58,7 +59,7 @@ def asked(
 ) -> tuple[Verified, list[dict[str, Any]]]:  # fmt: skip
     """Ask a gateway, once greedily and for two samples."""
     out = io.StringIO()
-    lines = Lines(Meter(io.StringIO()), out)
+    lines = LineWriter(ProgressMeter(io.StringIO()), out)
     plan = plan_of(prompts, (rule,), max_hold, 8)
     with gateway(play) as (url, _), Deployed(url, "m") as gate, watch or Watch() as watching:
         verified = through_gateway(
@@ -68,9 +69,9 @@ def asked(
 
 
 def masked(rules: tuple[Rule, ...], model: Model, plan: Plan) -> Verified:
-    lines = Lines(Meter(io.StringIO()), io.StringIO())
+    lines = LineWriter(ProgressMeter(io.StringIO()), io.StringIO())
     with Watch() as watch:
-        return through_masks(plan, rules, Here(model), lines, Meter(io.StringIO()), watch, float("-inf"))
+        return through_masks(plan, rules, Here(model), lines, ProgressMeter(io.StringIO()), watch, float("-inf"))
 
 
 def test_what_was_said_before_a_stop_counts() -> None:

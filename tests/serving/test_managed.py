@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from gateway.decode.policies import banned_of
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Config, Decode, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
+from gateway.progress import ProgressMeter
 from gateway.serving.vllm import output
 from gateway.serving.vllm.command_line import (
     MASKS,
@@ -32,7 +34,7 @@ from gateway.serving.vllm.command_line import (
     read_wanted,
     upstream_of,
 )
-from gateway.serving.vllm.managed import ModelServer, Pace, Progress
+from gateway.serving.vllm.managed import ModelServer, Pace, start_progress
 from gateway.serving.vllm.output import LINES, MAX_LINE, LogFile, Output
 from tests.serving.test_vllm import MODEL, StandIn, lives, stand_in
 from tests.support.gateway import PATIENCE
@@ -265,28 +267,28 @@ class Terminal(io.StringIO):
 def test_progress_is_written_over_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     terminal, times = Terminal(), iter([0.0, 2.4, 23.0])
-    progress = Progress(terminal, lambda: next(times))
-    progress.show("")
-    progress.show("loading weights, of which there are many")
-    progress.done()
+    progress = ProgressMeter(terminal, lambda: next(times), terminal_interval=0.0)
+    progress.show(partial(start_progress, doing=""))
+    progress.show(partial(start_progress, doing="loading weights, of which there are many"))
+    progress.clear()
     assert terminal.getvalue() == "\r\x1b[KvLLM starts: 2 s\r\x1b[KvLLM starts: 23 s, loading weights, of \r\x1b[K"
 
 
 def test_elsewhere_progress_is_a_line_now_and_then() -> None:
     out, times = io.StringIO(), iter([0.0, 1.0, 10.0, 19.0, 21.0])
-    progress = Progress(out, lambda: next(times))
+    progress = ProgressMeter(out, lambda: next(times), terminal_interval=0.0)
     for doing in ("one", "two", "three", "four"):
-        progress.show(doing)
-    progress.done()
+        progress.show(partial(start_progress, doing=doing))
+    progress.clear()
     assert out.getvalue() == "vLLM starts: 10 s, two\nvLLM starts: 21 s, four\n"
 
 
 def test_nobody_has_to_look() -> None:
     out = Terminal()
-    progress = Progress(out)
+    progress = ProgressMeter(out, terminal_interval=0.0)
     out.close()
-    progress.show("loading")
-    progress.done()
+    progress.show(partial(start_progress, doing="loading"))
+    progress.clear()
 
 
 # -- life --------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.audit.model import Floats, Messages, Model, ModelError
-from gateway.audit.models.hf import Toy
+from gateway.audit.models.toy import Toy
 from tests.support.memory import Memory
 from tests.support.naive_search import vocabulary_of
 

@@ -1,0 +1,1 @@
+"""`portcullis audit`: from the command line to the exit status."""

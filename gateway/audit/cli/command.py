@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gateway.audit.cli import exits
 from gateway.audit.cli.options import parsed
 from gateway.audit.language.automaton import TooLarge
 from gateway.audit.language.count import cardinality
-from gateway.audit.query.load import parse_query
-from gateway.audit.query.model import Query, compile
-from gateway.policy.files import read_text
+from gateway.audit.query.load import load_query
+from gateway.audit.query.model import compile
 from gateway.policy.value import ConfigError
 from gateway.version import missing_part
 
 INFINITE = "infinite"
-EXIT_USAGE = 2
-EXIT_UNWRITTEN = 74
 
 _DIGITS = 4000  # at a time; Python refuses to write out many more
 
@@ -37,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
         if error.name != "numpy":
             raise
         print(f"portcullis: audit {missing_part('audit')}", file=sys.stderr)
-        return EXIT_USAGE
+        return exits.USAGE
     return perform(options)
 
 
@@ -57,21 +54,9 @@ def _counted(paths: Sequence[Path]) -> int:
             raise
         except OSError as error:
             print(f"portcullis: standard output: cannot be written: {error.strerror}", file=sys.stderr)
-            let_go_of_output()
-            return EXIT_UNWRITTEN
+            exits.discard_stdout()
+            return exits.OUTPUT_FAILED
     return 0
-
-
-def let_go_of_output() -> None:
-    """So that closing it, with what it did not take, is quiet."""
-    with contextlib.suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def load_query(path: Path | str, environ: Mapping[str, str] = os.environ) -> Query:
-    """The query in a file. Raises ConfigError."""
-    path, source = Path(path), str(path)
-    return parse_query(read_text(path, lambda reason: ConfigError(source, "", reason)), source, path.parent, environ)
 
 
 def count(path: Path | str, environ: Mapping[str, str] = os.environ) -> str:

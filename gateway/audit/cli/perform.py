@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
-from gateway.audit.cli.command import EXIT_UNWRITTEN, EXIT_USAGE, let_go_of_output
+from gateway.audit.cli import exits
 from gateway.audit.cli.emit_rules import rules_of, short_words, written
 from gateway.audit.cli.gateway_client import Deployed, GatewayError, Sampling
 from gateway.audit.cli.options import MASK
@@ -25,18 +25,19 @@ from gateway.audit.model import Model, ModelError
 from gateway.audit.models.loading import Loading, anywhere, key_from, model_of
 from gateway.audit.query.model import LocalModel, Query, ServedModel
 from gateway.audit.run.interrupts import Stop, Watch
+from gateway.audit.run.lines import STANDARD_OUTPUT, LineWriter, WriteError
 from gateway.audit.run.processes import Processes
 from gateway.audit.run.progress import Done, Ended, Saved, read_saved, save
 from gateway.audit.run.ray import Ray
-from gateway.audit.run.runner import STANDARD_OUTPUT, Drawn, Lines, Meter, Outcome, Performer, Unwritten, draw
+from gateway.audit.run.runner import Drawn, Outcome, Performer, draw
 from gateway.audit.run.scheduler import Spread
 from gateway.audit.run.tasks import Here
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.files import write_private
 from gateway.policy.load import ConfigError
 from gateway.policy.model import Action, Rule
+from gateway.progress import ProgressMeter
 
-DONE, STILL_SAID, USAGE, FINDINGS, UNWRITTEN, NO_MODEL, INTERRUPTED = 0, 1, EXIT_USAGE, 3, EXIT_UNWRITTEN, 75, 130
 SAMPLES = 20
 CLIENT_KEY = "PORTCULLIS_KEY"
 
@@ -47,9 +48,9 @@ def perform(options: argparse.Namespace) -> int:
         with contextlib.ExitStack() as stack:
             return _Audit(options, stack).perform()
     except CheckpointError as error:
-        return _said(error, USAGE)
+        return _said(error, exits.USAGE)
     except (ModelError, GatewayError) as error:
-        return _said(error, NO_MODEL)
+        return _said(error, exits.MODEL_FAILED)
 
 
 def _said(error: Exception | str, status: int) -> int:
@@ -61,12 +62,12 @@ def _said(error: Exception | str, status: int) -> int:
 def _status_of(error: Exception) -> int:
     """Says it. Raises it if it is none of those that an audit can do nothing about."""
     match error:
-        case Unwritten():
+        case WriteError():
             if error.filename == STANDARD_OUTPUT:
-                let_go_of_output()
-            return _said(error, UNWRITTEN)
+                exits.discard_stdout()
+            return _said(error, exits.OUTPUT_FAILED)
         case ModelError() | TooLarge() | GatewayError():
-            return _said(error, NO_MODEL)
+            return _said(error, exits.MODEL_FAILED)
     raise error
 
 
@@ -116,8 +117,8 @@ class _Audit:
 
     def _measure(self) -> None:
         """From now on."""
-        self._meter = Meter(sys.stderr)
-        self._lines = Lines(self._meter, *self._streams)
+        self._meter = ProgressMeter(sys.stderr)
+        self._lines = LineWriter(self._meter, *self._streams)
 
     def perform(self) -> int:
         with Watch(self._options.timeout) as watch:
@@ -142,7 +143,7 @@ class _Audit:
             self._lines.write({"summary": summary})
         self._report(outcome, summary)
         status = self._status(outcome, verified)
-        return INTERRUPTED if watch.interrupted and status in (DONE, FINDINGS) else status
+        return exits.INTERRUPTED if watch.interrupted and status in (exits.DONE, exits.FINDINGS) else status
 
     def _ask(self, watch: Watch) -> Outcome | Drawn:
         plan = self._plan
@@ -187,12 +188,12 @@ class _Audit:
         """What cannot be made or written is said in the end, and keeps nothing else from being made."""
         try:
             yield
-        except (BrokenPipeError, Unwritten, ModelError, TooLarge) as error:
+        except (BrokenPipeError, WriteError, ModelError, TooLarge) as error:
             self._errors.append(error)
         except OSError as error:
             if path is None:
                 raise
-            self._errors.append(Unwritten(error.errno, error.strerror, str(path)))
+            self._errors.append(WriteError(error.errno, error.strerror, str(path)))
 
     def _report(self, outcome: Outcome | Drawn, summary: dict[str, object]) -> None:
         if self._options.report is None:
@@ -220,10 +221,10 @@ class _Audit:
             return statuses[0]
         ends = (outcome.ended, verified.ended if verified else None)
         if Ended.INTERRUPTED in ends:
-            return INTERRUPTED
+            return exits.INTERRUPTED
         if verified is not None and verified.still:
-            return STILL_SAID
-        return FINDINGS if self._options.fail_on_findings and outcome.found else DONE
+            return exits.STILL_FOUND
+        return exits.FINDINGS if self._options.fail_on_findings and outcome.found else exits.DONE
 
     # -- asked again ---------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gateway.audit.cli.command import load_query
 from gateway.audit.cli.gateway_client import Question
 from gateway.audit.cli.options import decoding_of
 from gateway.audit.cli.report import Row
@@ -19,6 +18,7 @@ from gateway.audit.language.automaton import Automaton
 from gateway.audit.matcher import Judge
 from gateway.audit.model import Model, ModelError
 from gateway.audit.models.loading import complete
+from gateway.audit.query.load import load_query
 from gateway.audit.query.model import (
     Edits,
     Expression,

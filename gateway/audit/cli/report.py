@@ -1,4 +1,4 @@
-"""What an audit found as JSON lines, and as one page of HTML that needs nothing else.
+"""What an audit found, as one HTML page that needs nothing else.
 
 What a model said may hold anything: on the page every text is escaped, what cannot be seen is written out, and the page
 tells browsers to run no script and to fetch nothing.
@@ -7,7 +7,6 @@ tells browsers to run no script and to fetch nothing.
 from __future__ import annotations
 
 import html
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,23 +38,6 @@ class Row:
     canonical: bool | None = None
     edits: tuple[int, ...] = ()
     more: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-def line(fields: Mapping[str, object]) -> str:
-    """One JSON object, without a line end. Numbers that JSON has no name for become null."""
-    return json.dumps(_plain(fields), ensure_ascii=False, allow_nan=False)
-
-
-def _plain(value: object) -> object:
-    match value:
-        case float() if not math.isfinite(value):
-            return None
-        case Mapping():
-            return {str(key): _plain(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_plain(each) for each in value]
-        case _:
-            return value
 
 
 def page(
@@ -254,7 +236,7 @@ class _Chart:
         return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * value / self.top
 
     def axes(self, title: str) -> str:
-        """Lines with their values, and what lies along the horizontal one."""
+        """Grid lines with their values, and the title of the horizontal axis."""
         out = ""
         for step in range(5):
             value = self.top * step / 4

@@ -11,10 +11,12 @@ from gateway.audit.matcher import Judge
 from gateway.audit.models.masked import Masked
 from gateway.audit.query.model import Query
 from gateway.audit.run.interrupts import Stop, Watch
+from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Ended, Found
-from gateway.audit.run.runner import Lines, Meter, Performer, draw
+from gateway.audit.run.runner import Performer, draw
 from gateway.audit.run.tasks import Here
 from gateway.policy.model import Rule
+from gateway.progress import ProgressMeter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +30,19 @@ class Verified:
 
 
 def through_masks(
-    plan: Plan, rules: tuple[Rule, ...], performer: Performer, lines: Lines, meter: Meter, watch: Watch, least: float
+    plan: Plan,
+    rules: tuple[Rule, ...],
+    performer: Performer,
+    lines: LineWriter,
+    meter: ProgressMeter,
+    watch: Watch,
+    least: float,
 ) -> Verified:
     """The same audit of the model without the rules' words. What a rule still finds is written as a line. `least`: a
     log-probability, as in the audit itself."""
     judge = _judge(plan, rules)
     found: tuple[Found, ...] = ()
-    nothing = Lines(meter)
+    nothing = LineWriter(meter)
     if plan.sampling is not None and isinstance(performer, Here):
         masked = Masked.of(performer.model, rules, plan.queries[0])
         drawn = draw(plan.sampling, masked, nothing, meter, watch)
@@ -64,7 +72,7 @@ def _is_said(judge: Judge, found: Found, query: Query, end: Container[int]) -> b
 
 def through_gateway(
     plan: Plan, found: Iterable[Found], rules: tuple[Rule, ...], gateway: Deployed,
-    sampling: Callable[[Query], Sampling], lines: Lines, watch: Watch,
+    sampling: Callable[[Query], Sampling], lines: LineWriter, watch: Watch,
 ) -> Verified:  # fmt: skip
     """What led to the strings is asked of a gateway. An answer in which a rule finds something is written as a line.
     `sampling`: how answers to what a query led to are drawn. When it is stopped, what was said by then counts. Raises

@@ -1,4 +1,4 @@
-"""A model of Hugging Face's in this process, to be audited; and a toy.
+"""A model of Hugging Face's in this process, to be audited.
 
 PyTorch and transformers are imported when a model is made: the rest of an audit does without.
 """
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from gateway.audit.model import Messages, ModelError, TellsAll
 from gateway.audit.models.kv_cache import PathCache
-from gateway.audit.models.toy import Toy as Toy
 from gateway.decode.vocabulary import read_vocabulary
 from gateway.version import install_hint
 

@@ -7,9 +7,10 @@ refused, and `${VAR}` stands for a variable of the environment.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from gateway.audit.language.preprocess import MAX_WORD, PRINTABLE_ASCII
 from gateway.audit.query.model import (
@@ -34,9 +35,10 @@ from gateway.audit.query.model import (
 )
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import Chars, RegexError, parse
+from gateway.policy.files import read_text
 from gateway.policy.upstreams import read_key
 from gateway.policy.urls import read_http_url
-from gateway.policy.value import DECIMAL_NUMBER, Kind, Scalar, Value
+from gateway.policy.value import DECIMAL_NUMBER, ConfigError, Kind, Scalar, Value
 from gateway.policy.yaml_source import read_nodes
 
 KEYS = (
@@ -63,6 +65,12 @@ MAX_PREFIX = 10_000  # characters, as of an expression
 MAX_CHANGES = 20  # to the language; each is an automaton within the next
 MIN_TEMPERATURE = 1e-6  # but for 0
 MAX_TEMPERATURE = 1e6
+
+
+def load_query(path: Path | str, environ: Mapping[str, str] = os.environ) -> Query:
+    """The query in a file. Raises ConfigError."""
+    path, source = Path(path), str(path)
+    return parse_query(read_text(path, lambda reason: ConfigError(source, "", reason)), source, path.parent, environ)
 
 
 def parse_query(text: str, source: str, folder: PurePath, environ: Mapping[str, str]) -> Query:

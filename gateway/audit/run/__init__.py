@@ -1,0 +1,1 @@
+"""Running the searches of an audit: in this process, in several, or on Ray; stopping and resuming them."""

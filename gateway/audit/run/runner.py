@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import IO, Protocol
+from typing import Protocol
 
-from gateway.audit.cli.report import line
 from gateway.audit.model import Model
 from gateway.audit.query.model import Query
 from gateway.audit.run.interrupts import Attended, Stop, Watch
+from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Done, Ended, Found, Part, Saved, State
 from gateway.audit.searches.best_first import Progress, Result, Search
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.searches.sample import Estimate, Sample, Sampling
 from gateway.policy.model import Rule
-
-EVERY = 10.0  # seconds between two lines of progress in a log
-OFTEN = 0.2  # and on a terminal
-STANDARD_OUTPUT = "standard output"
+from gateway.progress import ProgressMeter
 
 
 class Task(Protocol):
@@ -107,79 +102,6 @@ class Drawn:
         }
 
 
-class Unwritten(OSError):
-    """A file or a stream that lines, or what is made of them, cannot be written to."""
-
-    def __str__(self) -> str:
-        return f"{self.filename}: cannot be written: {self.strerror}"
-
-
-class Lines:
-    """JSON lines on some streams."""
-
-    def __init__(self, meter: Meter, *streams: IO[str]) -> None:
-        self._meter, self._streams = meter, streams
-
-    def write(self, fields: Mapping[str, object]) -> None:
-        """One line, at once, on each stream that takes it. Raises BrokenPipeError if nobody reads one any more, else
-        Unwritten for the first that does not."""
-        text = line(fields)
-        self._meter.clear()
-        failed: OSError | None = None
-        for stream in self._streams:
-            try:
-                _put(stream, text)
-            except BrokenPipeError as error:
-                failed = error
-            except OSError as error:
-                name = getattr(stream, "name", "<stdout>")
-                failed = failed or Unwritten(
-                    error.errno, error.strerror, STANDARD_OUTPUT if name == "<stdout>" else str(name)
-                )
-        if failed is not None:
-            raise failed
-
-
-def _put(stream: IO[str], text: str) -> None:
-    try:
-        stream.write(text + "\n")
-    except UnicodeEncodeError:  # of a stream in another encoding, or half of a surrogate pair in the name of a file
-        stream.write(json.dumps(json.loads(text)) + "\n")
-    stream.flush()
-
-
-class Meter:
-    """A line that says how far it is, in numbers: rewritten on a terminal, else a new one from time to time."""
-
-    def __init__(self, stream: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream, clock
-        self._terminal = stream.isatty()
-        self._begin = self._last = clock()
-        self._shown = False
-
-    def show(self, text: Callable[[float], str]) -> None:
-        """If it is time for it; `text` gets the seconds since the beginning."""
-        now = self._clock()
-        if now - self._last < (OFTEN if self._terminal else EVERY):
-            return
-        self._last = now
-        begin, end = ("\r\x1b[K", "") if self._terminal else ("", "\n")
-        self._write(begin + text(now - self._begin) + end)
-        self._shown = self._terminal
-
-    def clear(self) -> None:
-        """Make room for a line of another stream on the same terminal."""
-        if self._shown:
-            self._write("\r\x1b[K")
-            self._shown = False
-
-    def _write(self, text: str) -> None:
-        # Nobody may be there to read it any more, and an audit goes on without.
-        with contextlib.suppress(OSError):
-            self._stream.write(text)
-            self._stream.flush()
-
-
 class _Enough(Exception):
     """What is left is not likely enough."""
 
@@ -192,7 +114,7 @@ class Performer(Protocol):
         """The tokens that end a text."""
 
     def perform(
-        self, tasks: Sequence[Task], lines: Lines, meter: Meter, watch: Watch, saved: Saved | None = None,
+        self, tasks: Sequence[Task], lines: LineWriter, meter: ProgressMeter, watch: Watch, saved: Saved | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
         """As `Run` does. `masked`: the model is kept from the words of these rules."""
@@ -206,8 +128,8 @@ class Run:
     def __init__(
         self,
         tasks: Sequence[Task],
-        lines: Lines,
-        meter: Meter,
+        lines: LineWriter,
+        meter: ProgressMeter,
         watch: Watch,
         saved: Saved | None = None,
         least: float = -math.inf,
@@ -319,7 +241,9 @@ def whole(ends: Collection[Ended]) -> Ended:
     return next((each for each in (Ended.LIMIT, Ended.LEAST) if each in ends), Ended.FINISHED)
 
 
-def draw(begin: Callable[[Model], Sampling], model: Model, lines: Lines, meter: Meter, watch: Watch) -> Drawn:
+def draw(
+    begin: Callable[[Model], Sampling], model: Model, lines: LineWriter, meter: ProgressMeter, watch: Watch
+) -> Drawn:
     """Perform a sampling. Whatever ends it, what was drawn is kept."""
     since = time.monotonic()
     found: list[Found] = []

@@ -12,11 +12,13 @@ from typing import Protocol
 
 from gateway.audit.model import ModelError
 from gateway.audit.run.interrupts import Stop, Watch
+from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Done, Ended, Part, Saved, State
-from gateway.audit.run.runner import Lines, Meter, Outcome, Task, whole
+from gateway.audit.run.runner import Outcome, Task, whole
 from gateway.audit.run.worker import STOPPED, Job, Lost, Performed, Ready, Said, Told, Unloaded
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.policy.model import Rule
+from gateway.progress import ProgressMeter
 from gateway.version import __version__
 
 OFTEN = 0.1  # seconds until it is asked whether the audit is to be stopped
@@ -65,7 +67,7 @@ class Spread:
             self._check_left()
 
     def perform(
-        self, tasks: Sequence[Task], lines: Lines, meter: Meter, watch: Watch, saved: Saved | None = None,
+        self, tasks: Sequence[Task], lines: LineWriter, meter: ProgressMeter, watch: Watch, saved: Saved | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
         """As `Run` does. The first task that fails, and the first worker that is lost or told by others to stop, end
@@ -93,7 +95,7 @@ class Spread:
         work.forget_unprinted()
         return Outcome.of(ended, work.found, work.states, work.parts, time.monotonic() - begin, error)
 
-    def _work_off(self, work: _Work, job: Callable[..., Job], meter: Meter, watch: Watch) -> None:
+    def _work_off(self, work: _Work, job: Callable[..., Job], meter: ProgressMeter, watch: Watch) -> None:
         waiting = deque(work.open())
         while waiting or self._busy:
             self._check_left()
@@ -185,7 +187,7 @@ class Spread:
 class _Work:
     """What is to be done, and what was."""
 
-    def __init__(self, tasks: Sequence[Task], lines: Lines, saved: Saved) -> None:
+    def __init__(self, tasks: Sequence[Task], lines: LineWriter, saved: Saved) -> None:
         self.tasks, self._lines = tasks, lines
         self._before = saved.states()
         self.states: dict[int, State] = dict(self._before)

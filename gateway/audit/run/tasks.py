@@ -12,12 +12,14 @@ from gateway.audit.model import Model
 from gateway.audit.models.masked import Masked
 from gateway.audit.query.model import Query
 from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Saved
-from gateway.audit.run.runner import Lines, Meter, Outcome, Run, Task
+from gateway.audit.run.runner import Outcome, Run, Task
 from gateway.audit.searches.best_first import Progress, Result, Search, search
 from gateway.audit.searches.checkpoint import Checkpoint
 from gateway.audit.searches.policy import broken, listen
 from gateway.policy.model import Rule
+from gateway.progress import ProgressMeter
 
 # A few policies are looked for at a time, and one is the rule: that of the audit, for each of its prompts.
 judge_of = lru_cache(4)(Judge)
@@ -100,7 +102,7 @@ class Here:
         return self.model.vocabulary.end
 
     def perform(
-        self, tasks: Sequence[Task], lines: Lines, meter: Meter, watch: Watch, saved: Saved | None = None,
+        self, tasks: Sequence[Task], lines: LineWriter, meter: ProgressMeter, watch: Watch, saved: Saved | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
         return Run(tasks, lines, meter, watch, saved, least, Masks(masked)).perform(self.model)

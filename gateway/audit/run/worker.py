@@ -16,13 +16,15 @@ from gateway.audit.language.automaton import TooLarge
 from gateway.audit.model import Model, ModelError
 from gateway.audit.query.model import Query
 from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Ended, Saved
-from gateway.audit.run.runner import OFTEN, Lines, Meter, Outcome, Run, Task
+from gateway.audit.run.runner import Outcome, Run, Task
 from gateway.audit.run.tasks import Masks
 from gateway.audit.searches.best_first import Progress, Result, Search
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.policy.model import Rule
 from gateway.policy.value import ConfigError
+from gateway.progress import TERMINAL_INTERVAL, ProgressMeter
 from gateway.version import __version__
 
 STOPPED = frozenset({Ended.TIMEOUT, Ended.INTERRUPTED, Ended.FAILED})
@@ -172,10 +174,10 @@ def _failed() -> Outcome:
     return Outcome.of(Ended.FAILED, {}, {}, (), 0.0, None)
 
 
-class _Kept(Lines):
-    """Lines that are kept in place of being written."""
+class _Kept(LineWriter):
+    """Keeps lines in place of writing them."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: ProgressMeter) -> None:
         super().__init__(meter)
         self.kept: list[Mapping[str, object]] = []
 
@@ -183,7 +185,7 @@ class _Kept(Lines):
         self.kept.append(fields)
 
 
-class _Silent(Meter):
+class _Silent(ProgressMeter):
     def __init__(self) -> None:
         super().__init__(sys.stderr)
 
@@ -211,7 +213,7 @@ class _Telling:
 
         def both(now: Progress) -> None:
             nonlocal last
-            if time.monotonic() - last >= OFTEN:
+            if time.monotonic() - last >= TERMINAL_INTERVAL:
                 last = time.monotonic()
                 self.tell(Told(now.nodes, now.strings))
             progress(now)

@@ -1,0 +1,1 @@
+"""Searching a model for the strings of a query: best-first, at random, or for violations of a policy."""

@@ -10,17 +10,18 @@ import contextlib
 import http.client
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TextIO
 
 from gateway.observe.log import RequestLog
+from gateway.progress import ProgressMeter
 from gateway.serving.vllm import subreaper as keeper
 from gateway.serving.vllm.command_line import HOST, Launch
 from gateway.serving.vllm.output import LINES, LogFile, Output
@@ -29,7 +30,6 @@ from gateway.version import install_hint
 LOOK_EVERY = 0.25  # seconds
 ASK_PATIENCE = 3.0
 READ_PATIENCE = 2.0  # for the last output
-TELL_EVERY = 10.0  # seconds between two lines of progress, where they are not written over
 SHOWN_LINES = 20  # of the output of a server that did not start
 SHOWN_CAUSES = 5  # errors before those
 SHOWN_LENGTH = 500  # characters of each
@@ -57,34 +57,9 @@ class Pace:
         return min(self.first_pause * 2.0 ** (failures - 1), self.longest_pause)
 
 
-class Progress:
-    """Says how far a start is: on a terminal in one line that is written over, else in a line every `TELL_EVERY`."""
-
-    def __init__(self, out: TextIO, clock: Callable[[], float] = monotonic) -> None:
-        self._out = out
-        self._clock = clock
-        self._rewrites = out.isatty()
-        self._began_at = self._told_at = clock()
-
-    def show(self, doing: str) -> None:
-        now = self._clock()
-        text = f"vLLM starts: {now - self._began_at:.0f} s" + (f", {doing}" if doing else "")
-        if self._rewrites:
-            width = shutil.get_terminal_size().columns - 1
-            self._write(f"\r\x1b[K{text[:width]}")
-        elif now - self._told_at >= TELL_EVERY:
-            self._told_at = now
-            self._write(f"{text}\n")
-
-    def done(self) -> None:
-        """There is no more to say; the line is others'."""
-        if self._rewrites:
-            self._write("\r\x1b[K")
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError):  # whoever read this has gone
-            self._out.write(text)
-            self._out.flush()
+def start_progress(seconds: float, doing: str) -> str:
+    """The progress line of a start, after so many seconds."""
+    return f"vLLM starts: {seconds:.0f} s" + (f", {doing}" if doing else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +179,7 @@ class ModelServer:
 
     def _keep(self, on_ready: Callable[[], None]) -> str | None:
         """Keep the server running; returns why it cannot be, None when it was stopped."""
-        life = self._live_once(Progress(self._out), on_ready)
+        life = self._live_once(ProgressMeter(self._out, terminal_interval=0.0), on_ready)
         if life.ready_for is None and not self._stopping.is_set():
             return f"vLLM did not become ready: it {life.problem}{life.output}"
         failures = 1
@@ -220,7 +195,7 @@ class ModelServer:
             failures += 1
         return None
 
-    def _live_once(self, progress: Progress | None, on_ready: Callable[[], None]) -> _Life:
+    def _live_once(self, progress: ProgressMeter | None, on_ready: Callable[[], None]) -> _Life:
         """Start the server and stay until nothing of it is left."""
         try:
             run = self._begin()
@@ -231,7 +206,7 @@ class ModelServer:
         try:
             problem = self._wait_until_ready(run, progress)
             if progress is not None:
-                progress.done()
+                progress.clear()
             if problem:
                 run.end()
                 return _Life(problem, output=_shown(run.output))
@@ -252,7 +227,7 @@ class ModelServer:
             self._run = _Run(self._launch, self._file, self._pace.grace)
             return self._run
 
-    def _wait_until_ready(self, run: _Run, progress: Progress | None) -> str:
+    def _wait_until_ready(self, run: _Run, progress: ProgressMeter | None) -> str:
         """What went wrong, "" if it is ready."""
         while True:
             status = run.wait(LOOK_EVERY)
@@ -264,7 +239,7 @@ class ModelServer:
             if monotonic() - run.began_at > self._pace.start:
                 return f"took longer than {self._pace.start:g} s (--vllm-timeout)"
             if progress is not None:
-                progress.show(run.output.latest(PROGRESS_LENGTH))
+                progress.show(partial(start_progress, doing=run.output.latest(PROGRESS_LENGTH)))
 
     def _answers(self, path: str, headers: dict[str, str]) -> int:
         """The status with which the server answers; 0 if it does not."""
