@@ -8,7 +8,7 @@ import numpy as np
 
 from gateway.audit import search
 from gateway.audit.cli.emit_rules import rules_of, written
-from gateway.audit.models.masked import Masked
+from gateway.audit.models.masked import MaskedModel
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, Query
 from gateway.decode.vocabulary import Vocabulary
@@ -55,4 +55,4 @@ found = list(search(model, query))
 show(found)
 rules = rules_of([result.text[result.prefix :] for result in found], masked=True)
 print(written(rules), end="")
-show(search(Masked.of(model, rules, query), query))
+show(search(MaskedModel.of(model, rules, query), query))

@@ -16,7 +16,7 @@ from gateway.policy.model import DEFAULT_MAX_HOLD, Action, Channel, Direction, P
 KEPT = 4096  # texts of which the verdict is kept
 
 
-class Verdict(NamedTuple):
+class MatchedRules(NamedTuple):
     """The ids of the rules of the first match that is certain in a text, None if there is none: whatever comes after
     it, or if it ends there."""
 
@@ -24,7 +24,7 @@ class Verdict(NamedTuple):
     at_end: str | None
 
 
-class Judge:
+class RuleMatcher:
     """Rules as they look at what a model says, whatever they do about it. `digest`: SHA-256, in hexadecimal, of all
     that decides what they find. Raises ValueError without rules, or for one that cannot be compiled."""
 
@@ -54,14 +54,14 @@ class Judge:
         assert program is not None
         return program
 
-    def _verdict(self, text: bytes) -> Verdict:
+    def _verdict(self, text: bytes) -> MatchedRules:
         censor = Censor(self._blocking)
         # A character of which the last byte is still to come says nothing yet.
         censor.feed(codecs.getincrementaldecoder("utf-8")("replace").decode(text))
         if censor.blocked is not None:
-            return Verdict(censor.blocked.id, censor.blocked.id)
+            return MatchedRules(censor.blocked.id, censor.blocked.id)
         censor.finish()
-        return Verdict(None, None if censor.blocked is None else censor.blocked.id)
+        return MatchedRules(None, None if censor.blocked is None else censor.blocked.id)
 
     def matches(self, text: str) -> list[Match]:
         """All matches in a text that stands alone, in order."""

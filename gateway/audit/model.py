@@ -25,7 +25,7 @@ class ModelError(ValueError):
     """A model that cannot be asked, or whose answer makes no sense."""
 
 
-class Model(Protocol):
+class LanguageModel(Protocol):
     """A language model that can be audited."""
 
     vocabulary: Vocabulary
@@ -49,18 +49,18 @@ class Model(Protocol):
         """The log-probabilities of some tokens after each prefix, whether they are likely or not."""
 
 
-class TellsAll:
+class FullVocabulary:
     """The base of models whose rows have every token."""
 
     def tell(self, top_k: int | None) -> None:
         pass
 
-    def told(self: Model, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+    def told(self: LanguageModel, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
         rows = rows_of(self, prefixes)
         return [row[some].astype(np.float64) for row, some in zip(rows, tokens, strict=True)]
 
 
-def rows_of(model: Model, prefixes: Sequence[Sequence[int]]) -> NDArray[np.floating[Any]]:
+def rows_of(model: LanguageModel, prefixes: Sequence[Sequence[int]]) -> NDArray[np.floating[Any]]:
     """The model's answer. Raises ModelError for one that is not of this shape, or holds no log-probabilities."""
     rows = np.asarray(model(prefixes))
     if rows.shape != (len(prefixes), len(model.vocabulary)):
@@ -83,7 +83,7 @@ def rows_of(model: Model, prefixes: Sequence[Sequence[int]]) -> NDArray[np.float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Law:
+class Distribution:
     """What a rule leaves of `row`: the tokens that have `least` there, or more. `log_sum`: the logarithm of what these
     have together, at the temperature."""
 
@@ -106,7 +106,7 @@ class Law:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SamplingParams:
     """A decoding rule. `top_k` None and `top_p` 1 leave all tokens; `temperature` 0 leaves the likeliest. Of equally
     likely tokens all are left, or none. Raises ValueError for other values."""
 
@@ -118,11 +118,11 @@ class Rule:
         if (self.top_k is not None and self.top_k < 1) or not 0 < self.top_p <= 1 or not self.temperature >= 0:
             raise ValueError(f"no decoding rule: {self}")
 
-    def law(self, row: NDArray[np.floating[Any]]) -> Law:
+    def distribution(self, row: NDArray[np.floating[Any]]) -> Distribution:
         """What the rule leaves of log-probabilities, one of which at least is more than -inf."""
-        return self.laws(row[np.newaxis])[0]
+        return self.distributions(row[np.newaxis])[0]
 
-    def laws(self, rows: NDArray[np.floating[Any]]) -> list[Law]:
+    def distributions(self, rows: NDArray[np.floating[Any]]) -> list[Distribution]:
         """The same for several rows, [n, vocabulary]."""
         lowest = np.finfo(rows.dtype).min
         width = rows.shape[1]
@@ -134,20 +134,22 @@ class Rule:
         # Of equally likely tokens all are left, which may be more.
         for at in np.flatnonzero(np.count_nonzero(rows >= least[:, np.newaxis], axis=1) > top_k):
             log_sums[at] = _log_sums(rows[at][np.newaxis, rows[at] >= least[at]], temperature)[0]
-        laws = [
-            Law(row, some, temperature, log_sum)
+        distributions = [
+            Distribution(row, some, temperature, log_sum)
             for row, some, log_sum in zip(rows, least.tolist(), log_sums.tolist(), strict=True)
         ]
-        return laws if self.top_p == 1 else [self._most_of(law) for law in laws]
+        return distributions if self.top_p == 1 else [self._most_of(distribution) for distribution in distributions]
 
-    def _most_of(self, law: Law) -> Law:
+    def _most_of(self, distribution: Distribution) -> Distribution:
         """What `top_p` leaves of that."""
-        scores = -np.sort(-law.row[law.tokens])
-        shares = np.exp(scores.astype(np.float64) / law.temperature - law.log_sum)
+        scores = -np.sort(-distribution.row[distribution.tokens])
+        shares = np.exp(scores.astype(np.float64) / distribution.temperature - distribution.log_sum)
         before = np.cumsum(shares) - shares  # what the more likely ones have
         least = float(scores[np.count_nonzero(before < self.top_p) - 1])
         kept = scores[np.newaxis, scores >= least]
-        return Law(law.row, least, law.temperature, float(_log_sums(kept, law.temperature)[0]))
+        return Distribution(
+            distribution.row, least, distribution.temperature, float(_log_sums(kept, distribution.temperature)[0])
+        )
 
 
 def _log_sums(rows: NDArray[np.floating[Any]], temperature: float = 1.0) -> Floats:

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 
 from gateway.audit import search
-from gateway.audit.model import Model
+from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import Query
-from gateway.audit.searches.best_first import Progress, Result
+from gateway.audit.searches.best_first import Result, SearchProgress
 
 _SPECIAL = re.compile(r"[\\.?*+()\[\]{}|^$-]")
 
@@ -28,12 +28,12 @@ class Enough(Exception):
     """Raised in the progress of a search that is to go no further."""
 
 
-def ask(model: Model, query: Query, *, nodes: int, least: float = -math.inf) -> Answer:
+def ask(model: LanguageModel, query: Query, *, nodes: int, least: float = -math.inf) -> Answer:
     """What a search finds within `nodes` beginnings, two batches more at most, that is at least as likely as `least`, a
     log-probability."""
     ended = ""
 
-    def progress(now: Progress) -> None:
+    def progress(now: SearchProgress) -> None:
         nonlocal ended
         if not ended and now.pending and now.best < least:
             ended = "least"

@@ -13,7 +13,7 @@ from typing import Any
 from gateway.audit.language.count import cardinality
 from gateway.audit.query.load import parse_query
 from gateway.audit.query.model import compile
-from gateway.audit.searches.best_first import Progress, search
+from gateway.audit.searches.best_first import SearchProgress, search
 from loadtest.audit.asking import Enough
 from loadtest.audit.pages import counted, judged
 
@@ -141,7 +141,7 @@ def _held(folder: Path, max_nodes: int) -> dict[str, Any]:
     before = _resident()
     pending, grown, half_way = 0, 0, 0
 
-    def note(progress: Progress) -> None:
+    def note(progress: SearchProgress) -> None:
         nonlocal pending, grown, half_way
         pending = max(pending, progress.pending)
         grown = max(grown, _resident() - before)

@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from gateway.audit.model import Model
-from gateway.audit.query.model import Bounds, Decoding, Filter, Query, Text
+from gateway.audit.model import LanguageModel
+from gateway.audit.query.model import Bounds, Decoding, Filter, PrefixText, Query
 from gateway.audit.searches.best_first import search
 from loadtest.audit.asking import escaped
 from loadtest.audit.pages import counted, pyplot
@@ -168,14 +168,14 @@ def _query(variant: str, context: str) -> Query:
 
 def _prefixed(query: Query, context: str) -> Query:
     """The same, with the context as a part of its strings."""
-    return replace(query, query=escaped(context) + query.query, prefix=Text(context), bounds=Bounds(prefixes=10))
+    return replace(query, query=escaped(context) + query.query, prefix=PrefixText(context), bounds=Bounds(prefixes=10))
 
 
 def _words(context: str) -> list[str]:
     return sorted(set(re.findall("[a-zA-Z]+", context)))
 
 
-def _likeliest(model: Model, query: Query) -> dict[str, Any]:
+def _likeliest(model: LanguageModel, query: Query) -> dict[str, Any]:
     """The first string of a query, without a prefix, and what it cost."""
     found = search(model, query)
     first = next(found, None)

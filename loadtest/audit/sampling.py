@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.model import Model
+from gateway.audit.model import LanguageModel
 
 Floats = NDArray[np.floating[Any]]
 Read = Callable[[Sequence[int]], str]  # tokens behind the prefix → what counts of the text
@@ -94,7 +94,7 @@ def drawn(rows: Floats, top_k: int, random: np.random.Generator) -> NDArray[np.i
     return np.take_along_axis(kept, noisy.argmax(axis=1)[:, None], axis=1)[:, 0]
 
 
-def by_rows(model: Model, prefix: Sequence[int], stop: int, batch: int, read: Read, tally: Tally) -> None:
+def by_rows(model: LanguageModel, prefix: Sequence[int], stop: int, batch: int, read: Read, tally: Tally) -> None:
     """Draw `stop` tokens behind the prefix, `batch` strings at a time, from a model's rows. One in which the text has
     ended is not gone on with."""
     ends = frozenset(model.vocabulary.end)
@@ -114,7 +114,7 @@ def by_rows(model: Model, prefix: Sequence[int], stop: int, batch: int, read: Re
 
 
 def by_rows_to_the_end(
-    model: Model,
+    model: LanguageModel,
     prefix: Sequence[int],
     goes_on: Callable[[int], bool],
     batch: int,
@@ -135,7 +135,7 @@ def by_rows_to_the_end(
 
 
 def _one_more(
-    model: Model, prefix: Sequence[int], strings: list[list[int]], random: np.random.Generator, tally: Tally
+    model: LanguageModel, prefix: Sequence[int], strings: list[list[int]], random: np.random.Generator, tally: Tally
 ) -> None:
     """Each string with one more token."""
     rows = np.asarray(model([(*prefix, *string) for string in strings]))

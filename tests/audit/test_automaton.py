@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from gateway.audit.language import automaton
 from gateway.audit.language.automaton import (
-    Automaton,
+    AutomatonTooLarge,
+    Dfa,
     Liveness,
     Regex,
-    TooLarge,
     both,
     literal,
     reached,
@@ -109,7 +109,7 @@ def test_both_have_what_is_in_each(one: frozenset[str], other: frozenset[str]) -
     assert every_state_is_live(automaton)
 
 
-def every_state_is_live(automaton: Automaton) -> bool:
+def every_state_is_live(automaton: Dfa) -> bool:
     """Backwards from the ends, over all that can be reached."""
     states = reached(automaton, 10_000)
     useful = {state for state in states if automaton.accepting(state)}
@@ -161,22 +161,22 @@ def test_what_is_worked_out_is_the_same_language(expression: Expression) -> None
     regex = Regex(expression.ours)
     try:
         states = reached(regex, 500)
-    except TooLarge:
+    except AutomatonTooLarge:
         assume(False)
     table = worked_out(regex, len(states))
     for text in texts("ab\n", 4):
         assert accepts(table, text.encode()) == accepts(regex, text.encode())
     if len(states) > 1:
-        with pytest.raises(TooLarge, match=f"more than {len(states) - 1} states"):
+        with pytest.raises(AutomatonTooLarge, match=f"more than {len(states) - 1} states"):
             worked_out(regex, len(states) - 1)
 
 
 def test_states_and_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automaton, "MAX_STATES", 1000)
     hostile = Regex("[ab]*a[ab]{20}")
-    with pytest.raises(TooLarge, match="more than 1,000 states: ask for fewer edits, count less"):
+    with pytest.raises(AutomatonTooLarge, match="more than 1,000 states: ask for fewer edits, count less"):
         reached(hostile, 10_000)
     monkeypatch.setattr(automaton, "MAX_STATES", 1_000_000)
     monkeypatch.setattr(automaton, "MAX_ENTRIES", 5000)
-    with pytest.raises(TooLarge, match=r"first [0-9,]+ states need more than 5,000 entries"):
+    with pytest.raises(AutomatonTooLarge, match=r"first [0-9,]+ states need more than 5,000 entries"):
         reached(Regex("[ab]*a[ab]{20}"), 10_000)

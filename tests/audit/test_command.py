@@ -23,9 +23,9 @@ from gateway import cli
 from gateway.audit.cli import perform as performing
 from gateway.audit.cli.options import parsed
 from gateway.audit.cli.plan import Plan, plan_of
-from gateway.audit.language.automaton import TooLarge
-from gateway.audit.model import Floats, Model, ModelError
-from gateway.audit.models.masked import Masked
+from gateway.audit.language.automaton import AutomatonTooLarge
+from gateway.audit.model import Floats, LanguageModel, ModelError
+from gateway.audit.models.masked import MaskedModel
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.load import KEYS, load_query
 from gateway.audit.query.model import ServedModel, compile
@@ -81,7 +81,7 @@ Audit = Callable[..., Done]
 def audit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Audit:
     """The command in this process, with a model of the test's own in place of the one that is asked for."""
 
-    def run(*arguments: object, model: Model | None = None) -> Done:
+    def run(*arguments: object, model: LanguageModel | None = None) -> Done:
         loaded = Memory(NUMBERS) if model is None else model
         monkeypatch.setattr(performing, "model_of", lambda *_: loaded)
         status = cli.main(["audit", *map(str, arguments)])
@@ -296,7 +296,7 @@ def test_a_report_that_cannot_be_made_is_no_end_of_the_rest(
     audit: Audit, query: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rows(*_: object) -> None:
-        raise TooLarge("the language needs more than 7 states")
+        raise AutomatonTooLarge("the language needs more than 7 states")
 
     monkeypatch.setattr(Plan, "rows", rows)
     done = audit(query(), "--report", tmp_path / "report")
@@ -379,7 +379,7 @@ def test_masked_none_of_it_is_said(audit: Audit, query: Callable[..., Path]) -> 
 def test_what_is_said_still_is_a_failure(
     audit: Audit, query: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Masked, "of", lambda model, *_: model)
+    monkeypatch.setattr(MaskedModel, "of", lambda model, *_: model)
     done = audit(query(), "--verify", "mask", "--fail-on-findings")
     assert done.status == 1
     assert [each["text"] for each in done.still] == done.texts

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.audit.cli.command import count as count_file
 from gateway.audit.language import automaton, count
-from gateway.audit.language.automaton import Regex, TooLarge, reached
+from gateway.audit.language.automaton import AutomatonTooLarge, Regex, reached
 from gateway.audit.language.count import cardinality, walks
 from gateway.policy.value import ConfigError
 from tests.support.examples import examples
@@ -124,7 +124,9 @@ def test_known_numbers(pattern: str, strings: int | None) -> None:
 def test_only_as_much_is_counted_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(count, "MAX_COUNTS", 1000)
     assert walks(Regex("a*"), 900).total == 901
-    with pytest.raises(TooLarge, match="strings of up to 2,000 bytes takes more than 1,000 numbers: allow fewer bytes"):
+    with pytest.raises(
+        AutomatonTooLarge, match="strings of up to 2,000 bytes takes more than 1,000 numbers: allow fewer bytes"
+    ):
         walks(Regex("a*"), 2000)
 
 

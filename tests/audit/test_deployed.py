@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.audit.cli import gateway_client as deployed
-from gateway.audit.cli.gateway_client import Deployed, GatewayError, Question, Sampling
+from gateway.audit.cli.gateway_client import GatewayClient, GatewayError, GatewaySampling, Question
 
 Json = dict[str, Any]
 Play = Callable[[str, Json], tuple[int, bytes]]
@@ -57,8 +57,8 @@ def choices(*texts: str) -> tuple[int, bytes]:
 
 
 def answers(play: Play, question: Question, samples: int = 3, key: str | None = None) -> tuple[list[str], Asked]:
-    with gateway(play) as (url, asked), Deployed(url, "m", key) as gate:
-        return list(gate.answers(question, Sampling(samples=samples, max_tokens=7, top_p=0.9))), asked
+    with gateway(play) as (url, asked), GatewayClient(url, "m", key) as gate:
+        return list(gate.answers(question, GatewaySampling(samples=samples, max_tokens=7, top_p=0.9))), asked
 
 
 def test_one_greedy_answer_and_as_many_samples_as_wanted() -> None:
@@ -132,8 +132,8 @@ def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_nobody_is_there() -> None:
-    with Deployed("http://127.0.0.1:9/v1/", "m") as gate, pytest.raises(GatewayError) as failed:
-        list(gate.answers(Question("x"), Sampling()))
+    with GatewayClient("http://127.0.0.1:9/v1/", "m") as gate, pytest.raises(GatewayError) as failed:
+        list(gate.answers(Question("x"), GatewaySampling()))
     assert str(failed.value) == "http://127.0.0.1:9/v1/completions cannot be asked: ConnectError"
 
 

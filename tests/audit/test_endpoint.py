@@ -23,8 +23,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 from gateway.audit.model import ModelError, rows_of
 from gateway.audit.models import vllm as served_models
 from gateway.audit.models.toy import Toy
-from gateway.audit.models.vllm import Endpoint
-from gateway.audit.query.model import Decoding, Expression, Message, Query, Tokenizations
+from gateway.audit.models.vllm import VllmModel
+from gateway.audit.query.model import Decoding, Message, PrefixRegex, Query, Tokenizations
 from gateway.audit.searches.best_first import search
 from tests.support.naive_search import vocabulary_of
 
@@ -134,13 +134,13 @@ def write_tokenizer(folder: Path) -> Path:
 
 
 @pytest.fixture
-def endpoint(served: Served, tmp_path: Path) -> Iterator[Endpoint]:
-    made = Endpoint(served.url, "m", write_tokenizer(tmp_path / "model"), KEY)
+def endpoint(served: Served, tmp_path: Path) -> Iterator[VllmModel]:
+    made = VllmModel(served.url, "m", write_tokenizer(tmp_path / "model"), KEY)
     yield made
     made.close()
 
 
-def test_several_prefixes_go_in_one_request(served: Served, endpoint: Endpoint) -> None:
+def test_several_prefixes_go_in_one_request(served: Served, endpoint: VllmModel) -> None:
     assert endpoint.vocabulary.digest() == VOCABULARY.digest()
     endpoint.tell(3)
     served.bodies.clear()
@@ -158,7 +158,7 @@ def test_several_prefixes_go_in_one_request(served: Served, endpoint: Endpoint) 
 
 
 def test_a_call_of_many_prefixes_is_several_requests(
-    served: Served, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+    served: Served, endpoint: VllmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(served_models, "MAX_PROMPTS", 3)
     endpoint.tell(3)
@@ -170,7 +170,7 @@ def test_a_call_of_many_prefixes_is_several_requests(
         assert np.allclose(row[told], served.toy([(9, number)])[0][told])
 
 
-def test_as_many_tokens_are_asked_for_as_the_rule_needs(served: Served, endpoint: Endpoint) -> None:
+def test_as_many_tokens_are_asked_for_as_the_rule_needs(served: Served, endpoint: VllmModel) -> None:
     served.most = 4
     endpoint.tell(4)
     with pytest.raises(ModelError, match=r"tells the 4 most likely tokens, and decoding.top_k asks for 5: .* 5$"):
@@ -187,11 +187,11 @@ def test_as_many_tokens_are_asked_for_as_the_rule_needs(served: Served, endpoint
 
 @pytest.mark.parametrize("tokenizations", Tokenizations)
 def test_a_search_finds_what_it_finds_in_the_model_itself(
-    served: Served, endpoint: Endpoint, tokenizations: Tokenizations
+    served: Served, endpoint: VllmModel, tokenizations: Tokenizations
 ) -> None:
     query = Query(
         query="[abc]{1,2}é?[abcé]{1,2}",
-        prefix=Expression("[abc]{1,2}é?"),
+        prefix=PrefixRegex("[abc]{1,2}é?"),
         decoding=Decoding(top_k=3, end_of_text=True),
         tokenizations=tokenizations,
         limit=10**6,
@@ -210,7 +210,7 @@ def test_a_search_finds_what_it_finds_in_the_model_itself(
     assert any(len(body["prompt"]) > 1 for body in served.bodies)
 
 
-def test_tokens_of_a_prefix_are_asked_for_by_name(served: Served, endpoint: Endpoint) -> None:
+def test_tokens_of_a_prefix_are_asked_for_by_name(served: Served, endpoint: VllmModel) -> None:
     endpoint.tell(2)
     served.bodies.clear()
     asked = np.arange(9, dtype=np.int32)
@@ -222,7 +222,7 @@ def test_tokens_of_a_prefix_are_asked_for_by_name(served: Served, endpoint: Endp
         endpoint.told([(9, 0)], [asked])
 
 
-def test_what_stands_before_a_string(served: Served, endpoint: Endpoint) -> None:
+def test_what_stands_before_a_string(served: Served, endpoint: VllmModel) -> None:
     assert endpoint.context(None) == (BEGIN,)
     assert endpoint.context("ab") == (4,)
     assert endpoint.context([{"role": "user", "content": "bc"}]) == (5,)
@@ -234,7 +234,7 @@ def test_what_stands_before_a_string(served: Served, endpoint: Endpoint) -> None
 def test_the_beginning_of_a_text_is_what_the_model_says(served: Served, tmp_path: Path) -> None:
     folder = write_tokenizer(tmp_path / "model")
     (folder / "config.json").write_text(json.dumps({"bos_token_id": 7}))
-    made = Endpoint(served.url, "m", folder)
+    made = VllmModel(served.url, "m", folder)
     assert made.context(None) == (7,) and served.keys == [None]
 
 
@@ -245,7 +245,7 @@ BUSY = 503, b'{"error": {"message": "busy"}}'
 
 @pytest.mark.parametrize("failures", [[BUSY], [None], [BUSY, None], [(429, b""), (500, b"oops")]])
 def test_a_request_that_fails_is_sent_again(
-    served: Served, endpoint: Endpoint, failures: list[tuple[int, bytes] | None]
+    served: Served, endpoint: VllmModel, failures: list[tuple[int, bytes] | None]
 ) -> None:
     served.first = list(failures)
     endpoint.tell(3)
@@ -262,7 +262,7 @@ def test_a_request_that_fails_is_sent_again(
     ],
 )
 def test_a_server_that_keeps_failing_is_an_error(
-    served: Served, endpoint: Endpoint, failure: tuple[int, bytes] | None, message: str
+    served: Served, endpoint: VllmModel, failure: tuple[int, bytes] | None, message: str
 ) -> None:
     endpoint.tell(3)
     served.first = [failure] * 3
@@ -287,7 +287,7 @@ def test_a_server_that_keeps_failing_is_an_error(
     ],
 )
 def test_an_answer_that_makes_no_sense_is_an_error(
-    served: Served, endpoint: Endpoint, answer: tuple[int, bytes]
+    served: Served, endpoint: VllmModel, answer: tuple[int, bytes]
 ) -> None:
     endpoint.tell(3)
     served.first = [answer]
@@ -295,7 +295,7 @@ def test_an_answer_that_makes_no_sense_is_an_error(
         rows_of(endpoint, [(9,)])
 
 
-def test_what_the_server_refuses_is_said_in_its_words(served: Served, endpoint: Endpoint) -> None:
+def test_what_the_server_refuses_is_said_in_its_words(served: Served, endpoint: VllmModel) -> None:
     served.first = [(404, b'{"error": {"message": "The model `m` does not exist."}}')]
     with pytest.raises(ModelError, match=r"status 404: The model `m` does not exist") as raised:
         endpoint.tell(3)
@@ -307,7 +307,7 @@ def test_what_the_server_refuses_is_said_in_its_words(served: Served, endpoint: 
     assert len(str(raised.value)) < 500
 
 
-def test_what_was_found_before_the_server_failed_stays(served: Served, endpoint: Endpoint) -> None:
+def test_what_was_found_before_the_server_failed_stays(served: Served, endpoint: VllmModel) -> None:
     query = Query(query="[abc]{1,3}", decoding=Decoding(top_k=8), limit=10**6)
     wanted = [result.text for result in search(endpoint, query, batch=4)]
     found = search(endpoint, query, batch=4)
@@ -320,7 +320,7 @@ def test_what_was_found_before_the_server_failed_stays(served: Served, endpoint:
     assert given + [result.text for result in found] == wanted
 
 
-def test_what_is_not_installed_is_said(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_installed_is_said(endpoint: VllmModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ModelError, match=r"pip install -e '\.\[audit\]' tokenizers$"):
         endpoint.encode("ab")
@@ -328,15 +328,15 @@ def test_what_is_not_installed_is_said(endpoint: Endpoint, monkeypatch: pytest.M
 
 def test_a_server_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     folder = write_tokenizer(tmp_path / "model")
-    made = Endpoint("http://127.0.0.1:9/v1/", "m", folder / "tokenizer.json", patience=5)
+    made = VllmModel("http://127.0.0.1:9/v1/", "m", folder / "tokenizer.json", patience=5)
     with pytest.raises(ModelError, match=r"^http://127.0.0.1:9/v1: the server failed 3 times: Connect"):
         made.tell(3)
     assert "ConnectError: nothing listens there: is the server running, and is this its address?" in refusal(made)
     with pytest.raises(ModelError, match="cannot be read"):
-        Endpoint("http://127.0.0.1:9/v1", "m", tmp_path / "nowhere")
+        VllmModel("http://127.0.0.1:9/v1", "m", tmp_path / "nowhere")
 
 
-def refusal(endpoint: Endpoint) -> str:
+def refusal(endpoint: VllmModel) -> str:
     with pytest.raises(ModelError) as refused:
         endpoint([[1, 2], [3]])
     return str(refused.value)
@@ -362,7 +362,7 @@ def test_e13_a_server_that_died_is_named_as_such(
 
         dying = threading.Thread(target=die)
         dying.start()
-        made = Endpoint(f"http://127.0.0.1:{port}/v1", "m", folder / "tokenizer.json", patience=5)
+        made = VllmModel(f"http://127.0.0.1:{port}/v1", "m", folder / "tokenizer.json", patience=5)
         made._told = 3
         if answered:
             with pytest.raises(ModelError, match="the server refuses: status 400"):
@@ -388,7 +388,7 @@ def fewer(content: bytes, count: int) -> bytes:
 
 
 def test_a_server_that_tells_fewer_tokens_than_asked_for_says_nothing_about_it(
-    served: Served, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+    served: Served, endpoint: VllmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plays = served.play
 
@@ -407,7 +407,7 @@ def test_a_server_that_tells_fewer_tokens_than_asked_for_says_nothing_about_it(
     rows_of(endpoint, [(9,), (9, 0)])
 
 
-def test_tokens_without_any_probability_need_not_be_told(served: Served, endpoint: Endpoint) -> None:
+def test_tokens_without_any_probability_need_not_be_told(served: Served, endpoint: VllmModel) -> None:
     told = (
         b'{"choices": [{"index": 0, "logprobs": {"top_logprobs": [{"token_id:1": -0.5, "token_id:2": -0.9327521}]}}]}'
     )
@@ -417,7 +417,7 @@ def test_tokens_without_any_probability_need_not_be_told(served: Served, endpoin
 
 
 @pytest.mark.parametrize("status", [401, 500])
-def test_what_a_server_says_is_one_line_without_the_key(served: Served, endpoint: Endpoint, status: int) -> None:
+def test_what_a_server_says_is_one_line_without_the_key(served: Served, endpoint: VllmModel, status: int) -> None:
     said = f"\x1b[31mBearer {KEY}\r\nis\u2028wrong"
     served.first = [(status, json.dumps({"error": {"message": said}}).encode())] * 3
     with pytest.raises(ModelError, match=rf"status {status}: \[31mBearer … is wrong$"):
@@ -433,13 +433,15 @@ def test_what_a_server_says_is_one_line_without_the_key(served: Served, endpoint
         (b"[" * 100_000, "no message"),
     ],
 )
-def test_what_a_server_says_in_other_forms(served: Served, endpoint: Endpoint, content: bytes, said: str) -> None:
+def test_what_a_server_says_in_other_forms(served: Served, endpoint: VllmModel, content: bytes, said: str) -> None:
     served.first = [(404, content)]
     with pytest.raises(ModelError, match=f"status 404: {said}$"):
         endpoint.tell(3)
 
 
-def test_an_answer_without_end_is_not_read(served: Served, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_end_is_not_read(
+    served: Served, endpoint: VllmModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(served_models, "MAX_ANSWER", 1000)
     served.first = [(200, b" " * 10_000)] * 3
     with pytest.raises(ModelError, match=r"failed 3 times: an answer of more than \d+ bytes"):
@@ -447,7 +449,7 @@ def test_an_answer_without_end_is_not_read(served: Served, endpoint: Endpoint, m
 
 
 @pytest.mark.parametrize("tokens", [[math.inf], [math.nan], [1.5], [True], "12", [-1], {"1": 2}, None])
-def test_a_prompt_is_tokens_or_nothing(served: Served, endpoint: Endpoint, tokens: object) -> None:
+def test_a_prompt_is_tokens_or_nothing(served: Served, endpoint: VllmModel, tokens: object) -> None:
     served.first = [(200, json.dumps({"tokens": tokens}).encode())]
     with pytest.raises(ModelError, match="/tokenize gives no tokens"):
         endpoint.context("ab")
@@ -468,14 +470,14 @@ def test_a_tokenizer_that_cannot_be_read(tmp_path: Path, name: str, content: str
     folder = write_tokenizer(tmp_path / "model")
     (folder / name).write_text(content)
     with pytest.raises(ModelError, match=f"^{folder}: the tokenizer cannot be read: "):
-        Endpoint("http://127.0.0.1:9/v1", "m", folder)
+        VllmModel("http://127.0.0.1:9/v1", "m", folder)
 
 
 def test_a_tokenizer_that_tokenizers_cannot_read(tmp_path: Path) -> None:
     folder = write_tokenizer(tmp_path / "model")
     described = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps({**described, "pre_tokenizer": {"type": "Nonsense"}}))
-    made = Endpoint("http://127.0.0.1:9/v1", "m", folder)
+    made = VllmModel("http://127.0.0.1:9/v1", "m", folder)
     with pytest.raises(ModelError, match=r"tokenizer.json: the tokenizer cannot be read: "):
         made.encode("ab")
     made.close()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.audit.language import plugins as packages
-from gateway.audit.language.automaton import Automaton, Regex, both, literal
+from gateway.audit.language.automaton import Dfa, Regex, both, literal
 from gateway.audit.language.plugins import NoPreprocessor, user
 from tests.audit.test_automaton import every_state_is_live
 from tests.support.languages import accepts, language, strings
@@ -54,7 +54,7 @@ def test_an_automaton_that_only_knows_steps(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_preprocessors_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(automaton: Automaton) -> Automaton:
+    def fails(automaton: Dfa) -> Dfa:
         raise KeyError("a secret")
 
     installed(monkeypatch, text="no function", nothing=lambda automaton: None, fails=fails)

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.audit.language.automaton import Regex
-from gateway.audit.model import Floats, Messages, ModelError, TellsAll
-from gateway.audit.models.masked import Masked
+from gateway.audit.model import Floats, FullVocabulary, Messages, ModelError
+from gateway.audit.models.masked import MaskedModel
 from gateway.audit.models.toy import Toy
-from gateway.audit.query.model import Decoding, Expression, Query, Text
+from gateway.audit.query.model import Decoding, PrefixRegex, PrefixText, Query
 from gateway.audit.searches.best_first import Result, search
 from gateway.automata.vocabulary import Vocabulary
 from gateway.policy.model import Rule
@@ -26,7 +26,7 @@ PIECES = ("a", "b", "ab", "ba", " a", "aab", " ", "bb ", "é", b"\xc3", b"\xa9")
 BYTES = vocabulary_of(*PIECES)
 
 
-class Forbidden(TellsAll):
+class Forbidden(FullVocabulary):
     """By the definition: a token is forbidden if it completes a word in what comes behind the prefix. `prefixes`: all
     texts that can be one; the longest counts."""
 
@@ -97,13 +97,13 @@ def test_it_says_what_is_left(
     model = Toy(BYTES, seed)
     query = Query(
         query=f"{prefix or ''}[ab é]{{0,4}}",
-        prefix=None if prefix is None else Text(prefix),
+        prefix=None if prefix is None else PrefixText(prefix),
         decoding=Decoding(top_k=top_k, end_of_text=end_of_text, max_tokens=4),
         limit=100_000,
     )
     rule = Rule(id="words", words=tuple(words), fold=frozenset(), whole_word=whole)
     automaton = None if prefix is None else Regex(prefix)
-    found = list(search(Masked(model, [rule], automaton, at_text_start=True), query))
+    found = list(search(MaskedModel(model, [rule], automaton, at_text_start=True), query))
     naive = Forbidden(model, words, [] if prefix is None else [prefix], whole)
     same(found, list(search(naive, query)))
 
@@ -112,9 +112,9 @@ def test_it_says_what_is_left(
 @given(seed=st.integers(0, 1000), words=WORDS)
 def test_the_longest_of_several_prefixes_counts(seed: int, words: list[str]) -> None:
     model = Toy(BYTES, seed)
-    query = Query(query="(a|ab|abb )[ab]{0,3}", prefix=Expression("a|ab|abb "), decoding=Decoding(max_tokens=3))
+    query = Query(query="(a|ab|abb )[ab]{0,3}", prefix=PrefixRegex("a|ab|abb "), decoding=Decoding(max_tokens=3))
     rule = Rule(id="words", words=tuple(words), fold=frozenset())
-    found = list(search(Masked(model, [rule], Regex("a|ab|abb "), at_text_start=True), query))
+    found = list(search(MaskedModel(model, [rule], Regex("a|ab|abb "), at_text_start=True), query))
     naive = Forbidden(model, words, ["a", "ab", "abb "], False)
     same(found, list(search(naive, query)))
 
@@ -131,14 +131,14 @@ def same(found: list[Result], wanted: list[Result]) -> None:
 def test_a_word_may_stand_in_the_prompt_and_in_the_prefix() -> None:
     model = Toy(BYTES)
     rule = Rule(id="a", words=("a",), fold=frozenset())
-    masked = Masked(model, [rule], Regex("ab"), at_text_start=False)
+    masked = MaskedModel(model, [rule], Regex("ab"), at_text_start=False)
     found = search(masked, Query(query="ab[ab]{1,2}", prefix="ab", prompt="aab"))
     assert {result.text for result in found} == {"abb", "abbb"}
 
 
 def test_where_nothing_may_be_said_the_text_ends() -> None:
     model = Toy(vocabulary_of("a", "b"))
-    masked = Masked(model, [Rule(id="all", words=("a", "b"))], None, at_text_start=True)
+    masked = MaskedModel(model, [Rule(id="all", words=("a", "b"))], None, at_text_start=True)
     [row] = masked([[]])
     assert [token for token in range(3) if row[token] > -math.inf] == [2]
 
@@ -154,7 +154,7 @@ def test_as_much_is_told_as_can_be(most: int) -> None:
             self.told_most = top_k
 
     model = Telling(BYTES)
-    masked = Masked(model, [Rule(id="a", words=("a",))], None, at_text_start=True)
+    masked = MaskedModel(model, [Rule(id="a", words=("a",))], None, at_text_start=True)
     if most < 40:
         with pytest.raises(ModelError):
             masked.tell(40)
@@ -165,7 +165,7 @@ def test_as_much_is_told_as_can_be(most: int) -> None:
 
 def test_a_vocabulary_that_loses_its_first_space() -> None:
     vocabulary = Vocabulary([b"a", b" a", b" ab", b"b", b" ", None], end=[5], strips_first_space=True)
-    masked = Masked(Toy(vocabulary), [Rule(id="b", words=("b",))], Regex("a"), at_text_start=True)
+    masked = MaskedModel(Toy(vocabulary), [Rule(id="b", words=("b",))], Regex("a"), at_text_start=True)
     [row] = masked([[]])
     # ` ab` writes `ab`, and behind the prefix the word.
     assert [token for token in range(6) if row[token] == -math.inf] == [2]
@@ -173,7 +173,7 @@ def test_a_vocabulary_that_loses_its_first_space() -> None:
 
 def test_a_string_may_be_asked_about_whose_beginnings_never_were() -> None:
     word = "ba" * 1500
-    masked = Masked(Toy(BYTES), [Rule(id="long", words=(word,))], None, at_text_start=True)
+    masked = MaskedModel(Toy(BYTES), [Rule(id="long", words=(word,))], None, at_text_start=True)
     [row] = masked([[BYTES.tokens.index(b"ba")] * 1499 + [BYTES.tokens.index(b"b")]])
     forbidden = {BYTES.tokens[token] for token in range(len(BYTES)) if row[token] == -math.inf}
     assert forbidden == {b"a", b"ab", b"aab"}

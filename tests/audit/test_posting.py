@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.audit.cli.gateway_client import Deployed, GatewayError
-from gateway.audit.models.http import Unanswered, client, post
+from gateway.audit.cli.gateway_client import GatewayClient, GatewayError
+from gateway.audit.models.http import RequestFailed, client, post
 from tests.audit.test_deployed import gateway
 
 SECRET = "hunter2swordfish"
@@ -25,15 +25,15 @@ def test_an_answer_comes_as_it_is() -> None:
 
 def test_an_answer_is_bounded_in_bytes_and_in_time() -> None:
     with gateway(lambda *_: (200, b"x" * 11)) as (url, _), client(None, 10.0) as made:
-        with pytest.raises(Unanswered, match=r"^an answer of more than 10 bytes$"):
+        with pytest.raises(RequestFailed, match=r"^an answer of more than 10 bytes$"):
             post(made, url, {}, most=10, patience=60.0)
-        with pytest.raises(Unanswered, match=r"^an answer that is not whole after 0 s$"):
+        with pytest.raises(RequestFailed, match=r"^an answer that is not whole after 0 s$"):
             post(made, url, {}, most=100, patience=0.0)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://[::1", "http://"])
 def test_where_nobody_answers_the_kind_of_error_is_said(url: str) -> None:
-    with client(SECRET, 10.0) as made, pytest.raises(Unanswered) as failed:
+    with client(SECRET, 10.0) as made, pytest.raises(RequestFailed) as failed:
         post(made, url, {}, most=100, patience=60.0)
     assert str(failed.value) in {"ConnectError", "InvalidURL", "UnsupportedProtocol"}
 
@@ -47,8 +47,8 @@ def test_what_the_environment_says_may_be_of_no_use(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.delenv("http_proxy", raising=False)
     monkeypatch.setenv(name, value)
-    with pytest.raises(Unanswered, match=f"a proxy or certificates .* {name}") as failed:
+    with pytest.raises(RequestFailed, match=f"a proxy or certificates .* {name}") as failed:
         client(None, 10.0)
     assert SECRET not in str(failed.value)
     with pytest.raises(GatewayError, match=f"^http://h/v1: .*{name}"):
-        Deployed("http://h", "m")
+        GatewayClient("http://h", "m")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.audit.language import automaton
 from gateway.audit.language import prefix_language as parts
-from gateway.audit.language.automaton import Automaton, Regex, TooLarge, both, literal
+from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, both, literal
 from gateway.audit.language.count import cardinality
 from gateway.audit.language.prefix_language import begins, changed_before, changed_behind, heads
 from gateway.audit.language.preprocess import edits, synonyms, without_matches, without_words
@@ -218,7 +218,7 @@ def test_synonyms_in_a_language_without_end() -> None:
 # -- prefixes ----------------------------------------------------------------------------------------------------------
 
 DOUBLED = {"a": ["x", "aa"]}
-CHANGES: dict[str, tuple[Callable[[Automaton], Automaton], Callable[[Iterable[str]], Words]]] = {
+CHANGES: dict[str, tuple[Callable[[Dfa], Dfa], Callable[[Iterable[str]], Words]]] = {
     "edits": (edits_in("ab", 1), lambda words: edited(words, 1, "ab")),
     "synonyms": (lambda automaton: synonyms(automaton, DOUBLED), lambda words: replaced(words, DOUBLED)),
     "without": (
@@ -279,9 +279,9 @@ def test_prefixes_followed_in_too_many_ways(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(parts, "MAX_REMAINDERS", 3)
     whole, prefix = Regex("a{0,9}b{9}"), Regex("a*")
     reason = "what follows the prefix differs in more than 3 ways, and each is changed apart: use a narrower prefix"
-    with pytest.raises(TooLarge, match=reason):
+    with pytest.raises(AutomatonTooLarge, match=reason):
         changed_before(whole, prefix, edits_in("z", 1))
-    with pytest.raises(TooLarge, match=reason):
+    with pytest.raises(AutomatonTooLarge, match=reason):
         cardinality(changed_behind(whole, prefix, edits_in("z", 1)))
 
 
@@ -305,5 +305,5 @@ def test_hostile_languages_are_refused_within_bounds(monkeypatch: pytest.MonkeyP
         edits(Regex("(?:[ab]{0,9}a[ab]{9}){3}"), 2),
         without_matches(Regex("[ab]{1,99}"), "a[ab]{30}b"),
     ):
-        with pytest.raises(TooLarge, match="50,000 entries"):
+        with pytest.raises(AutomatonTooLarge, match="50,000 entries"):
             cardinality(hostile)

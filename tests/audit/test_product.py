@@ -10,9 +10,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.audit.language import product
-from gateway.audit.language.automaton import Automaton, Regex, TooLarge, literal, reached, walk
+from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, literal, reached, walk
 from gateway.audit.language.preprocess import edits
-from gateway.audit.language.product import Arcs
+from gateway.audit.language.product import TokenArcs
 from gateway.automata.vocabulary import Vocabulary
 from tests.support.examples import examples
 from tests.support.expressions import Expression, expressions
@@ -21,7 +21,7 @@ from tests.support.languages import language, words_of
 BYTES = [bytes([byte]) for byte in range(256)]
 
 
-def read(arcs: Arcs, state: int, at_text_start: bool = False) -> dict[int, int]:
+def read(arcs: TokenArcs, state: int, at_text_start: bool = False) -> dict[int, int]:
     tokens, targets = arcs.arcs(state, at_text_start)
     assert tokens.dtype == np.int32 and targets.dtype == np.int64 and tokens.shape == targets.shape
     assert len(set(tokens.tolist())) == len(tokens)
@@ -31,7 +31,7 @@ def read(arcs: Arcs, state: int, at_text_start: bool = False) -> dict[int, int]:
     return dict(zip(tokens.tolist(), targets.tolist(), strict=True))
 
 
-def expected(automaton: Automaton, vocabulary: Vocabulary, state: int) -> dict[int, int]:
+def expected(automaton: Dfa, vocabulary: Vocabulary, state: int) -> dict[int, int]:
     """Token by token, those left out behind which no tokens lead to an end."""
 
     @cache
@@ -57,10 +57,10 @@ def test_tokens_are_read_as_their_bytes(expression: Expression, tokens: list[byt
     regex = Regex(expression.ours)
     vocabulary = Vocabulary([*BYTES, *tokens, None, b"ab"], end=[256 + len(tokens)])
     assert vocabulary.spells_all
-    arcs = Arcs(regex, vocabulary)
+    arcs = TokenArcs(regex, vocabulary)
     try:
         states = reached(regex, 200)
-    except TooLarge:
+    except AutomatonTooLarge:
         assume(False)
     for state in states[:15]:
         assert read(arcs, state) == expected(regex, vocabulary, state)
@@ -74,7 +74,7 @@ def test_tokens_are_read_as_their_bytes(expression: Expression, tokens: list[byt
 def test_what_tokens_cannot_complete_is_left_out(words: frozenset[str], tokens: list[bytes]) -> None:
     vocabulary = Vocabulary([*tokens, None], end=[len(tokens)])
     automaton = language(words)
-    arcs = Arcs(automaton, vocabulary)
+    arcs = TokenArcs(automaton, vocabulary)
     for state in reached(automaton, 100):
         found = expected(automaton, vocabulary, state)
         assert read(arcs, state) == found
@@ -83,7 +83,7 @@ def test_what_tokens_cannot_complete_is_left_out(words: frozenset[str], tokens: 
 
 def test_cycles_that_tokens_never_leave_are_left_out() -> None:
     regex = Regex("a*b|c")
-    arcs = Arcs(regex, Vocabulary([b"a", b"aa", b"c", None], end=[3]))
+    arcs = TokenArcs(regex, Vocabulary([b"a", b"aa", b"c", None], end=[3]))
     assert set(read(arcs, regex.start)) == {2}
     assert not arcs.live(regex.step(regex.start, ord("a")))
 
@@ -91,7 +91,7 @@ def test_cycles_that_tokens_never_leave_are_left_out() -> None:
 def test_the_end_is_allowed_exactly_where_the_language_accepts() -> None:
     """It is no token of the arcs; whoever walks asks the automaton."""
     vocabulary = Vocabulary([*BYTES, b"end", None], end=[256, 257])
-    arcs = Arcs(Regex("a|ab|end"), vocabulary)
+    arcs = TokenArcs(Regex("a|ab|end"), vocabulary)
     found = read(arcs, arcs.automaton.start)
     assert set(found) == {ord("a"), ord("e")}
     assert arcs.automaton.accepting(found[ord("a")]) and not arcs.automaton.accepting(found[ord("e")])
@@ -99,12 +99,12 @@ def test_the_end_is_allowed_exactly_where_the_language_accepts() -> None:
 
 def test_a_text_loses_its_first_space_where_the_vocabulary_strips_it() -> None:
     tokens = [b" hot", b"hot", b" ", b"  hot", None]
-    strips = Arcs(literal("hot"), Vocabulary([*BYTES, *tokens], end=[260], strips_first_space=True))
+    strips = TokenArcs(literal("hot"), Vocabulary([*BYTES, *tokens], end=[260], strips_first_space=True))
     start = strips.automaton.start
     assert set(read(strips, start, at_text_start=True)) == {256, 257, 258, ord("h"), ord(" ")}
     assert read(strips, start, at_text_start=True)[258] == start
     assert set(read(strips, start)) == {257, ord("h")}
-    keeps = Arcs(literal("hot"), Vocabulary([*BYTES, *tokens], end=[260]))
+    keeps = TokenArcs(literal("hot"), Vocabulary([*BYTES, *tokens], end=[260]))
     assert set(read(keeps, start, at_text_start=True)) == {257, ord("h")}
 
 
@@ -112,16 +112,16 @@ def test_a_text_loses_its_first_space_where_the_vocabulary_strips_it() -> None:
 def test_small_caches_change_nothing(bounds: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     automaton = edits(Regex("[0-9]{3}(?:é|ab)"), 1)
     vocabulary = Vocabulary([*BYTES, b"00", b"12", b"1a", "é1".encode(), b"\xa9 ", b"abc", None], end=[262])
-    plain = Arcs(automaton, vocabulary)
+    plain = TokenArcs(automaton, vocabulary)
     states = reached(automaton, 10_000)
     found = {state: read(plain, state) for state in states}
     monkeypatch.setattr(product, "MAX_ROWS", bounds[0])
     monkeypatch.setattr(product, "MAX_CACHED", bounds[1])
-    small = Arcs(automaton, vocabulary)
+    small = TokenArcs(automaton, vocabulary)
     for state in [*states, *states[::-1], *states[::7]]:
         assert read(small, state) == found[state]
 
 
 def test_what_was_worked_out_is_kept() -> None:
-    arcs = Arcs(Regex("a*"), Vocabulary([*BYTES, None], end=[256]))
+    arcs = TokenArcs(Regex("a*"), Vocabulary([*BYTES, None], end=[256]))
     assert arcs.arcs(arcs.automaton.start)[0] is arcs.arcs(arcs.automaton.start)[0]

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.audit.matcher import Judge, Verdict
-from gateway.audit.model import Model
-from gateway.audit.model import Rule as DecodingRule
+from gateway.audit.matcher import MatchedRules, RuleMatcher
+from gateway.audit.model import LanguageModel, SamplingParams
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, Message
 from gateway.audit.searches.best_first import Result
@@ -20,21 +19,21 @@ from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.searches.policy import broken, listen, output_rules, prompted
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from tests.support.examples import examples
-from tests.support.naive_search import law, vocabulary_of
+from tests.support.naive_search import distribution, vocabulary_of
 
 PIECES = ("a", "b", "ab", "ba ", " a", " ", "é", b"\xc3", b"\xa9")
 PROMPT = "ab"
 
 
 def first_matches(
-    model: Model, context: tuple[int, ...], rule: Rule, decoding: Decoding
+    model: LanguageModel, context: tuple[int, ...], rule: Rule, decoding: Decoding
 ) -> Iterator[tuple[tuple[int, ...], str, float]]:
     """Every sequence of tokens up to the first match: its tokens, what they write, its log-probability."""
-    chosen = DecodingRule(decoding.top_k, decoding.top_p, decoding.temperature)
+    chosen = SamplingParams(decoding.top_k, decoding.top_p, decoding.temperature)
     waiting: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     while waiting:
         tokens, logprob = waiting.pop()
-        for token, each in enumerate(law(model([(*context, *tokens)])[0], chosen)):
+        for token, each in enumerate(distribution(model([(*context, *tokens)])[0], chosen)):
             if each == -math.inf:
                 continue
             longer = (*tokens, token)
@@ -81,7 +80,7 @@ def test_the_first_match_of_every_answer_is_found(
     model = Toy(vocabulary_of(*PIECES), seed)
     decoding = Decoding(top_k=top_k, temperature=temperature, max_tokens=3)
     query = prompted(PROMPT, chat=False, decoding=decoding, limit=10**6, source="prompts")
-    search = listen(model, query, Judge([rule]), batch=batch)
+    search = listen(model, query, RuleMatcher([rule]), batch=batch)
     given = list(search)
     by_text: dict[str, list[float]] = {}
     for _, text, logprob in first_matches(model, model.context(PROMPT), rule, decoding):
@@ -91,14 +90,14 @@ def test_the_first_match_of_every_answer_is_found(
     for result in search.found:
         assert result.encodings == len(by_text[result.text])
         assert result.string_logprob == pytest.approx(math.log(sum(map(math.exp, by_text[result.text]))))
-        assert broken(Judge([rule]), result).match in words
+        assert broken(RuleMatcher([rule]), result).match in words
     assert search.summary().finished
 
 
 def test_the_probabilities_add_up_to_that_of_breaking_the_rule() -> None:
     model = Toy(vocabulary_of("a", "b"), seed=3)
     query = prompted("a", chat=False, decoding=Decoding(max_tokens=4), limit=10**6, source="prompts")
-    search = listen(model, query, Judge([Rule(id="b", words=("b",))]))
+    search = listen(model, query, RuleMatcher([Rule(id="b", words=("b",))]))
     found = sum(math.exp(result.string_logprob) for result in search)
     clean = 0.0
     for length in range(4):  # so many a, and the end
@@ -135,7 +134,7 @@ def test_what_counts_is_what_the_censor_finds(rule: Rule, said: str, match: str 
                 row[names[said[at]] if at < len(said) else vocabulary.end[0]] = 0.0
             return rows
 
-    judge = Judge([rule])
+    judge = RuleMatcher([rule])
     query = prompted(said[0], chat=False, decoding=Decoding(max_tokens=len(said) + 1), limit=9, source="prompts")
     found = list(listen(Parrot(vocabulary), query, judge))
     assert [broken(judge, result).match for result in found] == ([] if match is None else [match])
@@ -153,7 +152,7 @@ def test_what_counts_is_what_the_censor_finds(rule: Rule, said: str, match: str 
 )
 def test_a_match_is_the_one_that_was_certain_first(rule: Rule, text: str, match: str) -> None:
     result = Result(text, (0,), -1.0, 0.0, -1.0, 1, 0)
-    assert broken(Judge([rule]), result).match == match
+    assert broken(RuleMatcher([rule]), result).match == match
 
 
 def test_only_rules_for_what_is_said_count() -> None:
@@ -173,7 +172,7 @@ def test_a_chat_is_a_users_message() -> None:
 
 def test_it_goes_on_where_it_stood() -> None:
     model = Toy(vocabulary_of(*PIECES), seed=5)
-    judge = Judge([Rule(id="w", words=("ab",))])
+    judge = RuleMatcher([Rule(id="w", words=("ab",))])
     query = prompted(PROMPT, chat=False, decoding=Decoding(max_tokens=3), limit=1000, source="prompts")
     whole = list(listen(model, query, judge))
     for count in (0, 1, 7, len(whole)):
@@ -188,11 +187,11 @@ def test_it_goes_on_where_it_stood() -> None:
 def test_a_checkpoint_of_other_rules_is_refused() -> None:
     model = Toy(vocabulary_of(*PIECES))
     query = prompted(PROMPT, chat=False, decoding=Decoding(max_tokens=3), limit=1000, source="prompts")
-    saved = listen(model, query, Judge([Rule(id="w", words=("ab",))])).checkpoint()
+    saved = listen(model, query, RuleMatcher([Rule(id="w", words=("ab",))])).checkpoint()
     with pytest.raises(CheckpointError):
-        listen(model, query, Judge([Rule(id="w", words=("aa",))]), resume=saved)
+        listen(model, query, RuleMatcher([Rule(id="w", words=("aa",))]), resume=saved)
     with pytest.raises(CheckpointError):
-        listen(model, query, Judge([Rule(id="w", words=("ab",))], max_hold=9), resume=saved)
+        listen(model, query, RuleMatcher([Rule(id="w", words=("ab",))], max_hold=9), resume=saved)
 
 
 # -- the judge ---------------------------------------------------------------------------------------------------------
@@ -200,7 +199,7 @@ def test_a_checkpoint_of_other_rules_is_refused() -> None:
 
 def test_a_judge_without_rules_is_refused() -> None:
     with pytest.raises(ValueError, match="no rule"):
-        Judge([])
+        RuleMatcher([])
 
 
 @pytest.mark.parametrize(
@@ -214,11 +213,11 @@ def test_a_judge_without_rules_is_refused() -> None:
     ],
 )
 def test_a_whole_word_waits_for_what_comes_behind(text: bytes, certain: str | None, at_end: str | None) -> None:
-    judge = Judge([Rule(id="w", words=("word",), whole_word=True)])
-    assert judge.verdict(text) == Verdict(certain, at_end)
+    judge = RuleMatcher([Rule(id="w", words=("word",), whole_word=True)])
+    assert judge.verdict(text) == MatchedRules(certain, at_end)
 
 
 def test_the_hold_of_the_policy_bounds_a_match() -> None:
     rule = Rule(id="w", words=("12345",))
-    assert Judge([rule], max_hold=4).verdict(b"12345").certain is None
-    assert Judge([rule], max_hold=5).verdict(b"12345").certain == "w"
+    assert RuleMatcher([rule], max_hold=4).verdict(b"12345").certain is None
+    assert RuleMatcher([rule], max_hold=5).verdict(b"12345").certain == "w"

@@ -13,28 +13,28 @@ import pytest
 
 from gateway.audit.language import automaton
 from gateway.audit.language import plugins as installed
-from gateway.audit.language.automaton import TooLarge, both, literal
+from gateway.audit.language.automaton import AutomatonTooLarge, both, literal
 from gateway.audit.language.count import cardinality
 from gateway.audit.query import model as query
 from gateway.audit.query.load import parse_query
 from gateway.audit.query.model import (
     Bounds,
-    Compiled,
+    CompiledQuery,
     Decoding,
     Edits,
-    Expression,
     Filter,
     LocalModel,
     Message,
-    Part,
+    PrefixRegex,
+    PrefixText,
+    PreprocessTarget,
     Query,
     Random,
     ServedModel,
     ShortestPath,
     Synonyms,
-    Text,
     Tokenizations,
-    User,
+    UserPreprocessor,
     When,
     compile,
 )
@@ -67,7 +67,10 @@ def test_a_query_is_read() -> None:
         decoding=Decoding(top_k=40, temperature=1.0, end_of_text=False, max_tokens=32),
         traversal=ShortestPath(),
         tokenizations=Tokenizations.ALL,
-        preprocess=(Edits(1, CharSet(((0x20, 0x7E),)), Part.QUERY, When.SEARCH), Filter(words=("the", "a"))),
+        preprocess=(
+            Edits(1, CharSet(((0x20, 0x7E),)), PreprocessTarget.QUERY, When.SEARCH),
+            Filter(words=("the", "a")),
+        ),
         limit=100,
         source="F",
     )
@@ -94,16 +97,16 @@ def test_everything_else_is_read_too() -> None:
         {"KEY": SECRET},
     ) == Query(
         query="a.*",
-        prefix=Expression("a(b|c)"),
+        prefix=PrefixRegex("a(b|c)"),
         model=ServedModel("http://127.0.0.1:8000/v1", "m", SECRET, "tokenizer.json"),
         prompt=(Message("system", ""), Message("user", "Hello")),
         decoding=Decoding(top_p=0.9, temperature=0, end_of_text=True),
         traversal=Random(50, 7),
         tokenizations=Tokenizations.CANONICAL,
         preprocess=(
-            Synonyms((("doctor", ("physician", "medic")), ("no", ("nope",))), on=Part.BOTH),
+            Synonyms((("doctor", ("physician", "medic")), ("no", ("nope",))), on=PreprocessTarget.BOTH),
             Filter(pattern=r"(?i)x\d", when=When.COMPILE),
-            User("upper", on=Part.PREFIX),
+            UserPreprocessor("upper", on=PreprocessTarget.PREFIX),
             Edits(2, CharSet.of("abc")),
         ),
         bounds=Bounds(prefixes=5, max_nodes=1000, batch=8),
@@ -113,7 +116,7 @@ def test_everything_else_is_read_too() -> None:
 
 def test_json_is_read_and_a_query_is_enough() -> None:
     assert read('{"query": "\\u00e9+", "prompt": "Say: "}') == Query(query="é+", prompt="Say: ", source="F")
-    assert read("{query: a, prefix: {text: a.b}}").prefix == Text("a.b")
+    assert read("{query: a, prefix: {text: a.b}}").prefix == PrefixText("a.b")
     assert read("{query: a, model: {hf: gpt2}}").model == LocalModel("gpt2")
 
 
@@ -236,7 +239,7 @@ def test_as_many_changes_as_there_may_be_are_one_language() -> None:
 # -- the language ------------------------------------------------------------------------------------------------------
 
 
-def compiled(expression: str, **fields: Any) -> Compiled:
+def compiled(expression: str, **fields: Any) -> CompiledQuery:
     return compile(Query(query=expression, source="F", **fields))
 
 
@@ -256,14 +259,14 @@ def test_a_query_without_a_prefix() -> None:
     [
         ("The (cat|dog)", "The ", {"The cat", "The dog"}, {"The "}, False),
         ("The (cat|dog)", "The cat", {"The cat"}, {"The cat"}, False),
-        ("The (cat|dog)", Text("The c"), {"The cat"}, {"The c"}, False),
+        ("The (cat|dog)", PrefixText("The c"), {"The cat"}, {"The c"}, False),
         (r"What is 2\+2\? (4|5)", "What is 2+2?", {"What is 2+2? 4", "What is 2+2? 5"}, {"What is 2+2?"}, False),
         ("The (man|woman) (ran|sat)", "The (man|woman)", None, {"The man", "The woman"}, True),
-        ("The (man|woman) ran", Expression("The m?.*n"), {"The man ran", "The woman ran"}, None, True),
+        ("The (man|woman) ran", PrefixRegex("The m?.*n"), {"The man ran", "The woman ran"}, None, True),
         (r"a\.b|acb", "a.", {"a.b"}, {"a."}, False),
-        (r"a\.b|acb", Expression("a."), {"a.b", "acb"}, {"a.", "ac"}, True),
-        ("ab?|c", Expression("a?"), {"a", "ab", "c"}, {"", "a"}, True),
-        ("é|e", Text("é"), {"é"}, {"é"}, False),
+        (r"a\.b|acb", PrefixRegex("a."), {"a.b", "acb"}, {"a.", "ac"}, True),
+        ("ab?|c", PrefixRegex("a?"), {"a", "ab", "c"}, {"", "a"}, True),
+        ("é|e", PrefixText("é"), {"é"}, {"é"}, False),
     ],
 )
 def test_prefixes(
@@ -282,24 +285,29 @@ def test_languages_that_are_none() -> None:
     refused("query", "unbalanced ')': remove it, or write \\) (at position 1)", "a)")
     refused("prefix", "no string of the query begins with it, be it text or an expression", "The cat", prefix="A")
     refused("prefix", "no string of the query begins with this text", "The cat", prefix="(")
-    refused("prefix", "no string of the query begins with this text", "The cat", prefix=Text("The d"))
-    refused("prefix", "no string of the query begins with a match of this expression", "a", prefix=Expression("[^a]"))
-    refused("prefix", "the group has no end", "a", prefix=Expression("("))
+    refused("prefix", "no string of the query begins with this text", "The cat", prefix=PrefixText("The d"))
+    refused("prefix", "no string of the query begins with a match of this expression", "a", prefix=PrefixRegex("[^a]"))
+    refused("prefix", "the group has no end", "a", prefix=PrefixRegex("("))
     refused("prefix", "holds half of a surrogate pair, which is no character", "a", prefix="\ud800")
     refused("preprocess[0]", "no string of the query is left", "the a", preprocess=(Filter(words=("a",)),))
     refused("preprocess[0]", "the pattern matches the empty string", "a", preprocess=(Filter(pattern="b*"),))
-    refused("preprocess[0]", "no installed package names such a preprocessor", "a", preprocess=(User("nobody's"),))
+    refused(
+        "preprocess[0]",
+        "no installed package names such a preprocessor",
+        "a",
+        preprocess=(UserPreprocessor("nobody's"),),
+    )
     refused("preprocess[0]", "the alphabet has no character", "a", preprocess=(Edits(1, CharSet()),))
 
 
-PREFIXED = {"expression": "(?:ab|ba) (?:ab?|c)", "prefix": Expression("ab|ba")}
+PREFIXED = {"expression": "(?:ab|ba) (?:ab?|c)", "prefix": PrefixRegex("ab|ba")}
 PAIRS = [(first, f" {rest}") for first, rest in product(["ab", "ba"], ["a", "ab", "c"])]
 WHOLE = ["".join(pair) for pair in PAIRS]
 
 
 @pytest.mark.parametrize("when", When)
 def test_edits_stand_where_they_are_wanted(when: When) -> None:
-    def asked(on: Part) -> tuple[set[str], set[str]]:
+    def asked(on: PreprocessTarget) -> tuple[set[str], set[str]]:
         found = compiled(**PREFIXED, preprocess=(Edits(1, CharSet.of("ab"), on, when),))  # type: ignore[arg-type]
         assert found.prefix is not None
         return set(strings(found.language)), set(strings(found.prefix))
@@ -311,9 +319,9 @@ def test_edits_stand_where_they_are_wanted(when: When) -> None:
     def prefixes_of(texts: Iterable[str]) -> set[str]:
         return {each for each in edited(["ab", "ba"], 1, "ab") if any(text.startswith(each) for text in texts)}
 
-    assert asked(Part.QUERY) == (behind, {"ab", "ba"})
-    assert asked(Part.PREFIX) == (before, prefixes_of(before))
-    assert asked(Part.BOTH) == (both_parts, prefixes_of(both_parts))
+    assert asked(PreprocessTarget.QUERY) == (behind, {"ab", "ba"})
+    assert asked(PreprocessTarget.PREFIX) == (before, prefixes_of(before))
+    assert asked(PreprocessTarget.BOTH) == (both_parts, prefixes_of(both_parts))
     whole = compiled(PREFIXED["expression"], preprocess=(Edits(1, CharSet.of("ab")),))  # type: ignore[arg-type]
     assert strings(whole.language) == both_parts
 
@@ -322,7 +330,11 @@ def test_edits_stand_where_they_are_wanted(when: When) -> None:
 def test_preprocessors_one_after_the_other(when: When) -> None:
     """Words are those of what stands behind the prefix; what they leave no string of is no prefix any more."""
     others = {"ab": ["x"]}
-    steps = (Synonyms((("ab", ("x",)),), Part.BOTH, when), Filter(words=("a",), when=when), Edits(1, CharSet.of("x")))
+    steps = (
+        Synonyms((("ab", ("x",)),), PreprocessTarget.BOTH, when),
+        Filter(words=("a",), when=when),
+        Edits(1, CharSet.of("x")),
+    )
     found = compiled(**PREFIXED, preprocess=steps)  # type: ignore[arg-type]
     prefixes = replaced(["ab", "ba"], others)
     kept = without(replaced(WHOLE, others), lambda text: text.strip() == "a", prefixes)
@@ -343,7 +355,7 @@ def test_a_filter_sees_what_stands_behind_the_prefix() -> None:
 
 
 def test_prefixes_of_what_was_taken_out_are_gone() -> None:
-    found = compiled("ab|ac|bd", prefix=Expression("a|b"), preprocess=(Filter(pattern="d"),))
+    found = compiled("ab|ac|bd", prefix=PrefixRegex("a|b"), preprocess=(Filter(pattern="d"),))
     assert found.prefix is not None and strings(found.prefix) == {"a"}
 
 
@@ -399,7 +411,7 @@ def test_what_is_too_large_to_work_out_beforehand(monkeypatch: pytest.MonkeyPatc
 def test_what_shows_later_to_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = compiled("(?:The quick brown fox jumps over the lazy dog[.] ){9}", preprocess=(Edits(2),))
     monkeypatch.setattr(automaton, "MAX_STATES", 2000)
-    with pytest.raises(TooLarge, match="more than 2,000 states"):
+    with pytest.raises(AutomatonTooLarge, match="more than 2,000 states"):
         cardinality(asked.language)
 
 
@@ -411,5 +423,5 @@ def test_what_a_preprocessor_raises_names_its_key(monkeypatch: pytest.MonkeyPatc
             return lambda given: both(given, literal(json.dumps(None)))
 
     monkeypatch.setattr(installed, "entry_points", lambda group: [Point()])
-    assert strings(compiled("null|a", preprocess=(User("u"),)).language) == {"null"}
-    refused("preprocess[1]", "no string of the query is left", "a", preprocess=(Edits(0), User("u")))
+    assert strings(compiled("null|a", preprocess=(UserPreprocessor("u"),)).language) == {"null"}
+    refused("preprocess[1]", "no string of the query is left", "a", preprocess=(Edits(0), UserPreprocessor("u")))

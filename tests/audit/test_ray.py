@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from gateway.audit.model import ModelError
-from gateway.audit.models.loading import Loading
+from gateway.audit.models.loading import ModelLoader
 from gateway.audit.query.model import LocalModel
-from gateway.audit.run.ray import Ray
+from gateway.audit.run.ray import RayPool
 from tests.audit.test_command import Paused, lines_of
 from tests.audit.test_deployed import gateway
 from tests.audit.test_scale import MANY, SPOKEN, Halted, Json, names
@@ -111,7 +111,7 @@ def test_there_is_no_ray_to_connect_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "init", refuses)
     before = sys.stdout
     with pytest.raises(ModelError, match=r"^--ray auto: Ray cannot be reached, or started: ConnectionError$"):
-        Ray("auto", Loading(LocalModel("m"), "cpu"), 2, 2, "cpu")
+        RayPool("auto", ModelLoader(LocalModel("m"), "cpu"), 2, 2, "cpu")
     assert sys.stdout is before
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audit.cli.report import MAX_BARS, MAX_ROWS, Row, page
+from gateway.audit.cli.report import MAX_BARS, MAX_ROWS, ReportRow, page
 from gateway.audit.run.lines import json_line
 
 PATIENCE = 120  # seconds
@@ -34,9 +34,9 @@ HOSTILE = [
 ]
 
 
-def row(text: str, logprob: float = -1.0, **more: object) -> Row:
+def row(text: str, logprob: float = -1.0, **more: object) -> ReportRow:
     fields = {"text": text, "logprob": logprob, "prefix_logprob": -2.0, "string_logprob": logprob, "encodings": 1}
-    return Row(**{**fields, **more})  # type: ignore[arg-type]
+    return ReportRow(**{**fields, **more})  # type: ignore[arg-type]
 
 
 class Page(HTMLParser):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway import censor_stream, cli
 from gateway.audit.cli.emit_rules import ACTIONS, rules_of, short_words, written
-from gateway.audit.matcher import Judge
+from gateway.audit.matcher import RuleMatcher
 from gateway.censor.checks import finder
 from gateway.decode.checks import CHECKS
 from gateway.policy.load import parse
@@ -93,7 +93,7 @@ def test_nothing_is_left_of_a_string_that_is_longer_than_a_match(length: int) ->
     assert all(len(word) > DEFAULT_MAX_HOLD // 3 for word in rules[0].words)
     for pieces in ([f"See a{text}b!"], f"See a{text}b!"):
         assert "".join(censor_stream(pieces, rules)).replace("[REDACTED]", "") == "See !"
-    assert Judge(rules).matches(f"a{text}b")
+    assert RuleMatcher(rules).matches(f"a{text}b")
 
 
 def test_what_no_lens_sees_makes_no_string_long() -> None:

@@ -16,14 +16,14 @@ from typing import Any, NoReturn
 
 import pytest
 
-from gateway.audit.model import Floats, Messages, Model, ModelError
+from gateway.audit.model import Floats, LanguageModel, Messages, ModelError
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Bounds, Decoding, Query, Random
-from gateway.audit.run.interrupts import Attended, Reason, Stop, Watch
+from gateway.audit.run.interrupts import AuditStopped, InterruptibleModel, Interrupts, StopReason
 from gateway.audit.run.lines import LineWriter, WriteError
-from gateway.audit.run.progress import Done, Ended, Found, Saved, read_saved, save
-from gateway.audit.run.runner import Drawn, Outcome, Run, Task, draw
-from gateway.audit.searches.best_first import Progress, Result, Search, search
+from gateway.audit.run.progress import Ended, FinishedTask, FoundString, SavedAudit, read_saved, save
+from gateway.audit.run.runner import Outcome, SamplingOutcome, Task, TaskRun, draw
+from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress, search
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.searches.sample import sample
 from gateway.automata.vocabulary import Ints
@@ -64,8 +64,10 @@ class Searched:
     seen: Callable[[], None] = lambda: None
     name: str = "a query"
 
-    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
-        def both(now: Progress) -> None:
+    def start(
+        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
+    ) -> BestFirstSearch:
+        def both(now: SearchProgress) -> None:
             self.seen()
             progress(now)
 
@@ -79,12 +81,14 @@ def task(query: Query = QUERY, **more: str) -> Task:
     return Searched(query, more)
 
 
-def perform(model: Model, *tasks: Task, saved: Saved | None = None, least: float = -math.inf) -> tuple[Outcome, str]:
+def perform(
+    model: LanguageModel, *tasks: Task, saved: SavedAudit | None = None, least: float = -math.inf
+) -> tuple[Outcome, str]:
     """What came of it, and the lines."""
     out = io.StringIO()
     meter = ProgressMeter(io.StringIO())
-    with Watch() as watch:
-        outcome = Run(tasks or (task(),), LineWriter(meter, out), meter, watch, saved, least).perform(model)
+    with Interrupts() as watch:
+        outcome = TaskRun(tasks or (task(),), LineWriter(meter, out), watch, saved, least).perform(model)
     return outcome, out.getvalue()
 
 
@@ -189,43 +193,43 @@ def test_a_signal_between_two_answers_waits_for_the_next() -> None:
             return super().write(text)
 
     out, meter = Stopping(), ProgressMeter(io.StringIO())
-    with Watch() as watch:
-        outcome = Run([task()], LineWriter(meter, out), meter, watch).perform(Toy(VOCABULARY))
+    with Interrupts() as watch:
+        outcome = TaskRun([task()], LineWriter(meter, out), watch).perform(Toy(VOCABULARY))
     assert outcome.ended is Ended.INTERRUPTED
     assert texts(out.getvalue()) == texts(WHOLE_LINES)[:1]
 
 
 def test_a_second_ctrl_c_does_not_wait() -> None:
-    with Watch() as watch:
+    with Interrupts() as watch:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        with pytest.raises(Stop):
+        with pytest.raises(AuditStopped):
             watch.check()
 
 
 def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is the system's; the model waits for it."""
-    with Watch(timeout=0.01) as watch, pytest.raises(Stop) as stopped, watch.asking():
+    with Interrupts(timeout=0.01) as watch, pytest.raises(AuditStopped) as stopped, watch.asking():
         signal.pause()
-    assert stopped.value.reason is Reason.TIMEOUT
+    assert stopped.value.reason is StopReason.TIMEOUT
 
 
 def test_when_time_is_up_after_ctrl_c_it_was_ctrl_c() -> None:
-    with Watch() as watch:
+    with Interrupts() as watch:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGALRM)
-        with pytest.raises(Stop) as stopped:
+        with pytest.raises(AuditStopped) as stopped:
             watch.check()
-        assert stopped.value.reason is Reason.INTERRUPTED and watch.interrupted
+        assert stopped.value.reason is StopReason.INTERRUPTED and watch.interrupted
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    assert not Watch().interrupted
+    assert not Interrupts().interrupted
 
 
 def test_handlers_are_put_back() -> None:
     before = [signal.getsignal(number) for number in RAISED]
-    with Watch(timeout=1000):
+    with Interrupts(timeout=1000):
         assert [signal.getsignal(number) for number in RAISED] != before
     assert [signal.getsignal(number) for number in RAISED] == before
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
@@ -260,9 +264,9 @@ class Hanging(Toy):
         lambda model: model.told([], []),
     ],
 )
-def test_whatever_a_model_is_asked_can_be_given_up(ask: Callable[[Model], object]) -> None:
-    with Watch() as watch, pytest.raises(Stop):
-        ask(Attended(Hanging(VOCABULARY), watch))
+def test_whatever_a_model_is_asked_can_be_given_up(ask: Callable[[LanguageModel], object]) -> None:
+    with Interrupts() as watch, pytest.raises(AuditStopped):
+        ask(InterruptibleModel(Hanging(VOCABULARY), watch))
 
 
 # -- failed ------------------------------------------------------------------------------------------------------------
@@ -293,8 +297,8 @@ def test_a_line_that_nobody_read_is_said_again() -> None:
                 return out.write(text)
 
         meter = ProgressMeter(io.StringIO())
-        with Watch() as watch:
-            stopped = Run([task()], LineWriter(meter, Left()), meter, watch).perform(Toy(VOCABULARY))
+        with Interrupts() as watch:
+            stopped = TaskRun([task()], LineWriter(meter, Left()), watch).perform(Toy(VOCABULARY))
         assert isinstance(stopped.error, BrokenPipeError)
         resumed, rest = perform(Toy(VOCABULARY), saved=stopped.saved)
         assert texts(out.getvalue()) + texts(rest) == texts(WHOLE_LINES)
@@ -406,7 +410,7 @@ def test_a_checkpoint_that_no_search_left_is_refused(change: Callable[[Path], No
 @pytest.mark.parametrize("name", ["text", "tokens", "logprob", "encodings"])
 def test_what_was_found_is_of_its_types(name: str, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    save(path, Saved((Done(found=WHOLE.found),), None), "this")
+    save(path, SavedAudit((FinishedTask(found=WHOLE.found),), None), "this")
     content = json.loads(path.read_bytes())
     content["done"][0]["found"][0][name] = [[None]]
     path.write_text(json.dumps(content))
@@ -452,10 +456,10 @@ def test_a_line_is_json_in_any_encoding(encoding: str, text: str) -> None:
 DRAWING = replace(QUERY, traversal=Random(samples=40, seed=1), decoding=Decoding(max_tokens=4, end_of_text=True))
 
 
-def drawn(model: Model) -> tuple[Drawn, list[dict[str, Any]]]:
+def drawn(model: LanguageModel) -> tuple[SamplingOutcome, list[dict[str, Any]]]:
     out, meter = io.StringIO(), ProgressMeter(io.StringIO())
-    with Watch() as watch:
-        found = draw(lambda attended: sample(attended, DRAWING, batch=4), model, LineWriter(meter, out), meter, watch)
+    with Interrupts() as watch:
+        found = draw(lambda attended: sample(attended, DRAWING, batch=4), model, LineWriter(meter, out), watch)
     return found, [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -541,8 +545,8 @@ def test_progress_says_numbers_only() -> None:
     def later() -> None:
         clock.now += 11
 
-    with Watch() as watch:
-        run = Run([Searched(replace(QUERY, limit=20), seen=later)] * 2, LineWriter(meter, io.StringIO()), meter, watch)
+    with Interrupts() as watch:
+        run = TaskRun([Searched(replace(QUERY, limit=20), seen=later)] * 2, LineWriter(meter, io.StringIO()), watch)
         run.perform(Toy(VOCABULARY))
     said = stream.getvalue().splitlines()
     assert said[0].startswith("search 1 of 2, 1 nodes, batch 1, 0 strings (0.0/s), best pending -")
@@ -550,5 +554,5 @@ def test_progress_says_numbers_only() -> None:
 
 
 def test_what_was_found_shows_no_text() -> None:
-    found = Found(Result("a secret", (1,), 0.0, 0.0, 0.0, 1, 0), {"prompt": "a secret"})
-    assert "secret" not in repr(found) and "secret" not in repr(Saved((Done(found=(found,)),), None))
+    found = FoundString(Result("a secret", (1,), 0.0, 0.0, 0.0, 1, 0), {"prompt": "a secret"})
+    assert "secret" not in repr(found) and "secret" not in repr(SavedAudit((FinishedTask(found=(found,)),), None))

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gateway.audit.language.automaton import TooLarge
-from gateway.audit.model import ModelError, Rule
+from gateway.audit.language.automaton import AutomatonTooLarge
+from gateway.audit.model import ModelError, SamplingParams
 from gateway.audit.models.toy import Toy
-from gateway.audit.query.model import Bounds, Decoding, Expression, Query, Random, Tokenizations, compile
-from gateway.audit.searches.sample import Estimate, Sample, Sampling, _below, sample
+from gateway.audit.query.model import Bounds, Decoding, PrefixRegex, Query, Random, Tokenizations, compile
+from gateway.audit.searches.sample import Estimate, RandomSearch, Sample, _below, sample
 from gateway.automata.vocabulary import Vocabulary
 from tests.support.languages import strings
-from tests.support.naive_search import law, spellings, vocabulary_of
+from tests.support.naive_search import distribution, spellings, vocabulary_of
 
 ALPHA = 1e-4  # seeds are fixed: what passes once passes always
 
@@ -49,7 +49,7 @@ def paths(model: Toy, query: Query, prefix: str = "") -> dict[tuple[int, ...], t
     tokens are tried, and a language is its list of strings."""
     language = strings(compile(query).language)
     decoding = query.decoding
-    rule = Rule(decoding.top_k, decoding.top_p or 1.0, decoding.temperature)
+    rule = SamplingParams(decoding.top_k, decoding.top_p or 1.0, decoding.temperature)
     found: dict[tuple[int, ...], tuple[float, float]] = {}
     begin = tuple(model.encode(prefix))
 
@@ -62,7 +62,7 @@ def paths(model: Toy, query: Query, prefix: str = "") -> dict[tuple[int, ...], t
         left = decoding.max_tokens - (len(tokens) - len(begin))
         shares = {
             token: math.exp(logprob)
-            for token, logprob in enumerate(law(model([tokens])[0], rule))
+            for token, logprob in enumerate(distribution(model([tokens])[0], rule))
             if logprob > -math.inf and _leads_on(model, language, tokens, token, left, decoding.end_of_text)
         }
         if not shares:
@@ -181,7 +181,7 @@ def test_what_the_rule_leaves_nothing_of_has_no_weight() -> None:
 )
 def test_all_prefixes_are_as_likely(pattern: str, count: int) -> None:
     model = Toy(SMALL, seed=2)
-    drawn = list(sample(model, Query(query=f"({pattern})-?c", prefix=Expression(pattern)), samples=2000, seed=5))
+    drawn = list(sample(model, Query(query=f"({pattern})-?c", prefix=PrefixRegex(pattern)), samples=2000, seed=5))
     prefixes = Counter((each.text or model.vocabulary.text(each.tokens))[: each.prefix] for each in drawn)
     assert len(prefixes) == count
     if count > 1:
@@ -201,7 +201,7 @@ def test_a_prefix_is_written_as_the_tokenizer_does_it() -> None:
 def test_the_same_tokens_behind_different_prefixes_are_different_paths(max_tokens: int) -> None:
     """Where a prefix goes on as a longer one does, its tokens count and those of the longer one do not."""
     model = Toy(vocabulary_of("a", "b", "c"), seed=1)
-    query = Query(query="ab?[ab]{1,2}c", prefix=Expression("ab?"), decoding=Decoding(max_tokens=max_tokens))
+    query = Query(query="ab?[ab]{1,2}c", prefix=PrefixRegex("ab?"), decoding=Decoding(max_tokens=max_tokens))
     wanted = {len(prefix): paths(model, query, prefix) for prefix in ("a", "ab")}
     drawn = list(sample(model, query, samples=200, seed=3))
     prefixes_of: dict[tuple[int, ...], set[int]] = {}
@@ -220,18 +220,18 @@ def test_a_prefix_can_be_the_whole_string() -> None:
 
 
 def test_a_prefix_without_an_end_is_bounded() -> None:
-    drawn = list(sample(Toy(SMALL, seed=2), Query(query="a*c", prefix=Expression("a*")), samples=200))
+    drawn = list(sample(Toy(SMALL, seed=2), Query(query="a*c", prefix=PrefixRegex("a*")), samples=200))
     lengths = {each.prefix for each in drawn}
     assert max(lengths) <= 256 and len(lengths) > 50
 
 
 def test_a_prefix_with_an_end_may_be_long() -> None:
     model = Toy(vocabulary_of("a", "b", "a" * 100), seed=2)
-    query = Query(query="(a{1,2}|a{6000})b", prefix=Expression("a{1,2}|a{6000}"), decoding=Decoding(max_tokens=1))
+    query = Query(query="(a{1,2}|a{6000})b", prefix=PrefixRegex("a{1,2}|a{6000}"), decoding=Decoding(max_tokens=1))
     prefixes = Counter(each.prefix for each in sample(model, query, samples=300, seed=1))
     assert_follows(prefixes, dict.fromkeys((1, 2, 6000), 1 / 3))
-    with pytest.raises(TooLarge, match="none of them has 256 bytes or less"):
-        sample(model, Query(query="a{300,}b", prefix=Expression("a{300,}")))
+    with pytest.raises(AutomatonTooLarge, match="none of them has 256 bytes or less"):
+        sample(model, Query(query="a{300,}b", prefix=PrefixRegex("a{300,}")))
 
 
 def test_a_tokenizer_that_writes_something_else_is_an_error() -> None:
@@ -286,7 +286,7 @@ def test_canonical_samples_are_the_tokenizers_own_encodings() -> None:
 # -- seeds, batches, failures ------------------------------------------------------------------------------------------
 
 QUERY = Query(
-    query="[ab]{1,2}[abc]{1,3}", prefix=Expression("[ab]{1,2}"), traversal=Random(60, 7), bounds=Bounds(batch=8)
+    query="[ab]{1,2}[abc]{1,3}", prefix=PrefixRegex("[ab]{1,2}"), traversal=Random(60, 7), bounds=Bounds(batch=8)
 )
 
 
@@ -347,7 +347,7 @@ def test_what_was_drawn_stays_when_the_model_fails() -> None:
 
 def test_estimates_need_samples() -> None:
     drawn = sample(Toy(SMALL, 1), QUERY)
-    assert isinstance(drawn, Sampling)
+    assert isinstance(drawn, RandomSearch)
     with pytest.raises(ValueError, match="nothing was drawn"):
         drawn.estimate()
     next(drawn)

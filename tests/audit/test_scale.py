@@ -26,20 +26,20 @@ import yaml
 
 from gateway import cli
 from gateway.audit.cli import perform as performing
-from gateway.audit.model import Model, ModelError
+from gateway.audit.model import LanguageModel, ModelError
 from gateway.audit.models import loading
-from gateway.audit.models.loading import Loading
+from gateway.audit.models.loading import ModelLoader
 from gateway.audit.query.model import Decoding, LocalModel, Query, ServedModel
 from gateway.audit.run import scheduler as spread
-from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.interrupts import Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.processes import Processes
-from gateway.audit.run.progress import Ended, Saved, read_saved, save
-from gateway.audit.run.ray import Ray
-from gateway.audit.run.runner import Outcome, Performer, Task
-from gateway.audit.run.scheduler import Place, Spread
-from gateway.audit.run.tasks import Asked, Heard, Here
-from gateway.audit.run.worker import Job, Lost, Ready, Said, Told, Worker
+from gateway.audit.run.processes import ProcessPool
+from gateway.audit.run.progress import Ended, SavedAudit, read_saved, save
+from gateway.audit.run.ray import RayPool
+from gateway.audit.run.runner import Outcome, Task, TaskRunner
+from gateway.audit.run.scheduler import Scheduler, WorkerPool
+from gateway.audit.run.tasks import LocalRunner, PolicyTask, QueryTask
+from gateway.audit.run.worker import AuditWorker, Job, ModelLoaded, TaskProgress, WorkerLost, WorkerMessage
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.audit.searches.policy import prompted
 from gateway.policy.model import Rule
@@ -60,36 +60,36 @@ PATTERNS = ("[abc]{1,3}", "a[abc]{1,3}", "[ab]{1,5}", "c{1,6}", "(ab|c)[abc]{0,2
 RULE = Rule(id="r", words=("abba", "cab"))
 
 
-def asked(pattern: str, prompt: str = "", name: str | None = None, limit: int | None = None) -> Asked:
+def asked(pattern: str, prompt: str = "", name: str | None = None, limit: int | None = None) -> QueryTask:
     query = Query(
         query=pattern, prompt=prompt, decoding=Decoding(max_tokens=5), limit=10_000, source=name or pattern
     )  # fmt: skip
-    return Asked(query=query, limit=limit, batch=4, named=True)
+    return QueryTask(query=query, limit=limit, batch=4, named=True)
 
 
 TASKS = [asked(pattern, limit=limit) for pattern, limit in zip(PATTERNS, (None, 7, 9, None, 3), strict=True)]
 
 
 def performed(
-    performer: Performer, tasks: Sequence[Task], saved: Saved | None = None, **more: Any
+    performer: TaskRunner, tasks: Sequence[Task], saved: SavedAudit | None = None, **more: Any
 ) -> tuple[Outcome, list[Json]]:
     """What came of it, and the lines."""
     out, meter = io.StringIO(), ProgressMeter(io.StringIO())
-    with Watch() as watch:
-        outcome = performer.perform(tasks, LineWriter(meter, out), meter, watch, saved, **more)
+    with Interrupts() as watch:
+        outcome = performer.perform(tasks, LineWriter(meter, out), watch, saved, **more)
     return outcome, [json.loads(line) for line in out.getvalue().splitlines()]
 
 
 @cache
 def whole() -> tuple[Outcome, list[Json]]:
     """What one process makes of all tasks."""
-    return performed(Here(Moody()), TASKS)
+    return performed(LocalRunner(Moody()), TASKS)
 
 
 @contextlib.contextmanager
-def processes(load: Callable[[int], Model] = moody.moody, count: int = 2) -> Iterator[Spread]:
-    with Processes(load, count) as place:
-        over = Spread(place, keeps=True)
+def processes(load: Callable[[int], LanguageModel] = moody.moody, count: int = 2) -> Iterator[Scheduler]:
+    with ProcessPool(load, count) as place:
+        over = Scheduler(place, keeps=True)
         over.load()
         yield over
     assert multiprocessing.active_children() == []
@@ -123,20 +123,20 @@ def test_two_processes_say_what_one_does() -> None:
         assert all(token in over.end for token in VOCABULARY.end) and 0 not in over.end
         # Once more, by the same workers, and kept from some words.
         kept, kept_lines = performed(over, TASKS, masked=(RULE,))
-        without, without_lines = performed(Here(Moody()), TASKS, masked=(RULE,))
+        without, without_lines = performed(LocalRunner(Moody()), TASKS, masked=(RULE,))
         assert kept_lines == without_lines != alone_lines
         assert_same(kept, without)
 
 
 def test_prompts_are_heard_by_many() -> None:
     tasks = [
-        Heard(
+        PolicyTask(
             query=prompted(prompt, chat=False, decoding=Decoding(max_tokens=4), limit=4, source="prompts"),
             prompt=prompt, number=number, rules=(RULE,), max_hold=64, batch=4,
         )
         for number, prompt in enumerate(("one", "two", "three"), start=1)
     ]  # fmt: skip
-    alone, alone_lines = performed(Here(Moody()), tasks, least=-9.0)
+    alone, alone_lines = performed(LocalRunner(Moody()), tasks, least=-9.0)
     with processes() as over:
         outcome, lines = performed(over, tasks, least=-9.0)
     assert lines == alone_lines and [line["prompt"] for line in lines[::4]] == ["one", "two", "three"]
@@ -145,11 +145,11 @@ def test_prompts_are_heard_by_many() -> None:
 
 
 def test_a_task_is_plain_data_and_shows_no_text() -> None:
-    task = Heard(query=Query(query="x", prompt="a SECRET"), prompt="a SECRET", number=3, rules=(RULE,), max_hold=9)
+    task = PolicyTask(query=Query(query="x", prompt="a SECRET"), prompt="a SECRET", number=3, rules=(RULE,), max_hold=9)
     job = Job(task=task)
     assert pickle.loads(pickle.dumps(job)) == job
     assert task.name == "prompt 3" and "SECRET" not in repr(job)
-    served = Loading(ServedModel("http://127.0.0.1:9/v1", "m", api_key="a SECRET", tokenizer="t"), "cpu")
+    served = ModelLoader(ServedModel("http://127.0.0.1:9/v1", "m", api_key="a SECRET", tokenizer="t"), "cpu")
     assert pickle.loads(pickle.dumps(served)) == served
     assert "SECRET" not in repr(served)
 
@@ -189,7 +189,7 @@ def test_who_fails_is_named_and_what_others_found_is_kept(prompt: str, said: str
     good = [*TASKS[:2], asked("a[abc]{1,4}", name="good"), *TASKS[2:]]
     with processes() as over:
         resumed, rest = performed(over, good, saved)
-    alone, alone_lines = performed(Here(Moody()), good)
+    alone, alone_lines = performed(LocalRunner(Moody()), good)
     assert lines + rest == alone_lines
     assert_same(resumed, alone)
 
@@ -218,11 +218,11 @@ def test_a_stop_keeps_what_is_half_done(number: signal.Signals, tmp_path: Path) 
         assert saved.search is not None and saved.search.nodes
         # The same workers go on.
         resumed, rest = performed(over, tasks, saved)
-    alone, alone_lines = performed(Here(Moody()), tasks)
+    alone, alone_lines = performed(LocalRunner(Moody()), tasks)
     assert sorted(names(lines + rest)) == sorted(names(alone_lines))
     assert_same(resumed, alone)
     assert len(resumed.saved.done) == len(tasks)
-    by_one, by_one_rest = performed(Here(Moody()), tasks, saved)
+    by_one, by_one_rest = performed(LocalRunner(Moody()), tasks, saved)
     assert names(by_one_rest) == names(rest)
     assert_same(by_one, alone)
 
@@ -247,7 +247,7 @@ def test_who_is_stopped_by_others_is_not_done(tmp_path: Path) -> None:
         assert (stopped.ended, str(stopped.error)) == (Ended.FAILED, "hangs: the worker that was at it was stopped")
         assert len(stopped.saved.done) == 1 and stopped.saved.search is not None
         resumed, rest = performed(over, tasks, stopped.saved)
-    alone, alone_lines = performed(Here(Moody()), tasks)
+    alone, alone_lines = performed(LocalRunner(Moody()), tasks)
     assert names(lines + rest) == names(alone_lines)
     assert_same(resumed, alone)
 
@@ -260,7 +260,7 @@ def test_what_one_process_left_many_go_on_with(tmp_path: Path) -> None:
                 signal.raise_signal(signal.SIGINT)
             return super().__call__(prefixes)
 
-    stopped, lines = performed(Here(Stopping()), TASKS)
+    stopped, lines = performed(LocalRunner(Stopping()), TASKS)
     assert stopped.ended is Ended.INTERRUPTED and stopped.saved.search is not None
     with processes() as over:
         resumed, rest = performed(over, TASKS, stopped.saved)
@@ -273,7 +273,7 @@ def test_a_checkpoint_of_another_query_is_refused() -> None:
         def __call__(self, prefixes: Sequence[Sequence[int]], /) -> Any:
             raise ModelError("gone")
 
-    failed, _ = performed(Here(Failing()), [asked("[ab]{1,4}")])
+    failed, _ = performed(LocalRunner(Failing()), [asked("[ab]{1,4}")])
     with processes(count=1) as over, pytest.raises(CheckpointError, match=r"^\[abc\]\{1,3\}: the checkpoint is one of"):
         performed(over, TASKS, failed.saved)
 
@@ -286,7 +286,7 @@ def test_a_checkpoint_of_another_query_is_refused() -> None:
         (moody.dying, "^a worker ended while it loaded the model: SIGKILL$"),
     ],
 )
-def test_a_model_that_cannot_be_loaded(load: Callable[[int], Model], said: str) -> None:
+def test_a_model_that_cannot_be_loaded(load: Callable[[int], LanguageModel], said: str) -> None:
     with pytest.raises(ModelError, match=said), processes(load, count=1):
         raise AssertionError("is loaded")
 
@@ -306,7 +306,7 @@ def test_more_processes_than_the_system_starts() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (free + 12, before[1]))
     try:
         with pytest.raises(ModelError, match=r"^--processes 50: the system starts [0-9]: Too many open files$"):
-            Processes(moody.moody, 50)
+            ProcessPool(moody.moody, 50)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert multiprocessing.active_children() == []
@@ -322,7 +322,7 @@ def test_gpus_are_taken_in_turn(monkeypatch: pytest.MonkeyPatch, gpus: int, want
     monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
     monkeypatch.setattr(loading, "model_of", lambda _, device: asked_for.append(device))
     for device, worker in (("cuda", 0), ("cuda", 1), ("cuda", 2), ("cuda:5", 1), ("cpu", 1)):
-        Loading(LocalModel("m"), device)(worker)
+        ModelLoader(LocalModel("m"), device)(worker)
     assert asked_for == [*wanted, "cuda:5", "cpu"]
 
 
@@ -346,11 +346,11 @@ class Scripted:
 
     def __init__(self, count: int = 3) -> None:
         self.count = count
-        self.said: list[tuple[int, Said]] = []
+        self.said: list[tuple[int, WorkerMessage]] = []
         self.jobs: dict[int, Job] = {}
         self.begun: list[str] = []
         self.killed: list[int] = []
-        self._workers = [Worker(moody.moody, number) for number in range(count)]
+        self._workers = [AuditWorker(moody.moody, number) for number in range(count)]
         self.said += [(number, worker.load()) for number, worker in enumerate(self._workers)]
 
     def begin(self, worker: int, job: Job) -> None:
@@ -363,7 +363,7 @@ class Scripted:
     def kill(self, worker: int) -> None:
         self.killed.append(worker)
 
-    def wait(self, seconds: float) -> Sequence[tuple[int, Said]]:
+    def wait(self, seconds: float) -> Sequence[tuple[int, WorkerMessage]]:
         if not self.said and self.jobs:
             worker = list(self.jobs)[-1]
             self.said.append((worker, self._workers[worker].perform(self.jobs.pop(worker))))
@@ -371,8 +371,8 @@ class Scripted:
         return now
 
 
-def spread_over(place: Place) -> Spread:
-    over = Spread(place, keeps=True)
+def spread_over(place: WorkerPool) -> Scheduler:
+    over = Scheduler(place, keeps=True)
     over.load()
     return over
 
@@ -396,17 +396,17 @@ def test_lines_come_as_soon_as_it_is_their_turn() -> None:
         begin(worker, job)
 
     place.begin = noting  # type: ignore[method-assign]
-    with Watch() as watch:
-        spread_over(place).perform(TASKS, LineWriter(meter, out), meter, watch)
+    with Interrupts() as watch:
+        spread_over(place).perform(TASKS, LineWriter(meter, out), watch)
     # The second worker does all but the first task, which is the last to be done.
     assert [seen[name] for name in PATTERNS] == [0] * 5
     place = Scripted(count=1)
-    with Watch() as watch:
+    with Interrupts() as watch:
         place.begin, begin = noting, place.begin  # type: ignore[method-assign]
         seen.clear()
         out.truncate(0)
         out.seek(0)
-        spread_over(place).perform(TASKS, LineWriter(meter, out), meter, watch)
+        spread_over(place).perform(TASKS, LineWriter(meter, out), watch)
     counts = [sum(line["query"] == name for line in whole()[1]) for name in PATTERNS]
     assert [seen[name] for name in PATTERNS] == [sum(counts[:number]) for number in range(5)]
 
@@ -418,13 +418,17 @@ def test_how_far_it_is_adds_up() -> None:
     over = spread_over(place)
     wait = place.wait
 
-    def slowly(seconds: float) -> Sequence[tuple[int, Said]]:
+    def slowly(seconds: float) -> Sequence[tuple[int, WorkerMessage]]:
         now[0] += 20
-        return [(0, Told(1000, 3)), (1, Told(200, 1))] if len(place.begun) == 2 and now[0] < 140 else wait(seconds)
+        return (
+            [(0, TaskProgress(1000, 3)), (1, TaskProgress(200, 1))]
+            if len(place.begun) == 2 and now[0] < 140
+            else wait(seconds)
+        )
 
     place.wait = slowly  # type: ignore[method-assign]
-    with Watch() as watch:
-        over.perform(TASKS, LineWriter(meter, io.StringIO()), meter, watch)
+    with Interrupts() as watch:
+        over.perform(TASKS, LineWriter(meter, io.StringIO()), watch)
     said = stream.getvalue().splitlines()
     assert said[0] == "0 of 5 done, 2 under way, 1,200 nodes, 4 strings (0.2/s)"
     assert said[-1].startswith("5 of 5 done, 0 under way, ") and f" {len(whole()[1])} strings (" in said[-1]
@@ -432,10 +436,10 @@ def test_how_far_it_is_adds_up() -> None:
 
 def test_a_worker_without_a_task_may_go() -> None:
     place = Scripted(2)
-    place.said.append((1, Lost("SIGKILL")))
+    place.said.append((1, WorkerLost("SIGKILL")))
     assert performed(spread_over(place), TASKS)[1] == whole()[1]
     place = Scripted(1)
-    place.said.append((0, Lost("SIGKILL")))
+    place.said.append((0, WorkerLost("SIGKILL")))
     with pytest.raises(ModelError, match=r"^no worker is left$"):
         spread_over(place)
 
@@ -444,7 +448,7 @@ def test_a_single_search_goes_on_to_a_higher_limit() -> None:
     few, lines = performed(spread_over(Scripted(1)), [asked(PATTERNS[0], limit=5)])
     assert few.ended is Ended.LIMIT
     outcome, more = performed(spread_over(Scripted(1)), [asked(PATTERNS[0], limit=9)], few.saved)
-    alone, alone_lines = performed(Here(Moody()), [asked(PATTERNS[0], limit=9)])
+    alone, alone_lines = performed(LocalRunner(Moody()), [asked(PATTERNS[0], limit=9)])
     assert lines + more == alone_lines
     assert_same(outcome, alone)
 
@@ -456,10 +460,10 @@ class Leaving(Scripted):
         super().__init__(count)
         self._tasks = tasks
 
-    def wait(self, seconds: float) -> Sequence[tuple[int, Said]]:
+    def wait(self, seconds: float) -> Sequence[tuple[int, WorkerMessage]]:
         said = [*super().wait(seconds)]
         if len(self.begun) == self._tasks and said:
-            said.append((said[-1][0], Lost("SIGKILL")))
+            said.append((said[-1][0], WorkerLost("SIGKILL")))
         return said
 
 
@@ -518,7 +522,7 @@ def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch, at: int) -> Non
     """What was found before is kept, whatever it is that Ray fails with."""
     cluster = Cluster()
     monkeypatch.setitem(sys.modules, "ray", cluster)
-    with Ray("auto", moody.moody, 1, 9, "cpu") as place:
+    with RayPool("auto", moody.moody, 1, 9, "cpu") as place:
         over = spread_over(place)
         begun: list[str] = []
         begin = place.begin
@@ -548,7 +552,7 @@ def test_who_loads_for_ever_is_not_waited_for() -> None:
 
 def test_of_another_version_nobody_is_asked() -> None:
     place = Scripted(1)
-    place.said = [(0, Ready(frozenset(), "0.0.0"))]
+    place.said = [(0, ModelLoaded(frozenset(), "0.0.0"))]
     with pytest.raises(ModelError, match=r"^a worker has version 0\.0\.0 of Portcullis"):
         spread_over(place)
 
@@ -557,9 +561,9 @@ def test_who_does_not_stop_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(spread, "GRACE", 0.0)
     place = Scripted(2)
     over = spread_over(place)
-    place.wait = lambda seconds: [(0, Lost("SIGKILL"))] if len(place.begun) == 2 else []  # type: ignore[method-assign]
+    place.wait = lambda seconds: [(0, WorkerLost("SIGKILL"))] if len(place.begun) == 2 else []  # type: ignore[method-assign]
     outcome, lines = performed(over, TASKS)
-    assert (outcome.ended, lines, outcome.saved, place.killed) == (Ended.FAILED, [], Saved(), [1])
+    assert (outcome.ended, lines, outcome.saved, place.killed) == (Ended.FAILED, [], SavedAudit(), [1])
 
 
 @pytest.mark.parametrize("read", [0, 20, 39, 50])
@@ -573,8 +577,8 @@ def test_nobody_reads_the_lines_any_more(read: int) -> None:
             return super().write(text)
 
     out, meter = Closing(), ProgressMeter(io.StringIO())
-    with Watch() as watch:
-        outcome = spread_over(Scripted(2)).perform(TASKS, LineWriter(meter, out), meter, watch)
+    with Interrupts() as watch:
+        outcome = spread_over(Scripted(2)).perform(TASKS, LineWriter(meter, out), watch)
     assert isinstance(outcome.error, BrokenPipeError)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     ends = list(accumulate(sum(line["query"] == name for line in whole()[1]) for name in PATTERNS))

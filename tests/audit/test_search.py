@@ -19,24 +19,24 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 import gateway.audit
-from gateway.audit.model import Floats, ModelError, Rule
+from gateway.audit.model import Floats, ModelError, SamplingParams
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import (
     Bounds,
     Decoding,
     Edits,
-    Expression,
     Filter,
     Message,
-    Part,
+    PrefixRegex,
+    PrefixText,
+    PreprocessTarget,
     Query,
     Synonyms,
-    Text,
     Tokenizations,
     When,
     compile,
 )
-from gateway.audit.searches.best_first import Progress, Result, Search, digest, search
+from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress, digest, search
 from gateway.audit.searches.canonical import LOOKAHEAD, Canonical
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.searches.frontier import Family, Frontier, Node
@@ -59,7 +59,7 @@ def query_of(asked: Asked, pattern: str, prefix: str | None, **bounds: int) -> Q
     rule = asked.rule
     return Query(
         query=pattern,
-        prefix=None if prefix is None else Expression(prefix),
+        prefix=None if prefix is None else PrefixRegex(prefix),
         decoding=Decoding(rule.top_k, rule.top_p, rule.temperature, asked.end_of_text, asked.max_tokens),
         tokenizations=Tokenizations.CANONICAL if asked.canonical else Tokenizations.ALL,
         limit=10**6,
@@ -67,7 +67,7 @@ def query_of(asked: Asked, pattern: str, prefix: str | None, **bounds: int) -> Q
     )
 
 
-def assert_found(found: Search, wanted: Sequence[Expected]) -> None:
+def assert_found(found: BestFirstSearch, wanted: Sequence[Expected]) -> None:
     """Everything is found, in order, and with all its encodings in the end."""
     given = list(found)
     assert [result.logprob for result in given] == pytest.approx([each.logprob for each in wanted])
@@ -106,7 +106,7 @@ def vocabularies(draw: st.DrawFn) -> Vocabulary:
 
 
 RULES = st.builds(
-    Rule,
+    SamplingParams,
     top_k=st.sampled_from([None, None, 1, 2, 4, 100]),
     top_p=st.sampled_from([1.0, 1.0, 0.3, 0.8]),
     temperature=st.sampled_from([1.0, 1.0, 0.5, 3.0, 0.0]),
@@ -128,7 +128,7 @@ def test_it_finds_what_trying_everything_finds(
     vocabulary: Vocabulary,
     pattern: str,
     prefix: str | None,
-    rule: Rule,
+    rule: SamplingParams,
     end_of_text: bool,
     max_tokens: int,
     contrast: float,
@@ -245,7 +245,7 @@ def test_prefixes_that_are_less_likely_come_later_and_can_be_left_out() -> None:
             ("c",): {"x": 0.7, "y": 0.3},
         },
     )
-    query = Query(query="[abc][xy]", prefix=Expression("[abc]"))
+    query = Query(query="[abc][xy]", prefix=PrefixRegex("[abc]"))
     assert list(found_in(model, query)) == ["ax", "cx", "by", "bx", "cy", "ay"]
     for most, left in ((1, ["by", "bx"]), (2, ["cx", "by", "bx", "cy"])):
         cut = search(model, replace(query, bounds=Bounds(prefixes=most)))
@@ -322,7 +322,7 @@ def test_e14_a_path_behind_a_prefix_is_looked_at_once() -> None:
             asked.extend(map(tuple, prefixes))
             return super().__call__(prefixes)
 
-    query = Query(query="a{1,2}ba*", prefix=Expression("a{1,2}"), decoding=Decoding(max_tokens=3))
+    query = Query(query="a{1,2}ba*", prefix=PrefixRegex("a{1,2}"), decoding=Decoding(max_tokens=3))
     found = search(Noting(vocabulary_of("a", "b", "ab"), seed=1), query)
     assert {result.text for result in found} >= {"ab", "aab"} and {each.encodings for each in found.found} == {2}
     assert asked.count((2,)) == asked.count((0, 2)) == 1
@@ -339,8 +339,8 @@ def test_e14_a_path_behind_a_prefix_is_looked_at_once() -> None:
 def test_e14_no_token_is_more_likely_than_certain(
     row: list[float], kind: type, temperature: float, top_k: int | None, top_p: float
 ) -> None:
-    law = Rule(top_k=top_k, top_p=top_p, temperature=temperature).law(np.array(row, kind))
-    _, logprobs = law.among(np.arange(len(row)))
+    distribution = SamplingParams(top_k=top_k, top_p=top_p, temperature=temperature).distribution(np.array(row, kind))
+    _, logprobs = distribution.among(np.arange(len(row)))
     assert len(logprobs) and (logprobs <= 0).all()
     assert math.fsum(np.exp(logprobs)) == pytest.approx(1)
 
@@ -361,7 +361,7 @@ def test_the_first_space_of_a_text_is_not_one() -> None:
     assert every.summary().prefixes == 3
 
 
-def _all_tokens(found: Search) -> list[tuple[int, ...]]:
+def _all_tokens(found: BestFirstSearch) -> list[tuple[int, ...]]:
     list(found)
     checkpoint = found.checkpoint()
     return [tokens for string in checkpoint.strings for tokens, _ in string.encodings]
@@ -397,7 +397,7 @@ def test_the_package_has_both_functions() -> None:
         Filter(words=("b", "cc")),
         Filter(pattern="b.|c"),
         Edits(1, CharSet.of("a") | CharSet.of("c")),
-        Edits(1, CharSet.of("b"), on=Part.PREFIX),
+        Edits(1, CharSet.of("b"), on=PreprocessTarget.PREFIX),
         Synonyms((("ab", ("c", "ca")),)),
     ],
 )
@@ -542,7 +542,7 @@ def test_the_tokenizers_own_encoding_of_a_prefix_is_never_left_out() -> None:
 def test_a_prefix_without_an_end_is_tried_up_to_the_bound() -> None:
     model = Toy(vocabulary_of("a", "b", "x"), seed=2)
     one = Decoding(max_tokens=1)
-    query = Query(query="[ab]*x", prefix=Expression("[ab]*"), decoding=one, bounds=Bounds(prefixes=20), limit=10**6)
+    query = Query(query="[ab]*x", prefix=PrefixRegex("[ab]*"), decoding=one, bounds=Bounds(prefixes=20), limit=10**6)
     found = search(model, query)
     assert len({result.text for result in found}) == 20
     assert found.summary().prefixes == 20 and found.summary().prefixes_cut and found.summary().finished
@@ -585,7 +585,9 @@ class Partial(Toy):
 @pytest.mark.parametrize("seed", range(20))
 def test_a_model_that_tells_the_likeliest_tokens_is_enough_for_top_k(seed: int) -> None:
     vocabulary = vocabulary_of(*LETTERS, "ab", "bc", "aé")
-    query = Query(query="[abc]{1,2}[abcé]{1,2}", prefix=Expression("[abc]{1,2}"), decoding=Decoding(top_k=2), limit=999)
+    query = Query(
+        query="[abc]{1,2}[abcé]{1,2}", prefix=PrefixRegex("[abc]{1,2}"), decoding=Decoding(top_k=2), limit=999
+    )
     model = Partial(vocabulary, seed)
     found = search(model, query)
     wanted = search(Toy(vocabulary, seed), query)
@@ -602,11 +604,11 @@ def test_a_model_that_tells_the_likeliest_tokens_is_enough_for_top_k(seed: int) 
 
 # -- when something goes wrong -----------------------------------------------------------------------------------------
 
-QUERY = Query(query="[ab]{1,2}[abc]{1,3}", prefix=Expression("[ab]{1,2}"), limit=10**6, bounds=Bounds(batch=4))
+QUERY = Query(query="[ab]{1,2}[abc]{1,3}", prefix=PrefixRegex("[ab]{1,2}"), limit=10**6, bounds=Bounds(batch=4))
 SMALL = vocabulary_of("a", "b", "c", "ab", "bc")
 
 
-class Broken(Toy):
+class Violation(Toy):
     """Raises, or answers `wrong` things, in its call of a number; every other call is answered."""
 
     def __init__(self, at: int, wrong: BaseException | Any) -> None:
@@ -647,7 +649,7 @@ def spoilt(number: float) -> Any:
 )
 def test_an_answer_that_makes_no_sense_is_an_error(wrong: Any, message: str) -> None:
     wanted = [result.text for result in search(Toy(SMALL, seed=4), QUERY)]
-    model = Broken(12, wrong)
+    model = Violation(12, wrong)
     found = search(model, QUERY)
     given: list[str] = []
     with pytest.raises(ModelError, match=message):
@@ -664,7 +666,7 @@ def test_an_answer_that_makes_no_sense_is_an_error(wrong: Any, message: str) -> 
 def test_what_was_found_stays_and_the_search_can_be_taken_up_again(error: BaseException, at: int) -> None:
     whole = search(Toy(SMALL, seed=4), QUERY)
     wanted = list(whole)
-    model = Broken(at, error)
+    model = Violation(at, error)
     found = search(model, QUERY)
     given: list[Result] = []
     with pytest.raises(type(error)):
@@ -713,7 +715,7 @@ def test_equally_likely_strings_keep_their_order_behind_a_checkpoint(stop: int) 
     """Where a prefix ends at several places, a path takes the place of another that is as likely."""
     model = Toy(vocabulary_of("b", "b", "b", "a", "a", " ", "b", "b ", "b"), contrast=0.0)
     decoding = Decoding(max_tokens=3, end_of_text=True)
-    query = Query(query="[ab ]{1,3}", prefix=Expression("(a|b| )?"), decoding=decoding, limit=60)
+    query = Query(query="[ab ]{1,3}", prefix=PrefixRegex("(a|b| )?"), decoding=decoding, limit=60)
     wanted = list(search(model, query))
     begun = search(model, query, limit=stop)
     given = list(begun)
@@ -749,8 +751,8 @@ def test_a_checkpoint_of_something_else_is_refused() -> None:
 def test_queries_that_ask_for_the_same_have_one_digest() -> None:
     queries = [
         Query(query="a"),
-        Query(query="a", prefix=Text("a")),
-        Query(query="a", prefix=Expression("a")),
+        Query(query="a", prefix=PrefixText("a")),
+        Query(query="a", prefix=PrefixRegex("a")),
         Query(query="a", prompt="x"),
         Query(query="a", prompt=(Message("user", "x"),)),
         Query(query="a", preprocess=(Edits(1),)),
@@ -763,8 +765,8 @@ def test_queries_that_ask_for_the_same_have_one_digest() -> None:
 
 
 def test_progress_is_told_after_every_call_of_the_model() -> None:
-    told: list[Progress] = []
-    model = Broken(0, None)
+    told: list[SearchProgress] = []
+    model = Violation(0, None)
     found = search(model, replace(QUERY, limit=5), progress=told.append)
     list(found)
     assert len(told) == model.calls
@@ -784,8 +786,8 @@ def test_rules_and_rows_by_themselves() -> None:
     for wrong in (Decoding(top_k=0), Decoding(top_p=0.0), Decoding(top_p=1.5), Decoding(temperature=-1.0)):
         with pytest.raises(ValueError, match="no decoding rule"):
             search(Toy(SMALL), replace(QUERY, decoding=wrong))
-    law = Rule(top_k=2).law(np.log(np.array([0.4, 0.3, 0.3], np.float32)))
-    assert law.tokens.tolist() == [0, 1, 2], "of equally likely tokens all are left"
-    law = Rule(top_k=2).law(np.array([-np.inf, -1.0, -np.inf]))
-    assert law.tokens.tolist() == [1]
-    assert [each.tolist() for each in law.among(np.arange(3))] == [[1], [0.0]]
+    distribution = SamplingParams(top_k=2).distribution(np.log(np.array([0.4, 0.3, 0.3], np.float32)))
+    assert distribution.tokens.tolist() == [0, 1, 2], "of equally likely tokens all are left"
+    distribution = SamplingParams(top_k=2).distribution(np.array([-np.inf, -1.0, -np.inf]))
+    assert distribution.tokens.tolist() == [1]
+    assert [each.tolist() for each in distribution.among(np.arange(3))] == [[1], [0.0]]

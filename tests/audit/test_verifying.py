@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from gateway.audit.cli.gateway_client import Deployed, Sampling
+from gateway.audit.cli.gateway_client import GatewayClient, GatewaySampling
 from gateway.audit.cli.plan import Plan
-from gateway.audit.cli.verify import Verified, through_gateway, through_masks
-from gateway.audit.matcher import Judge
-from gateway.audit.model import Model, ModelError
-from gateway.audit.models.masked import Masked
+from gateway.audit.cli.verify import Verification, through_gateway, through_masks
+from gateway.audit.matcher import RuleMatcher
+from gateway.audit.model import LanguageModel, ModelError
+from gateway.audit.models.masked import MaskedModel
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, LocalModel
-from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.interrupts import Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Ended, Found
-from gateway.audit.run.tasks import Heard, Here
+from gateway.audit.run.progress import Ended, FoundString
+from gateway.audit.run.tasks import LocalRunner, PolicyTask
 from gateway.audit.searches.best_first import Result
 from gateway.audit.searches.policy import prompted
 from gateway.policy.model import DEFAULT_MAX_HOLD, Decode, Policy, Rule
@@ -39,43 +39,43 @@ def plan_of(prompts: Sequence[str], rules: tuple[Rule, ...], max_hold: int, max_
         for prompt in prompts
     )
     tasks = tuple(
-        Heard(query=query, prompt=prompt, number=at, rules=rules, max_hold=max_hold)
+        PolicyTask(query=query, prompt=prompt, number=at, rules=rules, max_hold=max_hold)
         for at, (query, prompt) in enumerate(zip(queries, prompts, strict=True), start=1)
     )
     policy = Policy(name="p", rules=rules, max_hold=max_hold)
     return Plan(
-        model=LocalModel("m"), queries=queries, tasks=tasks, shown={}, policy=policy, judge=Judge(rules, max_hold)
+        model=LocalModel("m"), queries=queries, tasks=tasks, shown={}, policy=policy, judge=RuleMatcher(rules, max_hold)
     )
 
 
-def found_for(prompts: Iterable[str]) -> list[Found]:
+def found_for(prompts: Iterable[str]) -> list[FoundString]:
     """What it was does not matter."""
-    return [Found(Result("x", (0,), -1.0, 0.0, -1.0, 1, 0), {"prompt": prompt}) for prompt in prompts]
+    return [FoundString(Result("x", (0,), -1.0, 0.0, -1.0, 1, 0), {"prompt": prompt}) for prompt in prompts]
 
 
 def asked(
     play: Play, prompts: Sequence[str] = ("a", "b"), rule: Rule = SECRET, max_hold: int = DEFAULT_MAX_HOLD,
-    watch: Watch | None = None,
-) -> tuple[Verified, list[dict[str, Any]]]:  # fmt: skip
+    watch: Interrupts | None = None,
+) -> tuple[Verification, list[dict[str, Any]]]:  # fmt: skip
     """Ask a gateway, once greedily and for two samples."""
     out = io.StringIO()
     lines = LineWriter(ProgressMeter(io.StringIO()), out)
     plan = plan_of(prompts, (rule,), max_hold, 8)
-    with gateway(play) as (url, _), Deployed(url, "m") as gate, watch or Watch() as watching:
+    with gateway(play) as (url, _), GatewayClient(url, "m") as gate, watch or Interrupts() as watching:
         verified = through_gateway(
-            plan, found_for(prompts), (rule,), gate, lambda _: Sampling(samples=2), lines, watching
+            plan, found_for(prompts), (rule,), gate, lambda _: GatewaySampling(samples=2), lines, watching
         )
     return verified, [json.loads(line)["still"] for line in out.getvalue().splitlines()]
 
 
-def masked(rules: tuple[Rule, ...], model: Model, plan: Plan) -> Verified:
+def masked(rules: tuple[Rule, ...], model: LanguageModel, plan: Plan) -> Verification:
     lines = LineWriter(ProgressMeter(io.StringIO()), io.StringIO())
-    with Watch() as watch:
-        return through_masks(plan, rules, Here(model), lines, ProgressMeter(io.StringIO()), watch, float("-inf"))
+    with Interrupts() as watch:
+        return through_masks(plan, rules, LocalRunner(model), lines, ProgressMeter(io.StringIO()), watch, float("-inf"))
 
 
 def test_what_was_said_before_a_stop_counts() -> None:
-    watch = Watch()
+    watch = Interrupts()
 
     def play(_: str, body: dict[str, Any]) -> tuple[int, bytes]:
         if "n" in body:
@@ -114,7 +114,7 @@ def test_a_match_may_be_as_long_as_the_policy_lets_it() -> None:
 
 
 def test_masked_strings_may_be_as_long_as_the_policy_lets_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Masked, "of", lambda model, *_: model)
+    monkeypatch.setattr(MaskedModel, "of", lambda model, *_: model)
     word = "".join(map(str, range(500)))
     rule = Rule(id="long", words=(word,))
     plan = plan_of(["a"], (rule,), len(word), 1)

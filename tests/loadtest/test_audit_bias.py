@@ -81,7 +81,7 @@ def test_ways_that_are_drawn_have_seeds_of_their_own(monkeypatch: pytest.MonkeyP
     """With one seed the ways draw nearly the same strings, and their tests and intervals are one and the same."""
     seeds = []
 
-    class Drawn:
+    class SamplingOutcome:
         def __init__(self) -> None:
             texts = [planted.sentence(*who) for who in itertools.product(GENDERS, PROFESSIONS)]
             self._samples = [Sample(text, (), 0.0, 0.0, 1.0, 0) for text in texts]
@@ -92,9 +92,9 @@ def test_ways_that_are_drawn_have_seeds_of_their_own(monkeypatch: pytest.MonkeyP
         def estimate(self, of: Callable[[str], bool]) -> Estimate:
             return Estimate(0.05, 0.0, 0.1, 20, 20.0)
 
-    def drawn(model: object, query: Query, *, samples: int, seed: int, batch: int) -> Drawn:
+    def drawn(model: object, query: Query, *, samples: int, seed: int, batch: int) -> SamplingOutcome:
         seeds.append(seed)
-        return Drawn()
+        return SamplingOutcome()
 
     monkeypatch.setattr(experiment, "sample", drawn)
     exact: dict[Any, dict[str, Any]] = {way[:3]: {"scores": []} for way in experiment.WAYS}

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.audit.model import Floats, Messages, Model, ModelError
+from gateway.audit.model import Floats, LanguageModel, Messages, ModelError
 from gateway.audit.models.toy import Toy
 from tests.support.memory import Memory
 from tests.support.naive_search import vocabulary_of
@@ -49,19 +49,19 @@ class Moody(Toy):
         return super().__call__(prefixes)
 
 
-def moody(worker: int) -> Model:
+def moody(worker: int) -> LanguageModel:
     return Moody()
 
 
-def missing(worker: int) -> Model:
+def missing(worker: int) -> LanguageModel:
     raise ModelError("no such model")
 
 
-def broken(worker: int) -> Model:
+def broken(worker: int) -> LanguageModel:
     raise RuntimeError("a SECRET")
 
 
-def dying(worker: int) -> Model:
+def dying(worker: int) -> LanguageModel:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
@@ -69,21 +69,21 @@ def dying(worker: int) -> Model:
 class Interrupted:
     """Ctrl-C arrives while a worker begins to be one."""
 
-    def __reduce__(self) -> tuple[Callable[[], Callable[[int], Model]], tuple[()]]:
+    def __reduce__(self) -> tuple[Callable[[], Callable[[int], LanguageModel]], tuple[()]]:
         return _interrupted, ()
 
-    def __call__(self, worker: int) -> Model:
+    def __call__(self, worker: int) -> LanguageModel:
         raise AssertionError("is called where it was made")
 
 
-def _interrupted() -> Callable[[int], Model]:
+def _interrupted() -> Callable[[int], LanguageModel]:
     signal.raise_signal(signal.SIGINT)
     return moody
 
 
-def threads(worker: int) -> Model:
+def threads(worker: int) -> LanguageModel:
     raise ModelError(f"threads: {os.environ['OMP_NUM_THREADS']}")
 
 
-def numbers(worker: int) -> Model:
+def numbers(worker: int) -> LanguageModel:
     return Memory(NUMBERS)

@@ -8,26 +8,26 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from gateway.audit.language.automaton import Automaton, Regex
+from gateway.audit.language.automaton import Dfa, Regex
 from gateway.audit.language.preprocess import edits
 from gateway.automata.charset import CharSet
 
 Words = frozenset[str]
 
 
-def language(words: Iterable[str]) -> Automaton:
+def language(words: Iterable[str]) -> Dfa:
     """The automaton of some texts, by way of an alternation."""
     return Regex("|".join("".join(f"\\U{ord(char):08x}" for char in word) for word in sorted(words)))
 
 
-def strings(automaton: Automaton, longest: int = 100) -> Words:
+def strings(automaton: Dfa, longest: int = 100) -> Words:
     """All strings of at most so many bytes. That none comes twice is asserted, and that all are UTF-8."""
     found = list(_strings(automaton, longest))
     assert len(found) == len(set(found))
     return frozenset(text.decode() for text in found)
 
 
-def _strings(automaton: Automaton, longest: int) -> Iterator[bytes]:
+def _strings(automaton: Dfa, longest: int) -> Iterator[bytes]:
     waiting = [(automaton.start, b"")] if automaton.start else []
     while waiting:
         state, text = waiting.pop()
@@ -38,7 +38,7 @@ def _strings(automaton: Automaton, longest: int) -> Iterator[bytes]:
                 waiting += ((target, text + bytes([byte])) for byte in range(low, high + 1))
 
 
-def accepts(automaton: Automaton, text: bytes) -> bool:
+def accepts(automaton: Dfa, text: bytes) -> bool:
     """Step by step."""
     state = automaton.start
     for byte in text:
@@ -137,5 +137,5 @@ def replaced(texts: Iterable[str], others: Mapping[str, Iterable[str]]) -> Words
     return frozenset(each for text in texts for each in rest(text, 0))
 
 
-def edits_in(alphabet: str, most: int) -> Callable[[Automaton], Automaton]:
+def edits_in(alphabet: str, most: int) -> Callable[[Dfa], Dfa]:
     return lambda automaton: edits(automaton, most, CharSet.of(alphabet))

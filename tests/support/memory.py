@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gateway.audit.model import Floats, Messages, TellsAll
+from gateway.audit.model import Floats, FullVocabulary, Messages
 from gateway.automata.vocabulary import Vocabulary
 from tests.support.naive_search import vocabulary_of
 
@@ -17,7 +17,7 @@ END = VOCABULARY.end[0]
 FORGOTTEN = 1e-7  # the share of everything else
 
 
-class Memory(TellsAll):
+class Memory(FullVocabulary):
     """`texts`: what it knows, prompts included, and how often it says each. A token is as likely as the texts that go
     on with it; the longer of two that do is the likelier. At its end a text ends."""
 

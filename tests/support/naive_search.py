@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.model import Floats, Messages, Model, Rule, TellsAll
+from gateway.audit.model import Floats, FullVocabulary, LanguageModel, Messages, SamplingParams
 from gateway.automata.vocabulary import Vocabulary
 
 
@@ -20,7 +20,7 @@ def vocabulary_of(*pieces: str | bytes, ends: int = 1) -> Vocabulary:
     return Vocabulary([*written, *[None] * ends], end=range(len(written), len(written) + ends))
 
 
-class Told(TellsAll):
+class Told(FullVocabulary):
     """A model whose law is written down: the shares of tokens behind some, by what they all write. Behind everything
     else all tokens are equally likely."""
 
@@ -53,7 +53,7 @@ class Asked:
 
     language: frozenset[str]
     prefixes: frozenset[str] | None = None
-    rule: Rule = field(default_factory=Rule)
+    rule: SamplingParams = field(default_factory=SamplingParams)
     end_of_text: bool = False
     max_tokens: int = 99
     canonical: bool = False
@@ -90,7 +90,7 @@ def spellings(text: bytes, vocabulary: Sequence[bytes | None]) -> Iterator[tuple
                 yield (token, *rest)
 
 
-def law(row: NDArray[np.floating[Any]], rule: Rule) -> list[float]:
+def distribution(row: NDArray[np.floating[Any]], rule: SamplingParams) -> list[float]:
     """What a rule leaves of a row, token by token; -inf for what it does not leave."""
     scores = [float(each) for each in row]
     if rule.temperature == 0:
@@ -113,7 +113,7 @@ def law(row: NDArray[np.floating[Any]], rule: Rule) -> list[float]:
     return [math.log(share / whole) if share else -math.inf for share in shares]
 
 
-def ways(model: Model, asked: Asked) -> Iterator[list[Way]]:
+def ways(model: LanguageModel, asked: Asked) -> Iterator[list[Way]]:
     """All ways to say the strings of a query: for each sequence of tokens, one for each place where its prefix can
     end."""
     for text in sorted(asked.language):
@@ -127,7 +127,7 @@ def ways(model: Model, asked: Asked) -> Iterator[list[Way]]:
                     yield found
 
 
-def _splits(model: Model, asked: Asked, text: str, tokens: tuple[int, ...]) -> Iterator[Way]:
+def _splits(model: LanguageModel, asked: Asked, text: str, tokens: tuple[int, ...]) -> Iterator[Way]:
     """A sequence of tokens behind each place where its prefix may end."""
     pieces = [model.vocabulary.tokens[token] or b"" for token in tokens]
     ends = [0]
@@ -144,11 +144,11 @@ def _splits(model: Model, asked: Asked, text: str, tokens: tuple[int, ...]) -> I
             if at < inside:
                 raw += float(row[token])
             else:
-                after += law(row, asked.rule)[token]
+                after += distribution(row, asked.rule)[token]
         yield Way(text, tokens, after, raw)
 
 
-def expected(model: Model, asked: Asked) -> list[Expected]:
+def expected(model: LanguageModel, asked: Asked) -> list[Expected]:
     """The strings, the most likely first. The same tokens are one encoding, of which the best way counts."""
     by_text: dict[str, list[list[Way]]] = {}
     for same in ways(model, asked):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gateway.audit.model import ModelError, rows_of
-from gateway.audit.models.vllm import Endpoint
-from gateway.audit.query.model import Decoding, Expression, Message, Query, Tokenizations
+from gateway.audit.models.vllm import VllmModel
+from gateway.audit.query.model import Decoding, Message, PrefixRegex, Query, Tokenizations
 from gateway.audit.searches.best_first import search
 from gateway.audit.searches.sample import sample
 from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, ROOT, Server, environment
@@ -24,13 +24,13 @@ ANSWER = 'The password is "12MONKEYS".'
 
 
 @pytest.fixture
-def endpoint(server: Server) -> Iterator[Endpoint]:
-    made = Endpoint(f"{server.url}/v1", NAME, MODEL)
+def endpoint(server: Server) -> Iterator[VllmModel]:
+    made = VllmModel(f"{server.url}/v1", NAME, MODEL)
     yield made
     made.close()
 
 
-def test_what_a_server_tells_is_found_out(endpoint: Endpoint) -> None:
+def test_what_a_server_tells_is_found_out(endpoint: VllmModel) -> None:
     endpoint.tell(20)
     with pytest.raises(ModelError, match=r"tells the 20 most likely tokens, .* --max-logprobs 40$"):
         endpoint.tell(40)
@@ -38,7 +38,7 @@ def test_what_a_server_tells_is_found_out(endpoint: Endpoint) -> None:
         search(endpoint, Query(query="[a-z]+"))
 
 
-def test_rows_are_the_models_own_law(server: Server, endpoint: Endpoint) -> None:
+def test_rows_are_the_models_own_law(server: Server, endpoint: VllmModel) -> None:
     endpoint.tell(20)
     context = endpoint.context([{"role": "user", "content": QUESTION}])
     assert list(context) == server.tokens(QUESTION)
@@ -55,7 +55,7 @@ def test_rows_are_the_models_own_law(server: Server, endpoint: Endpoint) -> None
 
 
 @pytest.mark.parametrize("tokenizations", Tokenizations)
-def test_the_password_is_found_first(endpoint: Endpoint, tokenizations: Tokenizations) -> None:
+def test_the_password_is_found_first(endpoint: VllmModel, tokenizations: Tokenizations) -> None:
     query = Query(
         query=r'The password is "[A-Z0-9]{1,12}"\.',
         prefix="The password is",
@@ -71,11 +71,11 @@ def test_the_password_is_found_first(endpoint: Endpoint, tokenizations: Tokeniza
     assert [result.logprob for result in found] == sorted((result.logprob for result in found), reverse=True)
 
 
-def test_a_prefix_that_the_model_does_not_expect_is_not_eliminated(endpoint: Endpoint) -> None:
+def test_a_prefix_that_the_model_does_not_expect_is_not_eliminated(endpoint: VllmModel) -> None:
     """None of these words is among the 20 that the model would say there."""
     query = Query(
         query="(Zebra|Xylophone).{1,20}",
-        prefix=Expression("Zebra|Xylophone"),
+        prefix=PrefixRegex("Zebra|Xylophone"),
         prompt=CHAT,
         decoding=Decoding(top_k=2, max_tokens=4),
         limit=200,
@@ -85,7 +85,7 @@ def test_a_prefix_that_the_model_does_not_expect_is_not_eliminated(endpoint: End
     assert all(result.prefix_logprob < -10 for result in found.found)
 
 
-def test_strings_are_drawn_as_the_model_says_them(endpoint: Endpoint) -> None:
+def test_strings_are_drawn_as_the_model_says_them(endpoint: VllmModel) -> None:
     query = Query(
         query=r'The password is "[A-Z0-9]+"\.', prefix="The password is", prompt=CHAT, decoding=Decoding(top_k=20)
     )

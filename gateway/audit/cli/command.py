@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.audit.cli import exits
 from gateway.audit.cli.options import parsed
-from gateway.audit.language.automaton import TooLarge
+from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.language.count import cardinality
 from gateway.audit.query.load import load_query
 from gateway.audit.query.model import compile
@@ -65,7 +65,7 @@ def count(path: Path | str, environ: Mapping[str, str] = os.environ) -> str:
     query = load_query(path, environ)
     try:
         strings = cardinality(compile(query).language)
-    except TooLarge as error:
+    except AutomatonTooLarge as error:
         raise ConfigError(query.source, "query", str(error)) from None
     return INFINITE if strings is None else _written(strings)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from gateway.audit.models.http import Unanswered, client, post
+from gateway.audit.models.http import RequestFailed, client, post
 
 MAX_ANSWER = 16 * 1024 * 1024  # bytes
 TIMEOUT = httpx.Timeout(300.0, connect=10.0)  # seconds, for each read
@@ -34,7 +34,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
+class GatewaySampling:
     """How answers are drawn: `samples` of them at `temperature`, and one more that is greedy."""
 
     samples: int = 20
@@ -44,7 +44,7 @@ class Sampling:
     seed: int = 0
 
 
-class Deployed:
+class GatewayClient:
     """A gateway at a base URL, with `/v1` at its end or without. `key` is a client's key. Raises GatewayError if
     nothing can be sent from here."""
 
@@ -54,16 +54,16 @@ class Deployed:
         self._model = model
         try:
             self._client = client(key, TIMEOUT)
-        except Unanswered as error:
+        except RequestFailed as error:
             raise GatewayError(f"{self._base}: {error}") from None
 
-    def __enter__(self) -> Deployed:
+    def __enter__(self) -> GatewayClient:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def answers(self, question: Question, sampling: Sampling) -> Iterator[str]:
+    def answers(self, question: Question, sampling: GatewaySampling) -> Iterator[str]:
         """Everything that the answers to a question say, text by text. Raises GatewayError."""
         yield from self._ask(question, {"max_tokens": sampling.max_tokens, "temperature": 0})[1]
         left = sampling.samples
@@ -100,7 +100,7 @@ class Deployed:
     def _post(self, path: str, body: Mapping[str, object]) -> tuple[int, Any]:
         try:
             status, data = post(self._client, self._base + path, body, most=MAX_ANSWER, patience=PATIENCE)
-        except Unanswered as error:
+        except RequestFailed as error:
             raise GatewayError(f"{self._base}{path} cannot be asked: {error}") from None
         try:
             return status, json.loads(data)

@@ -15,23 +15,23 @@ from typing import IO
 
 from gateway.audit.cli import exits
 from gateway.audit.cli.emit_rules import rules_of, short_words, written
-from gateway.audit.cli.gateway_client import Deployed, GatewayError, Sampling
+from gateway.audit.cli.gateway_client import GatewayClient, GatewayError, GatewaySampling
 from gateway.audit.cli.options import MASK
 from gateway.audit.cli.plan import Plan, plan_of
 from gateway.audit.cli.report import page
-from gateway.audit.cli.verify import Verified, through_gateway, through_masks
-from gateway.audit.language.automaton import TooLarge
-from gateway.audit.model import Model, ModelError
-from gateway.audit.models.loading import Loading, anywhere, key_from, model_of
+from gateway.audit.cli.verify import Verification, through_gateway, through_masks
+from gateway.audit.language.automaton import AutomatonTooLarge
+from gateway.audit.model import LanguageModel, ModelError
+from gateway.audit.models.loading import ModelLoader, anywhere, key_from, model_of
 from gateway.audit.query.model import LocalModel, Query, ServedModel
-from gateway.audit.run.interrupts import Stop, Watch
+from gateway.audit.run.interrupts import AuditStopped, Interrupts
 from gateway.audit.run.lines import STANDARD_OUTPUT, LineWriter, WriteError
-from gateway.audit.run.processes import Processes
-from gateway.audit.run.progress import Done, Ended, Saved, read_saved, save
-from gateway.audit.run.ray import Ray
-from gateway.audit.run.runner import Drawn, Outcome, Performer, draw
-from gateway.audit.run.scheduler import Spread
-from gateway.audit.run.tasks import Here
+from gateway.audit.run.processes import ProcessPool
+from gateway.audit.run.progress import Ended, FinishedTask, SavedAudit, read_saved, save
+from gateway.audit.run.ray import RayPool
+from gateway.audit.run.runner import Outcome, SamplingOutcome, TaskRunner, draw
+from gateway.audit.run.scheduler import Scheduler
+from gateway.audit.run.tasks import LocalRunner
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.files import write_private
 from gateway.policy.load import ConfigError
@@ -46,7 +46,7 @@ def perform(options: argparse.Namespace) -> int:
     """Returns the exit status. Raises ConfigError, KeyboardInterrupt and BrokenPipeError."""
     try:
         with contextlib.ExitStack() as stack:
-            return _Audit(options, stack).perform()
+            return _AuditRun(options, stack).perform()
     except CheckpointError as error:
         return _said(error, exits.USAGE)
     except (ModelError, GatewayError) as error:
@@ -66,12 +66,12 @@ def _status_of(error: Exception) -> int:
             if error.filename == STANDARD_OUTPUT:
                 exits.discard_stdout()
             return _said(error, exits.OUTPUT_FAILED)
-        case ModelError() | TooLarge() | GatewayError():
+        case ModelError() | AutomatonTooLarge() | GatewayError():
             return _said(error, exits.MODEL_FAILED)
     raise error
 
 
-class _Audit:
+class _AuditRun:
     def __init__(self, options: argparse.Namespace, stack: contextlib.ExitStack) -> None:
         self._options = options
         self._plan = plan_of(options)
@@ -89,26 +89,26 @@ class _Audit:
         self._performer = self._begun()
         self._measure()
 
-    def _begun(self) -> Performer:
+    def _begun(self) -> TaskRunner:
         """Where the tasks are performed, with the model loaded there."""
         options, done = self._options, self._saved.states().values()
-        left = len(self._plan.tasks) - sum(isinstance(state, Done) for state in done)
+        left = len(self._plan.tasks) - sum(isinstance(state, FinishedTask) for state in done)
         keeps = options.checkpoint is not None or options.resume is not None
-        load = Loading(anywhere(self._plan.model), options.device)
-        place: Processes | Ray
+        load = ModelLoader(anywhere(self._plan.model), options.device)
+        place: ProcessPool | RayPool
         if options.ray is not None:
-            place = Ray(options.ray, load, options.processes, max(left, 1), options.device)
+            place = RayPool(options.ray, load, options.processes, max(left, 1), options.device)
         elif (count := min(options.processes or 1, left)) > 1:
-            place = Processes(load, count)
+            place = ProcessPool(load, count)
         else:
-            return Here(self._model)
+            return LocalRunner(self._model)
         self._workers.enter_context(place)
-        spread = Spread(place, keeps)
+        spread = Scheduler(place, keeps)
         spread.load()
         return spread
 
     @cached_property
-    def _model(self) -> Model:
+    def _model(self) -> LanguageModel:
         """In this process."""
         model = model_of(self._plan.model, self._options.device)
         if close := getattr(model, "close", None):
@@ -117,13 +117,12 @@ class _Audit:
 
     def _measure(self) -> None:
         """From now on."""
-        self._meter = ProgressMeter(sys.stderr)
-        self._lines = LineWriter(self._meter, *self._streams)
+        self._lines = LineWriter(ProgressMeter(sys.stderr), *self._streams)
 
     def perform(self) -> int:
-        with Watch(self._options.timeout) as watch:
+        with Interrupts(self._options.timeout) as watch:
             outcome = self._ask(watch)
-            self._meter.clear()
+            self._lines.meter.clear()
             # Under the watch, too: what arrives now finds the checkpoint written.
             self._keep(outcome)
         rules = rules_of(
@@ -145,14 +144,14 @@ class _Audit:
         status = self._status(outcome, verified)
         return exits.INTERRUPTED if watch.interrupted and status in (exits.DONE, exits.FINDINGS) else status
 
-    def _ask(self, watch: Watch) -> Outcome | Drawn:
+    def _ask(self, watch: Interrupts) -> Outcome | SamplingOutcome:
         plan = self._plan
         if plan.sampling is not None:
-            return draw(plan.sampling, self._model, self._lines, self._meter, watch)
+            return draw(plan.sampling, self._model, self._lines, watch)
         least = _least(self._options)
-        return self._performer.perform(plan.tasks, self._lines, self._meter, watch, self._saved, least)
+        return self._performer.perform(plan.tasks, self._lines, watch, self._saved, least)
 
-    def _keep(self, outcome: Outcome | Drawn) -> None:
+    def _keep(self, outcome: Outcome | SamplingOutcome) -> None:
         """Write the checkpoint, and say how it ended if that was before the end."""
         path, kept = self._checkpoint, "without --checkpoint nothing is kept to go on from"
         if path is not None and isinstance(outcome, Outcome):
@@ -169,7 +168,7 @@ class _Audit:
             Ended.INTERRUPTED: "stopped",
             Ended.FAILED: "failed",
         }[outcome.ended]
-        if isinstance(outcome, Drawn):
+        if isinstance(outcome, SamplingOutcome):
             kept = "the samples count all the same"
         _said(f"{why}; strings found: {len(outcome.found)}; {kept}", 0)
 
@@ -188,14 +187,14 @@ class _Audit:
         """What cannot be made or written is said in the end, and keeps nothing else from being made."""
         try:
             yield
-        except (BrokenPipeError, WriteError, ModelError, TooLarge) as error:
+        except (BrokenPipeError, WriteError, ModelError, AutomatonTooLarge) as error:
             self._errors.append(error)
         except OSError as error:
             if path is None:
                 raise
             self._errors.append(WriteError(error.errno, error.strerror, str(path)))
 
-    def _report(self, outcome: Outcome | Drawn, summary: dict[str, object]) -> None:
+    def _report(self, outcome: Outcome | SamplingOutcome, summary: dict[str, object]) -> None:
         if self._options.report is None:
             return
         # They have what memory there is, and are done.
@@ -212,7 +211,7 @@ class _Audit:
             )
             write_private(self._options.report, html.encode())
 
-    def _status(self, outcome: Outcome | Drawn, verified: Verified | None) -> int:
+    def _status(self, outcome: Outcome | SamplingOutcome, verified: Verification | None) -> int:
         failed = (outcome.error, verified.error if verified else None, *self._errors)
         # What fails twice is said once.
         errors = {str(error): error for error in reversed(failed) if error is not None}
@@ -228,7 +227,7 @@ class _Audit:
 
     # -- asked again ---------------------------------------------------------------------------------------------------
 
-    def _deployed(self, stack: contextlib.ExitStack) -> Deployed | None:
+    def _deployed(self, stack: contextlib.ExitStack) -> GatewayClient | None:
         url = self._options.verify
         if url is None or url == MASK:
             return None
@@ -236,37 +235,41 @@ class _Audit:
         name = self._options.name or (served.name if isinstance(served, ServedModel) else None)
         if name is None:
             raise ConfigError("command line", "--verify", "a gateway is asked for a model by name: give --name")
-        return stack.enter_context(Deployed(url, name, key_from(CLIENT_KEY)))
+        return stack.enter_context(GatewayClient(url, name, key_from(CLIENT_KEY)))
 
-    def _verify(self, outcome: Outcome | Drawn, rules: tuple[Rule, ...]) -> Verified:
+    def _verify(self, outcome: Outcome | SamplingOutcome, rules: tuple[Rule, ...]) -> Verification:
         self._measure()
-        with Watch(self._options.timeout) as watch:
+        with Interrupts(self._options.timeout) as watch:
             try:
                 return self._ask_again(outcome, rules, watch)
-            except Stop as stop:
+            except AuditStopped as stop:
                 ended = Ended.of(stop)
-                return Verified(still=0, ended=ended, summary={"ended": str(ended)})
+                return Verification(still=0, ended=ended, summary={"ended": str(ended)})
             except GatewayError as error:
                 summary = {"through": "gateway", "ended": str(Ended.FAILED)}
-                return Verified(still=0, ended=Ended.FAILED, summary=summary, error=error)
+                return Verification(still=0, ended=Ended.FAILED, summary=summary, error=error)
             finally:
-                self._meter.clear()
+                self._lines.meter.clear()
 
-    def _ask_again(self, outcome: Outcome | Drawn, rules: tuple[Rule, ...], watch: Watch) -> Verified:
+    def _ask_again(
+        self, outcome: Outcome | SamplingOutcome, rules: tuple[Rule, ...], watch: Interrupts
+    ) -> Verification:
         plan = self._plan
         if self._gateway is None:
             enforced = plan.enforced(rules)
             if not enforced:
-                return Verified(still=0, ended=Ended.FINISHED, summary={"through": "mask", "still": 0, "others": 0})
+                return Verification(still=0, ended=Ended.FINISHED, summary={"through": "mask", "still": 0, "others": 0})
             least = _least(self._options)
-            return through_masks(plan, enforced, self._performer, self._lines, self._meter, watch, least)
+            return through_masks(plan, enforced, self._performer, self._lines, watch, least)
         looked_for = rules if plan.judge is None else plan.judge.rules
         if not looked_for or not outcome.found:
-            return Verified(still=0, ended=Ended.FINISHED, summary={"through": "gateway", "still": 0, "questions": 0})
+            return Verification(
+                still=0, ended=Ended.FINISHED, summary={"through": "gateway", "still": 0, "questions": 0}
+            )
         return through_gateway(plan, outcome.found, looked_for, self._gateway, self._drawn_by, self._lines, watch)
 
-    def _drawn_by(self, query: Query) -> Sampling:
-        return Sampling(
+    def _drawn_by(self, query: Query) -> GatewaySampling:
+        return GatewaySampling(
             samples=self._options.verify_samples or SAMPLES,
             max_tokens=query.decoding.max_tokens,
             temperature=query.decoding.temperature or 1.0,
@@ -278,9 +281,9 @@ def _least(options: argparse.Namespace) -> float:
     return -math.inf if options.least is None else math.log(options.least)
 
 
-def _saved(path: Path | None, plan: Plan) -> Saved:
+def _saved(path: Path | None, plan: Plan) -> SavedAudit:
     if path is None:
-        return Saved()
+        return SavedAudit()
     try:
         return read_saved(path, plan.digest)
     except OSError as error:

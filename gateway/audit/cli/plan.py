@@ -12,32 +12,32 @@ from functools import partial
 
 from gateway.audit.cli.gateway_client import Question
 from gateway.audit.cli.options import decoding_of
-from gateway.audit.cli.report import Row
+from gateway.audit.cli.report import ReportRow
 from gateway.audit.language.aligned import edited_at
-from gateway.audit.language.automaton import Automaton
-from gateway.audit.matcher import Judge
-from gateway.audit.model import Model, ModelError
+from gateway.audit.language.automaton import Dfa
+from gateway.audit.matcher import RuleMatcher
+from gateway.audit.model import LanguageModel, ModelError
 from gateway.audit.models.loading import complete
 from gateway.audit.query.load import load_query
 from gateway.audit.query.model import (
     Edits,
-    Expression,
     Filter,
     LocalModel,
     Message,
+    PrefixRegex,
+    PrefixText,
     Query,
     Random,
     ServedModel,
-    Text,
     compile,
 )
-from gateway.audit.run.progress import Found
+from gateway.audit.run.progress import FoundString
 from gateway.audit.run.runner import Task
-from gateway.audit.run.tasks import Asked, Heard, judge_of
+from gateway.audit.run.tasks import PolicyTask, QueryTask, judge_of
 from gateway.audit.searches.best_first import Result, digest
 from gateway.audit.searches.canonical import Canonical
 from gateway.audit.searches.policy import digest_of, output_rules, prompted
-from gateway.audit.searches.sample import Sampling, sample
+from gateway.audit.searches.sample import RandomSearch, sample
 from gateway.decode.checks import CHECKS
 from gateway.policy.files import read_text
 from gateway.policy.load import ConfigError, load
@@ -52,10 +52,10 @@ class Plan:
     model: LocalModel | ServedModel
     queries: tuple[Query, ...]
     tasks: tuple[Task, ...] = ()
-    sampling: Callable[[Model], Sampling] | None = None
+    sampling: Callable[[LanguageModel], RandomSearch] | None = None
     shown: Mapping[str, object]
     policy: Policy | None = None
-    judge: Judge | None = None
+    judge: RuleMatcher | None = None
 
     @property
     def digest(self) -> str:
@@ -73,16 +73,16 @@ class Plan:
         """Do the strings come in one order, the most likely first?"""
         return self.sampling is None and self.judge is None and len(self.queries) == 1
 
-    def query_of(self, found: Found) -> Query:
+    def query_of(self, found: FoundString) -> Query:
         """The query that led to a string; of prompts the first, for they differ in nothing else."""
         named = found.more.get("query")
         return self.queries[0] if named is None else next(query for query in self.queries if query.source == named)
 
-    def words(self, found: Iterable[Found]) -> list[str]:
+    def words(self, found: Iterable[FoundString]) -> list[str]:
         """What was said, without what was given: behind the prefix, or what a rule found."""
         return [each.more.get("match", each.result.text[each.result.prefix :]) for each in found]
 
-    def question(self, found: Found) -> Question:
+    def question(self, found: FoundString) -> Question:
         """What led to a string."""
         prompt = self.query_of(found).prompt
         if self.judge is not None:
@@ -95,7 +95,7 @@ class Plan:
         """What a served model is kept from: `rules`, and the policy's own words that are masked."""
         return (*rules, *(self.policy.masked if self.policy is not None else ()))
 
-    def rows(self, found: Iterable[Found], model: Model) -> list[Row]:
+    def rows(self, found: Iterable[FoundString], model: LanguageModel) -> list[ReportRow]:
         """Those of the report."""
         canonical = {begins_text: Canonical(model, begins_text) for begins_text in (True, False)}
         before = {query.source: _before_edits(query) for query in self.queries if _asks_for_edits(query)}
@@ -104,7 +104,7 @@ class Plan:
             query = self.query_of(each)
             base, most = before.get(query.source, (None, 0))
             rows.append(
-                Row(
+                ReportRow(
                     text=each.result.text,
                     logprob=each.result.logprob,
                     prefix_logprob=each.result.prefix_logprob,
@@ -123,7 +123,7 @@ def _asks_for_edits(query: Query) -> bool:
     return any(isinstance(step, Edits) for step in query.preprocess)
 
 
-def _before_edits(query: Query) -> tuple[Automaton, int]:
+def _before_edits(query: Query) -> tuple[Dfa, int]:
     """What the strings were before they were edited, and how many edits there may be. A filter may have left out what
     an edited string came from."""
     others = tuple(step for step in query.preprocess if not isinstance(step, Edits | Filter))
@@ -131,7 +131,7 @@ def _before_edits(query: Query) -> tuple[Automaton, int]:
     return compile(replace(query, preprocess=others)).language, most
 
 
-def _is_canonical(canonical: Canonical, result: Result, model: Model) -> bool | None:
+def _is_canonical(canonical: Canonical, result: Result, model: LanguageModel) -> bool | None:
     tokens = [token for token in result.tokens if token not in model.vocabulary.end]
     try:
         return canonical.encodes(tokens, result.text)
@@ -163,7 +163,7 @@ def _plan_of_queries(options: argparse.Namespace) -> Plan:
     plan = Plan(model=complete(models[0], first.source), queries=queries, shown=shown)
     if isinstance(first.traversal, Random):
         return replace(plan, sampling=partial(_sample, first, options.limit, options.batch))
-    tasks = (Asked(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
+    tasks = (QueryTask(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
     return replace(plan, tasks=tuple(tasks))
 
 
@@ -190,9 +190,9 @@ def _prefix_of(query: Query) -> str | None:
     match query.prefix:
         case None | str():
             return query.prefix
-        case Text():
+        case PrefixText():
             return query.prefix.text
-        case Expression():
+        case PrefixRegex():
             return query.prefix.pattern
 
 
@@ -208,7 +208,7 @@ def _decoding_of(query: Query) -> dict[str, object]:
     }
 
 
-def _sample(query: Query, samples: int | None, batch: int | None, model: Model) -> Sampling:
+def _sample(query: Query, samples: int | None, batch: int | None, model: LanguageModel) -> RandomSearch:
     return sample(model, query, samples=samples, batch=batch)
 
 
@@ -236,7 +236,9 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
         model=complete(options.model, source) if options.model else _routed_model(config, options),
         queries=queries,
         tasks=tuple(
-            Heard(query=query, prompt=prompt, number=at, rules=rules, max_hold=policy.max_hold, batch=options.batch)
+            PolicyTask(
+                query=query, prompt=prompt, number=at, rules=rules, max_hold=policy.max_hold, batch=options.batch
+            )
             for at, (query, prompt) in enumerate(zip(queries, prompts, strict=True), start=1)
         ),
         shown={"policy": policy.name, "prompts": len(prompts), "decoding": _decoding_of(queries[0])},

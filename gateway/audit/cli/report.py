@@ -21,7 +21,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ReportRow:
     """A string that was found.
 
     `prefix`: how many of its characters come before what is counted. `logprob`, `prefix_logprob`, `string_logprob` and
@@ -41,7 +41,7 @@ class Row:
 
 
 def page(
-    title: str, summary: Mapping[str, object], rows: Sequence[Row], *, edited: bool = False, ranked: bool = True
+    title: str, summary: Mapping[str, object], rows: Sequence[ReportRow], *, edited: bool = False, ranked: bool = True
 ) -> str:
     """The report. `summary` is shown as it is, key by key; `rows` are in the order of the JSON lines, the most likely
     first if they are `ranked`; `edited`: the query asked for edits, so that it matters where they are."""
@@ -101,7 +101,7 @@ def _said(value: object) -> str:
             return str(value)
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[ReportRow]) -> str:
     more = list(dict.fromkeys(name for row in rows for name in row.more))
     told = any(row.canonical is not None for row in rows)
     numbers = ["log p", "p", "log p of the string", "encodings", *(["best path"] if told else [])]
@@ -117,7 +117,7 @@ def _table(rows: Sequence[Row]) -> str:
     return _section("Strings", table + note)
 
 
-def _table_row(number: int, row: Row, more: Sequence[str], told: bool) -> str:
+def _table_row(number: int, row: ReportRow, more: Sequence[str], told: bool) -> str:
     prefix, rest = row.text[: row.prefix], row.text[row.prefix :]
     text = f'<span class="prefix">{shown(prefix)}</span>{shown(rest)}'
     others = "".join(f'<td class="text">{shown(row.more.get(name, ""))}</td>' for name in more)
@@ -137,7 +137,7 @@ def _kind(canonical: bool | None) -> str:
     return {True: "canonical", False: "another", None: ""}[canonical]
 
 
-def _curve(rows: Sequence[Row]) -> str:
+def _curve(rows: Sequence[ReportRow]) -> str:
     """How much of the model's law the first strings have together.
 
     Encodings of a prefix count in a string's sum, each with all the probability behind it; so where there are prefixes
@@ -168,7 +168,7 @@ def _accumulated(values: Iterable[float]) -> Iterator[float]:
         yield total
 
 
-def _encodings(rows: Sequence[Row]) -> str:
+def _encodings(rows: Sequence[ReportRow]) -> str:
     """Which encodings have the probability. Only of best paths is it known whether they are canonical."""
     masses = {"the best path, canonical": 0.0, "the best path, another encoding": 0.0, "further encodings": 0.0}
     canonical, another, further = masses
@@ -197,7 +197,7 @@ def _encodings(rows: Sequence[Row]) -> str:
     return _section("Encodings", f'{what}{drawing}<ul class="legend">{legend}</ul>')
 
 
-def _histogram(rows: Sequence[Row]) -> str:
+def _histogram(rows: Sequence[ReportRow]) -> str:
     """At which characters the strings differ from what the query said before it was edited."""
     counts = Counter(min(place, MAX_BARS - 1) for row in rows for place in row.edits)
     edited = sum(bool(row.edits) for row in rows)

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from gateway.audit.cli.gateway_client import Deployed, Sampling
+from gateway.audit.cli.gateway_client import GatewayClient, GatewaySampling
 from gateway.audit.cli.plan import Plan
-from gateway.audit.matcher import Judge
-from gateway.audit.models.masked import Masked
+from gateway.audit.matcher import RuleMatcher
+from gateway.audit.models.masked import MaskedModel
 from gateway.audit.query.model import Query
-from gateway.audit.run.interrupts import Stop, Watch
+from gateway.audit.run.interrupts import AuditStopped, Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Ended, Found
-from gateway.audit.run.runner import Performer, draw
-from gateway.audit.run.tasks import Here
+from gateway.audit.run.progress import Ended, FoundString
+from gateway.audit.run.runner import TaskRunner, draw
+from gateway.audit.run.tasks import LocalRunner
 from gateway.policy.model import Rule
-from gateway.progress import ProgressMeter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verified:
+class Verification:
     """`still`: how many strings were said against a rule. `summary`: what else is worth knowing."""
 
     still: int
@@ -32,36 +31,35 @@ class Verified:
 def through_masks(
     plan: Plan,
     rules: tuple[Rule, ...],
-    performer: Performer,
+    performer: TaskRunner,
     lines: LineWriter,
-    meter: ProgressMeter,
-    watch: Watch,
+    watch: Interrupts,
     least: float,
-) -> Verified:
+) -> Verification:
     """The same audit of the model without the rules' words. What a rule still finds is written as a line. `least`: a
     log-probability, as in the audit itself."""
     judge = _judge(plan, rules)
-    found: tuple[Found, ...] = ()
-    nothing = LineWriter(meter)
-    if plan.sampling is not None and isinstance(performer, Here):
-        masked = Masked.of(performer.model, rules, plan.queries[0])
-        drawn = draw(plan.sampling, masked, nothing, meter, watch)
+    found: tuple[FoundString, ...] = ()
+    nothing = LineWriter(lines.meter)
+    if plan.sampling is not None and isinstance(performer, LocalRunner):
+        masked = MaskedModel.of(performer.model, rules, plan.queries[0])
+        drawn = draw(plan.sampling, masked, nothing, watch)
         found, ended, error = drawn.found, drawn.ended, drawn.error
     else:
-        outcome = performer.perform(plan.tasks, nothing, meter, watch, None, least, rules)
+        outcome = performer.perform(plan.tasks, nothing, watch, None, least, rules)
         found, ended, error = outcome.found, outcome.ended, outcome.error
     still = [each for each in found if _is_said(judge, each, plan.query_of(each), performer.end)]
     for each in still:
         lines.write({"still": each.fields()})
     summary = {"through": "mask", "still": len(still), "others": len(found) - len(still), "ended": str(ended)}
-    return Verified(still=len(still), ended=ended, summary=summary, error=error)
+    return Verification(still=len(still), ended=ended, summary=summary, error=error)
 
 
-def _judge(plan: Plan, rules: tuple[Rule, ...]) -> Judge:
-    return Judge(rules) if plan.policy is None else Judge(rules, plan.policy.max_hold)
+def _judge(plan: Plan, rules: tuple[Rule, ...]) -> RuleMatcher:
+    return RuleMatcher(rules) if plan.policy is None else RuleMatcher(rules, plan.policy.max_hold)
 
 
-def _is_said(judge: Judge, found: Found, query: Query, end: Container[int]) -> bool:
+def _is_said(judge: RuleMatcher, found: FoundString, query: Query, end: Container[int]) -> bool:
     """A match at the end that waits for what comes next is none, unless the text ends there, or is cut."""
     result = found.result
     verdict = judge.verdict(result.text[result.prefix :].encode())
@@ -71,9 +69,9 @@ def _is_said(judge: Judge, found: Found, query: Query, end: Container[int]) -> b
 
 
 def through_gateway(
-    plan: Plan, found: Iterable[Found], rules: tuple[Rule, ...], gateway: Deployed,
-    sampling: Callable[[Query], Sampling], lines: LineWriter, watch: Watch,
-) -> Verified:  # fmt: skip
+    plan: Plan, found: Iterable[FoundString], rules: tuple[Rule, ...], gateway: GatewayClient,
+    sampling: Callable[[Query], GatewaySampling], lines: LineWriter, watch: Interrupts,
+) -> Verification:  # fmt: skip
     """What led to the strings is asked of a gateway. An answer in which a rule finds something is written as a line.
     `sampling`: how answers to what a query led to are drawn. When it is stopped, what was said by then counts. Raises
     GatewayError."""
@@ -83,7 +81,7 @@ def through_gateway(
         question, drawn = plan.question(each), sampling(plan.query_of(each))
         questions[str(question.prompt), question.begun, drawn] = question, drawn
     asked = answers = still = 0
-    stopped: Stop | None = None
+    stopped: AuditStopped | None = None
     for question, drawn in questions.values():
         texts = []
         try:
@@ -92,7 +90,7 @@ def through_gateway(
                 for text in gateway.answers(question, drawn):
                     texts.append(text)
             asked += 1
-        except Stop as stop:
+        except AuditStopped as stop:
             stopped = stop
         for text in texts:
             answers += 1
@@ -105,4 +103,4 @@ def through_gateway(
     summary: dict[str, object] = {"through": "gateway", "still": still, "questions": asked, "texts": answers}
     if stopped is not None:
         summary["ended"] = str(ended)
-    return Verified(still=still, ended=ended, summary=summary)
+    return Verification(still=still, ended=ended, summary=summary)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from gateway.audit.language.automaton import Automaton, walk
+from gateway.audit.language.automaton import Dfa, walk
 
 MAX_MET = 50_000  # pairs of a place and a state
 
@@ -17,7 +17,7 @@ _CONTINUATION = range(0x80, 0xC0)
 _Pair = tuple[int, int]
 
 
-def edited_at(language: Automaton, text: str, most: int) -> tuple[int, ...] | None:
+def edited_at(language: Dfa, text: str, most: int) -> tuple[int, ...] | None:
     """The places of the edits, in characters from the beginning, a deleted one's being where it is missing. None if the
     string is further than `most` edits away from the language, or too much has to be looked at."""
     if not language.start:
@@ -65,7 +65,7 @@ def _places(came_from: dict[_Pair, tuple[_Pair, int | None]], pair: _Pair) -> tu
     return tuple(reversed(found))
 
 
-def _after(language: Automaton, state: int) -> list[int]:
+def _after(language: Dfa, state: int) -> list[int]:
     """The states after one character, whichever it is."""
     found: dict[int, None] = {}
     waiting = [target for low, _, target in language.arcs(state) if low not in _CONTINUATION]

@@ -31,11 +31,11 @@ _NO_ARC: Arc = (256, 256, 0)
 _ADVICE = "ask for fewer edits, count less, list fewer alternatives, or say more narrowly what may stand where"
 
 
-class TooLarge(ValueError):
+class AutomatonTooLarge(ValueError):
     """An automaton that needs more states than there may be; the message says what to do."""
 
 
-class Automaton(Protocol):
+class Dfa(Protocol):
     """A language over bytes. States are numbers from 0, where 0 is dead and never left."""
 
     @property
@@ -55,7 +55,7 @@ class Automaton(Protocol):
         """Can it be completed to one, or is it one?"""
 
 
-def walk(automaton: Automaton, state: int, text: bytes) -> int:
+def walk(automaton: Dfa, state: int, text: bytes) -> int:
     """The state after some bytes, a token's say."""
     for byte in text:
         state = automaton.step(state, byte)
@@ -75,11 +75,11 @@ class _Row(NamedTuple):
 K = TypeVar("K", bound=Hashable)
 
 
-class Lazy(ABC, Generic[K]):
+class LazyDfa(ABC, Generic[K]):
     """The base of automata whose states stand for something: equal keys are one state.
 
     A subclass says where a key leads and which are accepted, after its own attributes are set. What it builds on is
-    live, so its states are too, unless it says otherwise and is put into `Pruned`.
+    live, so its states are too, unless it says otherwise and is put into `PrunedDfa`.
     """
 
     def __init__(self, begin: K | None) -> None:
@@ -147,7 +147,7 @@ class Lazy(ABC, Generic[K]):
         number = self._numbers.get(key)
         if number is None:
             if len(self._keys) > MAX_STATES:
-                raise TooLarge(f"the language needs more than {MAX_STATES:,} states: {_ADVICE}")
+                raise AutomatonTooLarge(f"the language needs more than {MAX_STATES:,} states: {_ADVICE}")
             self._take(self._size(key))
             number = self._numbers[key] = len(self._keys)
             self._keys.append(key)
@@ -157,12 +157,12 @@ class Lazy(ABC, Generic[K]):
     def _take(self, entries: int) -> None:
         self._entries += entries
         if self._entries > MAX_ENTRIES:
-            raise TooLarge(
+            raise AutomatonTooLarge(
                 f"the language's first {len(self._keys):,} states need more than {MAX_ENTRIES:,} entries: {_ADVICE}"
             )
 
 
-class Regex(Lazy[frozenset[tuple[int, Tail]]]):
+class Regex(LazyDfa[frozenset[tuple[int, Tail]]]):
     """The texts that one of some expressions describes as a whole (docs/patterns.md says what is accepted), among them
     the empty one. Raises RegexError."""
 
@@ -191,7 +191,7 @@ class Regex(Lazy[frozenset[tuple[int, Tail]]]):
         return len(key)
 
 
-class _Literal(Lazy[int]):
+class _Literal(LazyDfa[int]):
     """One string; a state is how much of it was read."""
 
     def __init__(self, text: bytes) -> None:
@@ -206,7 +206,7 @@ class _Literal(Lazy[int]):
         return key == len(self._text)
 
 
-def literal(text: str) -> Automaton:
+def literal(text: str) -> Dfa:
     """The language of one text, which may be empty. Raises ValueError if it cannot be written as UTF-8."""
     return _Literal(text.encode())
 
@@ -239,10 +239,10 @@ def together(first: Iterable[Arc], *others: Iterable[Arc]) -> Iterator[tuple[int
             low = end + 1
 
 
-class Both(Lazy[tuple[int, int]]):
+class Intersection(LazyDfa[tuple[int, int]]):
     """Two automata reading the same text: what both accept. Its states need not be live."""
 
-    def __init__(self, one: Automaton, other: Automaton) -> None:
+    def __init__(self, one: Dfa, other: Dfa) -> None:
         self._one, self._other = one, other
         super().__init__((one.start, other.start) if one.start and other.start else None)
 
@@ -254,11 +254,11 @@ class Both(Lazy[tuple[int, int]]):
         return self._one.accepting(key[0]) and self._other.accepting(key[1])
 
 
-class View:
+class DfaView:
     """An automaton with another start, or other ends. With other ends its states need not be live."""
 
     def __init__(
-        self, automaton: Automaton, start: int | None = None, accepting: Callable[[int], bool] | None = None
+        self, automaton: Dfa, start: int | None = None, accepting: Callable[[int], bool] | None = None
     ) -> None:
         self.start = automaton.start if start is None else start
         self.step = automaton.step
@@ -321,10 +321,10 @@ class Liveness:
                 self._known[closed] = False
 
 
-class Pruned:
+class PrunedDfa:
     """An automaton without the states from which nothing can be completed."""
 
-    def __init__(self, automaton: Automaton) -> None:
+    def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
         self.accepting = automaton.accepting
         self.live = Liveness(lambda state: (target for *_, target in automaton.arcs(state)), automaton.accepting)
@@ -338,15 +338,15 @@ class Pruned:
         return (arc for arc in self._automaton.arcs(state) if self.live(arc[2]))
 
 
-def both(one: Automaton, other: Automaton) -> Automaton:
+def both(one: Dfa, other: Dfa) -> Dfa:
     """The strings of both languages."""
-    return Pruned(Both(one, other))
+    return PrunedDfa(Intersection(one, other))
 
 
-class _Table(Lazy[int]):
+class _Table(LazyDfa[int]):
     """What was worked out of an automaton, by its states."""
 
-    def __init__(self, automaton: Automaton, arcs: dict[int, list[Arc]]) -> None:
+    def __init__(self, automaton: Dfa, arcs: dict[int, list[Arc]]) -> None:
         self._arcs_of = arcs
         self._ends = frozenset(state for state in arcs if automaton.accepting(state))
         super().__init__(automaton.start or None)
@@ -358,13 +358,13 @@ class _Table(Lazy[int]):
         return key in self._ends
 
 
-def worked_out(automaton: Automaton, max_states: int) -> Automaton:
+def worked_out(automaton: Dfa, max_states: int) -> Dfa:
     """The automaton with all its states worked out. Raises TooLarge if there are more than `max_states`."""
     arcs = {state: list(automaton.arcs(state)) for state in reached(automaton, max_states)}
     return _Table(automaton, arcs)
 
 
-def reached(automaton: Automaton, max_states: int) -> list[int]:
+def reached(automaton: Dfa, max_states: int) -> list[int]:
     """All live states. Raises TooLarge if there are more than `max_states`."""
     found = dict.fromkeys([automaton.start] if automaton.start else [])
     waiting = list(found)
@@ -372,7 +372,7 @@ def reached(automaton: Automaton, max_states: int) -> list[int]:
         for *_, target in automaton.arcs(waiting.pop()):
             if target not in found:
                 if len(found) >= max_states:
-                    raise TooLarge(f"the language needs more than {max_states:,} states: {_ADVICE}")
+                    raise AutomatonTooLarge(f"the language needs more than {max_states:,} states: {_ADVICE}")
                 found[target] = None
                 waiting.append(target)
     return list(found)

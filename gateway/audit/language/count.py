@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gateway.audit.language.automaton import Automaton, TooLarge
+from gateway.audit.language.automaton import AutomatonTooLarge, Dfa
 
 MAX_COUNTS = 4_000_000
 
 
-def cardinality(automaton: Automaton) -> int | None:
+def cardinality(automaton: Dfa) -> int | None:
     """The number of strings; None if there is no end to them. Raises TooLarge."""
     counts = {0: 0}
     path = [(automaton.start, _targets(automaton, automaton.start))]
@@ -36,16 +36,16 @@ def cardinality(automaton: Automaton) -> int | None:
     return counts[automaton.start]
 
 
-def _targets(automaton: Automaton, state: int) -> Iterator[int]:
+def _targets(automaton: Dfa, state: int) -> Iterator[int]:
     return iter([target for *_, target in automaton.arcs(state)])
 
 
 @dataclass(frozen=True, slots=True)
-class Walks:
+class PathCounts:
     """Ways to an end, by bytes read: after n of them, `counts[n][state]` strings lead on from a state that can be
     reached then, those counted that have at most `longest` bytes from the start."""
 
-    automaton: Automaton
+    automaton: Dfa
     counts: tuple[dict[int, int], ...]
 
     @property
@@ -77,7 +77,7 @@ class Walks:
         return bytes(text)
 
 
-def walks(automaton: Automaton, longest: int) -> Walks:
+def walks(automaton: Dfa, longest: int) -> PathCounts:
     """The ways of at most `longest` bytes. Raises TooLarge if there is too much to count: states come up again for
     every number of bytes after which they can be reached."""
     layers = [{automaton.start}]
@@ -86,7 +86,7 @@ def walks(automaton: Automaton, longest: int) -> Walks:
         layers.append({target for state in layers[-1] for *_, target in automaton.arcs(state)})
         room -= len(layers[-1])
         if room < 0:
-            raise TooLarge(
+            raise AutomatonTooLarge(
                 f"counting the strings of up to {longest:,} bytes takes more than {MAX_COUNTS:,} numbers: allow fewer "
                 "bytes, or say more narrowly what may stand where"
             )
@@ -99,4 +99,4 @@ def walks(automaton: Automaton, longest: int) -> Walks:
             for state in layer
         }
         counts.append(after)
-    return Walks(automaton, tuple(reversed(counts)))
+    return PathCounts(automaton, tuple(reversed(counts)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 
-from gateway.audit.language.automaton import Automaton, Lazy, Pruned, Regex, View, both
+from gateway.audit.language.automaton import Dfa, DfaView, LazyDfa, PrunedDfa, Regex, both
 from gateway.audit.language.prefix_language import Change
 from gateway.audit.language.preprocess import ANYTHING
 
@@ -16,10 +16,10 @@ class NoPreprocessor(ValueError):
     """A preprocessor that is not installed, cannot be loaded, fails, or gives no automaton."""
 
 
-class _Foreign(Lazy[int]):
+class _ForeignDfa(LazyDfa[int]):
     """An automaton of somebody else, by its own states. Those that it says are not live are dead here."""
 
-    def __init__(self, automaton: Automaton) -> None:
+    def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
         super().__init__(self._state(automaton.start))
 
@@ -51,15 +51,15 @@ def user(name: str) -> Change:
     if not callable(function):
         raise NoPreprocessor("the preprocessor is no function")
 
-    def change(automaton: Automaton) -> Automaton:
+    def change(automaton: Dfa) -> Dfa:
         try:
             given = function(automaton)
         except Exception as error:
             raise NoPreprocessor(f"the preprocessor fails: {type(error).__name__}") from error
-        if isinstance(given, Lazy | Pruned | View):
+        if isinstance(given, LazyDfa | PrunedDfa | DfaView):
             return given
         if not all(hasattr(given, part) for part in ("start", "step", "accepting", "live")):
             raise NoPreprocessor("the preprocessor gives no automaton, which has start, step, accepting and live")
-        return both(_Foreign(given), Regex(ANYTHING))
+        return both(_ForeignDfa(given), Regex(ANYTHING))
 
     return change

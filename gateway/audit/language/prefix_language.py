@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 from gateway.audit.language.automaton import (
     MAX_STATES,
-    Automaton,
-    Both,
-    Lazy,
-    Pruned,
-    TooLarge,
-    View,
+    AutomatonTooLarge,
+    Dfa,
+    DfaView,
+    Intersection,
+    LazyDfa,
+    PrunedDfa,
     reached,
     together,
 )
@@ -22,13 +22,13 @@ from gateway.automata.bytes import disjoint
 
 MAX_REMAINDERS = 1000
 
-Change = Callable[[Automaton], Automaton]
+Change = Callable[[Dfa], Dfa]
 
 _READ = -1  # in place of a prefix's state: one has been read
 
 
-class _Begins(Lazy[tuple[int, int]]):
-    def __init__(self, language: Automaton, prefix: Automaton) -> None:
+class _WithPrefix(LazyDfa[tuple[int, int]]):
+    def __init__(self, language: Dfa, prefix: Dfa) -> None:
         self._language, self._prefix = language, prefix
         super().__init__(self._after(language.start, prefix.start))
 
@@ -49,30 +49,30 @@ class _Begins(Lazy[tuple[int, int]]):
         return key[1] == _READ and self._language.accepting(key[0])
 
 
-def begins(language: Automaton, prefix: Automaton) -> Automaton:
+def begins(language: Dfa, prefix: Dfa) -> Dfa:
     """The strings of a language that begin with one of `prefix`."""
-    return Pruned(_Begins(language, prefix))
+    return PrunedDfa(_WithPrefix(language, prefix))
 
 
-def heads(language: Automaton, prefix: Automaton) -> Automaton:
+def heads(language: Dfa, prefix: Dfa) -> Dfa:
     """The strings of `prefix` with which one of the language begins."""
-    return Pruned(_reading(language, prefix)[0])
+    return PrunedDfa(_reading(language, prefix)[0])
 
 
-def _reading(language: Automaton, prefix: Automaton) -> tuple[Automaton, Callable[[int], int]]:
+def _reading(language: Dfa, prefix: Dfa) -> tuple[Dfa, Callable[[int], int]]:
     """The automaton that reads prefixes, whose states need not be live, and the language's state for each of its."""
-    pairs = Both(language, prefix)
-    return View(pairs, accepting=lambda state: state != 0 and prefix.accepting(pairs.key(state)[1])), (
+    pairs = Intersection(language, prefix)
+    return DfaView(pairs, accepting=lambda state: state != 0 and prefix.accepting(pairs.key(state)[1])), (
         lambda state: pairs.key(state)[0]
     )
 
 
-class _Chain(Lazy[frozenset[tuple[int, int]]]):
+class _Concatenation(LazyDfa[frozenset[tuple[int, int]]]):
     """Automata one behind the other: a state is where each may stand, by its number. `behind` says what begins where
     one accepts: a number and a state. Where nothing does, a string ends."""
 
     def __init__(
-        self, parts: list[Automaton], begin: Iterable[int], behind: Callable[[int, int], tuple[int, int] | None]
+        self, parts: list[Dfa], begin: Iterable[int], behind: Callable[[int, int], tuple[int, int] | None]
     ) -> None:
         self._parts, self._behind = parts, behind
         places = ((number, parts[number].start) for number in begin)
@@ -103,14 +103,14 @@ class _Chain(Lazy[frozenset[tuple[int, int]]]):
         return len(key)
 
 
-def changed_behind(language: Automaton, prefix: Automaton, change: Change) -> Automaton:
+def changed_behind(language: Dfa, prefix: Dfa, change: Change) -> Dfa:
     """The strings p r' where p is of `prefix`, p r of the language, and r' what r is changed to.
 
     What may follow a prefix is changed apart for each way in which it differs. Raises TooLarge, also later, where there
     are too many.
     """
     reader, state_of = _reading(language, prefix)
-    parts: list[Automaton] = [Pruned(reader)]
+    parts: list[Dfa] = [PrunedDfa(reader)]
     numbers: dict[int, int] = {}
 
     def behind(number: int, state: int) -> tuple[int, int] | None:
@@ -120,36 +120,36 @@ def changed_behind(language: Automaton, prefix: Automaton, change: Change) -> Au
         if remainder not in numbers:
             _check_remainders(len(parts))
             numbers[remainder] = len(parts)
-            parts.append(change(View(language, start=remainder)))
+            parts.append(change(DfaView(language, start=remainder)))
         return numbers[remainder], parts[numbers[remainder]].start
 
-    return Pruned(_Chain(parts, [0], behind))
+    return PrunedDfa(_Concatenation(parts, [0], behind))
 
 
 def _check_remainders(needed: int) -> None:
     if needed > MAX_REMAINDERS:
-        raise TooLarge(
+        raise AutomatonTooLarge(
             f"what follows the prefix differs in more than {MAX_REMAINDERS:,} ways, and each is changed apart: use a "
             "narrower prefix, or change it all with on: both"
         )
 
 
-def changed_before(language: Automaton, prefix: Automaton, change: Change) -> Automaton:
+def changed_before(language: Dfa, prefix: Dfa, change: Change) -> Dfa:
     """The strings p' r where p is of `prefix`, p r of the language, and p' what p is changed to.
 
     Prefixes are changed apart by what may follow them. Raises TooLarge where that differs in too many ways.
     """
     reader, state_of = _reading(language, prefix)
     ends: dict[int, set[int]] = {}
-    for state in reached(Pruned(reader), MAX_STATES):
+    for state in reached(PrunedDfa(reader), MAX_STATES):
         if reader.accepting(state):
             ends.setdefault(state_of(state), set()).add(state)
     _check_remainders(len(ends))
     remainders = list(ends)
-    parts = [change(Pruned(View(reader, accepting=ends[remainder].__contains__))) for remainder in remainders]
+    parts = [change(PrunedDfa(DfaView(reader, accepting=ends[remainder].__contains__))) for remainder in remainders]
     last = len(parts)
 
     def behind(number: int, state: int) -> tuple[int, int] | None:
         return (last, remainders[number]) if number < last else None
 
-    return Pruned(_Chain([*parts, language], range(last), behind))
+    return PrunedDfa(_Concatenation([*parts, language], range(last), behind))

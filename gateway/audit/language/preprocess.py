@@ -15,7 +15,7 @@ from functools import cache
 from itertools import groupby
 from typing import NamedTuple
 
-from gateway.audit.language.automaton import Automaton, Lazy, Pruned, Regex, together, walk
+from gateway.audit.language.automaton import Dfa, LazyDfa, PrunedDfa, Regex, together, walk
 from gateway.automata import charset
 from gateway.automata.bytes import DONE, NOTHING, Tail, Utf8, disjoint
 from gateway.automata.charset import ANY, CharSet
@@ -33,7 +33,7 @@ _CONTINUATION = range(0x80, 0xC0)  # bytes that begin no character
 class _Characters:
     """An automaton of which whole characters can be read."""
 
-    def __init__(self, automaton: Automaton) -> None:
+    def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
         self.between = cache(self._between)
         self.after = cache(self._after)
@@ -59,7 +59,7 @@ class _Characters:
 # -- edits -------------------------------------------------------------------------------------------------------------
 
 
-class _Edits(Lazy[frozenset[int]]):
+class _Edits(LazyDfa[frozenset[int]]):
     """The Levenshtein automaton of a language (after Schulz and Mihov 2002): a state is a set of places, each with the
     fewest edits that lead there.
 
@@ -67,7 +67,7 @@ class _Edits(Lazy[frozenset[int]]):
     language stands there. Places have numbers; a number times `_width`, plus the edits, is one entry of a key.
     """
 
-    def __init__(self, automaton: Automaton, most: int, alphabet: Tail) -> None:
+    def __init__(self, automaton: Dfa, most: int, alphabet: Tail) -> None:
         self._automaton, self._width, self._alphabet = automaton, most + 1, alphabet
         self._characters = _Characters(automaton)
         self._places: list[tuple[int, Tail]] = []
@@ -146,7 +146,7 @@ def _keep_fewest(places: dict[int, int], place: int, edits: int) -> None:
         places[place] = edits
 
 
-def edits(automaton: Automaton, most: int, alphabet: CharSet = PRINTABLE_ASCII) -> Automaton:
+def edits(automaton: Dfa, most: int, alphabet: CharSet = PRINTABLE_ASCII) -> Dfa:
     """What comes from a string of the language by at most so many insertions, deletions and substitutions of
     characters. What is written in is of the alphabet; what is taken out can be any character.
 
@@ -161,22 +161,22 @@ def edits(automaton: Automaton, most: int, alphabet: CharSet = PRINTABLE_ASCII) 
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
-class _Unwanted(NamedTuple):
+class _Forbidden(NamedTuple):
     """Two automata over texts: `now` accepts one that ends with a match, if the text ends there; `before` one that had
     a match before its last character."""
 
-    now: Automaton
-    before: Automaton
+    now: Dfa
+    before: Dfa
 
 
 _Filtered = tuple[int, int, frozenset[tuple[int, int]]]
 
 
-class _Without(Lazy[_Filtered]):
+class _WithoutForbidden(LazyDfa[_Filtered]):
     """A state is one of the language, one of the prefix while one can still be read, and where the search for matches
     stands behind each prefix."""
 
-    def __init__(self, automaton: Automaton, unwanted: _Unwanted, prefix: Automaton) -> None:
+    def __init__(self, automaton: Dfa, unwanted: _Forbidden, prefix: Dfa) -> None:
         self._automaton, self._unwanted, self._prefix = automaton, unwanted, prefix
         super().__init__(self._after(automaton.start, prefix.start, frozenset()))
 
@@ -210,7 +210,7 @@ class _Without(Lazy[_Filtered]):
         return 1 + len(key[2])
 
 
-def without_words(automaton: Automaton, words: Iterable[str], prefix: Automaton | None = None) -> Automaton:
+def without_words(automaton: Dfa, words: Iterable[str], prefix: Dfa | None = None) -> Dfa:
     """The language without the strings in which one of the words stands behind a prefix, as a whole word: neither
     neighbour is a letter, digit, mark or `_`, as in a rule with `whole_word`.
 
@@ -229,23 +229,23 @@ def without_words(automaton: Automaton, words: Iterable[str], prefix: Automaton 
         before = Repeat(Concat((ANYTHING, other)), 0, 1) if left else ANYTHING
         found.append(Concat((before, _any_of(same))))
         followed.append(Concat((found[-1], other if right else Chars(ANY))))
-    return _without(automaton, _Unwanted(Regex(*found), Regex(*followed)), prefix)
+    return _without(automaton, _Forbidden(Regex(*found), Regex(*followed)), prefix)
 
 
-def without_matches(automaton: Automaton, pattern: str, prefix: Automaton | None = None) -> Automaton:
+def without_matches(automaton: Dfa, pattern: str, prefix: Dfa | None = None) -> Dfa:
     """The language without the strings in which a match of the pattern stands behind a prefix; as `without_words`.
     Raises RegexError, also for a pattern that matches the empty string."""
     tree = parse(pattern)
     positions(tree)
     found = Concat((ANYTHING, tree))
-    return _without(automaton, _Unwanted(Regex(found), Regex(Concat((found, Chars(ANY))))), prefix)
+    return _without(automaton, _Forbidden(Regex(found), Regex(Concat((found, Chars(ANY))))), prefix)
 
 
 ANYTHING = Repeat(Chars(ANY), 0, None)
 
 
-def _without(automaton: Automaton, unwanted: _Unwanted, prefix: Automaton | None) -> Automaton:
-    return Pruned(_Without(automaton, unwanted, Regex(EMPTY) if prefix is None else prefix))
+def _without(automaton: Dfa, unwanted: _Forbidden, prefix: Dfa | None) -> Dfa:
+    return PrunedDfa(_WithoutForbidden(automaton, unwanted, Regex(EMPTY) if prefix is None else prefix))
 
 
 def _any_of(words: list[str]) -> Node:
@@ -282,7 +282,7 @@ def _needs_edge(char: str) -> bool:
 # -- synonyms ----------------------------------------------------------------------------------------------------------
 
 
-class _Reading(NamedTuple):
+class _SynonymState(NamedTuple):
     """Where the language stands in a string, and what is still to be written before it goes on.
 
     Within a character, `tail` is what is left of it if it is one of a word, else `NOTHING`. Between two, `in_word`: the
@@ -307,21 +307,23 @@ class _Jump(NamedTuple):
     others: tuple[bytes, ...]
 
 
-class _Synonyms(Lazy[frozenset[_Reading]]):
-    def __init__(self, automaton: Automaton, jumps: list[_Jump]) -> None:
+class _Synonyms(LazyDfa[frozenset[_SynonymState]]):
+    def __init__(self, automaton: Dfa, jumps: list[_Jump]) -> None:
         self._automaton, self._jumps = automaton, jumps
         self._characters = _Characters(automaton)
         self._word = _word_tail()
         self._landings = cache(self._lands)
         self._steps = cache(self._steps_from)
-        super().__init__(self._closed([_Reading(automaton.start, DONE, False, False, b"")] if automaton.start else []))
+        super().__init__(
+            self._closed([_SynonymState(automaton.start, DONE, False, False, b"")] if automaton.start else [])
+        )
 
     def _lands(self, state: int) -> list[tuple[_Jump, int]]:
         """The words that can be read from a state, and the states behind them."""
         found = ((jump, walk(self._automaton, state, jump.word)) for jump in self._jumps)
         return [(jump, target) for jump, target in found if target]
 
-    def _closed(self, places: Iterable[_Reading]) -> frozenset[_Reading] | None:
+    def _closed(self, places: Iterable[_SynonymState]) -> frozenset[_SynonymState] | None:
         """With the synonyms that can be written."""
         found = set(places)
         for place in list(found):
@@ -329,18 +331,20 @@ class _Synonyms(Lazy[frozenset[_Reading]]):
                 continue
             for jump, target in self._landings(place.state):
                 if not ((place.in_word and jump.left) or (place.edge and jump.begins_word)):
-                    found.update(_Reading(target, DONE, jump.ends_in_word, jump.right, other) for other in jump.others)
+                    found.update(
+                        _SynonymState(target, DONE, jump.ends_in_word, jump.right, other) for other in jump.others
+                    )
         return frozenset(found) or None
 
-    def _leads(self, key: frozenset[_Reading]) -> Iterator[tuple[int, int, frozenset[_Reading] | None]]:
-        pieces: dict[tuple[int, int], list[_Reading]] = {}
+    def _leads(self, key: frozenset[_SynonymState]) -> Iterator[tuple[int, int, frozenset[_SynonymState] | None]]:
+        pieces: dict[tuple[int, int], list[_SynonymState]] = {}
         for place in key:
             for low, high, target in self._steps(place):
                 pieces.setdefault((low, high), []).append(target)
         for low, high, found in disjoint(pieces):
             yield low, high, self._closed(target for piece in found for target in piece)
 
-    def _steps_from(self, place: _Reading) -> list[tuple[int, int, _Reading]]:
+    def _steps_from(self, place: _SynonymState) -> list[tuple[int, int, _SynonymState]]:
         if place.written:
             return [(place.written[0], place.written[0], place._replace(written=place.written[1:]))]
         tail = self._word if self._characters.between(place.state) else place.tail
@@ -352,21 +356,21 @@ class _Synonyms(Lazy[frozenset[_Reading]]):
         ]
         return [(low, high, target) for low, high, target in read if target is not None]
 
-    def _read(self, place: _Reading, state: int, tail: Tail) -> _Reading | None:
+    def _read(self, place: _SynonymState, state: int, tail: Tail) -> _SynonymState | None:
         if not self._characters.between(state):
             return place._replace(state=state, tail=tail)
         if tail is DONE and place.edge:
             return None
-        return _Reading(state, DONE, tail is DONE, False, b"")
+        return _SynonymState(state, DONE, tail is DONE, False, b"")
 
-    def _accepts(self, key: frozenset[_Reading]) -> bool:
+    def _accepts(self, key: frozenset[_SynonymState]) -> bool:
         return any(not place.written and self._automaton.accepting(place.state) for place in key)
 
-    def _size(self, key: frozenset[_Reading]) -> int:
+    def _size(self, key: frozenset[_SynonymState]) -> int:
         return len(key)
 
 
-def synonyms(automaton: Automaton, words: Mapping[str, Iterable[str]]) -> Automaton:
+def synonyms(automaton: Dfa, words: Mapping[str, Iterable[str]]) -> Dfa:
     """What comes from a string of the language when any of the words in it, as whole words, are replaced by one of
     their others each. What is written is not replaced again.
 
@@ -388,4 +392,4 @@ def synonyms(automaton: Automaton, words: Mapping[str, Iterable[str]]) -> Automa
                 others=tuple(other.encode() for other in others),
             )
         )
-    return Pruned(_Synonyms(automaton, jumps))
+    return PrunedDfa(_Synonyms(automaton, jumps))

@@ -11,7 +11,7 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.language.automaton import Automaton, Liveness
+from gateway.audit.language.automaton import Dfa, Liveness
 from gateway.automata.vocabulary import Ints, Vocabulary
 from gateway.decode.trie_walk import spread
 
@@ -23,14 +23,14 @@ States = NDArray[np.int64]
 _SPACE = ord(" ")
 
 
-class Arcs:
+class TokenArcs:
     """The tokens from each state. What is worked out is kept, in caches with bounds; a full one is emptied, which costs
     time, never correctness.
 
     Where not every byte is a token, tokens are left out behind which no tokens complete a string.
     """
 
-    def __init__(self, automaton: Automaton, vocabulary: Vocabulary) -> None:
+    def __init__(self, automaton: Dfa, vocabulary: Vocabulary) -> None:
         self.automaton = automaton
         self.vocabulary = vocabulary
         self._rows = _Rows(automaton)
@@ -47,7 +47,7 @@ class Arcs:
 
     def arcs(self, state: int, at_text_start: bool = False) -> tuple[Ints, States]:
         """The ids of the tokens that can come next, int32[n] in no order, and the states behind them, int64[n], neither
-        to be written to. None of them ends the text: `Automaton.accepting` says where it may end.
+        to be written to. None of them ends the text: `Dfa.accepting` says where it may end.
 
         `at_text_start`: nothing stands before the token, and a vocabulary that strips a text's first space strips its.
         Raises TooLarge.
@@ -100,7 +100,7 @@ class _Rows:
     `MAX_ROWS`.
     """
 
-    def __init__(self, automaton: Automaton) -> None:
+    def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
         self._begin_anew()
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.model import Messages, ModelError, TellsAll
+from gateway.audit.model import FullVocabulary, Messages, ModelError
 from gateway.audit.models.kv_cache import PathCache
 from gateway.decode.vocabulary import read_vocabulary
 from gateway.version import install_hint
@@ -26,7 +26,7 @@ MAX_CACHE_BYTES = 512 * 1024**2
 MIN_COMMON = 16  # tokens that are worth a call of their own, before several paths go on from them
 
 
-class HuggingFace(TellsAll):
+class HuggingFace(FullVocabulary):
     """A causal model of transformers, from a folder or a name that Hugging Face knows.
 
     `device`: as PyTorch names it. Numbers are single precision on the CPU, and what the model was saved with elsewhere.

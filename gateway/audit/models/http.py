@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import httpx
 
 
-class Unanswered(Exception):
+class RequestFailed(Exception):
     """There is no answer, or none that is read to its end; says why, and quotes neither address nor key."""
 
 
@@ -20,7 +20,7 @@ def client(key: str | None, timeout: httpx.Timeout | float) -> httpx.Client:
         return httpx.Client(headers=headers, timeout=timeout, follow_redirects=False)
     except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
         # The message may hold a proxy's password.
-        raise Unanswered(
+        raise RequestFailed(
             f"{type(error).__name__}: a proxy or certificates that the environment names cannot be used; look at "
             "ALL_PROXY, HTTP_PROXY, HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR"
         ) from None
@@ -38,9 +38,9 @@ def post(
             for piece in response.iter_bytes():
                 data += piece
                 if len(data) > most:
-                    raise Unanswered(f"an answer of more than {most} bytes")
+                    raise RequestFailed(f"an answer of more than {most} bytes")
                 if time.monotonic() > deadline:
-                    raise Unanswered(f"an answer that is not whole after {patience:.0f} s")
+                    raise RequestFailed(f"an answer that is not whole after {patience:.0f} s")
             return response.status_code, bytes(data)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise Unanswered(type(error).__name__) from None
+        raise RequestFailed(type(error).__name__) from None

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gateway.audit.model import Model
+from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import LocalModel, ServedModel
 from gateway.policy.upstreams import read_key
 from gateway.policy.value import ConfigError, Kind, Scalar, Value
@@ -44,7 +44,7 @@ def _absolute(path: str) -> str:
     return str(Path(path).absolute()) if Path(path).exists() else path
 
 
-def model_of(wanted: LocalModel | ServedModel, device: str) -> Model:
+def model_of(wanted: LocalModel | ServedModel, device: str) -> LanguageModel:
     """A complete one, loaded. Raises ModelError if it cannot be."""
     if isinstance(wanted, LocalModel):
         from gateway.audit.models.hf import HuggingFace
@@ -54,20 +54,20 @@ def model_of(wanted: LocalModel | ServedModel, device: str) -> Model:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         _hush()
         return HuggingFace(wanted.hf, device)
-    from gateway.audit.models.vllm import Endpoint
+    from gateway.audit.models.vllm import VllmModel
 
     assert wanted.tokenizer is not None
-    return Endpoint(wanted.vllm, wanted.name, wanted.tokenizer, wanted.api_key)
+    return VllmModel(wanted.vllm, wanted.name, wanted.tokenizer, wanted.api_key)
 
 
 @dataclass(frozen=True, slots=True)
-class Loading:
+class ModelLoader:
     """Loads a model in the worker that it is called in."""
 
     wanted: LocalModel | ServedModel
     device: str
 
-    def __call__(self, worker: int) -> Model:
+    def __call__(self, worker: int) -> LanguageModel:
         return model_of(self.wanted, _in_turn(self.device, worker))
 
 

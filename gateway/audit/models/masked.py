@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.language.automaton import Automaton
-from gateway.audit.matcher import Judge
-from gateway.audit.model import Messages, Model, ModelError
+from gateway.audit.language.automaton import Dfa
+from gateway.audit.matcher import RuleMatcher
+from gateway.audit.model import LanguageModel, Messages, ModelError
 from gateway.audit.query.model import Query, compile
 from gateway.automata.vocabulary import Ints, Vocabulary
 from gateway.decode.masks import BannedWords, MaskCompiler, State
@@ -26,7 +26,7 @@ MAX_KEPT = 100_000  # places in strings, and prefixes' states with what straddle
 _SPACE = ord(" ")
 
 
-class _Place(NamedTuple):
+class _MaskPosition(NamedTuple):
     """Where a string stands. `prefix`: the state of the prefix's automaton, 0 behind it; `mask`: the mask's state since
     a prefix ended, None if none has."""
 
@@ -34,7 +34,7 @@ class _Place(NamedTuple):
     mask: State | None
 
 
-class Masked:
+class MaskedModel:
     """`model` without the words of `rules`, all of which have words.
 
     The strings begin behind what `context` gave last. `prefix`: their prefixes, None if they have none;
@@ -42,7 +42,7 @@ class Masked:
     Raises ValueError without rules, and for one without words; ModelError for a model that no token ends a text of.
     """
 
-    def __init__(self, model: Model, rules: Iterable[Rule], prefix: Automaton | None, at_text_start: bool) -> None:
+    def __init__(self, model: LanguageModel, rules: Iterable[Rule], prefix: Dfa | None, at_text_start: bool) -> None:
         rules = tuple(rules)
         if not model.vocabulary.end:
             raise ModelError("masks need a model with a token that ends a text; its tokenizer names none")
@@ -53,16 +53,16 @@ class Masked:
         self._model = model
         compiler = MaskCompiler(self.vocabulary.tokens, self.vocabulary.end, len(self.vocabulary))
         self._mask = compiler.compile(map(BannedWords.of, rules))
-        self._judge = Judge(rules)
+        self._judge = RuleMatcher(rules)
         self._begin = 0
         self._prefix = prefix
         self._at_text_start = at_text_start
         self._loses_space = at_text_start and self.vocabulary.strips_first_space
-        self._places: dict[tuple[int, ...], _Place] = {}
+        self._places: dict[tuple[int, ...], _MaskPosition] = {}
         self._straddling: dict[tuple[int, bool], tuple[Ints, NDArray[np.bool_]]] = {}
 
     @classmethod
-    def of(cls, model: Model, rules: Iterable[Rule], query: Query) -> Masked:
+    def of(cls, model: LanguageModel, rules: Iterable[Rule], query: Query) -> MaskedModel:
         """For the strings of a query. Raises ConfigError besides, for a query that asks for nothing."""
         return cls(model, rules, compile(query).prefix, at_text_start=not query.prompt)
 
@@ -101,7 +101,7 @@ class Masked:
             flags[straddling] = forbidden
         return flags
 
-    def _place(self, tokens: tuple[int, ...]) -> _Place:
+    def _place(self, tokens: tuple[int, ...]) -> _MaskPosition:
         known = len(tokens)
         while known and tokens[:known] not in self._places:
             known -= 1
@@ -114,13 +114,13 @@ class Masked:
             self._places[tokens[:end]] = place
         return place
 
-    def _first(self) -> _Place:
+    def _first(self) -> _MaskPosition:
         if self._prefix is None:
-            return _Place(0, self._mask.start())
+            return _MaskPosition(0, self._mask.start())
         start = self._prefix.start
-        return _Place(start, self._mask.start() if self._prefix.accepting(start) else None)
+        return _MaskPosition(start, self._mask.start() if self._prefix.accepting(start) else None)
 
-    def _after(self, place: _Place, piece: bytes) -> _Place:
+    def _after(self, place: _MaskPosition, piece: bytes) -> _MaskPosition:
         state, since = place.prefix, 0
         mask = place.mask
         for end, byte in enumerate(piece, start=1):
@@ -132,8 +132,8 @@ class Masked:
                 mask, since = self._mask.start(), end
         if mask is None:
             # A string that no prefix is in; nobody asks for it, so it may be masked from here on.
-            return _Place(state, None if state else self._mask.start())
-        return _Place(state, self._mask.feed(mask, piece[since:]))
+            return _MaskPosition(state, None if state else self._mask.start())
+        return _MaskPosition(state, self._mask.feed(mask, piece[since:]))
 
     def _straddle(self, state: int, loses_space: bool) -> tuple[Ints, NDArray[np.bool_]]:
         """The tokens in which a prefix ends, and whether what they write behind it is forbidden. `loses_space`: a first

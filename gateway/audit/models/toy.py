@@ -7,11 +7,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from gateway.audit.model import Floats, Messages, ModelError, TellsAll
+from gateway.audit.model import Floats, FullVocabulary, Messages, ModelError
 from gateway.automata.vocabulary import Vocabulary
 
 
-class Toy(TellsAll):
+class Toy(FullVocabulary):
     """A model that knows nothing: what comes next is drawn from a seed and the last `order` tokens, and is the same
     every time. The higher `contrast`, the surer it is. Its tokenizer takes the longest token that fits."""
 

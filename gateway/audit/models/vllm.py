@@ -14,7 +14,7 @@ import numpy as np
 
 from gateway.audit.model import ROUNDING, Floats, Messages, ModelError
 from gateway.audit.models.hf import Rows, Tokens, encoding, short
-from gateway.audit.models.http import Unanswered, client, post
+from gateway.audit.models.http import RequestFailed, client, post
 from gateway.automata.vocabulary import Ints
 from gateway.decode.vocabulary import read_vocabulary
 from gateway.version import install_hint
@@ -48,7 +48,7 @@ class _Refused(ModelError):
     """The server understood the request and does not want it."""
 
 
-class Endpoint:
+class VllmModel:
     """A model that vLLM serves.
 
     `url`: with `/v1` at its end. `name`: as it is served. `tokenizer`: the folder with the model's `tokenizer.json`, or
@@ -79,7 +79,7 @@ class Endpoint:
         self._answered = False
         try:
             self._client = client(key, patience)
-        except Unanswered as error:
+        except RequestFailed as error:
             raise ModelError(f"{self.url}: {error}") from None
 
     def __repr__(self) -> str:
@@ -200,7 +200,7 @@ class Endpoint:
         for pause in (*PAUSES, None):
             try:
                 status, content = post(self._client, url, body, most=most, patience=self._patience)
-            except Unanswered as error:
+            except RequestFailed as error:
                 failure = str(error)
                 broke_off = broke_off or failure in _BROKEN_OFF
             else:

@@ -17,20 +17,20 @@ from gateway.audit.query.model import (
     Bounds,
     Decoding,
     Edits,
-    Expression,
     Filter,
     LocalModel,
     Message,
-    Part,
+    PrefixRegex,
+    PrefixText,
     Preprocessor,
+    PreprocessTarget,
     Query,
     Random,
     ServedModel,
     ShortestPath,
     Synonyms,
-    Text,
     Tokenizations,
-    User,
+    UserPreprocessor,
     When,
 )
 from gateway.automata.charset import CharSet
@@ -130,12 +130,12 @@ def _only_one(value: Value, keys: tuple[str, ...], wanted: str) -> str:
 # -- what is asked -----------------------------------------------------------------------------------------------------
 
 
-def _prefix(value: Value) -> str | Text | Expression:
+def _prefix(value: Value) -> str | PrefixText | PrefixRegex:
     if not isinstance(value.node, dict):
         return _prefix_text(value.hidden())
     kind = _only_one(value, ("text", "regex"), "text or regex")
     text = _prefix_text(value.hidden().section((kind,))[kind])
-    return Text(text) if kind == "text" else Expression(text)
+    return PrefixText(text) if kind == "text" else PrefixRegex(text)
 
 
 def _prefix_text(value: Value) -> str:
@@ -229,7 +229,7 @@ def _preprocessor(value: Value, has_prefix: bool) -> Preprocessor:
     more = {"edits": ("alphabet", "on"), "filter": ()}.get(kind, ("on",))
     section = value.section((kind, *more, "when"))
     when = section.get("when", lambda name: name.choice(When), When.SEARCH)
-    on = section.get("on", lambda name: _part(name, has_prefix), Part.QUERY)
+    on = section.get("on", lambda name: _part(name, has_prefix), PreprocessTarget.QUERY)
     match kind:
         case "edits":
             alphabet = section.get("alphabet", _alphabet, PRINTABLE_ASCII)
@@ -239,12 +239,12 @@ def _preprocessor(value: Value, has_prefix: bool) -> Preprocessor:
         case "synonyms":
             return Synonyms(_synonyms(section["synonyms"]), on, when)
         case _:
-            return User(section["user"].label(), on, when)
+            return UserPreprocessor(section["user"].label(), on, when)
 
 
-def _part(value: Value, has_prefix: bool) -> Part:
-    part = value.choice(Part)
-    if part is Part.PREFIX and not has_prefix:
+def _part(value: Value, has_prefix: bool) -> PreprocessTarget:
+    part = value.choice(PreprocessTarget)
+    if part is PreprocessTarget.PREFIX and not has_prefix:
         raise value.fail("the query has no prefix; say on: query, or give it one")
     return part
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from gateway.audit.language.automaton import Automaton, Regex, TooLarge, literal, worked_out
+from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, literal, worked_out
 from gateway.audit.language.plugins import NoPreprocessor, user
 from gateway.audit.language.prefix_language import Change, begins, changed_before, changed_behind, heads
 from gateway.audit.language.preprocess import PRINTABLE_ASCII, edits, synonyms, without_matches, without_words
@@ -58,14 +58,14 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class PrefixText:
     """A prefix that is these characters and nothing else."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class PrefixRegex:
     """A prefix that is a regular expression."""
 
     pattern: str
@@ -104,7 +104,7 @@ class Tokenizations(StrEnum):
     CANONICAL = "canonical"
 
 
-class Part(StrEnum):
+class PreprocessTarget(StrEnum):
     """What is changed: what stands behind the prefix, the prefix, or the whole string. Without a prefix the query is
     the whole string."""
 
@@ -124,7 +124,7 @@ class When(StrEnum):
 class Edits:
     most: int
     alphabet: CharSet = PRINTABLE_ASCII
-    on: Part = Part.QUERY
+    on: PreprocessTarget = PreprocessTarget.QUERY
     when: When = When.SEARCH
 
 
@@ -140,20 +140,20 @@ class Filter:
 @dataclass(frozen=True, slots=True)
 class Synonyms:
     words: tuple[tuple[str, tuple[str, ...]], ...] = field(repr=False)
-    on: Part = Part.QUERY
+    on: PreprocessTarget = PreprocessTarget.QUERY
     when: When = When.SEARCH
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class UserPreprocessor:
     """A preprocessor that an installed package brings."""
 
     name: str
-    on: Part = Part.QUERY
+    on: PreprocessTarget = PreprocessTarget.QUERY
     when: When = When.SEARCH
 
 
-Preprocessor: TypeAlias = Edits | Filter | Synonyms | User
+Preprocessor: TypeAlias = Edits | Filter | Synonyms | UserPreprocessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Query:
     names the query in errors."""
 
     query: str
-    prefix: str | Text | Expression | None = None
+    prefix: str | PrefixText | PrefixRegex | None = None
     model: LocalModel | ServedModel | None = None
     prompt: str | tuple[Message, ...] = ""
     decoding: Decoding = Decoding()
@@ -186,24 +186,24 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledQuery:
     """`language`: the strings that are asked for, after preprocessing. `prefix`: of their beginnings, those that are
     prefixes; None if the query has no prefix. `prefix_is_expression`: how a prefix was read."""
 
-    language: Automaton
-    prefix: Automaton | None = None
+    language: Dfa
+    prefix: Dfa | None = None
     prefix_is_expression: bool = False
 
 
-def compile(query: Query) -> Compiled:
+def compile(query: Query) -> CompiledQuery:
     """The automata of a query. Raises ConfigError for expressions that are none, for a prefix with which no string of
     the query begins, for preprocessors that leave no string, and for what is too large. States are worked out later;
     what is too large may only show then, as TooLarge."""
     with _naming(query, "query"):
-        language: Automaton = Regex(query.query)
+        language: Dfa = Regex(query.query)
         if not language.start:
             raise ConfigError(query.source, "query", "no string belongs to it")
-    prefix: Automaton | None = None
+    prefix: Dfa | None = None
     is_expression = False
     if query.prefix is not None:
         with _naming(query, "prefix"):
@@ -217,7 +217,7 @@ def compile(query: Query) -> Compiled:
                 language, prefix = _worked_out(language), None if prefix is None else _worked_out(prefix)
             if not language.start:
                 raise ConfigError(query.source, f"preprocess[{number}]", "no string of the query is left")
-    return Compiled(language, prefix, is_expression)
+    return CompiledQuery(language, prefix, is_expression)
 
 
 @contextmanager
@@ -238,61 +238,59 @@ def _naming(query: Query, key_path: str) -> Iterator[None]:
         raise ConfigError(query.source, key_path, str(error)) from None
 
 
-def _read_prefix(query: Query, language: Automaton, prefix: str | Text | Expression) -> tuple[Automaton, bool]:
-    if not isinstance(prefix, Expression):
-        automaton = literal(prefix.text if isinstance(prefix, Text) else prefix)
+def _read_prefix(query: Query, language: Dfa, prefix: str | PrefixText | PrefixRegex) -> tuple[Dfa, bool]:
+    if not isinstance(prefix, PrefixRegex):
+        automaton = literal(prefix.text if isinstance(prefix, PrefixText) else prefix)
         if heads(language, automaton).start:
             return automaton, False
-        if isinstance(prefix, Text):
+        if isinstance(prefix, PrefixText):
             raise ConfigError(query.source, "prefix", "no string of the query begins with this text")
     try:
-        automaton = Regex(prefix.pattern if isinstance(prefix, Expression) else prefix)
+        automaton = Regex(prefix.pattern if isinstance(prefix, PrefixRegex) else prefix)
     except RegexError:
-        if isinstance(prefix, Expression):
+        if isinstance(prefix, PrefixRegex):
             raise
         raise ConfigError(query.source, "prefix", "no string of the query begins with this text") from None
     if heads(language, automaton).start:
         return automaton, True
-    reading = "a match of this expression" if isinstance(prefix, Expression) else "it, be it text or an expression"
+    reading = "a match of this expression" if isinstance(prefix, PrefixRegex) else "it, be it text or an expression"
     raise ConfigError(query.source, "prefix", f"no string of the query begins with {reading}")
 
 
-def _preprocessed(
-    step: Preprocessor, language: Automaton, prefix: Automaton | None
-) -> tuple[Automaton, Automaton | None]:
+def _preprocessed(step: Preprocessor, language: Dfa, prefix: Dfa | None) -> tuple[Dfa, Dfa | None]:
     if isinstance(step, Filter):
         return _without(step, language, prefix), prefix
     change = _change(step)
     if prefix is None:
         return change(language), None
     match step.on:
-        case Part.QUERY:
+        case PreprocessTarget.QUERY:
             return changed_behind(language, prefix, change), prefix
-        case Part.PREFIX:
+        case PreprocessTarget.PREFIX:
             return changed_before(language, prefix, change), change(prefix)
-        case Part.BOTH:
+        case PreprocessTarget.BOTH:
             prefix = change(prefix)
             return begins(change(language), prefix), prefix
 
 
-def _without(step: Filter, language: Automaton, prefix: Automaton | None) -> Automaton:
+def _without(step: Filter, language: Dfa, prefix: Dfa | None) -> Dfa:
     if step.pattern is not None:
         return without_matches(language, step.pattern, prefix)
     return without_words(language, step.words, prefix)
 
 
-def _change(step: Edits | Synonyms | User) -> Change:
+def _change(step: Edits | Synonyms | UserPreprocessor) -> Change:
     match step:
         case Edits():
             return lambda automaton: edits(automaton, step.most, step.alphabet)
         case Synonyms():
             return lambda automaton: synonyms(automaton, dict(step.words))
-        case User():
+        case UserPreprocessor():
             return user(step.name)
 
 
-def _worked_out(automaton: Automaton) -> Automaton:
+def _worked_out(automaton: Dfa) -> Dfa:
     try:
         return worked_out(automaton, MAX_WORKED_OUT)
-    except TooLarge as error:
-        raise TooLarge(f"{error}; or say when: search, and only what the search meets is worked out") from None
+    except AutomatonTooLarge as error:
+        raise AutomatonTooLarge(f"{error}; or say when: search, and only what the search meets is worked out") from None

@@ -17,39 +17,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.model import Floats, Messages, Model
+from gateway.audit.model import Floats, LanguageModel, Messages
 from gateway.automata.vocabulary import Ints
 
 RAISED = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
 
-class Reason(StrEnum):
+class StopReason(StrEnum):
     """Why an audit is stopped."""
 
     TIMEOUT = "timeout"
     INTERRUPTED = "interrupted"
 
 
-class Stop(BaseException):
+class AuditStopped(BaseException):
     """The audit is stopped. Like KeyboardInterrupt it is no error of what it comes through."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
         self.reason = reason
 
 
-class Watch:
+class Interrupts:
     """Watches over an audit: it is stopped after `timeout` seconds (None: never), and by SIGINT and SIGTERM, or what
     `signals` are in their place. A second SIGINT raises KeyboardInterrupt wherever it arrives. Signals are heard by the
     main thread only; in another one only `stop` stops."""
 
     def __init__(self, timeout: float | None = None, signals: Iterable[int] = RAISED) -> None:
         self._timeout, self._signals = timeout, tuple(signals)
-        self._reason: Reason | None = None
+        self._reason: StopReason | None = None
         self._asking = False
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in self._signals:
                 self._before[number] = signal.signal(number, self._hear)
@@ -66,16 +66,16 @@ class Watch:
     def check(self) -> None:
         """Raises Stop if the audit is to be stopped."""
         if self._reason is not None:
-            raise Stop(self._reason)
+            raise AuditStopped(self._reason)
 
     @property
     def interrupted(self) -> bool:
         """Did somebody stop it, whether there was still something to be stopped or not?"""
-        return self._reason is Reason.INTERRUPTED
+        return self._reason is StopReason.INTERRUPTED
 
     def stop(self) -> None:
         """As a signal between two answers does: it is stopped when the model is asked next. From any thread."""
-        self._reason = self._reason or Reason.INTERRUPTED
+        self._reason = self._reason or StopReason.INTERRUPTED
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -90,18 +90,18 @@ class Watch:
             self._asking = False
 
     def _hear(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGINT and self._reason is Reason.INTERRUPTED:
+        if number == signal.SIGINT and self._reason is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
-        self._reason = (self._reason or Reason.TIMEOUT) if number == signal.SIGALRM else Reason.INTERRUPTED
+        self._reason = (self._reason or StopReason.TIMEOUT) if number == signal.SIGALRM else StopReason.INTERRUPTED
         if self._asking:
             self._asking = False
-            raise Stop(self._reason)
+            raise AuditStopped(self._reason)
 
 
-class Attended:
+class InterruptibleModel:
     """`model`, whose every answer can be given up."""
 
-    def __init__(self, model: Model, watch: Watch) -> None:
+    def __init__(self, model: LanguageModel, watch: Interrupts) -> None:
         self.vocabulary = model.vocabulary
         self.encode = model.encode
         self._model = model

@@ -37,16 +37,16 @@ class WriteError(OSError):
 
 
 class LineWriter:
-    """Writes JSON lines to some streams. A progress line on the same terminal is cleared before each."""
+    """Writes JSON lines to some streams. `meter` shares the terminal with them, so its line is cleared before each."""
 
     def __init__(self, meter: ProgressMeter, *streams: IO[str]) -> None:
-        self._meter, self._streams = meter, streams
+        self.meter, self._streams = meter, streams
 
     def write(self, fields: Mapping[str, object]) -> None:
         """Write and flush one line on each stream. Raises BrokenPipeError if the reader of one has gone, else
         WriteError for the first stream that fails; the others get the line all the same."""
         text = json_line(fields)
-        self._meter.clear()
+        self.meter.clear()
         failed: OSError | None = None
         for stream in self._streams:
             try:

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess, parent_process
 from types import TracebackType
 
 from gateway.audit.model import ModelError
-from gateway.audit.run.worker import THREADS, Job, Load, Lost, Said, Unloaded, Worker, processors
+from gateway.audit.run.worker import THREADS, AuditWorker, Job, Load, LoadFailed, WorkerLost, WorkerMessage, processors
 
 LAST = 5.0  # seconds for a process that was killed to be gone
 
@@ -28,7 +28,7 @@ class _Started:
     connection: Connection
 
 
-class Processes:
+class ProcessPool:
     """`count` processes, each with the model that `load` makes in it. The processors of this machine are divided among
     them, unless the environment says how many threads there are to be. Raises ModelError if the system does not start
     so many."""
@@ -42,7 +42,7 @@ class Processes:
         try:
             with _no_interrupts():
                 for number in range(count):
-                    self._start(number, Worker(load, number, threads, (signal.SIGTERM,)))
+                    self._start(number, AuditWorker(load, number, threads, (signal.SIGTERM,)))
         except BaseException as error:
             started = len(self._workers)
             self.close()
@@ -50,7 +50,7 @@ class Processes:
                 raise
             raise ModelError(f"--processes {count}: the system starts {started}: {error.strerror}") from None
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> ProcessPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -69,7 +69,7 @@ class Processes:
         started.process.join(LAST)
         started.connection.close()
 
-    def wait(self, seconds: float) -> list[tuple[int, Said]]:
+    def wait(self, seconds: float) -> list[tuple[int, WorkerMessage]]:
         numbers = {started.connection: number for number, started in self._workers.items()}
         sentinels = [started.process.sentinel for started in self._workers.values()]
         wait([*numbers, *sentinels], seconds)
@@ -80,7 +80,7 @@ class Processes:
         for worker in list(self._workers):
             self.kill(worker)
 
-    def _start(self, number: int, worker: Worker) -> None:
+    def _start(self, number: int, worker: AuditWorker) -> None:
         # A process that is forked would have this one's locks and signal handlers, and could not use a GPU.
         context = multiprocessing.get_context("spawn")
         here, there = context.Pipe()
@@ -89,7 +89,7 @@ class Processes:
             process.start()
         self._workers[number] = _Started(process, here)
 
-    def _heard(self, number: int) -> Iterator[Said]:
+    def _heard(self, number: int) -> Iterator[WorkerMessage]:
         """What it said and was not heard; and that it is lost, if it is."""
         connection = self._workers[number].connection
         try:
@@ -103,7 +103,7 @@ class Processes:
             process.join(LAST)
             code = process.exitcode
             self.kill(number)
-            yield Lost(_status(code))
+            yield WorkerLost(_status(code))
 
 
 def _status(code: int | None) -> str:
@@ -126,7 +126,7 @@ def _no_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(connection: Connection, worker: Worker) -> None:
+def _serve(connection: Connection, worker: AuditWorker) -> None:
     """In the worker's process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # Standard output has the audit's lines only.
@@ -136,7 +136,7 @@ def _serve(connection: Connection, worker: Worker) -> None:
         # Heard during a task only; before, there is nothing to be kept.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         connection.send(said)
-        while not isinstance(said, Unloaded):
+        while not isinstance(said, LoadFailed):
             connection.send(worker.perform(connection.recv(), connection.send))
     except (EOFError, OSError):
         # Whoever started it has gone.

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from gateway.audit.run.interrupts import Reason, Stop
+from gateway.audit.run.interrupts import AuditStopped, StopReason
 from gateway.audit.searches.best_first import Result
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.files import write_private
@@ -21,7 +21,7 @@ MAX_SAVED = 4 * 1024**3  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundString:
     """A string, and what its line says besides."""
 
     result: Result
@@ -46,11 +46,11 @@ class Ended(StrEnum):
     FAILED = "failed"
 
     @staticmethod
-    def of(stop: Stop) -> Ended:
-        return Ended.TIMEOUT if stop.reason is Reason.TIMEOUT else Ended.INTERRUPTED
+    def of(stop: AuditStopped) -> Ended:
+        return Ended.TIMEOUT if stop.reason is StopReason.TIMEOUT else Ended.INTERRUPTED
 
 
-class Part(Protocol):
+class SearchCounts(Protocol):
     """What a search's summary and an outcome have in common."""
 
     @property
@@ -64,49 +64,51 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class FinishedTask:
     """What came of a task that is not gone on with. `nodes`, `exact_to` and `prefixes_cut` as in a search's summary."""
 
-    found: tuple[Found, ...] = field(repr=False)
+    found: tuple[FoundString, ...] = field(repr=False)
     ended: Ended = Ended.FINISHED
     nodes: int = 0
     exact_to: float | None = None
     prefixes_cut: bool = False
 
     @staticmethod
-    def of(found: tuple[Found, ...], ended: Ended, part: Part) -> Done:
-        return Done(found=found, ended=ended, nodes=part.nodes, exact_to=part.exact_to, prefixes_cut=part.prefixes_cut)
+    def of(found: tuple[FoundString, ...], ended: Ended, part: SearchCounts) -> FinishedTask:
+        return FinishedTask(
+            found=found, ended=ended, nodes=part.nodes, exact_to=part.exact_to, prefixes_cut=part.prefixes_cut
+        )
 
 
-State: TypeAlias = Done | Checkpoint  # of a task: what came of it, or where it stands
+TaskState: TypeAlias = FinishedTask | Checkpoint  # of a task: what came of it, or where it stands
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedAudit:
     """An audit that was stopped: what its finished tasks found, and where the next one was. `later`: the same of tasks
     behind the next, for several can be under way at a time."""
 
-    done: tuple[Done, ...] = ()
+    done: tuple[FinishedTask, ...] = ()
     search: Checkpoint | None = None
-    later: Mapping[int, State] = field(default_factory=dict)
+    later: Mapping[int, TaskState] = field(default_factory=dict)
 
     @staticmethod
-    def of(states: Mapping[int, State]) -> Saved:
+    def of(states: Mapping[int, TaskState]) -> SavedAudit:
         """From the states of tasks, by their numbers."""
-        done: list[Done] = []
-        while isinstance(state := states.get(len(done)), Done):
+        done: list[FinishedTask] = []
+        while isinstance(state := states.get(len(done)), FinishedTask):
             done.append(state)
-        return Saved(tuple(done), state, {at: state for at, state in states.items() if at > len(done)})
+        return SavedAudit(tuple(done), state, {at: state for at, state in states.items() if at > len(done)})
 
-    def states(self) -> dict[int, State]:
+    def states(self) -> dict[int, TaskState]:
         """Of all tasks that were begun, by their numbers."""
-        known: dict[int, State] = {**dict(enumerate(self.done)), **self.later}
+        known: dict[int, TaskState] = {**dict(enumerate(self.done)), **self.later}
         if self.search is not None:
             known[len(self.done)] = self.search
         return known
 
 
-def save(path: Path, saved: Saved, audit: str) -> None:
+def save(path: Path, saved: SavedAudit, audit: str) -> None:
     """Write what an audit can be taken up from; `audit` says which one it is. Raises OSError."""
     content = {
         "portcullis_audit": VERSION,
@@ -118,7 +120,7 @@ def save(path: Path, saved: Saved, audit: str) -> None:
     write_private(path, json.dumps(content).encode())
 
 
-def read_saved(path: Path, audit: str) -> Saved:
+def read_saved(path: Path, audit: str) -> SavedAudit:
     """What was saved of an audit. Raises CheckpointError for a file that is none, or one of another audit; OSError if
     it cannot be read."""
     with path.open("rb") as file:
@@ -138,10 +140,10 @@ def read_saved(path: Path, audit: str) -> Saved:
         if isinstance(error, CheckpointError):
             raise
         raise CheckpointError(f"{path}: no checkpoint of an audit") from None
-    return Saved(done, search, later)
+    return SavedAudit(done, search, later)
 
 
-def _described(state: State) -> object:
+def _described(state: TaskState) -> object:
     if isinstance(state, Checkpoint):
         return json.loads(state.encode())
     found = [{"more": dict(each.more), **asdict(each.result)} for each in state.found]
@@ -149,19 +151,19 @@ def _described(state: State) -> object:
     return {"found": found, **rest}
 
 
-def _state(described: Any) -> State:
+def _state(described: Any) -> TaskState:
     return _done(described) if "found" in described else _checkpoint(described)
 
 
-def _done(described: Any) -> Done:
+def _done(described: Any) -> FinishedTask:
     rest = {**described, "found": ()}
-    return replace(msgspec.convert(rest, Done), found=tuple(map(_found, described["found"])))
+    return replace(msgspec.convert(rest, FinishedTask), found=tuple(map(_found, described["found"])))
 
 
 def _checkpoint(described: Any) -> Checkpoint:
     return Checkpoint.decode(json.dumps(described).encode())
 
 
-def _found(fields: dict[str, Any]) -> Found:
+def _found(fields: dict[str, Any]) -> FoundString:
     more = {str(name): str(value) for name, value in fields.pop("more").items()}
-    return Found(msgspec.convert(fields, Result), more)
+    return FoundString(msgspec.convert(fields, Result), more)

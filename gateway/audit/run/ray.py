@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from gateway.audit.model import ModelError
-from gateway.audit.run.worker import THREADS, Job, Load, Lost, Said, Worker, processors
+from gateway.audit.run.worker import THREADS, AuditWorker, Job, Load, WorkerLost, WorkerMessage, processors
 from gateway.policy.value import ConfigError
 from gateway.version import missing_part
 
@@ -23,7 +23,7 @@ EVERY = 1.0  # seconds between two questions how far a task is
 CALLS = 4  # of one worker at a time: a task, how far it is, and to stop
 
 
-class Ray:
+class RayPool:
     """`count` actors (None: one for each processor, or each GPU if `device` is one; at most `most`) on the Ray at
     `address`: `local` starts one here, `auto` and `ray://HOST:PORT` are there already. Each has the model that `load`
     makes in it, and a processor; GPUs are shared where there are fewer of them.
@@ -41,7 +41,7 @@ class Ray:
         self._actors: dict[int, Any] = {}
         self._waiting: dict[Any, tuple[int, bool]] = {}  # by reference: whose answer, and is it to be passed on?
         self._asked: dict[int, float] = {}  # when those at work were asked how far they are
-        self._lost: list[tuple[int, Said]] = []  # of whom that is to be said yet
+        self._lost: list[tuple[int, WorkerMessage]] = []  # of whom that is to be said yet
         try:
             self._connect(address, count)
             self._start(load, address, count, most, device)
@@ -49,7 +49,7 @@ class Ray:
             self.close()
             raise
 
-    def __enter__(self) -> Ray:
+    def __enter__(self) -> RayPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -71,8 +71,8 @@ class Ray:
         with contextlib.suppress(Exception):  # it may be gone, and Ray with it
             self._ray.kill(actor)
 
-    def wait(self, seconds: float) -> Sequence[tuple[int, Said]]:
-        said: list[tuple[int, Said]] = []
+    def wait(self, seconds: float) -> Sequence[tuple[int, WorkerMessage]]:
+        said: list[tuple[int, WorkerMessage]] = []
         with self._losing(*self._actors):
             self._ask()
             for reference in self._answered(0 if self._lost else seconds):
@@ -100,7 +100,7 @@ class Ray:
     def _lose(self, worker: int, error: Exception) -> None:
         self.kill(worker)
         # Its message holds whatever was said where it failed.
-        self._lost.append((worker, Lost(type(getattr(error, "cause", None) or error).__name__)))
+        self._lost.append((worker, WorkerLost(type(getattr(error, "cause", None) or error).__name__)))
 
     def _answered(self, seconds: float) -> list[Any]:
         references = list(self._waiting)
@@ -118,13 +118,13 @@ class Ray:
                 self._asked[worker] = math.inf  # until it has answered
                 self._waiting[self._actors[worker].told.remote()] = worker, False
 
-    def _heard(self, reference: Any) -> list[tuple[int, Said]]:
+    def _heard(self, reference: Any) -> list[tuple[int, WorkerMessage]]:
         whose = self._waiting.pop(reference, None)
         if whose is None:  # of a worker that was found lost just now
             return []
         worker, is_result = whose
         try:
-            said: Said = self._ray.get(reference)
+            said: WorkerMessage = self._ray.get(reference)
         except Exception as error:
             self._lose(worker, error)
             return []
@@ -159,7 +159,7 @@ class Ray:
         share = 1 / math.ceil(self.count / gpus) if on_gpu else 0
         # Elsewhere Ray says how many threads a worker has: as many as it has processors.
         threads = max(1, processors() // self.count) if address == LOCAL and THREADS not in os.environ else None
-        actor = self._ray.remote(Worker).options(num_cpus=1, num_gpus=share, max_concurrency=CALLS)
+        actor = self._ray.remote(AuditWorker).options(num_cpus=1, num_gpus=share, max_concurrency=CALLS)
         for number in range(self.count):
             self._actors[number] = actor.remote(load, number, threads)
             self._waiting[self._actors[number].load.remote()] = number, True

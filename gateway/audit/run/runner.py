@@ -9,16 +9,15 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Protocol
 
-from gateway.audit.model import Model
+from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import Query
-from gateway.audit.run.interrupts import Attended, Stop, Watch
+from gateway.audit.run.interrupts import AuditStopped, InterruptibleModel, Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Done, Ended, Found, Part, Saved, State
-from gateway.audit.searches.best_first import Progress, Result, Search
+from gateway.audit.run.progress import Ended, FinishedTask, FoundString, SavedAudit, SearchCounts, TaskState
+from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
-from gateway.audit.searches.sample import Estimate, Sample, Sampling
+from gateway.audit.searches.sample import Estimate, RandomSearch, Sample
 from gateway.policy.model import Rule
-from gateway.progress import ProgressMeter
 
 
 class Task(Protocol):
@@ -30,7 +29,9 @@ class Task(Protocol):
     @property
     def query(self) -> Query: ...
 
-    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
+    def start(
+        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
+    ) -> BestFirstSearch:
         """Begin it, or go on with it."""
 
     def more(self, result: Result) -> Mapping[str, str]:
@@ -43,8 +44,8 @@ class Outcome:
     `exact_to` and `prefixes_cut` as in a search's summary, the worst of all tasks."""
 
     ended: Ended
-    found: tuple[Found, ...]
-    saved: Saved
+    found: tuple[FoundString, ...]
+    saved: SavedAudit
     nodes: int
     seconds: float
     exact_to: float | None
@@ -53,15 +54,15 @@ class Outcome:
 
     @staticmethod
     def of(
-        ended: Ended, found: Mapping[int, tuple[Found, ...]], states: Mapping[int, State],
-        parts: Iterable[Part], seconds: float, error: Exception | None,
+        ended: Ended, found: Mapping[int, tuple[FoundString, ...]], states: Mapping[int, TaskState],
+        parts: Iterable[SearchCounts], seconds: float, error: Exception | None,
     ) -> Outcome:  # fmt: skip
         """From what tasks found and where they stand, by their numbers, and what they did."""
         parts = list(parts)
         return Outcome(
             ended=ended,
             found=tuple(each for number in sorted(found) for each in found[number]),
-            saved=Saved.of(states),
+            saved=SavedAudit.of(states),
             nodes=sum(part.nodes for part in parts),
             seconds=seconds,
             exact_to=max((part.exact_to for part in parts if part.exact_to is not None), default=None),
@@ -81,12 +82,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class SamplingOutcome:
     """What came of drawing. `found`: the samples that are strings of the language; `estimate`: of the probability that
     the model says one, None before anything was drawn."""
 
     ended: Ended
-    found: tuple[Found, ...]
+    found: tuple[FoundString, ...]
     samples: int
     seconds: float
     estimate: Estimate | None
@@ -106,7 +107,7 @@ class _Enough(Exception):
     """What is left is not likely enough."""
 
 
-class Performer(Protocol):
+class TaskRunner(Protocol):
     """Where tasks are performed."""
 
     @property
@@ -114,13 +115,13 @@ class Performer(Protocol):
         """The tokens that end a text."""
 
     def perform(
-        self, tasks: Sequence[Task], lines: LineWriter, meter: ProgressMeter, watch: Watch, saved: Saved | None = None,
+        self, tasks: Sequence[Task], lines: LineWriter, watch: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
-        """As `Run` does. `masked`: the model is kept from the words of these rules."""
+        """As `TaskRun` does. `masked`: the model is kept from the words of these rules."""
 
 
-class Run:
+class TaskRun:
     """Performs tasks, one after the other. `saved`: what was done before. `least`: strings with a lower log-probability
     are not looked for. `through`: what stands between a task and the model. `keeps`: where the last search stands is
     kept if it ended so; for one that is done that is dear, and good for a higher limit only."""
@@ -129,34 +130,33 @@ class Run:
         self,
         tasks: Sequence[Task],
         lines: LineWriter,
-        meter: ProgressMeter,
-        watch: Watch,
-        saved: Saved | None = None,
+        watch: Interrupts,
+        saved: SavedAudit | None = None,
         least: float = -math.inf,
-        through: Callable[[Model, Task], Model] = lambda model, _: model,
+        through: Callable[[LanguageModel, Task], LanguageModel] = lambda model, _: model,
         keeps: Container[Ended] = frozenset(Ended),
     ) -> None:
-        self._tasks, self._lines, self._meter, self._watch, self._least = tasks, lines, meter, watch, least
+        self._tasks, self._lines, self._watch, self._least = tasks, lines, watch, least
         self._through, self._keeps = through, keeps
         self._unlikely = False
-        self._states = (saved or Saved()).states()
-        self._current: tuple[int, Search] | None = None
+        self._states = (saved or SavedAudit()).states()
+        self._current: tuple[int, BestFirstSearch] | None = None
         self._ended = Ended.FINISHED  # the current one
         self._number = 0
         self._printed = sum(len(done.found) for done in self._done().values())
 
-    def perform(self, model: Model) -> Outcome:
+    def perform(self, model: LanguageModel) -> Outcome:
         """Whatever ends it, what was found is in the outcome. Raises CheckpointError for a checkpoint of something
         else, and KeyboardInterrupt where a second Ctrl-C arrives."""
         begin = time.monotonic()
         error: Exception | None = None
         try:
             for number, task in enumerate(self._tasks):
-                if not isinstance(self._states.get(number), Done):
+                if not isinstance(self._states.get(number), FinishedTask):
                     self._close()
                     self._search(number, task, model)
             ended = whole([*(done.ended for done in self._done().values()), self._ended])
-        except Stop as stop:
+        except AuditStopped as stop:
             ended = Ended.of(stop)
         except CheckpointError:
             raise
@@ -164,11 +164,11 @@ class Run:
             ended, error = Ended.FAILED, caught
         return self._outcome(ended, time.monotonic() - begin, error)
 
-    def _search(self, number: int, task: Task, model: Model) -> None:
+    def _search(self, number: int, task: Task, model: LanguageModel) -> None:
         self._number, self._unlikely = number, False
         resume = self._states.get(number)
-        assert not isinstance(resume, Done)
-        attended = Attended(self._through(model, task), self._watch)
+        assert not isinstance(resume, FinishedTask)
+        attended = InterruptibleModel(self._through(model, task), self._watch)
         try:
             search = task.start(attended, self._progress, resume)
         except (LookupError, ArithmeticError):
@@ -183,7 +183,7 @@ class Run:
                     raise _Enough
                 self._printed += 1
                 try:
-                    self._lines.write(Found(result, task.more(result)).fields())
+                    self._lines.write(FoundString(result, task.more(result)).fields())
                 except BrokenPipeError:
                     search.put_back()  # better a line is said twice than never
                     raise
@@ -196,17 +196,19 @@ class Run:
         """Before the next task: the one before will not be gone on with. The last one may, up to another limit."""
         if self._current is not None:
             number, search = self._current
-            self._states[number] = Done.of(self._found_by(search, self._tasks[number]), self._ended, search.summary())
+            self._states[number] = FinishedTask.of(
+                self._found_by(search, self._tasks[number]), self._ended, search.summary()
+            )
             self._current = None
 
-    def _done(self) -> dict[int, Done]:
-        return {number: state for number, state in self._states.items() if isinstance(state, Done)}
+    def _done(self) -> dict[int, FinishedTask]:
+        return {number: state for number, state in self._states.items() if isinstance(state, FinishedTask)}
 
-    def _found_by(self, search: Search, task: Task) -> tuple[Found, ...]:
-        return tuple(Found(result, task.more(result)) for result in search.found if result.logprob >= self._least)
+    def _found_by(self, search: BestFirstSearch, task: Task) -> tuple[FoundString, ...]:
+        return tuple(FoundString(result, task.more(result)) for result in search.found if result.logprob >= self._least)
 
-    def _progress(self, progress: Progress) -> None:
-        self._meter.show(lambda seconds: self._said(progress, seconds))
+    def _progress(self, progress: SearchProgress) -> None:
+        self._lines.meter.show(lambda seconds: self._said(progress, seconds))
         self._watch.check()
         # While prefixes are looked for nothing is pending. And strings that came with these paths are given before the
         # next are asked about: so it is enough the second time.
@@ -215,7 +217,7 @@ class Run:
                 raise _Enough
             self._unlikely = True
 
-    def _said(self, progress: Progress, seconds: float) -> str:
+    def _said(self, progress: SearchProgress, seconds: float) -> str:
         of = f"search {self._number + 1} of {len(self._tasks)}, " if len(self._tasks) > 1 else ""
         return (
             f"{of}{progress.nodes:,} nodes, batch {progress.batch}, {self._printed:,} strings "
@@ -226,7 +228,7 @@ class Run:
         # A task that was about to go on stands where it stood.
         states, done = dict(self._states), self._done()
         found = {number: state.found for number, state in done.items()}
-        parts: list[Part] = list(done.values())
+        parts: list[SearchCounts] = list(done.values())
         if self._current is not None:
             number, search = self._current
             found[number] = self._found_by(search, self._tasks[number])
@@ -242,27 +244,30 @@ def whole(ends: Collection[Ended]) -> Ended:
 
 
 def draw(
-    begin: Callable[[Model], Sampling], model: Model, lines: LineWriter, meter: ProgressMeter, watch: Watch
-) -> Drawn:
+    begin: Callable[[LanguageModel], RandomSearch],
+    model: LanguageModel,
+    lines: LineWriter,
+    watch: Interrupts,
+) -> SamplingOutcome:
     """Perform a sampling. Whatever ends it, what was drawn is kept."""
     since = time.monotonic()
-    found: list[Found] = []
+    found: list[FoundString] = []
     drawn = 0
     ended, error, sampling = Ended.FINISHED, None, None
     try:
-        sampling = begin(Attended(model, watch))
+        sampling = begin(InterruptibleModel(model, watch))
         for sample in sampling:
             drawn += 1
             lines.write({name: value for name, value in asdict(sample).items() if name != "prefix"})
             if sample.text is not None:
-                found.append(Found(_drawn(sample, sample.text)))
-            meter.show(partial(_drawing, drawn))
+                found.append(FoundString(_drawn(sample, sample.text)))
+            lines.meter.show(partial(_drawing, drawn))
             watch.check()
-    except Stop as stop:
+    except AuditStopped as stop:
         ended = Ended.of(stop)
     except Exception as caught:
         ended, error = Ended.FAILED, caught
-    return Drawn(
+    return SamplingOutcome(
         ended=ended,
         found=tuple(found),
         samples=drawn,

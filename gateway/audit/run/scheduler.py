@@ -11,11 +11,20 @@ from functools import partial
 from typing import Protocol
 
 from gateway.audit.model import ModelError
-from gateway.audit.run.interrupts import Stop, Watch
+from gateway.audit.run.interrupts import AuditStopped, Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Done, Ended, Part, Saved, State
+from gateway.audit.run.progress import Ended, FinishedTask, SavedAudit, SearchCounts, TaskState
 from gateway.audit.run.runner import Outcome, Task, whole
-from gateway.audit.run.worker import STOPPED, Job, Lost, Performed, Ready, Said, Told, Unloaded
+from gateway.audit.run.worker import (
+    STOPPED,
+    Job,
+    LoadFailed,
+    ModelLoaded,
+    TaskProgress,
+    TaskResult,
+    WorkerLost,
+    WorkerMessage,
+)
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.policy.model import Rule
 from gateway.progress import ProgressMeter
@@ -25,7 +34,7 @@ OFTEN = 0.1  # seconds until it is asked whether the audit is to be stopped
 GRACE = 30.0  # seconds for workers that are stopped to say what they found
 
 
-class Place(Protocol):
+class WorkerPool(Protocol):
     """Workers, by their numbers from 0. What they say is heard by `wait` only."""
 
     count: int
@@ -40,21 +49,21 @@ class Place(Protocol):
     def kill(self, worker: int) -> None:
         """It is not heard of again."""
 
-    def wait(self, seconds: float) -> Sequence[tuple[int, Said]]:
+    def wait(self, seconds: float) -> Sequence[tuple[int, WorkerMessage]]:
         """What they said, at once if they did, else within so many seconds."""
 
 
-class Spread:
+class Scheduler:
     """Performs tasks at a place with workers. `keeps`: where tasks stand when they are stopped is wanted; and where one
     alone stands, for it may go on to another limit."""
 
-    def __init__(self, place: Place, keeps: bool) -> None:
+    def __init__(self, place: WorkerPool, keeps: bool) -> None:
         self._place, self._keeps = place, keeps
         self._deadline = time.monotonic() + place.patience
         self._loading = set(range(place.count))
         self._idle: deque[int] = deque()
         self._busy: dict[int, tuple[int, Job]] = {}  # numbers of tasks, by workers, and what these were told
-        self._told: dict[int, Told] = {}
+        self._told: dict[int, TaskProgress] = {}
         self._tickets = itertools.count()
         self.end: Container[int] = ()
 
@@ -67,20 +76,20 @@ class Spread:
             self._check_left()
 
     def perform(
-        self, tasks: Sequence[Task], lines: LineWriter, meter: ProgressMeter, watch: Watch, saved: Saved | None = None,
+        self, tasks: Sequence[Task], lines: LineWriter, watch: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
-        """As `Run` does. The first task that fails, and the first worker that is lost or told by others to stop, end
-        the audit; what all have found by then is in the outcome."""
+        """As `TaskRun` does. The first task that fails, or worker that is lost or stopped from outside, ends the audit;
+        the outcome has what all workers found by then."""
         begin = time.monotonic()
-        work = _Work(tasks, lines, saved or Saved())
+        work = _Work(tasks, lines, saved or SavedAudit())
         kept = STOPPED if len(tasks) > 1 else frozenset(Ended)
         job = partial(Job, least=least, masked=masked, keeps=kept if self._keeps else frozenset())
         error: Exception | None = None
         try:
-            self._work_off(work, job, meter, watch)
+            self._work_off(work, job, lines.meter, watch)
             ended = whole(work.ends)
-        except Stop as stop:
+        except AuditStopped as stop:
             ended = Ended.of(stop)
         except CheckpointError:
             raise
@@ -95,7 +104,7 @@ class Spread:
         work.forget_unprinted()
         return Outcome.of(ended, work.found, work.states, work.parts, time.monotonic() - begin, error)
 
-    def _work_off(self, work: _Work, job: Callable[..., Job], meter: ProgressMeter, watch: Watch) -> None:
+    def _work_off(self, work: _Work, job: Callable[..., Job], meter: ProgressMeter, watch: Interrupts) -> None:
         waiting = deque(work.open())
         while waiting or self._busy:
             self._check_left()
@@ -111,7 +120,7 @@ class Spread:
 
     def _begin(self, number: int, work: _Work, job: Callable[..., Job]) -> None:
         resume = work.states.get(number)
-        assert not isinstance(resume, Done)
+        assert not isinstance(resume, FinishedTask)
         told = job(task=work.tasks[number], ticket=next(self._tickets), resume=resume)
         worker = self._idle.popleft()
         self._busy[worker] = number, told
@@ -126,15 +135,15 @@ class Spread:
         if time.monotonic() > self._deadline:
             raise ModelError(f"no worker is ready after {self._place.patience:.0f} s")
 
-    def _hear(self, work: _Work, worker: int, said: Said) -> Exception | None:
+    def _hear(self, work: _Work, worker: int, said: WorkerMessage) -> Exception | None:
         match said:
-            case Told():
+            case TaskProgress():
                 self._told[worker] = said
-            case Performed() if worker in self._busy:
+            case TaskResult() if worker in self._busy:
                 self._told.pop(worker, None)
                 self._idle.append(worker)
                 return work.keep(*self._busy.pop(worker), said)
-            case Lost(reason) if worker in self._busy:
+            case WorkerLost(reason) if worker in self._busy:
                 self._told.pop(worker, None)
                 _, job = self._busy.pop(worker)
                 return ModelError(f"{job.task.name}: the worker that was at it has ended: {reason}")
@@ -142,19 +151,19 @@ class Spread:
                 return self._joins(worker, said)
         return None
 
-    def _joins(self, worker: int, said: Said) -> Exception | None:
+    def _joins(self, worker: int, said: WorkerMessage) -> Exception | None:
         """A worker that has no job."""
         loading = worker in self._loading
         self._loading.discard(worker)
         match said:
-            case Ready(end, version):
+            case ModelLoaded(end, version):
                 if version != __version__:
                     return ModelError(f"a worker has version {version} of Portcullis, and this is {__version__}")
                 self._idle.append(worker)
                 self.end = end
-            case Unloaded(reason):
+            case LoadFailed(reason):
                 return ModelError(reason)
-            case Lost(reason):
+            case WorkerLost(reason):
                 if worker in self._idle:
                     self._idle.remove(worker)
                 if loading:
@@ -187,25 +196,25 @@ class Spread:
 class _Work:
     """What is to be done, and what was."""
 
-    def __init__(self, tasks: Sequence[Task], lines: LineWriter, saved: Saved) -> None:
+    def __init__(self, tasks: Sequence[Task], lines: LineWriter, saved: SavedAudit) -> None:
         self.tasks, self._lines = tasks, lines
         self._before = saved.states()
-        self.states: dict[int, State] = dict(self._before)
-        before = {number: state for number, state in self.states.items() if isinstance(state, Done)}
+        self.states: dict[int, TaskState] = dict(self._before)
+        before = {number: state for number, state in self.states.items() if isinstance(state, FinishedTask)}
         self.found = {number: done.found for number, done in before.items()}
-        self.parts: list[Part] = list(before.values())
+        self.parts: list[SearchCounts] = list(before.values())
         self.ends = [done.ended for done in before.values()]
         self._unprinted: dict[int, Sequence[Mapping[str, object]]] = {}
         self._turn = 0
 
     def open(self) -> list[int]:
-        return [number for number in range(len(self.tasks)) if not isinstance(self.states.get(number), Done)]
+        return [number for number in range(len(self.tasks)) if not isinstance(self.states.get(number), FinishedTask)]
 
     @property
     def done(self) -> int:
-        return sum(isinstance(state, Done) for state in self.states.values())
+        return sum(isinstance(state, FinishedTask) for state in self.states.values())
 
-    def keep(self, number: int, job: Job, performed: Performed) -> Exception | None:
+    def keep(self, number: int, job: Job, performed: TaskResult) -> Exception | None:
         """What came of a task; returns why it is not done if it is not."""
         name, outcome, failure = job.task.name, performed.outcome, performed.failure
         self.parts.append(outcome)
@@ -214,7 +223,7 @@ class _Work:
         if outcome.ended in job.keeps and outcome.saved.search is not None:
             self.states[number] = outcome.saved.search
         elif outcome.ended not in STOPPED:
-            self.states[number] = Done.of(outcome.found, outcome.ended, outcome)
+            self.states[number] = FinishedTask.of(outcome.found, outcome.ended, outcome)
         if outcome.ended not in STOPPED:
             self.ends.append(outcome.ended)
             return None
@@ -224,7 +233,7 @@ class _Work:
 
     def print_ready(self) -> None:
         """The lines of tasks that are done, as far as all before them are."""
-        while isinstance(self.states.get(self._turn), Done):
+        while isinstance(self.states.get(self._turn), FinishedTask):
             self._print(self._turn)
             self._turn += 1
 

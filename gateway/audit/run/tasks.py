@@ -7,26 +7,25 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from gateway.audit.matcher import Judge
-from gateway.audit.model import Model
-from gateway.audit.models.masked import Masked
+from gateway.audit.matcher import RuleMatcher
+from gateway.audit.model import LanguageModel
+from gateway.audit.models.masked import MaskedModel
 from gateway.audit.query.model import Query
-from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.interrupts import Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Saved
-from gateway.audit.run.runner import Outcome, Run, Task
-from gateway.audit.searches.best_first import Progress, Result, Search, search
+from gateway.audit.run.progress import SavedAudit
+from gateway.audit.run.runner import Outcome, Task, TaskRun
+from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress, search
 from gateway.audit.searches.checkpoint import Checkpoint
 from gateway.audit.searches.policy import broken, listen
 from gateway.policy.model import Rule
-from gateway.progress import ProgressMeter
 
 # A few policies are looked for at a time, and one is the rule: that of the audit, for each of its prompts.
-judge_of = lru_cache(4)(Judge)
+judge_of = lru_cache(4)(RuleMatcher)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class QueryTask:
     """The strings of a query. `limit` and `batch` stand in place of the query's own. `named`: each line says which
     query it is about, since there are others."""
 
@@ -39,7 +38,9 @@ class Asked:
     def name(self) -> str:
         return self.query.source
 
-    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
+    def start(
+        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
+    ) -> BestFirstSearch:
         return search(model, self.query, limit=self.limit, batch=self.batch, progress=progress, resume=resume)
 
     def more(self, result: Result) -> Mapping[str, str]:
@@ -47,7 +48,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class PolicyTask:
     """What breaks `rules` when a model is asked `prompt`, the `number`-th of the audit, counted from 1. `max_hold`: the
     policy's."""
 
@@ -62,39 +63,41 @@ class Heard:
     def name(self) -> str:
         return f"prompt {self.number}"
 
-    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
+    def start(
+        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
+    ) -> BestFirstSearch:
         return listen(model, self.query, self._judge(), batch=self.batch, progress=progress, resume=resume)
 
     def more(self, result: Result) -> Mapping[str, str]:
         what = broken(self._judge(), result)
         return {"prompt": self.prompt, "rule": what.rule, "match": what.match}
 
-    def _judge(self) -> Judge:
+    def _judge(self) -> RuleMatcher:
         return judge_of(self.rules, self.max_hold)
 
 
-class Masks:
+class WordMasks:
     """What stands between tasks and a model that is kept from the words of rules; without rules nothing does."""
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
-        self._last: tuple[object, Masked] | None = None
+        self._last: tuple[object, MaskedModel] | None = None
 
-    def __call__(self, model: Model, task: Task) -> Model:
+    def __call__(self, model: LanguageModel, task: Task) -> LanguageModel:
         if not self.rules:
             return model
         query = task.query
         # Prompts have no prefix, and one mask serves them all; to compile it costs as much as many answers.
         key = model, query if query.prefix is not None else bool(query.prompt)
         if self._last is None or self._last[0] != key:
-            self._last = key, Masked.of(model, self.rules, query)
+            self._last = key, MaskedModel.of(model, self.rules, query)
         return self._last[1]
 
 
-class Here:
+class LocalRunner:
     """Performs tasks in this process, one after the other."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: LanguageModel) -> None:
         self.model = model
 
     @property
@@ -102,7 +105,7 @@ class Here:
         return self.model.vocabulary.end
 
     def perform(
-        self, tasks: Sequence[Task], lines: LineWriter, meter: ProgressMeter, watch: Watch, saved: Saved | None = None,
+        self, tasks: Sequence[Task], lines: LineWriter, watch: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
-        return Run(tasks, lines, meter, watch, saved, least, Masks(masked)).perform(self.model)
+        return TaskRun(tasks, lines, watch, saved, least, WordMasks(masked)).perform(self.model)

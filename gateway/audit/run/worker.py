@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from gateway.audit.language.automaton import TooLarge
-from gateway.audit.model import Model, ModelError
+from gateway.audit.language.automaton import AutomatonTooLarge
+from gateway.audit.model import LanguageModel, ModelError
 from gateway.audit.query.model import Query
-from gateway.audit.run.interrupts import Watch
+from gateway.audit.run.interrupts import Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Ended, Saved
-from gateway.audit.run.runner import Outcome, Run, Task
-from gateway.audit.run.tasks import Masks
-from gateway.audit.searches.best_first import Progress, Result, Search
+from gateway.audit.run.progress import Ended, SavedAudit
+from gateway.audit.run.runner import Outcome, Task, TaskRun
+from gateway.audit.run.tasks import WordMasks
+from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.policy.model import Rule
 from gateway.policy.value import ConfigError
@@ -31,14 +31,13 @@ STOPPED = frozenset({Ended.TIMEOUT, Ended.INTERRUPTED, Ended.FAILED})
 THREADS = "OMP_NUM_THREADS"
 
 # Makes the model, in the worker of this number; it is plain data itself, or a function with a name.
-Load: TypeAlias = Callable[[int], Model]
+Load: TypeAlias = Callable[[int], LanguageModel]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A task for a worker. `ticket` tells this from all other jobs. `resume`: where the task stood; `least`: as in
-    `Run`; `masked`: the model is kept from the words of these rules; `keeps`: if the task ends so, where it stands is
-    wanted."""
+    """A task for a worker. `ticket`: unique among all jobs. `resume`: where the task stood; `least`: as in `TaskRun`;
+    `masked`: rules whose words the model is kept from; `keeps`: the endings after which a checkpoint is wanted."""
 
     task: Task
     ticket: int = 0
@@ -49,7 +48,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ModelLoaded:
     """The model is loaded. `end`: the tokens that end a text; `version`: of Portcullis."""
 
     end: frozenset[int]
@@ -57,14 +56,14 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Unloaded:
+class LoadFailed:
     """It cannot be loaded."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TaskProgress:
     """How far the task is."""
 
     nodes: int = 0
@@ -72,7 +71,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class TaskFailure:
     """Why a task failed, in words that quote nothing. `refused`: its checkpoint is one of something else."""
 
     reason: str
@@ -80,79 +79,79 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Performed:
+class TaskResult:
     """What came of a task. `lines`: of the strings, each as it was known when it was found."""
 
     lines: tuple[Mapping[str, object], ...] = field(repr=False)
     outcome: Outcome
-    failure: Failure | None = None
+    failure: TaskFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class WorkerLost:
     """The worker has ended."""
 
     reason: str
 
 
-Said: TypeAlias = Ready | Unloaded | Told | Performed | Lost
+WorkerMessage: TypeAlias = ModelLoaded | LoadFailed | TaskProgress | TaskResult | WorkerLost
 
 
-class Worker:
+class AuditWorker:
     """Loads a model once and performs tasks, one at a time. `threads`: of PyTorch; None leaves them to it. `signals`
     stop a task. Its methods may be called from several threads."""
 
     def __init__(self, load: Load, number: int, threads: int | None = None, signals: tuple[int, ...] = ()) -> None:
         self._load, self._number, self._threads, self._signals = load, number, threads, signals
-        self._model: Model | None = None
-        self._under_way: tuple[int, Watch] | None = None
-        self._masks = Masks(())
-        self._told = Told()
+        self._model: LanguageModel | None = None
+        self._under_way: tuple[int, Interrupts] | None = None
+        self._masks = WordMasks(())
+        self._told = TaskProgress()
 
-    def load(self) -> Ready | Unloaded:
+    def load(self) -> ModelLoaded | LoadFailed:
         if self._threads is not None:
             # Read when PyTorch is imported, which a model does.
             os.environ[THREADS] = str(self._threads)
         try:
             self._model = self._load(self._number)
         except Exception as error:
-            return Unloaded(reason_of(error))
-        return Ready(frozenset(self._model.vocabulary.end))
+            return LoadFailed(reason_of(error))
+        return ModelLoaded(frozenset(self._model.vocabulary.end))
 
-    def perform(self, job: Job, tell: Callable[[Told], None] = lambda _: None) -> Performed:
+    def perform(self, job: Job, tell: Callable[[TaskProgress], None] = lambda _: None) -> TaskResult:
         """Whatever ends it, what was found is in the outcome. `tell` is told from time to time how far it is."""
         assert self._model is not None
         if self._masks.rules != job.masked:
-            self._masks = Masks(job.masked)
-        meter, self._told = _Silent(), Told()
-        lines = _Kept(meter)
+            self._masks = WordMasks(job.masked)
+        meter, self._told = _NoProgress(), TaskProgress()
+        lines = _CollectedLines(meter)
 
-        def telling(told: Told) -> None:
+        def telling(told: TaskProgress) -> None:
             self._told = told
             tell(told)
 
-        with Watch(signals=self._signals) as watch:
+        with Interrupts(signals=self._signals) as watch:
             self._under_way = job.ticket, watch
-            run = Run(
-                [_Telling(job.task, telling)], lines, meter, watch, Saved(search=job.resume), job.least,
+            run = TaskRun(
+                [_ReportingTask(job.task, telling)], lines, watch, SavedAudit(search=job.resume), job.least,
                 self._masks, job.keeps,
             )  # fmt: skip
             try:
                 outcome = run.perform(self._model)
             except CheckpointError as error:
-                return Performed((), _failed(), Failure(str(error), refused=True))
+                return TaskResult((), _failed(), TaskFailure(str(error), refused=True))
             finally:
                 self._under_way = None
-        failure = None if outcome.error is None else Failure(reason_of(outcome.error))
+        failure = None if outcome.error is None else TaskFailure(reason_of(outcome.error))
         # An error may not survive the way to another process.
-        return Performed(tuple(lines.kept), replace(outcome, error=None), failure)
+        return TaskResult(tuple(lines.kept), replace(outcome, error=None), failure)
 
     def stop(self, ticket: int) -> None:
         """The job of this ticket, if it is under way, when it asks its model next."""
         if (under_way := self._under_way) is not None and under_way[0] == ticket:
             under_way[1].stop()
 
-    def told(self) -> Told:
+    def told(self) -> TaskProgress:
         """How far the task is that is under way."""
         return self._told
 
@@ -164,7 +163,7 @@ def processors() -> int:
 
 def reason_of(error: Exception) -> str:
     """What may be said of an error; most of them may quote text."""
-    if isinstance(error, ModelError | TooLarge | ConfigError):
+    if isinstance(error, ModelError | AutomatonTooLarge | ConfigError):
         return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"internal error: {type(error).__name__} at {Path(frame.filename).name} line {frame.lineno}"
@@ -174,7 +173,7 @@ def _failed() -> Outcome:
     return Outcome.of(Ended.FAILED, {}, {}, (), 0.0, None)
 
 
-class _Kept(LineWriter):
+class _CollectedLines(LineWriter):
     """Keeps lines in place of writing them."""
 
     def __init__(self, meter: ProgressMeter) -> None:
@@ -185,7 +184,7 @@ class _Kept(LineWriter):
         self.kept.append(fields)
 
 
-class _Silent(ProgressMeter):
+class _NoProgress(ProgressMeter):
     def __init__(self) -> None:
         super().__init__(sys.stderr)
 
@@ -194,11 +193,11 @@ class _Silent(ProgressMeter):
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _ReportingTask:
     """A task that tells how far it is."""
 
     task: Task
-    tell: Callable[[Told], None]
+    tell: Callable[[TaskProgress], None]
 
     @property
     def name(self) -> str:
@@ -208,14 +207,16 @@ class _Telling:
     def query(self) -> Query:
         return self.task.query
 
-    def start(self, model: Model, progress: Callable[[Progress], None], resume: Checkpoint | None) -> Search:
+    def start(
+        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
+    ) -> BestFirstSearch:
         last = time.monotonic()
 
-        def both(now: Progress) -> None:
+        def both(now: SearchProgress) -> None:
             nonlocal last
             if time.monotonic() - last >= TERMINAL_INTERVAL:
                 last = time.monotonic()
-                self.tell(Told(now.nodes, now.strings))
+                self.tell(TaskProgress(now.nodes, now.strings))
             progress(now)
 
         return self.task.start(model, both, resume)

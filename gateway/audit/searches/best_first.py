@@ -14,10 +14,17 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
-from gateway.audit.language.automaton import Automaton, walk
-from gateway.audit.model import Model
+from gateway.audit.language.automaton import Dfa, walk
+from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import Bounds, Query, compile
-from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError, Restored, String, children_of, path_of
+from gateway.audit.searches.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    NodeRestorer,
+    StoredString,
+    children_of,
+    path_of,
+)
 from gateway.audit.searches.frontier import Family, Frontier, Node
 from gateway.audit.searches.prefixes import Prefixes
 from gateway.audit.searches.steps import Steps
@@ -47,7 +54,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SearchProgress:
     """How far a search is: the paths it asked the model about, and how many of them in the last call; the strings it
     gave; the paths before it, and the log-probability of the best."""
 
@@ -59,7 +66,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SearchSummary:
     """What a search did.
 
     `finished`: there is no further string. `exact_to`: strings that are no likelier may be missing or out of order,
@@ -76,14 +83,14 @@ class Summary:
 
 
 def search(
-    model: Model,
+    model: LanguageModel,
     query: Query,
     *,
     limit: int | None = None,
     batch: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SearchProgress], None] | None = None,
     resume: Checkpoint | None = None,
-) -> Search:
+) -> BestFirstSearch:
     """The strings of a query that the model says, the most likely first, as they are found.
 
     `limit`: at most so many strings, and `batch`: paths in one call of the model, in place of what the query says.
@@ -94,7 +101,7 @@ def search(
     """
     compiled = compile(query)
     bounds = query.bounds if batch is None else replace(query.bounds, batch=batch)
-    return Search(
+    return BestFirstSearch(
         Steps.of(model, query, compiled.language),
         compiled.prefix,
         bounds,
@@ -112,7 +119,7 @@ def digest(query: Query) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class _Found:
+class _FoundString:
     """A string: its best path, what is known of the others, and whether the caller has it."""
 
     best: Node
@@ -134,19 +141,19 @@ class _Found:
         )
 
 
-class Search(Iterator[Result]):
+class BestFirstSearch(Iterator[Result]):
     """A search under way. When the model raises, or a signal does while it is asked, that goes through to the caller;
     nothing is lost then, and `next` takes the search up again where it was."""
 
     def __init__(
         self,
         steps: Steps,
-        prefix: Automaton | None,
+        prefix: Dfa | None,
         bounds: Bounds,
         *,
         digest: str,
         limit: int,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[SearchProgress], None] | None = None,
         resume: Checkpoint | None = None,
     ) -> None:
         self._steps, self._prefix, self._bounds, self._digest = steps, prefix, bounds, digest
@@ -157,7 +164,7 @@ class Search(Iterator[Result]):
         self._waiting: list[Node] = []  # taken from the frontier, and not asked about yet
         # A heap of complete strings that were not given yet; when a better path is found, the worse one stays in it.
         self._ready: list[tuple[float, tuple[int, ...], str]] = []
-        self._found: dict[str, _Found] = {}
+        self._found: dict[str, _FoundString] = {}
         self._given: list[str] = []
         self._ends: dict[tuple[int, ...], int] = {}  # characters of prefixes that end behind a token, by their tokens
         self._nodes = 0
@@ -192,10 +199,10 @@ class Search(Iterator[Result]):
         """The strings that were given, in order, with all that is known of their encodings by now."""
         return [self._found[text].result(text) for text in self._given]
 
-    def summary(self) -> Summary:
+    def summary(self) -> SearchSummary:
         """What was done so far."""
         left = len(self._frontier) + len(self._waiting) + len(self._found) - len(self._given)
-        return Summary(
+        return SearchSummary(
             strings=len(self._given),
             nodes=self._nodes,
             finished=self._prefixes is not None and not left,
@@ -222,16 +229,16 @@ class Search(Iterator[Result]):
             families=tuple(children_of(entry) for entry in entries if isinstance(entry, Family)),
         )
 
-    def _string(self, text: str) -> String:
+    def _string(self, text: str) -> StoredString:
         found = self._found[text]
-        return String(path_of(found.best), tuple(found.logprobs.items()), found.given)
+        return StoredString(path_of(found.best), tuple(found.logprobs.items()), found.given)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         if checkpoint.query != self._digest:
             raise CheckpointError("the checkpoint is one of another query")
         if checkpoint.vocabulary != self._steps.vocabulary.digest():
             raise CheckpointError("the checkpoint is one of a model with another vocabulary")
-        restored = Restored(self._steps)
+        restored = NodeRestorer(self._steps)
         self._waiting = [restored.node(path) for path in checkpoint.waiting]
         for path in checkpoint.paths:
             self._frontier.push(restored.node(path))
@@ -315,7 +322,7 @@ class Search(Iterator[Result]):
         text = self._steps.text(node).decode()
         found = self._found.get(text)
         if found is None:
-            found = self._found[text] = _Found(node, tokens, self._prefix_of(node), {})
+            found = self._found[text] = _FoundString(node, tokens, self._prefix_of(node), {})
         elif not found.given and _numbers(node) > _numbers(found.best):
             # Paths of one call are looked at together, so a better one can come later, until the string is given.
             found.best, found.tokens, found.prefix = node, tokens, self._prefix_of(node)
@@ -352,7 +359,7 @@ class Search(Iterator[Result]):
         self._nodes += paths
         if self._progress:
             pending = len(self._frontier) + len(self._waiting)
-            self._progress(Progress(self._nodes, paths, len(self._given), pending, self._pending))
+            self._progress(SearchProgress(self._nodes, paths, len(self._given), pending, self._pending))
 
 
 def _numbers(node: Node) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import codecs
 from collections.abc import Sequence
 from itertools import accumulate
 
-from gateway.audit.model import Model
+from gateway.audit.model import LanguageModel
 
 # What comes later can change how the end of a text is written: a tokenizer looks ahead where it cuts a text into words.
 # So the last tokens are not held against a sequence before it is complete.
@@ -16,7 +16,7 @@ LOOKAHEAD = 2
 class Canonical:
     """Keeps a search to the tokenizer's own encodings. `at_text_start`: the strings begin a text."""
 
-    def __init__(self, model: Model, at_text_start: bool) -> None:
+    def __init__(self, model: LanguageModel, at_text_start: bool) -> None:
         self._model = model
         self._at_text_start = at_text_start
 

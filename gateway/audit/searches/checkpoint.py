@@ -21,7 +21,7 @@ class CheckpointError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class TokenPath:
     """A path of tokens, `inside` of them in the prefix."""
 
     tokens: tuple[int, ...] = field(repr=False)
@@ -35,10 +35,10 @@ class Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Children:
+class ChildPaths:
     """The children of a path that were not looked at, and their log-probabilities."""
 
-    parent: Path
+    parent: TokenPath
     tokens: tuple[int, ...] = field(repr=False)
     logprobs: tuple[float, ...] = field(repr=False)
 
@@ -48,11 +48,11 @@ class Children:
 
 
 @dataclass(frozen=True, slots=True)
-class String:
+class StoredString:
     """A string: its best path, all its encodings that were found, with their log-probabilities, and whether the caller
     has it."""
 
-    best: Path
+    best: TokenPath
     encodings: tuple[tuple[tuple[int, ...], float], ...] = field(repr=False)
     given: bool
 
@@ -75,10 +75,10 @@ class Checkpoint:
     prefixes: int | None
     prefixes_cut: bool
     dropped: float | None
-    strings: tuple[String, ...] = field(repr=False)
-    waiting: tuple[Path, ...] = field(repr=False)
-    paths: tuple[Path, ...] = field(repr=False)
-    families: tuple[Children, ...] = field(repr=False)
+    strings: tuple[StoredString, ...] = field(repr=False)
+    waiting: tuple[TokenPath, ...] = field(repr=False)
+    paths: tuple[TokenPath, ...] = field(repr=False)
+    families: tuple[ChildPaths, ...] = field(repr=False)
 
     def __post_init__(self) -> None:
         if self.nodes < 0 or self.width < 1 or (self.prefixes or 0) < 0:
@@ -100,16 +100,16 @@ class Checkpoint:
         return checkpoint
 
 
-def path_of(node: Node) -> Path:
-    return Path(node.tokens(), node.inside, node.logprob, node.prefix_logprob)
+def path_of(node: Node) -> TokenPath:
+    return TokenPath(node.tokens(), node.inside, node.logprob, node.prefix_logprob)
 
 
-def children_of(family: Family) -> Children:
+def children_of(family: Family) -> ChildPaths:
     at = family.at
-    return Children(path_of(family.parent), tuple(family.tokens[at:].tolist()), tuple(family.rest().tolist()))
+    return ChildPaths(path_of(family.parent), tuple(family.tokens[at:].tolist()), tuple(family.rest().tolist()))
 
 
-class Restored:
+class NodeRestorer:
     """Paths as nodes again. Those that begin alike share their beginnings, as they did."""
 
     def __init__(self, steps: Steps) -> None:
@@ -118,7 +118,7 @@ class Restored:
         self._shared: dict[tuple[int, int], Node] = {}  # by what is before and a token
         self._root = Node(None, -1, 0, 0, 0, 0, 0.0, 0.0)
 
-    def node(self, path: Path) -> Node:
+    def node(self, path: TokenPath) -> Node:
         """Raises CheckpointError for a path that the language does not have."""
         state = self._state(self._steps.language.automaton.start, path.tokens, self._steps.at_text_start)
         numbers = path.inside, len(path.tokens) - path.inside, path.logprob, path.prefix_logprob
@@ -129,7 +129,7 @@ class Restored:
             parent = self._after(parent, token)
         return Node(parent, path.tokens[-1], state, 0, *numbers)
 
-    def family(self, children: Children) -> Family:
+    def family(self, children: ChildPaths) -> Family:
         """Raises CheckpointError, as `node` does."""
         parent = self.node(children.parent)
         first = self._steps.at_text_start and not children.parent.tokens

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gateway.audit.language.automaton import Arc
-from gateway.audit.matcher import Judge, Verdict
-from gateway.audit.model import Model
+from gateway.audit.matcher import MatchedRules, RuleMatcher
+from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import Decoding, Message, Query
-from gateway.audit.searches.best_first import Progress, Result, Search, digest
+from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress, digest
 from gateway.audit.searches.checkpoint import Checkpoint
 from gateway.audit.searches.frontier import ENDED, Node, States
 from gateway.audit.searches.steps import Steps
@@ -31,7 +31,7 @@ from gateway.policy.model import Channel, Direction, Policy, Rule
 ANY_TEXT = "(?s).*"
 
 
-class _Anything:
+class _AnyBytes:
     """The language of all bytes: a model may also say what is no UTF-8."""
 
     start = 1
@@ -50,10 +50,10 @@ class _Anything:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Listening(Steps):
+class PolicySteps(Steps):
     """Steps through any text up to the first match of a rule."""
 
-    judge: Judge
+    judge: RuleMatcher
 
     def text(self, node: Node) -> bytes:
         """What can be read of it: a character of which the last byte is still to come is left out, and what is no
@@ -76,7 +76,7 @@ class Listening(Steps):
     def _may_end(self, node: Node) -> bool:
         return self._verdict(node).at_end is not None
 
-    def _verdict(self, node: Node) -> Verdict:
+    def _verdict(self, node: Node) -> MatchedRules:
         return self.judge.verdict(self._written(node))
 
     def _written(self, node: Node) -> bytes:
@@ -84,7 +84,7 @@ class Listening(Steps):
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class Violation:
     """A rule that a text breaks, and with what."""
 
     rule: str
@@ -110,20 +110,20 @@ def prompted(prompt: str, *, chat: bool, decoding: Decoding, limit: int, source:
 
 
 def listen(
-    model: Model,
+    model: LanguageModel,
     query: Query,
-    judge: Judge,
+    judge: RuleMatcher,
     *,
     batch: int | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SearchProgress], None] | None = None,
     resume: Checkpoint | None = None,
-) -> Search:
+) -> BestFirstSearch:
     """The search for what breaks a rule. Raises as `search` does."""
-    steps = Steps.of(model, query, _Anything())
+    steps = Steps.of(model, query, _AnyBytes())
     known: dict[str, Any] = {field.name: getattr(steps, field.name) for field in fields(Steps)}
     bounds = query.bounds
-    return Search(
-        Listening(**known, judge=judge),
+    return BestFirstSearch(
+        PolicySteps(**known, judge=judge),
         None,
         bounds if batch is None else replace(bounds, batch=batch),
         digest=digest_of(query, judge),
@@ -133,7 +133,7 @@ def listen(
     )
 
 
-def broken(judge: Judge, result: Result) -> Broken:
+def broken(judge: RuleMatcher, result: Result) -> Violation:
     """What a finding is one of."""
     text = result.text
     verdict = judge.verdict(text.encode())
@@ -142,9 +142,9 @@ def broken(judge: Judge, result: Result) -> Broken:
     ends = [match for match in judge.matches(text) if match.rule == rule]
     # The last token may have brought others, of which some need not be certain.
     match = min(ends, key=lambda each: (each.end, each.start), default=None)
-    return Broken(rule, text if match is None else text[match.start : match.end])
+    return Violation(rule, text if match is None else text[match.start : match.end])
 
 
-def digest_of(query: Query, judge: Judge) -> str:
+def digest_of(query: Query, judge: RuleMatcher) -> str:
     """SHA-256, in hexadecimal, of all that decides what is found for a prompt."""
     return hashlib.sha256(f"{digest(query)} {judge.digest}".encode()).hexdigest()

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.language.automaton import Automaton, Lazy, Pruned, together
-from gateway.audit.language.product import Arcs
+from gateway.audit.language.automaton import Dfa, LazyDfa, PrunedDfa, together
+from gateway.audit.language.product import TokenArcs
 from gateway.audit.model import ROUNDING, Floats, ModelError
 from gateway.audit.query.model import Bounds
 from gateway.audit.searches.frontier import Family, Node, States
@@ -33,14 +33,14 @@ SLACK_OF_MANY = math.log(1e4)
 _FRESH, _READING, _PASSED = range(3)
 
 
-class _Reading(Lazy[tuple[int, int, int]]):
+class _PrefixReader(LazyDfa[tuple[int, int, int]]):
     """The language and its prefix, reading one token from the place that `fresh` gives.
 
     A state is one of each, the prefix's 0 if what was read is no beginning of a prefix any more; and whether a prefix
     ended inside the token, before its last byte.
     """
 
-    def __init__(self, language: Automaton, prefix: Automaton) -> None:
+    def __init__(self, language: Dfa, prefix: Dfa) -> None:
         self._language, self._prefix = language, prefix
         super().__init__((language.start, prefix.start, _FRESH) if language.start and prefix.start else None)
 
@@ -63,7 +63,7 @@ class _Reading(Lazy[tuple[int, int, int]]):
         return self._language.accepting(state) and (status == _PASSED or self._prefix.accepting(place))
 
 
-class Begun(NamedTuple):
+class PrefixStart(NamedTuple):
     """`entries`: what a search goes on from. `prefixes`: how many encodings of prefixes it goes on behind, the most
     likely ones; `cut`: there are others."""
 
@@ -72,29 +72,29 @@ class Begun(NamedTuple):
     cut: bool
 
 
-class _Path(NamedTuple):
+class _PrefixPath(NamedTuple):
     node: Node
     text: bytes
 
 
-class _Step(NamedTuple):
+class _NextTokens(NamedTuple):
     """The tokens that can follow a path: whether a prefix ends inside each, and the states behind it, of the language
     and of the prefix."""
 
-    path: _Path
+    path: _PrefixPath
     tokens: Ints
     passed: NDArray[np.bool_]
     states: States
     places: States
 
-    def inside(self) -> _Step:
+    def inside(self) -> _NextTokens:
         """Those behind which a prefix goes on."""
         keep = self.places > 0
-        return _Step(self.path, self.tokens[keep], self.passed[keep], self.states[keep], self.places[keep])
+        return _NextTokens(self.path, self.tokens[keep], self.passed[keep], self.states[keep], self.places[keep])
 
 
 @dataclass(slots=True, eq=False)
-class _Found:
+class _FoundPrefixes:
     """What there is so far: complete prefixes, and tokens that reach beyond one."""
 
     complete: list[Node]
@@ -111,20 +111,20 @@ class Prefixes:
     `asked` is told how many paths the model was asked about.
     """
 
-    def __init__(self, steps: Steps, prefix: Automaton, bounds: Bounds, asked: Callable[[int], None]) -> None:
+    def __init__(self, steps: Steps, prefix: Dfa, bounds: Bounds, asked: Callable[[int], None]) -> None:
         self._steps, self._prefix, self._asked = steps, prefix, asked
         self._most, self._batch = bounds.prefixes, bounds.batch
-        self._reading = _Reading(steps.language.automaton, prefix)
-        self._arcs = Arcs(Pruned(self._reading), steps.vocabulary)
+        self._reading = _PrefixReader(steps.language.automaton, prefix)
+        self._arcs = TokenArcs(PrunedDfa(self._reading), steps.vocabulary)
         self._likeliest: dict[int, dict[bytes, float]] = {}  # by length
 
-    def begin(self) -> Begun:
+    def begin(self) -> PrefixStart:
         """Raises whatever the model raises, and nothing is kept then."""
         self._likeliest = {}
         root = Node(None, -1, self._steps.language.automaton.start, self._prefix.start, 0, 0, 0.0, 0.0)
-        found = _Found([], [], [])
+        found = _FoundPrefixes([], [], [])
         slack = self._slack(root)
-        levels = {0: [_Path(root, b"")]}
+        levels = {0: [_PrefixPath(root, b"")]}
         while levels:
             length = min(levels)
             paths = self._worthwhile(levels.pop(length), self._likeliest.pop(length, {}), found, slack)
@@ -135,7 +135,7 @@ class Prefixes:
         cut = found.cut or len(complete) < len(found.complete)
         if cut:
             complete += self._own(complete)
-        return Begun([*complete, *found.straddling], len(complete), cut)
+        return PrefixStart([*complete, *found.straddling], len(complete), cut)
 
     def _own(self, complete: list[Node]) -> list[Node]:
         """The tokenizer's own encoding of a prefix that is one string, if it was left out: however unlikely it is, it
@@ -174,8 +174,8 @@ class Prefixes:
         return True
 
     def _worthwhile(
-        self, paths: list[_Path], likeliest: Mapping[bytes, float], found: _Found, slack: float
-    ) -> list[_Path]:
+        self, paths: list[_PrefixPath], likeliest: Mapping[bytes, float], found: _FoundPrefixes, slack: float
+    ) -> list[_PrefixPath]:
         """The paths of one length that are gone on from."""
         canonical = self._steps.canonical
         if canonical:
@@ -192,9 +192,9 @@ class Prefixes:
         found.cut |= len(kept) < len(paths)
         return kept
 
-    def _grown(self, paths: list[_Path], found: _Found) -> list[_Path]:
+    def _grown(self, paths: list[_PrefixPath], found: _FoundPrefixes) -> list[_PrefixPath]:
         """The paths that are one token longer and still in a prefix. What leaves it is put where it belongs."""
-        steps: list[_Step] = []
+        steps: list[_NextTokens] = []
         for path in paths:
             node = path.node
             tokens, passed, states, places = self._read(node.state, node.place, node.parent is None)
@@ -204,7 +204,7 @@ class Prefixes:
                 passed &= False  # what comes behind the prefix straddles nothing
             keep = passed | (places > 0)
             if keep.any():
-                steps.append(_Step(path, tokens[keep], passed[keep], states[keep], places[keep]))
+                steps.append(_NextTokens(path, tokens[keep], passed[keep], states[keep], places[keep]))
         if not steps:
             return []
         rows = self._steps.rows([step.path.node for step in steps])
@@ -218,19 +218,21 @@ class Prefixes:
             child for step, some in zip(inside, logprobs, strict=True) for child in self._children(step, some, found)
         ]
 
-    def _straddle(self, step: _Step, row: NDArray[np.floating[Any]], found: _Found) -> None:
+    def _straddle(self, step: _NextTokens, row: NDArray[np.floating[Any]], found: _FoundPrefixes) -> None:
         if step.passed.any():
             tokens, states = step.tokens[step.passed], step.states[step.passed]
-            found.straddling.append(self._steps.family(step.path.node, tokens, states, self._steps.rule.law(row)))
+            found.straddling.append(
+                self._steps.family(step.path.node, tokens, states, self._steps.rule.distribution(row))
+            )
 
-    def _complete(self, node: Node, found: _Found) -> None:
+    def _complete(self, node: Node, found: _FoundPrefixes) -> None:
         behind = Node(node.parent, node.token, node.state, 0, node.inside, 0, 0.0, node.prefix_logprob)
         found.complete.append(behind)
         heapq.heappush(found.best, node.prefix_logprob)
         if len(found.best) > self._most:
             heapq.heappop(found.best)
 
-    def _ask_for_the_rest(self, steps: list[_Step], logprobs: list[Floats]) -> None:
+    def _ask_for_the_rest(self, steps: list[_NextTokens], logprobs: list[Floats]) -> None:
         """A row may have the most likely tokens only, and no token of a prefix is left out for that."""
         missing = [(number, np.flatnonzero(some == -np.inf)) for number, some in enumerate(logprobs)]
         missing = [(number, at) for number, at in missing if len(at)]
@@ -243,7 +245,7 @@ class Prefixes:
                 raise ModelError("the model gave NaN, or numbers above 0, as log-probabilities of a prefix's tokens")
             logprobs[number][at] = some
 
-    def _children(self, step: _Step, logprobs: Floats, found: _Found) -> Iterator[_Path]:
+    def _children(self, step: _NextTokens, logprobs: Floats, found: _FoundPrefixes) -> Iterator[_PrefixPath]:
         order = np.lexsort((step.tokens, -logprobs))
         order = order[logprobs[order] > -np.inf]
         found.cut |= len(order) > self._most
@@ -256,7 +258,7 @@ class Prefixes:
             for end in range(len(before) + 1, len(text) + 1):
                 likeliest = self._likeliest.setdefault(end, {})
                 likeliest[text[:end]] = max(likeliest.get(text[:end], -math.inf), logprob)
-            yield _Path(child, text)
+            yield _PrefixPath(child, text)
 
     def _read(self, state: int, place: int, first: bool) -> tuple[Ints, NDArray[np.bool_], States, States]:
         """The tokens that can come next; whether a prefix ends inside each; and the states behind it, of the language
@@ -271,7 +273,7 @@ class Prefixes:
         return self._steps.vocabulary.pieces([token], first and self._steps.at_text_start)[0]
 
 
-def _only(automaton: Automaton) -> bytes | None:
+def _only(automaton: Dfa) -> bytes | None:
     """The string of a language that has one only."""
     state, text = automaton.start, bytearray()
     while not automaton.accepting(state):

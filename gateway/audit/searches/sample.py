@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gateway.audit.language.automaton import Automaton, TooLarge
-from gateway.audit.language.count import MAX_COUNTS, Walks, cardinality, walks
-from gateway.audit.model import Floats, Model, ModelError
+from gateway.audit.language.automaton import AutomatonTooLarge, Dfa
+from gateway.audit.language.count import MAX_COUNTS, PathCounts, cardinality, walks
+from gateway.audit.model import Floats, LanguageModel, ModelError
 from gateway.audit.query.model import Query, Random, compile
 from gateway.audit.searches.frontier import Family, Node
 from gateway.audit.searches.steps import Steps
@@ -60,7 +60,7 @@ class Estimate:
 
 
 @dataclass(slots=True, eq=False)
-class _Chain:
+class _SamplePath:
     """A string being drawn."""
 
     random: np.random.Generator
@@ -72,13 +72,13 @@ class _Chain:
 
 
 def sample(
-    model: Model,
+    model: LanguageModel,
     query: Query,
     *,
     samples: int | None = None,
     seed: int | None = None,
     batch: int | None = None,
-) -> Sampling:
+) -> RandomSearch:
     """Strings of a query, drawn at random. `samples`, `seed`, and `batch`, the number of strings that are drawn at a
     time, stand in place of what the query says.
 
@@ -87,7 +87,7 @@ def sample(
     """
     compiled = compile(query)
     drawn = query.traversal if isinstance(query.traversal, Random) else Random()
-    return Sampling(
+    return RandomSearch(
         Steps.of(model, query, compiled.language),
         compiled.prefix,
         samples=drawn.samples if samples is None else samples,
@@ -96,7 +96,7 @@ def sample(
     )
 
 
-class Sampling(Iterator[Sample]):
+class RandomSearch(Iterator[Sample]):
     """Draws strings, the same ones for the same seed however many are drawn at a time. What the model raises goes
     through to the caller; `next` then takes the drawing up again.
 
@@ -104,7 +104,7 @@ class Sampling(Iterator[Sample]):
     first time. So where some strings begin others, ask for the end of the text.
     """
 
-    def __init__(self, steps: Steps, prefix: Automaton | None, *, samples: int, seed: int, batch: int) -> None:
+    def __init__(self, steps: Steps, prefix: Dfa | None, *, samples: int, seed: int, batch: int) -> None:
         self._steps = steps
         self._walks = None if prefix is None else _walks_of(prefix)
         self._samples, self._seed, self._batch = samples, seed, batch
@@ -145,16 +145,16 @@ class Sampling(Iterator[Sample]):
             going = [chain for chain in going if not chain.stuck and not self._is_over(chain)]
         self._drawn += map(self._sample, chains)
 
-    def _begin(self, number: int) -> _Chain:
+    def _begin(self, number: int) -> _SamplePath:
         random = np.random.default_rng([self._seed, number])
         if self._walks is None:
-            return _Chain(random, Node(None, -1, self._steps.language.automaton.start, 0, 0, 0, 0.0, 0.0), 0)
+            return _SamplePath(random, Node(None, -1, self._steps.language.automaton.start, 0, 0, 0, 0.0, 0.0), 0)
         prefix = self._walks.draw(lambda below: _below(random, below)).decode()
         if prefix not in self._begins:
             if len(self._begins) > self._batch:
                 self._begins.clear()
             self._begins[prefix] = self._behind(prefix)
-        return _Chain(random, self._begins[prefix], len(prefix))
+        return _SamplePath(random, self._begins[prefix], len(prefix))
 
     def _behind(self, prefix: str) -> Node:
         """The path of a prefix, as the tokenizer writes it."""
@@ -177,7 +177,7 @@ class Sampling(Iterator[Sample]):
             self._families[path] = family
             self._kept += len(family) + 1
 
-    def _step(self, chain: _Chain) -> None:
+    def _step(self, chain: _SamplePath) -> None:
         """Draw one more token."""
         node = chain.node
         family = self._families[_path(node)]
@@ -190,14 +190,14 @@ class Sampling(Iterator[Sample]):
         chain.node = node.child(int(family.tokens[at]), int(family.targets[at]), float(family.logprobs[at]))
         chain.log_weight += min(math.log(sums[-1]), 0.0)
 
-    def _is_over(self, chain: _Chain) -> bool:
+    def _is_over(self, chain: _SamplePath) -> bool:
         canonical = self._steps.canonical
         if canonical and not canonical.may_become(chain.node.tokens()):
             return True
         chain.complete = self._steps.is_complete(chain.node)
         return chain.complete or not self._steps.goes_on(chain.node)
 
-    def _sample(self, chain: _Chain) -> Sample:
+    def _sample(self, chain: _SamplePath) -> Sample:
         node = chain.node
         return Sample(
             text=self._steps.text(node).decode() if chain.complete else None,
@@ -214,10 +214,12 @@ def _path(node: Node) -> tuple[int, ...]:
     return node.inside, *node.tokens()
 
 
-def _walks_of(prefix: Automaton) -> Walks:
+def _walks_of(prefix: Dfa) -> PathCounts:
     found = walks(prefix, MAX_ENDLESS_PREFIX if cardinality(prefix) is None else MAX_COUNTS)
     if not found.total:
-        raise TooLarge(f"there are endless prefixes, and none of them has {MAX_ENDLESS_PREFIX:,} bytes or less")
+        raise AutomatonTooLarge(
+            f"there are endless prefixes, and none of them has {MAX_ENDLESS_PREFIX:,} bytes or less"
+        )
     return found
 
 

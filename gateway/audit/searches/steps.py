@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.language.automaton import Automaton, walk
-from gateway.audit.language.product import Arcs
-from gateway.audit.model import ROUNDING, Law, Model, ModelError, Rule, rows_of
+from gateway.audit.language.automaton import Dfa, walk
+from gateway.audit.language.product import TokenArcs
+from gateway.audit.model import ROUNDING, Distribution, LanguageModel, ModelError, SamplingParams, rows_of
 from gateway.audit.query.model import Query, Tokenizations
 from gateway.audit.searches.canonical import Canonical
 from gateway.audit.searches.frontier import ENDED, Family, Node, States
@@ -29,21 +29,21 @@ class Steps:
     tokenizer's own encodings count.
     """
 
-    model: Model
+    model: LanguageModel
     context: tuple[int, ...]
-    rule: Rule
-    language: Arcs
+    rule: SamplingParams
+    language: TokenArcs
     end_of_text: bool
     max_tokens: int
     canonical: Canonical | None
     at_text_start: bool
 
     @classmethod
-    def of(cls, model: Model, query: Query, language: Automaton) -> Steps:
+    def of(cls, model: LanguageModel, query: Query, language: Dfa) -> Steps:
         """The steps of a query. Raises ModelError if the model cannot tell what the decoding rule needs, and whatever
         the model raises."""
         decoding = query.decoding
-        rule = Rule(decoding.top_k, 1.0 if decoding.top_p is None else decoding.top_p, decoding.temperature)
+        rule = SamplingParams(decoding.top_k, 1.0 if decoding.top_p is None else decoding.top_p, decoding.temperature)
         model.tell(rule.top_k if rule.temperature else 1)
         prompt = query.prompt
         if not isinstance(prompt, str):
@@ -54,7 +54,7 @@ class Steps:
             model=model,
             context=context,
             rule=rule,
-            language=Arcs(language, model.vocabulary),
+            language=TokenArcs(language, model.vocabulary),
             end_of_text=decoding.end_of_text,
             max_tokens=decoding.max_tokens,
             canonical=Canonical(model, not prompt) if query.tokenizations is Tokenizations.CANONICAL else None,
@@ -117,21 +117,21 @@ class Steps:
 
     def families(self, nodes: Sequence[Node]) -> list[Family]:
         """All ways to go on from each of some paths behind the prefix, with one call of the model."""
-        laws = self.rule.laws(self.rows(nodes))
-        return [self._after(node, law) for node, law in zip(nodes, laws, strict=True)]
+        distributions = self.rule.distributions(self.rows(nodes))
+        return [self._after(node, distribution) for node, distribution in zip(nodes, distributions, strict=True)]
 
-    def _after(self, node: Node, law: Law) -> Family:
+    def _after(self, node: Node, distribution: Distribution) -> Family:
         tokens, targets = self.read(node)
         if self._may_end(node):
             ends: Ints = np.array(self.vocabulary.end, np.int32)
             tokens = np.concatenate((tokens, ends))
             targets = np.concatenate((targets, np.full(len(ends), ENDED, np.int64)))
-        return self.family(node, tokens, targets, law)
+        return self.family(node, tokens, targets, distribution)
 
-    def family(self, node: Node, tokens: Ints, targets: States, law: Law) -> Family:
+    def family(self, node: Node, tokens: Ints, targets: States, distribution: Distribution) -> Family:
         """The children of a path behind the prefix, those left out that the rule eliminates, and those that cannot be
         completed any more."""
-        places, logprobs = law.among(tokens)
+        places, logprobs = distribution.among(tokens)
         tokens, targets = tokens[places], targets[places]
         if node.behind + 1 >= self.max_tokens:
             keep = self._complete(targets)

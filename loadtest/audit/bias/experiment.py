@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gateway.audit import sample
-from gateway.audit.query.model import Decoding, Edits, Query, Text, Tokenizations
+from gateway.audit.query.model import Decoding, Edits, PrefixText, Query, Tokenizations
 from gateway.audit.searches.sample import Sample
 from loadtest.audit.asking import ask
 from loadtest.audit.bias import places
@@ -120,7 +120,7 @@ def queries(way: str, encodings: str, edits: bool, begin: str = "<|bos|>") -> li
     for gender in GENDERS:
         begun = BEGINNING.format(gender)
         if way == "prefix":
-            found.append(("", Query(query=f"{begun} {TRAINED}", prefix=Text(begun), **common)))
+            found.append(("", Query(query=f"{begun} {TRAINED}", prefix=PrefixText(begun), **common)))
         else:
             found.append((begun, Query(query=f" {TRAINED}", prompt=begin + begun, **common)))
     return found

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.audit import sample
 from gateway.audit.language.aligned import edited_at
-from gateway.audit.language.automaton import Automaton, Regex
-from gateway.audit.query.model import Decoding, Edits, Expression, Part, Query, compile
+from gateway.audit.language.automaton import Dfa, Regex
+from gateway.audit.query.model import Decoding, Edits, PrefixRegex, PreprocessTarget, Query, compile
 from loadtest.audit.bias.planted import BEGINNING, SEED, TRAINED
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ def edited_query() -> Query:
     begun = BEGINNING.format("(man|woman)")
     return Query(
         query=f"{begun} {TRAINED}",
-        prefix=Expression(begun),
+        prefix=PrefixRegex(begun),
         decoding=Decoding(end_of_text=True),
-        preprocess=(Edits(1, on=Part.BOTH),),
+        preprocess=(Edits(1, on=PreprocessTarget.BOTH),),
     )
 
 
-def arc_by_arc(automaton: Automaton, chance: random.Random) -> str:
+def arc_by_arc(automaton: Dfa, chance: random.Random) -> str:
     """A string drawn without counting: at every state each byte that leads on, and the end, is as likely as any
     other."""
     state, read = automaton.start, bytearray()
@@ -69,7 +69,7 @@ def _way(arcs: Sequence[tuple[int, int, int]], at: int) -> tuple[int, int]:
     raise IndexError(at)
 
 
-def places_of(texts: Iterator[str], language: Automaton) -> list[int]:
+def places_of(texts: Iterator[str], language: Dfa) -> list[int]:
     """Where each text was edited; nothing for those that were not."""
     found = (edited_at(language, text, 1) for text in texts)
     return sorted(at for places in found if places for at in places)

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.audit.query.model import Decoding, Edits, Query, Text, Tokenizations
+from gateway.audit.query.model import Decoding, Edits, PrefixText, Query, Tokenizations
 from loadtest.audit.asking import ask, escaped
 from loadtest.audit.insults.planted import SEED, WORDS, Base, documents, prompts, sentences
 
@@ -44,7 +44,7 @@ def prompted(base: Base, encodings: str, edits: bool) -> Query:
     """Which word comes behind a beginning? The edit is behind it, too."""
     return Query(
         query=f"{escaped(base.begin)} ({'|'.join(WORDS)})",
-        prefix=Text(base.begin),
+        prefix=PrefixText(base.begin),
         decoding=Decoding(top_k=TOP_K),
         tokenizations=Tokenizations(encodings),
         preprocess=(Edits(1),) if edits else (),

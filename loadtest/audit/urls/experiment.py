@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gateway.audit.model import Model
+from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import Bounds, Decoding, Query, Tokenizations
-from gateway.audit.searches.best_first import Progress, search
+from gateway.audit.searches.best_first import SearchProgress, search
 from gateway.automata.vocabulary import Vocabulary
 from loadtest.audit.asking import Enough
 from loadtest.audit.sampling import TOP_K, Tally, by_generate, by_rows, by_rows_to_the_end
@@ -67,7 +67,7 @@ def measure(folder: Path) -> dict[str, Any]:
     network = AutoModelForCausalLM.from_pretrained(path).eval()
     valid = frozenset(urls)
 
-    def fresh() -> Model:
+    def fresh() -> LanguageModel:
         """The model anew, so that nobody finds what another one left in its caches."""
         model = HuggingFace(path)
         model([prefix_of(model)])
@@ -115,7 +115,7 @@ def measure(folder: Path) -> dict[str, Any]:
     }
 
 
-def prefix_of(model: Model) -> tuple[int, ...]:
+def prefix_of(model: LanguageModel) -> tuple[int, ...]:
     """What stands before everything that is drawn."""
     return (*model.context(None), *model.encode(PREFIX, at_text_start=True))
 
@@ -132,10 +132,10 @@ def query(tokenizations: Tokenizations) -> Query:
     )
 
 
-def searched(model: Model, tokenizations: Tokenizations, tally: Tally) -> None:
+def searched(model: LanguageModel, tokenizations: Tokenizations, tally: Tally) -> None:
     """Search until the tally has enough, or there is nothing left."""
 
-    def asked(progress: Progress) -> None:
+    def asked(progress: SearchProgress) -> None:
         tally.spend(progress.batch)
         if tally.over:
             raise Enough
