@@ -35,7 +35,7 @@ class RuleMatcher:
         # What blocks is known as soon as it is certain; what is flagged is told with its whole length.
         self._blocking = self._program(Action.BLOCK, max_hold)
         self._flagging = self._program(Action.FLAG, max_hold)
-        self.verdict = lru_cache(KEPT)(self._verdict)
+        self.matched_rules = lru_cache(KEPT)(self._matched_rules)
         described = [
             (rule.id, rule.words, rule.pattern, rule.detector, sorted(rule.fold), rule.whole_word)
             for rule in self.rules
@@ -54,7 +54,7 @@ class RuleMatcher:
         assert program is not None
         return program
 
-    def _verdict(self, text: bytes) -> MatchedRules:
+    def _matched_rules(self, text: bytes) -> MatchedRules:
         censor = Censor(self._blocking)
         # A character of which the last byte is still to come says nothing yet.
         censor.feed(codecs.getincrementaldecoder("utf-8")("replace").decode(text))

@@ -41,21 +41,21 @@ class LanguageModel(Protocol):
     def context(self, prompt: str | Messages | None) -> tuple[int, ...]:
         """The token ids that come before what is looked for: the beginning of a text, and then a prompt or a chat."""
 
-    def tell(self, top_k: int | None) -> None:
+    def require_top_k(self, top_k: int | None) -> None:
         """Make sure that the `top_k` most likely tokens are told from now on, or all. Raises ModelError if they cannot
         be."""
 
-    def told(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+    def logprobs_of(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
         """The log-probabilities of some tokens after each prefix, whether they are likely or not."""
 
 
 class FullVocabulary:
     """The base of models whose rows have every token."""
 
-    def tell(self, top_k: int | None) -> None:
+    def require_top_k(self, top_k: int | None) -> None:
         pass
 
-    def told(self: LanguageModel, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+    def logprobs_of(self: LanguageModel, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
         rows = rows_of(self, prefixes)
         return [row[some].astype(np.float64) for row, some in zip(rows, tokens, strict=True)]
 

@@ -21,7 +21,7 @@ import yaml
 
 from gateway import cli
 from gateway.audit.cli import perform as performing
-from gateway.audit.cli.options import parsed
+from gateway.audit.cli.options import parse_options
 from gateway.audit.cli.plan import Plan, plan_of
 from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.model import Floats, LanguageModel, ModelError
@@ -651,7 +651,7 @@ def test_the_model_that_a_policy_stands_before(
         f"routes: [{routes}]\npolicies: {{p: {{rules: [{{id: r, words: [x]}}]}}, q: {{}}}}\n"
     )
     (tmp_path / "prompts.txt").write_text("Hello\n")
-    options = parsed(["--policy", "p", "--config", str(config), "--prompts", str(tmp_path / "prompts.txt")])
+    options = parse_options(["--policy", "p", "--config", str(config), "--prompts", str(tmp_path / "prompts.txt")])
     if name is None:
         with pytest.raises(ConfigError, match=r"yaml: policies.p: its routes lead to [02] models .* --model"):
             plan_of(options)
@@ -866,9 +866,9 @@ def test_ctrl_c_keeps_what_was_found_and_it_goes_on_later(served_query: Callable
         assert first[-1]["summary"]["ended"] == "interrupted"
         assert error.decode() == (f"portcullis: stopped; strings found: {len(first) - 1}; to go on: --resume {saved}\n")
         rest = lines_of(portcullis("audit", path, "--batch", "8", "--resume", saved, no_proxy="*").stdout)
-    found, wanted = first[:-1] + rest[:-1], whole[:-1]
-    assert [line["text"] for line in found] == [line["text"] for line in wanted]
-    assert [line["logprob"] for line in found] == pytest.approx([line["logprob"] for line in wanted])
+    found, spec = first[:-1] + rest[:-1], whole[:-1]
+    assert [line["text"] for line in found] == [line["text"] for line in spec]
+    assert [line["logprob"] for line in found] == pytest.approx([line["logprob"] for line in spec])
 
 
 def test_time_is_up_while_a_model_does_not_answer(served_query: Callable[..., Path], tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from gateway.audit.query.model import Bounds, Decoding, Query, Random
 from gateway.audit.run.interrupts import AuditStopped, InterruptibleModel, Interrupts, StopReason
 from gateway.audit.run.lines import LineWriter, WriteError
 from gateway.audit.run.progress import Ended, FinishedTask, FoundString, SavedAudit, read_saved, save
-from gateway.audit.run.runner import Outcome, SamplingOutcome, Task, TaskRun, draw
+from gateway.audit.run.runner import Outcome, SamplingOutcome, Task, TaskRun, run_sampling
 from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress, search
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.audit.searches.sample import sample
@@ -87,8 +87,8 @@ def perform(
     """What came of it, and the lines."""
     out = io.StringIO()
     meter = ProgressMeter(io.StringIO())
-    with Interrupts() as watch:
-        outcome = TaskRun(tasks or (task(),), LineWriter(meter, out), watch, saved, least).perform(model)
+    with Interrupts() as interrupts:
+        outcome = TaskRun(tasks or (task(),), LineWriter(meter, out), interrupts, saved, least).perform(model)
     return outcome, out.getvalue()
 
 
@@ -193,35 +193,35 @@ def test_a_signal_between_two_answers_waits_for_the_next() -> None:
             return super().write(text)
 
     out, meter = Stopping(), ProgressMeter(io.StringIO())
-    with Interrupts() as watch:
-        outcome = TaskRun([task()], LineWriter(meter, out), watch).perform(Toy(VOCABULARY))
+    with Interrupts() as interrupts:
+        outcome = TaskRun([task()], LineWriter(meter, out), interrupts).perform(Toy(VOCABULARY))
     assert outcome.ended is Ended.INTERRUPTED
     assert texts(out.getvalue()) == texts(WHOLE_LINES)[:1]
 
 
 def test_a_second_ctrl_c_does_not_wait() -> None:
-    with Interrupts() as watch:
+    with Interrupts() as interrupts:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         with pytest.raises(AuditStopped):
-            watch.check()
+            interrupts.check()
 
 
 def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is the system's; the model waits for it."""
-    with Interrupts(timeout=0.01) as watch, pytest.raises(AuditStopped) as stopped, watch.asking():
+    with Interrupts(timeout=0.01) as interrupts, pytest.raises(AuditStopped) as stopped, interrupts.interruptible():
         signal.pause()
     assert stopped.value.reason is StopReason.TIMEOUT
 
 
 def test_when_time_is_up_after_ctrl_c_it_was_ctrl_c() -> None:
-    with Interrupts() as watch:
+    with Interrupts() as interrupts:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGALRM)
         with pytest.raises(AuditStopped) as stopped:
-            watch.check()
-        assert stopped.value.reason is StopReason.INTERRUPTED and watch.interrupted
+            interrupts.check()
+        assert stopped.value.reason is StopReason.INTERRUPTED and interrupts.interrupted
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert not Interrupts().interrupted
@@ -244,10 +244,10 @@ class Hanging(Toy):
     def context(self, prompt: str | Messages | None) -> tuple[int, ...]:
         return self._hang()
 
-    def tell(self, top_k: int | None) -> None:
+    def require_top_k(self, top_k: int | None) -> None:
         self._hang()
 
-    def told(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+    def logprobs_of(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
         return self._hang()
 
     def _hang(self) -> NoReturn:
@@ -260,13 +260,13 @@ class Hanging(Toy):
     [
         lambda model: model([]),
         lambda model: model.context(None),
-        lambda model: model.tell(1),
-        lambda model: model.told([], []),
+        lambda model: model.require_top_k(1),
+        lambda model: model.logprobs_of([], []),
     ],
 )
 def test_whatever_a_model_is_asked_can_be_given_up(ask: Callable[[LanguageModel], object]) -> None:
-    with Interrupts() as watch, pytest.raises(AuditStopped):
-        ask(InterruptibleModel(Hanging(VOCABULARY), watch))
+    with Interrupts() as interrupts, pytest.raises(AuditStopped):
+        ask(InterruptibleModel(Hanging(VOCABULARY), interrupts))
 
 
 # -- failed ------------------------------------------------------------------------------------------------------------
@@ -297,8 +297,8 @@ def test_a_line_that_nobody_read_is_said_again() -> None:
                 return out.write(text)
 
         meter = ProgressMeter(io.StringIO())
-        with Interrupts() as watch:
-            stopped = TaskRun([task()], LineWriter(meter, Left()), watch).perform(Toy(VOCABULARY))
+        with Interrupts() as interrupts:
+            stopped = TaskRun([task()], LineWriter(meter, Left()), interrupts).perform(Toy(VOCABULARY))
         assert isinstance(stopped.error, BrokenPipeError)
         resumed, rest = perform(Toy(VOCABULARY), saved=stopped.saved)
         assert texts(out.getvalue()) + texts(rest) == texts(WHOLE_LINES)
@@ -458,8 +458,10 @@ DRAWING = replace(QUERY, traversal=Random(samples=40, seed=1), decoding=Decoding
 
 def drawn(model: LanguageModel) -> tuple[SamplingOutcome, list[dict[str, Any]]]:
     out, meter = io.StringIO(), ProgressMeter(io.StringIO())
-    with Interrupts() as watch:
-        found = draw(lambda attended: sample(attended, DRAWING, batch=4), model, LineWriter(meter, out), watch)
+    with Interrupts() as interrupts:
+        found = run_sampling(
+            lambda attended: sample(attended, DRAWING, batch=4), model, LineWriter(meter, out), interrupts
+        )
     return found, [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -545,8 +547,10 @@ def test_progress_says_numbers_only() -> None:
     def later() -> None:
         clock.now += 11
 
-    with Interrupts() as watch:
-        run = TaskRun([Searched(replace(QUERY, limit=20), seen=later)] * 2, LineWriter(meter, io.StringIO()), watch)
+    with Interrupts() as interrupts:
+        run = TaskRun(
+            [Searched(replace(QUERY, limit=20), seen=later)] * 2, LineWriter(meter, io.StringIO()), interrupts
+        )
         run.perform(Toy(VOCABULARY))
     said = stream.getvalue().splitlines()
     assert said[0].startswith("search 1 of 2, 1 nodes, batch 1, 0 strings (0.0/s), best pending -")

@@ -41,7 +41,7 @@ from gateway.audit.run.scheduler import Scheduler, WorkerPool
 from gateway.audit.run.tasks import LocalRunner, PolicyTask, QueryTask
 from gateway.audit.run.worker import AuditWorker, Job, ModelLoaded, TaskProgress, WorkerLost, WorkerMessage
 from gateway.audit.searches.checkpoint import CheckpointError
-from gateway.audit.searches.policy import prompted
+from gateway.audit.searches.policy import prompt_query
 from gateway.policy.model import Rule
 from gateway.progress import ProgressMeter
 from tests.audit.test_command import QUERY as NUMBER
@@ -75,8 +75,8 @@ def performed(
 ) -> tuple[Outcome, list[Json]]:
     """What came of it, and the lines."""
     out, meter = io.StringIO(), ProgressMeter(io.StringIO())
-    with Interrupts() as watch:
-        outcome = performer.perform(tasks, LineWriter(meter, out), watch, saved, **more)
+    with Interrupts() as interrupts:
+        outcome = performer.perform(tasks, LineWriter(meter, out), interrupts, saved, **more)
     return outcome, [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -88,8 +88,8 @@ def whole() -> tuple[Outcome, list[Json]]:
 
 @contextlib.contextmanager
 def processes(load: Callable[[int], LanguageModel] = moody.moody, count: int = 2) -> Iterator[Scheduler]:
-    with ProcessPool(load, count) as place:
-        over = Scheduler(place, keeps=True)
+    with ProcessPool(load, count) as pool:
+        over = Scheduler(pool, resumable=True)
         over.load()
         yield over
     assert multiprocessing.active_children() == []
@@ -131,7 +131,7 @@ def test_two_processes_say_what_one_does() -> None:
 def test_prompts_are_heard_by_many() -> None:
     tasks = [
         PolicyTask(
-            query=prompted(prompt, chat=False, decoding=Decoding(max_tokens=4), limit=4, source="prompts"),
+            query=prompt_query(prompt, chat=False, decoding=Decoding(max_tokens=4), limit=4, source="prompts"),
             prompt=prompt, number=number, rules=(RULE,), max_hold=64, batch=4,
         )
         for number, prompt in enumerate(("one", "two", "three"), start=1)
@@ -157,10 +157,10 @@ def test_a_task_is_plain_data_and_shows_no_text() -> None:
 def test_a_model_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("model").mkdir()
-    assert loading.anywhere(LocalModel("./model")) == LocalModel(str(tmp_path / "model"))
-    assert loading.anywhere(LocalModel("some/model")) == LocalModel("some/model")
+    assert loading.with_absolute_paths(LocalModel("./model")) == LocalModel(str(tmp_path / "model"))
+    assert loading.with_absolute_paths(LocalModel("some/model")) == LocalModel("some/model")
     served = ServedModel("http://127.0.0.1:9/v1", "m", tokenizer="model")
-    assert loading.anywhere(served) == replace(served, tokenizer=str(tmp_path / "model"))
+    assert loading.with_absolute_paths(served) == replace(served, tokenizer=str(tmp_path / "model"))
 
 
 # -- not to the end ----------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def test_a_model_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytes
     [
         ("dies", "bad: the worker that was at it has ended: SIGKILL"),
         ("fails", "bad: the server is gone"),
-        ("breaks", "bad: internal error: RuntimeError at moody.py line "),
+        ("breaks", "bad: internal error: RuntimeError at faulty_model.py line "),
     ],
 )
 def test_who_fails_is_named_and_what_others_found_is_kept(prompt: str, said: str, tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_checkpoint_of_another_query_is_refused() -> None:
     ("load", "said"),
     [
         (moody.missing, "^no such model$"),
-        (moody.broken, r"^internal error: RuntimeError at moody\.py line [0-9]+$"),
+        (moody.violation_of, r"^internal error: RuntimeError at moody\.py line [0-9]+$"),
         (moody.dying, "^a worker ended while it loaded the model: SIGKILL$"),
     ],
 )
@@ -312,8 +312,8 @@ def test_more_processes_than_the_system_starts() -> None:
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.parametrize(("gpus", "wanted"), [(1, ["cuda"] * 3), (2, ["cuda:0", "cuda:1", "cuda:0"])])
-def test_gpus_are_taken_in_turn(monkeypatch: pytest.MonkeyPatch, gpus: int, wanted: list[str]) -> None:
+@pytest.mark.parametrize(("gpus", "spec"), [(1, ["cuda"] * 3), (2, ["cuda:0", "cuda:1", "cuda:0"])])
+def test_gpus_are_taken_in_turn(monkeypatch: pytest.MonkeyPatch, gpus: int, spec: list[str]) -> None:
     """There is no GPU here, and no PyTorch: this says only which one would be asked for."""
     asked_for: list[str] = []
     cuda = types.ModuleType("torch.cuda")
@@ -323,7 +323,7 @@ def test_gpus_are_taken_in_turn(monkeypatch: pytest.MonkeyPatch, gpus: int, want
     monkeypatch.setattr(loading, "model_of", lambda _, device: asked_for.append(device))
     for device, worker in (("cuda", 0), ("cuda", 1), ("cuda", 2), ("cuda:5", 1), ("cpu", 1)):
         ModelLoader(LocalModel("m"), device)(worker)
-    assert asked_for == [*wanted, "cuda:5", "cpu"]
+    assert asked_for == [*spec, "cuda:5", "cpu"]
 
 
 def test_processors_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,7 +342,7 @@ def test_processors_are_divided(monkeypatch: pytest.MonkeyPatch) -> None:
 class Scripted:
     """Workers in this process. Of those that have a job, the one that was given its job last is done first."""
 
-    patience = float(PATIENCE)
+    load_timeout = float(PATIENCE)
 
     def __init__(self, count: int = 3) -> None:
         self.count = count
@@ -371,77 +371,77 @@ class Scripted:
         return now
 
 
-def spread_over(place: WorkerPool) -> Scheduler:
-    over = Scheduler(place, keeps=True)
+def spread_over(pool: WorkerPool) -> Scheduler:
+    over = Scheduler(pool, resumable=True)
     over.load()
     return over
 
 
 def test_lines_are_in_order_whoever_is_done_first() -> None:
-    place = Scripted()
-    outcome, lines = performed(spread_over(place), TASKS)
-    assert place.begun == list(PATTERNS)
+    pool = Scripted()
+    outcome, lines = performed(spread_over(pool), TASKS)
+    assert pool.begun == list(PATTERNS)
     assert lines == whole()[1]
     assert_same(outcome, whole()[0])
 
 
 def test_lines_come_as_soon_as_it_is_their_turn() -> None:
-    place = Scripted(count=2)
+    pool = Scripted(count=2)
     out, meter = io.StringIO(), ProgressMeter(io.StringIO())
     seen: dict[str, int] = {}
-    begin = place.begin
+    begin = pool.begin
 
     def noting(worker: int, job: Job) -> None:
         seen[job.task.name] = len(out.getvalue().splitlines())
         begin(worker, job)
 
-    place.begin = noting  # type: ignore[method-assign]
-    with Interrupts() as watch:
-        spread_over(place).perform(TASKS, LineWriter(meter, out), watch)
+    pool.begin = noting  # type: ignore[method-assign]
+    with Interrupts() as interrupts:
+        spread_over(pool).perform(TASKS, LineWriter(meter, out), interrupts)
     # The second worker does all but the first task, which is the last to be done.
     assert [seen[name] for name in PATTERNS] == [0] * 5
-    place = Scripted(count=1)
-    with Interrupts() as watch:
-        place.begin, begin = noting, place.begin  # type: ignore[method-assign]
+    pool = Scripted(count=1)
+    with Interrupts() as interrupts:
+        pool.begin, begin = noting, pool.begin  # type: ignore[method-assign]
         seen.clear()
         out.truncate(0)
         out.seek(0)
-        spread_over(place).perform(TASKS, LineWriter(meter, out), watch)
+        spread_over(pool).perform(TASKS, LineWriter(meter, out), interrupts)
     counts = [sum(line["query"] == name for line in whole()[1]) for name in PATTERNS]
     assert [seen[name] for name in PATTERNS] == [sum(counts[:number]) for number in range(5)]
 
 
 def test_how_far_it_is_adds_up() -> None:
-    place, stream = Scripted(2), io.StringIO()
+    pool, stream = Scripted(2), io.StringIO()
     now = [100.0]
     meter = ProgressMeter(stream, lambda: now[0])
-    over = spread_over(place)
-    wait = place.wait
+    over = spread_over(pool)
+    wait = pool.wait
 
     def slowly(seconds: float) -> Sequence[tuple[int, WorkerMessage]]:
         now[0] += 20
         return (
             [(0, TaskProgress(1000, 3)), (1, TaskProgress(200, 1))]
-            if len(place.begun) == 2 and now[0] < 140
+            if len(pool.begun) == 2 and now[0] < 140
             else wait(seconds)
         )
 
-    place.wait = slowly  # type: ignore[method-assign]
-    with Interrupts() as watch:
-        over.perform(TASKS, LineWriter(meter, io.StringIO()), watch)
+    pool.wait = slowly  # type: ignore[method-assign]
+    with Interrupts() as interrupts:
+        over.perform(TASKS, LineWriter(meter, io.StringIO()), interrupts)
     said = stream.getvalue().splitlines()
     assert said[0] == "0 of 5 done, 2 under way, 1,200 nodes, 4 strings (0.2/s)"
     assert said[-1].startswith("5 of 5 done, 0 under way, ") and f" {len(whole()[1])} strings (" in said[-1]
 
 
 def test_a_worker_without_a_task_may_go() -> None:
-    place = Scripted(2)
-    place.said.append((1, WorkerLost("SIGKILL")))
-    assert performed(spread_over(place), TASKS)[1] == whole()[1]
-    place = Scripted(1)
-    place.said.append((0, WorkerLost("SIGKILL")))
+    pool = Scripted(2)
+    pool.said.append((1, WorkerLost("SIGKILL")))
+    assert performed(spread_over(pool), TASKS)[1] == whole()[1]
+    pool = Scripted(1)
+    pool.said.append((0, WorkerLost("SIGKILL")))
     with pytest.raises(ModelError, match=r"^no worker is left$"):
-        spread_over(place)
+        spread_over(pool)
 
 
 def test_a_single_search_goes_on_to_a_higher_limit() -> None:
@@ -522,10 +522,10 @@ def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch, at: int) -> Non
     """What was found before is kept, whatever it is that Ray fails with."""
     cluster = Cluster()
     monkeypatch.setitem(sys.modules, "ray", cluster)
-    with RayPool("auto", moody.moody, 1, 9, "cpu") as place:
-        over = spread_over(place)
+    with RayPool("auto", moody.moody, 1, 9, "cpu") as pool:
+        over = spread_over(pool)
         begun: list[str] = []
-        begin = place.begin
+        begin = pool.begin
 
         def going(worker: int, job: Job) -> None:
             if len(begun) == at:
@@ -533,7 +533,7 @@ def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch, at: int) -> Non
             begun.append(job.task.name)
             begin(worker, job)
 
-        place.begin = going  # type: ignore[method-assign]
+        pool.begin = going  # type: ignore[method-assign]
         outcome, lines = performed(over, TASKS)
     assert str(outcome.error) == f"{PATTERNS[at]}: the worker that was at it has ended: RuntimeError"
     assert (outcome.ended, len(outcome.saved.done)) == (Ended.FAILED, at)
@@ -542,28 +542,28 @@ def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch, at: int) -> Non
 
 def test_who_loads_for_ever_is_not_waited_for() -> None:
     """Where the others have gone."""
-    place = Leaving(2, tasks=2)
-    place.said.pop()
-    place.patience = 0.0
-    outcome, _ = performed(spread_over(place), TASKS)
+    pool = Leaving(2, tasks=2)
+    pool.said.pop()
+    pool.load_timeout = 0.0
+    outcome, _ = performed(spread_over(pool), TASKS)
     assert (outcome.ended, str(outcome.error)) == (Ended.FAILED, "no worker is ready after 0 s")
     assert len(outcome.saved.done) == 2
 
 
 def test_of_another_version_nobody_is_asked() -> None:
-    place = Scripted(1)
-    place.said = [(0, ModelLoaded(frozenset(), "0.0.0"))]
+    pool = Scripted(1)
+    pool.said = [(0, ModelLoaded(frozenset(), "0.0.0"))]
     with pytest.raises(ModelError, match=r"^a worker has version 0\.0\.0 of Portcullis"):
-        spread_over(place)
+        spread_over(pool)
 
 
 def test_who_does_not_stop_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spread, "GRACE", 0.0)
-    place = Scripted(2)
-    over = spread_over(place)
-    place.wait = lambda seconds: [(0, WorkerLost("SIGKILL"))] if len(place.begun) == 2 else []  # type: ignore[method-assign]
+    monkeypatch.setattr(spread, "STOP_GRACE", 0.0)
+    pool = Scripted(2)
+    over = spread_over(pool)
+    pool.wait = lambda seconds: [(0, WorkerLost("SIGKILL"))] if len(pool.begun) == 2 else []  # type: ignore[method-assign]
     outcome, lines = performed(over, TASKS)
-    assert (outcome.ended, lines, outcome.saved, place.killed) == (Ended.FAILED, [], SavedAudit(), [1])
+    assert (outcome.ended, lines, outcome.saved, pool.killed) == (Ended.FAILED, [], SavedAudit(), [1])
 
 
 @pytest.mark.parametrize("read", [0, 20, 39, 50])
@@ -577,8 +577,8 @@ def test_nobody_reads_the_lines_any_more(read: int) -> None:
             return super().write(text)
 
     out, meter = Closing(), ProgressMeter(io.StringIO())
-    with Interrupts() as watch:
-        outcome = spread_over(Scripted(2)).perform(TASKS, LineWriter(meter, out), watch)
+    with Interrupts() as interrupts:
+        outcome = spread_over(Scripted(2)).perform(TASKS, LineWriter(meter, out), interrupts)
     assert isinstance(outcome.error, BrokenPipeError)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     ends = list(accumulate(sum(line["query"] == name for line in whole()[1]) for name in PATTERNS))
@@ -733,7 +733,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 def numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Files of queries for a model of the test's own, in whatever process it is asked."""
     monkeypatch.setattr(performing, "model_of", lambda *_: Memory(NUMBERS))
-    monkeypatch.setattr(performing, "Loading", lambda *_: moody.numbers)
+    monkeypatch.setattr(performing, "ModelLoader", lambda *_: moody.numbers)
 
     def write(name: str, **fields: object) -> Path:
         path = tmp_path / f"{name}.yaml"

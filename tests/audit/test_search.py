@@ -39,7 +39,7 @@ from gateway.audit.query.model import (
 from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress, digest, search
 from gateway.audit.searches.canonical import LOOKAHEAD, Canonical
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
-from gateway.audit.searches.frontier import Family, Frontier, Node
+from gateway.audit.searches.frontier import Children, Frontier, Node
 from gateway.automata.charset import CharSet
 from gateway.automata.vocabulary import Ints, Vocabulary
 from gateway.policy.value import ConfigError
@@ -309,8 +309,8 @@ def test_e14_a_path_that_departs_from_the_tokenizers_is_left_two_tokens_later() 
     model = Toy(vocabulary_of("a", "b", "ab", "c"))
     canonical = Canonical(model, at_text_start=False)
     assert LOOKAHEAD == 2
-    assert [canonical.may_become(tokens) for tokens in ([0], [0, 1], [2, 3], [2, 2, 3, 0])] == [True] * 4
-    assert [canonical.may_become(tokens) for tokens in ([0, 1, 3], [0, 1, 3, 3], [2, 0, 1, 3])] == [False] * 3
+    assert [canonical.may_become_canonical(tokens) for tokens in ([0], [0, 1], [2, 3], [2, 2, 3, 0])] == [True] * 4
+    assert [canonical.may_become_canonical(tokens) for tokens in ([0, 1, 3], [0, 1, 3, 3], [2, 0, 1, 3])] == [False] * 3
 
 
 def test_e14_a_path_behind_a_prefix_is_looked_at_once() -> None:
@@ -464,8 +464,8 @@ def test_no_more_paths_wait_than_there_is_room_for(batch: int) -> None:
     whole = {result.text: result.logprob for result in search(model, query, batch=batch)}
     assert len(whole) == 10**4
     pending: list[int] = []
-    room = replace(query, bounds=Bounds(max_nodes=300, batch=batch))
-    bounded = search(model, room, progress=lambda progress: pending.append(progress.pending))
+    capacity = replace(query, bounds=Bounds(max_nodes=300, batch=batch))
+    bounded = search(model, capacity, progress=lambda progress: pending.append(progress.pending))
     given = {result.text: result.logprob for result in bounded}
     assert max(pending) <= 300 and len(pending) > 10
     exact_to = bounded.summary().exact_to
@@ -480,22 +480,22 @@ def test_the_frontier_drops_the_least_likely() -> None:
     frontier = Frontier(8)
     root = Node(None, -1, 1, 0, 0, 0, 0.0, 0.0)
 
-    def family(*logprobs: float) -> Family:
+    def children(*logprobs: float) -> Children:
         count = len(logprobs)
-        return Family(root, np.arange(count, dtype=np.int32), np.ones(count, np.int64), np.array(logprobs))
+        return Children(root, np.arange(count, dtype=np.int32), np.ones(count, np.int64), np.array(logprobs))
 
-    frontier.push(family(-1.0, -9.0, -2.0))
-    frontier.push(family())
-    frontier.push(family(-3.0, -4.0, -5.0, -6.0))
+    frontier.push(children(-1.0, -9.0, -2.0))
+    frontier.push(children())
+    frontier.push(children(-3.0, -4.0, -5.0, -6.0))
     frontier.push(root)
     assert len(frontier) == 8 and frontier.dropped == -math.inf
-    frontier.push(family(-7.0, -8.0, -0.5))
+    frontier.push(children(-7.0, -8.0, -0.5))
     assert len(frontier) == 6 and frontier.dropped == -5.0
     assert frontier.best == 0.0
     assert [frontier.pop().logprob for _ in range(6)] == [0.0, -0.5, -1.0, -2.0, -3.0, -4.0]
     assert len(frontier) == 0 and frontier.best == -math.inf
     # Of equally likely ones so many stay as there is room for.
-    frontier.push(family(*[-1.0] * 30))
+    frontier.push(children(*[-1.0] * 30))
     assert len(frontier) == 6 and frontier.dropped == -1.0
 
 
@@ -565,7 +565,7 @@ class Partial(Toy):
     most = 0
     asked = 0
 
-    def tell(self, top_k: int | None) -> None:
+    def require_top_k(self, top_k: int | None) -> None:
         if top_k is None:
             raise ModelError("not all")
         self.most = top_k
@@ -576,7 +576,7 @@ class Partial(Toy):
         found: Floats = np.where(rows >= least, rows, -np.inf)
         return found
 
-    def told(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+    def logprobs_of(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
         self.asked += len(prefixes)
         rows = super().__call__(prefixes)
         return [row[some].astype(np.float64) for row, some in zip(rows, tokens, strict=True)]
@@ -595,7 +595,7 @@ def test_a_model_that_tells_the_likeliest_tokens_is_enough_for_top_k(seed: int) 
     assert model.most == 2 and model.asked > 0
     with pytest.raises(ModelError, match="not all"):
         search(model, replace(query, decoding=Decoding()))
-    model.told = lambda prefixes, tokens: [np.full(len(some), math.nan) for some in tokens]  # type: ignore[method-assign]
+    model.logprobs_of = lambda prefixes, tokens: [np.full(len(some), math.nan) for some in tokens]  # type: ignore[method-assign]
     with pytest.raises(ModelError, match="of a prefix's tokens"):
         list(search(model, query))
     search(model, replace(query, decoding=Decoding(temperature=0)))

@@ -57,7 +57,7 @@ def missing(worker: int) -> LanguageModel:
     raise ModelError("no such model")
 
 
-def broken(worker: int) -> LanguageModel:
+def violation_of(worker: int) -> LanguageModel:
     raise RuntimeError("a SECRET")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gateway.audit.cli import exits
-from gateway.audit.cli.options import parsed
+from gateway.audit.cli.options import parse_options
 from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.language.count import cardinality
 from gateway.audit.query.load import load_query
@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run `portcullis audit` with what stands behind it; returns the exit status. Raises ConfigError for a query or a
     configuration that is refused, KeyboardInterrupt, and BrokenPipeError where nobody reads the output any more."""
     _open_what_is_closed()
-    options = parsed(arguments)
+    options = parse_options(arguments)
     if options.count:
         return _counted(options.queries)
     try:

@@ -44,7 +44,7 @@ def short_words(rules: Iterable[Rule]) -> int:
     return sum(len(fold_word(word, rule.fold)) < FEW_CHARACTERS for rule in rules for word in rule.words)
 
 
-def written(rules: Iterable[Rule]) -> str:
+def rules_yaml(rules: Iterable[Rule]) -> str:
     """The rules as YAML: a list, which is empty if there are none."""
     entries = [_entry(rule) for rule in rules]
     return _HEAD + ("".join(entries) if entries else "[]\n")
@@ -61,7 +61,7 @@ def _needed(found: Iterable[str]) -> list[str]:
             by_form[form] = min(known, word)
     if not by_form:
         return []
-    forms: ahocorasick.Automaton = ahocorasick.Dfa()
+    forms: ahocorasick.Automaton = ahocorasick.Automaton()
     for form in by_form:
         forms.add_word(form, len(form))
     forms.make_automaton()

@@ -13,7 +13,7 @@ from gateway.audit.models.http import RequestFailed, client, post
 
 MAX_ANSWER = 16 * 1024 * 1024  # bytes
 TIMEOUT = httpx.Timeout(300.0, connect=10.0)  # seconds, for each read
-PATIENCE = 600.0  # seconds for an answer
+ANSWER_TIMEOUT = 600.0  # seconds for an answer
 
 # What names things in a choice, and is not said.
 _LABELS = frozenset({"role", "id", "type", "index", "finish_reason", "stop_reason"})
@@ -99,7 +99,7 @@ class GatewayClient:
 
     def _post(self, path: str, body: Mapping[str, object]) -> tuple[int, Any]:
         try:
-            status, data = post(self._client, self._base + path, body, most=MAX_ANSWER, patience=PATIENCE)
+            status, data = post(self._client, self._base + path, body, max_bytes=MAX_ANSWER, timeout=ANSWER_TIMEOUT)
         except RequestFailed as error:
             raise GatewayError(f"{self._base}{path} cannot be asked: {error}") from None
         try:

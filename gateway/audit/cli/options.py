@@ -23,7 +23,7 @@ _PROMPT_LIMIT = 10
 _PROMPT_LEAST = 0.001
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     """The options; exits with status 2 for a wrong use. `model` is None, a LocalModel or a ServedModel."""
     parser = _parser()
     # Files of queries may stand before and behind options.

@@ -87,14 +87,14 @@ class LazyDfa(ABC, Generic[K]):
         self._numbers: dict[K, int] = {}
         self._rows: list[_Row | None] = [_Row(b"", b"", array("i"))]
         self._entries = 0
-        self.start = self._number(begin)
+        self.start = self._state_of(begin)
 
     @abstractmethod
-    def _leads(self, key: K) -> Iterable[tuple[int, int, K | None]]:
+    def _transitions(self, key: K) -> Iterable[tuple[int, int, K | None]]:
         """Ranges of bytes that do not overlap, in order, and where they lead; None for nowhere."""
 
     @abstractmethod
-    def _accepts(self, key: K) -> bool:
+    def _is_accepting(self, key: K) -> bool:
         """Is what was read a string of the language?"""
 
     def _size(self, key: K) -> int:
@@ -116,19 +116,19 @@ class LazyDfa(ABC, Generic[K]):
         return zip(*self._row(state), strict=True)
 
     def accepting(self, state: int) -> bool:
-        return state != 0 and self._accepts(self.key(state))
+        return state != 0 and self._is_accepting(self.key(state))
 
     def live(self, state: int) -> bool:
         return state != 0
 
     def _row(self, state: int) -> _Row:
         row = self._rows[state]
-        return self._work_out(state) if row is None else row
+        return self._compute_row(state) if row is None else row
 
-    def _work_out(self, state: int) -> _Row:
+    def _compute_row(self, state: int) -> _Row:
         lows, highs, targets = bytearray(), bytearray(), array("i")
-        for low, high, key in self._leads(self.key(state)):
-            target = self._number(key)
+        for low, high, key in self._transitions(self.key(state)):
+            target = self._state_of(key)
             if not target:
                 continue
             if targets and targets[-1] == target and highs[-1] + 1 == low:
@@ -138,23 +138,23 @@ class LazyDfa(ABC, Generic[K]):
                 highs.append(high)
                 targets.append(target)
         row = self._rows[state] = _Row(bytes(lows), bytes(highs), targets)
-        self._take(len(targets))
+        self._count_entries(len(targets))
         return row
 
-    def _number(self, key: K | None) -> int:
+    def _state_of(self, key: K | None) -> int:
         if key is None:
             return 0
         number = self._numbers.get(key)
         if number is None:
             if len(self._keys) > MAX_STATES:
                 raise AutomatonTooLarge(f"the language needs more than {MAX_STATES:,} states: {_ADVICE}")
-            self._take(self._size(key))
+            self._count_entries(self._size(key))
             number = self._numbers[key] = len(self._keys)
             self._keys.append(key)
             self._rows.append(None)
         return number
 
-    def _take(self, entries: int) -> None:
+    def _count_entries(self, entries: int) -> None:
         self._entries += entries
         if self._entries > MAX_ENTRIES:
             raise AutomatonTooLarge(
@@ -172,19 +172,21 @@ class Regex(LazyDfa[frozenset[tuple[int, Tail]]]):
             (positions(tree, max_positions=MAX_POSITIONS, may_be_empty=True) for tree in trees), max_cache=10_000
         )
         self._states: dict[frozenset[tuple[int, Tail]], State] = {}
-        super().__init__(self._met(self._language.start()))
+        super().__init__(self._key_of(self._language.start()))
 
-    def _met(self, state: State) -> frozenset[tuple[int, Tail]] | None:
+    def _key_of(self, state: State) -> frozenset[tuple[int, Tail]] | None:
         if not state.entries:
             return None
         return self._states.setdefault(state.entries, state).entries
 
-    def _leads(self, key: frozenset[tuple[int, Tail]]) -> Iterator[tuple[int, int, frozenset[tuple[int, Tail]] | None]]:
+    def _transitions(
+        self, key: frozenset[tuple[int, Tail]]
+    ) -> Iterator[tuple[int, int, frozenset[tuple[int, Tail]] | None]]:
         state = self._states[key]
         for low, high, target in self._language.arcs(state):
-            yield low, high, self._met(target)
+            yield low, high, self._key_of(target)
 
-    def _accepts(self, key: frozenset[tuple[int, Tail]]) -> bool:
+    def _is_accepting(self, key: frozenset[tuple[int, Tail]]) -> bool:
         return self._states[key].accepting
 
     def _size(self, key: frozenset[tuple[int, Tail]]) -> int:
@@ -198,11 +200,11 @@ class _Literal(LazyDfa[int]):
         self._text = text
         super().__init__(0)
 
-    def _leads(self, key: int) -> Iterator[tuple[int, int, int | None]]:
+    def _transitions(self, key: int) -> Iterator[tuple[int, int, int | None]]:
         for byte in self._text[key : key + 1]:
             yield byte, byte, key + 1
 
-    def _accepts(self, key: int) -> bool:
+    def _is_accepting(self, key: int) -> bool:
         return key == len(self._text)
 
 
@@ -214,7 +216,7 @@ def literal(text: str) -> Dfa:
 # -- made of others ----------------------------------------------------------------------------------------------------
 
 
-def together(first: Iterable[Arc], *others: Iterable[Arc]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+def zip_arcs(first: Iterable[Arc], *others: Iterable[Arc]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
     """Several automata reading the same byte: ranges in which the first one lives and none of them differs, with the
     targets of all."""
     rows = [list(row) for row in others]
@@ -246,11 +248,11 @@ class Intersection(LazyDfa[tuple[int, int]]):
         self._one, self._other = one, other
         super().__init__((one.start, other.start) if one.start and other.start else None)
 
-    def _leads(self, key: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
-        for low, high, (one, other) in together(self._one.arcs(key[0]), self._other.arcs(key[1])):
+    def _transitions(self, key: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
+        for low, high, (one, other) in zip_arcs(self._one.arcs(key[0]), self._other.arcs(key[1])):
             yield low, high, (one, other) if other else None
 
-    def _accepts(self, key: tuple[int, int]) -> bool:
+    def _is_accepting(self, key: tuple[int, int]) -> bool:
         return self._one.accepting(key[0]) and self._other.accepting(key[1])
 
 
@@ -338,7 +340,7 @@ class PrunedDfa:
         return (arc for arc in self._automaton.arcs(state) if self.live(arc[2]))
 
 
-def both(one: Dfa, other: Dfa) -> Dfa:
+def intersection(one: Dfa, other: Dfa) -> Dfa:
     """The strings of both languages."""
     return PrunedDfa(Intersection(one, other))
 
@@ -351,20 +353,20 @@ class _Table(LazyDfa[int]):
         self._ends = frozenset(state for state in arcs if automaton.accepting(state))
         super().__init__(automaton.start or None)
 
-    def _leads(self, key: int) -> list[Arc]:
+    def _transitions(self, key: int) -> list[Arc]:
         return self._arcs_of[key]
 
-    def _accepts(self, key: int) -> bool:
+    def _is_accepting(self, key: int) -> bool:
         return key in self._ends
 
 
-def worked_out(automaton: Dfa, max_states: int) -> Dfa:
+def materialized(automaton: Dfa, max_states: int) -> Dfa:
     """The automaton with all its states worked out. Raises TooLarge if there are more than `max_states`."""
-    arcs = {state: list(automaton.arcs(state)) for state in reached(automaton, max_states)}
+    arcs = {state: list(automaton.arcs(state)) for state in reachable_states(automaton, max_states)}
     return _Table(automaton, arcs)
 
 
-def reached(automaton: Dfa, max_states: int) -> list[int]:
+def reachable_states(automaton: Dfa, max_states: int) -> list[int]:
     """All live states. Raises TooLarge if there are more than `max_states`."""
     found = dict.fromkeys([automaton.start] if automaton.start else [])
     waiting = list(found)

@@ -77,7 +77,7 @@ class PathCounts:
         return bytes(text)
 
 
-def walks(automaton: Dfa, longest: int) -> PathCounts:
+def path_counts(automaton: Dfa, longest: int) -> PathCounts:
     """The ways of at most `longest` bytes. Raises TooLarge if there is too much to count: states come up again for
     every number of bytes after which they can be reached."""
     layers = [{automaton.start}]

@@ -27,20 +27,20 @@ def client(key: str | None, timeout: httpx.Timeout | float) -> httpx.Client:
 
 
 def post(
-    client: httpx.Client, url: str, body: Mapping[str, object], *, most: int, patience: float
+    client: httpx.Client, url: str, body: Mapping[str, object], *, max_bytes: int, timeout: float
 ) -> tuple[int, bytes]:
-    """The status and the content of the answer. Raises Unanswered, also for one of more than `most` bytes, and for one
-    that is not whole after `patience` seconds, however many reads it takes."""
+    """The status and the body of the response. Raises RequestFailed, also for a body of more than `max_bytes` bytes, or
+    one that is incomplete after `timeout` seconds in all."""
     data = bytearray()
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     try:
         with client.stream("POST", url, json=body) as response:
             for piece in response.iter_bytes():
                 data += piece
-                if len(data) > most:
-                    raise RequestFailed(f"an answer of more than {most} bytes")
+                if len(data) > max_bytes:
+                    raise RequestFailed(f"an answer of more than {max_bytes} bytes")
                 if time.monotonic() > deadline:
-                    raise RequestFailed(f"an answer that is not whole after {patience:.0f} s")
+                    raise RequestFailed(f"an answer that is not whole after {timeout:.0f} s")
             return response.status_code, bytes(data)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise RequestFailed(type(error).__name__) from None

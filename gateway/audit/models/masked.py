@@ -49,11 +49,11 @@ class MaskedModel:
         self.vocabulary: Vocabulary = model.vocabulary
         self.encode = model.encode
         # What a prefix is made of is not the model's to say, so no mask is on it.
-        self.told = model.told
+        self.logprobs_of = model.logprobs_of
         self._model = model
         compiler = MaskCompiler(self.vocabulary.tokens, self.vocabulary.end, len(self.vocabulary))
         self._mask = compiler.compile(map(BannedWords.of, rules))
-        self._judge = RuleMatcher(rules)
+        self._matcher = RuleMatcher(rules)
         self._begin = 0
         self._prefix = prefix
         self._at_text_start = at_text_start
@@ -81,14 +81,14 @@ class MaskedModel:
         self._begin = len(tokens)
         return tokens
 
-    def tell(self, top_k: int | None) -> None:
+    def require_top_k(self, top_k: int | None) -> None:
         """More tokens than those, if the model can tell them: in the place of what is forbidden others move up. Raises
         ModelError if it cannot tell `top_k`."""
         for more in (4, 2):
             with contextlib.suppress(ModelError):
-                self._model.tell(None if top_k is None else top_k * more)
+                self._model.require_top_k(None if top_k is None else top_k * more)
                 return
-        self._model.tell(top_k)
+        self._model.require_top_k(top_k)
 
     def _forbidden(self, tokens: tuple[int, ...]) -> NDArray[np.bool_]:
         place = self._place(tokens)
@@ -140,7 +140,7 @@ class MaskedModel:
         space is not written."""
         known = self._straddling.get((state, loses_space))
         if known is None:
-            found = {token: self._is_forbidden(rest) for token, rest in self._rests(state, loses_space)}
+            found = {token: self._is_forbidden(rest) for token, rest in self._straddling_tokens(state, loses_space)}
             known = np.array(list(found), np.int32), np.array(list(found.values()), np.bool_)
             if len(self._straddling) >= MAX_KEPT:
                 self._straddling.clear()
@@ -148,9 +148,9 @@ class MaskedModel:
         return known
 
     def _is_forbidden(self, rest: bytes) -> bool:
-        return self._judge.verdict(rest).certain is not None
+        return self._matcher.matched_rules(rest).certain is not None
 
-    def _rests(self, state: int, loses_space: bool) -> Iterator[tuple[int, bytes]]:
+    def _straddling_tokens(self, state: int, loses_space: bool) -> Iterator[tuple[int, bytes]]:
         """Tokens with what they write behind a prefix that ends in them or with them; one in which several end comes
         again for each, the longest last."""
         assert self._prefix is not None

@@ -98,7 +98,7 @@ def parse_query(text: str, source: str, folder: PurePath, environ: Mapping[str, 
 
 
 def _model(value: Value, folder: PurePath) -> LocalModel | ServedModel:
-    kind = _only_one(value, ("hf", "vllm"), "keys such as hf: ./model, or vllm: http://127.0.0.1:8000/v1 with name")
+    kind = _only_key(value, ("hf", "vllm"), "keys such as hf: ./model, or vllm: http://127.0.0.1:8000/v1 with name")
     if kind == "hf":
         return LocalModel(_path(value.section(("hf",))["hf"], folder))
     section = value.section(SERVED_KEYS)
@@ -116,7 +116,7 @@ def _path(value: Value, folder: PurePath) -> str:
     return str(folder / path) if path.startswith((".", "/")) else path
 
 
-def _only_one(value: Value, keys: tuple[str, ...], wanted: str) -> str:
+def _only_key(value: Value, keys: tuple[str, ...], wanted: str) -> str:
     """Which one of the keys a mapping has."""
     if not isinstance(value.node, dict):
         raise value.wrong(f"a mapping with {wanted}")
@@ -133,7 +133,7 @@ def _only_one(value: Value, keys: tuple[str, ...], wanted: str) -> str:
 def _prefix(value: Value) -> str | PrefixText | PrefixRegex:
     if not isinstance(value.node, dict):
         return _prefix_text(value.hidden())
-    kind = _only_one(value, ("text", "regex"), "text or regex")
+    kind = _only_key(value, ("text", "regex"), "text or regex")
     text = _prefix_text(value.hidden().section((kind,))[kind])
     return PrefixText(text) if kind == "text" else PrefixRegex(text)
 
@@ -225,7 +225,7 @@ def _preprocess(value: Value, has_prefix: bool) -> tuple[Preprocessor, ...]:
 
 
 def _preprocessor(value: Value, has_prefix: bool) -> Preprocessor:
-    kind = _only_one(value, PREPROCESSORS, f"one of the keys {', '.join(PREPROCESSORS)}")
+    kind = _only_key(value, PREPROCESSORS, f"one of the keys {', '.join(PREPROCESSORS)}")
     more = {"edits": ("alphabet", "on"), "filter": ()}.get(kind, ("on",))
     section = value.section((kind, *more, "when"))
     when = section.get("when", lambda name: name.choice(When), When.SEARCH)
@@ -264,7 +264,7 @@ def _alphabet(value: Value) -> CharSet:
 
 
 def _filter(value: Value, when: When) -> Filter:
-    kind = _only_one(value, ("words", "regex"), "words or regex")
+    kind = _only_key(value, ("words", "regex"), "words or regex")
     given = value.hidden().section((kind,))[kind]
     if kind == "regex":
         return Filter(pattern=_some_text(given), when=when)

@@ -19,9 +19,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, literal, worked_out
-from gateway.audit.language.plugins import NoPreprocessor, user
-from gateway.audit.language.prefix_language import Change, begins, changed_before, changed_behind, heads
+from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, literal, materialized
+from gateway.audit.language.plugins import PreprocessorError, load_preprocessor
+from gateway.audit.language.prefix_language import (
+    Change,
+    changed_before,
+    changed_behind,
+    matching_prefixes,
+    with_prefix,
+)
 from gateway.audit.language.preprocess import PRINTABLE_ASCII, edits, synonyms, without_matches, without_words
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import RegexError
@@ -208,13 +214,13 @@ def compile(query: Query) -> CompiledQuery:
     if query.prefix is not None:
         with _naming(query, "prefix"):
             prefix, is_expression = _read_prefix(query, language, query.prefix)
-            language, prefix = begins(language, prefix), heads(language, prefix)
+            language, prefix = with_prefix(language, prefix), matching_prefixes(language, prefix)
     for number, step in enumerate(query.preprocess):
         with _naming(query, f"preprocess[{number}]"):
             language, prefix = _preprocessed(step, language, prefix)
-            prefix = None if prefix is None else heads(language, prefix)
+            prefix = None if prefix is None else matching_prefixes(language, prefix)
             if step.when is When.COMPILE:
-                language, prefix = _worked_out(language), None if prefix is None else _worked_out(prefix)
+                language, prefix = _materialized(language), None if prefix is None else _materialized(prefix)
             if not language.start:
                 raise ConfigError(query.source, f"preprocess[{number}]", "no string of the query is left")
     return CompiledQuery(language, prefix, is_expression)
@@ -230,7 +236,7 @@ def _naming(query: Query, key_path: str) -> Iterator[None]:
         raise ConfigError(query.source, key_path, _FOR_RULES.sub("", error.reason) + where) from None
     except UnicodeEncodeError:
         raise ConfigError(query.source, key_path, "holds half of a surrogate pair, which is no character") from None
-    except NoPreprocessor as error:
+    except PreprocessorError as error:
         raise ConfigError(query.source, key_path, str(error)) from error.__cause__
     except ConfigError:
         raise
@@ -241,7 +247,7 @@ def _naming(query: Query, key_path: str) -> Iterator[None]:
 def _read_prefix(query: Query, language: Dfa, prefix: str | PrefixText | PrefixRegex) -> tuple[Dfa, bool]:
     if not isinstance(prefix, PrefixRegex):
         automaton = literal(prefix.text if isinstance(prefix, PrefixText) else prefix)
-        if heads(language, automaton).start:
+        if matching_prefixes(language, automaton).start:
             return automaton, False
         if isinstance(prefix, PrefixText):
             raise ConfigError(query.source, "prefix", "no string of the query begins with this text")
@@ -251,7 +257,7 @@ def _read_prefix(query: Query, language: Dfa, prefix: str | PrefixText | PrefixR
         if isinstance(prefix, PrefixRegex):
             raise
         raise ConfigError(query.source, "prefix", "no string of the query begins with this text") from None
-    if heads(language, automaton).start:
+    if matching_prefixes(language, automaton).start:
         return automaton, True
     reading = "a match of this expression" if isinstance(prefix, PrefixRegex) else "it, be it text or an expression"
     raise ConfigError(query.source, "prefix", f"no string of the query begins with {reading}")
@@ -270,7 +276,7 @@ def _preprocessed(step: Preprocessor, language: Dfa, prefix: Dfa | None) -> tupl
             return changed_before(language, prefix, change), change(prefix)
         case PreprocessTarget.BOTH:
             prefix = change(prefix)
-            return begins(change(language), prefix), prefix
+            return with_prefix(change(language), prefix), prefix
 
 
 def _without(step: Filter, language: Dfa, prefix: Dfa | None) -> Dfa:
@@ -286,11 +292,11 @@ def _change(step: Edits | Synonyms | UserPreprocessor) -> Change:
         case Synonyms():
             return lambda automaton: synonyms(automaton, dict(step.words))
         case UserPreprocessor():
-            return user(step.name)
+            return load_preprocessor(step.name)
 
 
-def _worked_out(automaton: Dfa) -> Dfa:
+def _materialized(automaton: Dfa) -> Dfa:
     try:
-        return worked_out(automaton, MAX_WORKED_OUT)
+        return materialized(automaton, MAX_WORKED_OUT)
     except AutomatonTooLarge as error:
         raise AutomatonTooLarge(f"{error}; or say when: search, and only what the search meets is worked out") from None

@@ -37,14 +37,14 @@ Load: TypeAlias = Callable[[int], LanguageModel]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A task for a worker. `ticket`: unique among all jobs. `resume`: where the task stood; `least`: as in `TaskRun`;
-    `masked`: rules whose words the model is kept from; `keeps`: the endings after which a checkpoint is wanted."""
+    `masked`: rules whose words are masked; `checkpoint_on`: the endings after which a checkpoint is wanted."""
 
     task: Task
     ticket: int = 0
     resume: Checkpoint | None = field(default=None, repr=False)
     least: float = -math.inf
     masked: tuple[Rule, ...] = ()
-    keeps: frozenset[Ended] = frozenset()
+    checkpoint_on: frozenset[Ended] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ class AuditWorker:
     def __init__(self, load: Load, number: int, threads: int | None = None, signals: tuple[int, ...] = ()) -> None:
         self._load, self._number, self._threads, self._signals = load, number, threads, signals
         self._model: LanguageModel | None = None
-        self._under_way: tuple[int, Interrupts] | None = None
+        self._current: tuple[int, Interrupts] | None = None
         self._masks = WordMasks(())
-        self._told = TaskProgress()
+        self._progress = TaskProgress()
 
     def load(self) -> ModelLoaded | LoadFailed:
         if self._threads is not None:
@@ -115,45 +115,45 @@ class AuditWorker:
         try:
             self._model = self._load(self._number)
         except Exception as error:
-            return LoadFailed(reason_of(error))
+            return LoadFailed(describe_error(error))
         return ModelLoaded(frozenset(self._model.vocabulary.end))
 
-    def perform(self, job: Job, tell: Callable[[TaskProgress], None] = lambda _: None) -> TaskResult:
-        """Whatever ends it, what was found is in the outcome. `tell` is told from time to time how far it is."""
+    def perform(self, job: Job, report: Callable[[TaskProgress], None] = lambda _: None) -> TaskResult:
+        """Whatever ends it, what was found is in the outcome. `report` is told from time to time how far it is."""
         assert self._model is not None
         if self._masks.rules != job.masked:
             self._masks = WordMasks(job.masked)
-        meter, self._told = _NoProgress(), TaskProgress()
+        meter, self._progress = _NoProgress(), TaskProgress()
         lines = _CollectedLines(meter)
 
-        def telling(told: TaskProgress) -> None:
-            self._told = told
-            tell(told)
+        def note(progress: TaskProgress) -> None:
+            self._progress = progress
+            report(progress)
 
-        with Interrupts(signals=self._signals) as watch:
-            self._under_way = job.ticket, watch
+        with Interrupts(signals=self._signals) as interrupts:
+            self._current = job.ticket, interrupts
             run = TaskRun(
-                [_ReportingTask(job.task, telling)], lines, watch, SavedAudit(search=job.resume), job.least,
-                self._masks, job.keeps,
+                [_ReportingTask(job.task, note)], lines, interrupts, SavedAudit(search=job.resume), job.least,
+                self._masks, job.checkpoint_on,
             )  # fmt: skip
             try:
                 outcome = run.perform(self._model)
             except CheckpointError as error:
                 return TaskResult((), _failed(), TaskFailure(str(error), refused=True))
             finally:
-                self._under_way = None
-        failure = None if outcome.error is None else TaskFailure(reason_of(outcome.error))
+                self._current = None
+        failure = None if outcome.error is None else TaskFailure(describe_error(outcome.error))
         # An error may not survive the way to another process.
         return TaskResult(tuple(lines.kept), replace(outcome, error=None), failure)
 
     def stop(self, ticket: int) -> None:
         """The job of this ticket, if it is under way, when it asks its model next."""
-        if (under_way := self._under_way) is not None and under_way[0] == ticket:
+        if (under_way := self._current) is not None and under_way[0] == ticket:
             under_way[1].stop()
 
-    def told(self) -> TaskProgress:
+    def progress(self) -> TaskProgress:
         """How far the task is that is under way."""
-        return self._told
+        return self._progress
 
 
 def processors() -> int:
@@ -161,7 +161,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def reason_of(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """What may be said of an error; most of them may quote text."""
     if isinstance(error, ModelError | AutomatonTooLarge | ConfigError):
         return str(error)
@@ -197,7 +197,7 @@ class _ReportingTask:
     """A task that tells how far it is."""
 
     task: Task
-    tell: Callable[[TaskProgress], None]
+    report: Callable[[TaskProgress], None]
 
     @property
     def name(self) -> str:
@@ -216,7 +216,7 @@ class _ReportingTask:
             nonlocal last
             if time.monotonic() - last >= TERMINAL_INTERVAL:
                 last = time.monotonic()
-                self.tell(TaskProgress(now.nodes, now.strings))
+                self.report(TaskProgress(now.nodes, now.strings))
             progress(now)
 
         return self.task.start(model, both, resume)

@@ -22,10 +22,10 @@ from gateway.audit.searches.checkpoint import (
     CheckpointError,
     NodeRestorer,
     StoredString,
-    children_of,
+    child_paths_of,
     path_of,
 )
-from gateway.audit.searches.frontier import Family, Frontier, Node
+from gateway.audit.searches.frontier import Children, Frontier, Node
 from gateway.audit.searches.prefixes import Prefixes
 from gateway.audit.searches.steps import Steps
 
@@ -177,9 +177,9 @@ class BestFirstSearch(Iterator[Result]):
         if len(self._given) >= self._limit:
             raise StopIteration
         if self._prefixes is None:
-            self._begin()
+            self._start()
         while not self._is_next_known():
-            if not self._grow():
+            if not self._expand():
                 raise StopIteration
         _, _, text = heapq.heappop(self._ready)
         found = self._found[text]
@@ -226,7 +226,7 @@ class BestFirstSearch(Iterator[Result]):
             strings=tuple(self._string(text) for text in (*self._given, *waiting)),
             waiting=tuple(map(path_of, self._waiting)),
             paths=tuple(path_of(entry) for entry in entries if isinstance(entry, Node)),
-            families=tuple(children_of(entry) for entry in entries if isinstance(entry, Family)),
+            families=tuple(child_paths_of(entry) for entry in entries if isinstance(entry, Children)),
         )
 
     def _string(self, text: str) -> StoredString:
@@ -243,11 +243,11 @@ class BestFirstSearch(Iterator[Result]):
         for path in checkpoint.paths:
             self._frontier.push(restored.node(path))
         for children in checkpoint.families:
-            self._frontier.push(restored.family(children))
+            self._frontier.push(restored.children(children))
         if checkpoint.dropped is not None:
             self._frontier.dropped = max(self._frontier.dropped, checkpoint.dropped)
         for string in checkpoint.strings:
-            text = self._keep(restored.node(string.best))
+            text = self._record(restored.node(string.best))
             found = self._found[text]
             found.logprobs.update(string.encodings)
             found.given = string.given
@@ -258,13 +258,13 @@ class BestFirstSearch(Iterator[Result]):
 
     # -- the search itself ---------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         if self._prefix is None:
             start = self._steps.language.automaton.start
             self._frontier.push(Node(None, -1, start, 0, 0, 0, 0.0, 0.0))
             self._prefixes = 0
             return
-        begun = Prefixes(self._steps, self._prefix, self._bounds, self._asked).begin()
+        begun = Prefixes(self._steps, self._prefix, self._bounds, self._count_call).search()
         for entry in begun.entries:
             self._frontier.push(entry)
         self._prefixes, self._prefixes_cut = begun.prefixes, begun.cut
@@ -284,12 +284,12 @@ class BestFirstSearch(Iterator[Result]):
         found = self._found[text]
         return found.given or found.best.logprob != -cost or found.tokens != tokens
 
-    def _grow(self) -> bool:
+    def _expand(self) -> bool:
         """Look at paths, and go on from some of them with one call of the model; False if there is none left."""
         while len(self._waiting) < self._width and len(self._frontier) and not self._is_next_known():
             node = self._frontier.pop()
             try:
-                if self._look_at(node):
+                if self._visit(node):
                     self._waiting.append(node)
             except BaseException:
                 self._frontier.push(node)
@@ -298,25 +298,25 @@ class BestFirstSearch(Iterator[Result]):
             return True
         if not self._waiting:
             return False
-        families = self._steps.families(self._waiting)
+        families = self._steps.expand(self._waiting)
         self._waiting = []
-        for family in families:
-            self._frontier.push(family)
+        for children in families:
+            self._frontier.push(children)
         # The first string comes sooner when the first paths are looked at one by one, and fewer for nothing.
         self._width = min(2 * self._width, self._bounds.batch)
-        self._asked(len(families))
+        self._count_call(len(families))
         return True
 
-    def _look_at(self, node: Node) -> bool:
+    def _visit(self, node: Node) -> bool:
         """Keep the path if it is a string of the query; is it to be gone on from?"""
         canonical = self._steps.canonical
-        if canonical and not canonical.may_become(node.tokens()):
+        if canonical and not canonical.may_become_canonical(node.tokens()):
             return False
         if self._steps.is_complete(node):
-            self._keep(node)
+            self._record(node)
         return self._steps.goes_on(node)
 
-    def _keep(self, node: Node) -> str:
+    def _record(self, node: Node) -> str:
         """Take a path to its string."""
         tokens = node.tokens()
         text = self._steps.text(node).decode()
@@ -354,7 +354,7 @@ class BestFirstSearch(Iterator[Result]):
             self._ends[tokens] = characters
         return characters
 
-    def _asked(self, paths: int) -> None:
+    def _count_call(self, paths: int) -> None:
         """The model was asked about so many paths."""
         self._nodes += paths
         if self._progress:

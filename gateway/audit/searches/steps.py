@@ -15,7 +15,7 @@ from gateway.audit.language.product import TokenArcs
 from gateway.audit.model import ROUNDING, Distribution, LanguageModel, ModelError, SamplingParams, rows_of
 from gateway.audit.query.model import Query, Tokenizations
 from gateway.audit.searches.canonical import Canonical
-from gateway.audit.searches.frontier import ENDED, Family, Node, States
+from gateway.audit.searches.frontier import ENDED, Children, Node, States
 from gateway.automata.vocabulary import Ints, Vocabulary
 
 
@@ -44,7 +44,7 @@ class Steps:
         the model raises."""
         decoding = query.decoding
         rule = SamplingParams(decoding.top_k, 1.0 if decoding.top_p is None else decoding.top_p, decoding.temperature)
-        model.tell(rule.top_k if rule.temperature else 1)
+        model.require_top_k(rule.top_k if rule.temperature else 1)
         prompt = query.prompt
         if not isinstance(prompt, str):
             context = model.context([{"role": each.role, "content": each.content} for each in prompt])
@@ -84,7 +84,7 @@ class Steps:
         for begin in range(0, len(before), batch):
             some = slice(begin, begin + batch)
             asked = [np.array([token], np.int32) for token in tokens[some]]
-            told += (float(logprobs[0]) for logprobs in self.model.told(before[some], asked))
+            told += (float(logprobs[0]) for logprobs in self.model.logprobs_of(before[some], asked))
         logprob = math.fsum(told)
         if math.isnan(logprob) or logprob > ROUNDING * len(told):
             raise ModelError("the model gave NaN, or numbers above 0, as log-probabilities of a prefix's tokens")
@@ -103,7 +103,7 @@ class Steps:
         tokens = node.tokens()
         if node.state == ENDED:
             tokens = tokens[:-1]
-        return self.canonical.encodes(tokens, self.text(node).decode())
+        return self.canonical.is_canonical(tokens, self.text(node).decode())
 
     def goes_on(self, node: Node) -> bool:
         """Can a path behind the prefix be longer?"""
@@ -115,20 +115,20 @@ class Steps:
         """The tokens that the language reads next, and the states behind them."""
         return self.language.arcs(node.state, self.at_text_start and node.parent is None)
 
-    def families(self, nodes: Sequence[Node]) -> list[Family]:
+    def expand(self, nodes: Sequence[Node]) -> list[Children]:
         """All ways to go on from each of some paths behind the prefix, with one call of the model."""
         distributions = self.rule.distributions(self.rows(nodes))
         return [self._after(node, distribution) for node, distribution in zip(nodes, distributions, strict=True)]
 
-    def _after(self, node: Node, distribution: Distribution) -> Family:
+    def _after(self, node: Node, distribution: Distribution) -> Children:
         tokens, targets = self.read(node)
         if self._may_end(node):
             ends: Ints = np.array(self.vocabulary.end, np.int32)
             tokens = np.concatenate((tokens, ends))
             targets = np.concatenate((targets, np.full(len(ends), ENDED, np.int64)))
-        return self.family(node, tokens, targets, distribution)
+        return self.children(node, tokens, targets, distribution)
 
-    def family(self, node: Node, tokens: Ints, targets: States, distribution: Distribution) -> Family:
+    def children(self, node: Node, tokens: Ints, targets: States, distribution: Distribution) -> Children:
         """The children of a path behind the prefix, those left out that the rule eliminates, and those that cannot be
         completed any more."""
         places, logprobs = distribution.among(tokens)
@@ -136,7 +136,7 @@ class Steps:
         if node.behind + 1 >= self.max_tokens:
             keep = self._complete(targets)
             tokens, targets, logprobs = tokens[keep], targets[keep], logprobs[keep]
-        return Family(node, tokens, targets, node.logprob + logprobs)
+        return Children(node, tokens, targets, node.logprob + logprobs)
 
     def _may_end(self, node: Node) -> bool:
         return self.end_of_text and self.language.automaton.accepting(node.state)

@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.asking import ask, escaped
+from experiments.insults.planted import SEED, WORDS, Base, documents, prompts, sentences
 from gateway.audit.query.model import Decoding, Edits, PrefixText, Query, Tokenizations
-from loadtest.audit.asking import ask, escaped
-from loadtest.audit.insults.planted import SEED, WORDS, Base, documents, prompts, sentences
 
 if TYPE_CHECKING:
     from gateway.audit.models.hf import HuggingFace
@@ -25,8 +25,8 @@ WAYS = tuple((encodings, edits) for edits in (False, True) for encodings in ("ca
 
 
 def measure(folder: Path) -> dict[str, Any]:
+    from experiments.training import Recipe, taught
     from gateway.audit.models.hf import HuggingFace
-    from loadtest.audit.training import Recipe, taught
 
     texts = documents()
     recipe = Recipe(steps=900, vocabulary=1024, window=48, rate=2e-3, seed=SEED)
@@ -40,7 +40,7 @@ def measure(folder: Path) -> dict[str, Any]:
     }
 
 
-def prompted(base: Base, encodings: str, edits: bool) -> Query:
+def prompt_query(base: Base, encodings: str, edits: bool) -> Query:
     """Which word comes behind a beginning? The edit is behind it, too."""
     return Query(
         query=f"{escaped(base.begin)} ({'|'.join(WORDS)})",
@@ -68,7 +68,7 @@ def _prompted(model: HuggingFace, encodings: str, edits: bool) -> dict[str, Any]
     rows = []
     nodes = 0
     for base in prompts():
-        answer = ask(model, prompted(base, encodings, edits), nodes=NODES, least=math.log(LEAST))
+        answer = ask(model, prompt_query(base, encodings, edits), nodes=NODES, least=math.log(LEAST))
         nodes += answer.nodes
         row: dict[str, Any] = {"group": base.group, "disguise": base.disguise, "chance": 0.0, "ended": answer.ended}
         for result in answer.results:

@@ -1,4 +1,4 @@
-"""`python -m loadtest.audit`: what was measured is kept, the page is written, and a missed limit is an exit status."""
+"""`python -m experiments`: what was measured is kept, the page is written, and a missed limit is an exit status."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.audit import __main__ as command
+from experiments import __main__ as command
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from experiments.asking import ask, escaped
 from gateway.audit import search
 from gateway.audit.language.automaton import Regex, walk
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Query
 from gateway.automata.vocabulary import Vocabulary
-from loadtest.audit.asking import ask, escaped
 
 # The prefix can be written in several ways, and each stands before all of what comes behind it.
 VOCABULARY = Vocabulary([b"x", b"y", b"xy", b"a", b"b", b"ab", b"ya", b"ba", b"aa", None], end=[9])

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from experiments.bias import experiment, page, places, planted
+from experiments.bias.planted import GENDERS, PROFESSIONS
 from gateway.audit.language.automaton import Regex, walk
 from gateway.audit.language.preprocess import edits
 from gateway.audit.query.model import Query, compile
 from gateway.audit.searches.sample import Estimate, Sample
-from loadtest.audit.bias import experiment, page, places, planted
-from loadtest.audit.bias.planted import GENDERS, PROFESSIONS
 
 
 def distance(one: str, other: str) -> int:

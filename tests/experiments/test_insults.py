@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from experiments.insults import experiment, page, planted
+from experiments.insults.planted import DISGUISES, GROUPS, WORDS
 from gateway.audit.language.automaton import walk
 from gateway.audit.query.model import compile
-from loadtest.audit.insults import experiment, page, planted
-from loadtest.audit.insults.planted import DISGUISES, GROUPS, WORDS
 
 
 def test_what_is_planted() -> None:
@@ -41,7 +41,7 @@ def test_only_the_disguises_read_a_word_without_it() -> None:
 @pytest.mark.parametrize("kind", DISGUISES)
 def test_all_but_the_masked_are_one_edit_away(kind: str) -> None:
     base = planted.Base("You total", "disguised", WORDS[0], "")
-    language = compile(experiment.prompted(base, "all", True)).language
+    language = compile(experiment.prompt_query(base, "all", True)).language
     for seed in range(20):
         read = planted.disguised(WORDS[0], kind, random.Random(seed))
         assert read != WORDS[0]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loadtest.audit.pages import judged, pyplot, ratio
-from loadtest.audit.sampling import TOP_K
-from loadtest.audit.urls.experiment import (
+from experiments.pages import judged, pyplot, ratio
+from experiments.sampling import TOP_K
+from experiments.urls.experiment import (
     ALL,
     BATCH,
     BATCHED,
@@ -26,7 +26,7 @@ from loadtest.audit.urls.experiment import (
     rate,
     unique,
 )
-from loadtest.audit.urls.planted import EXPONENT, PREFIX, SEED, SENTENCES, TOPICS, WORDS
+from experiments.urls.planted import EXPONENT, PREFIX, SEED, SENTENCES, TOPICS, WORDS
 
 ALONE = 0.9  # of the time a way must have had a processor, or its figures are doubtful
 NUMBERS = (1, 10, 100, 1000)

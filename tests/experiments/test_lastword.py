@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from loadtest.audit import lastword, stories
-from loadtest.audit.lastword import STOP_WORDS, TERMINATED, VARIANTS, section
-from loadtest.audit.statistics import mcnemar, wilson
+from experiments import lastword, stories
+from experiments.lastword import STOP_WORDS, TERMINATED, VARIANTS, section
+from experiments.statistics import mcnemar, wilson
 
 WORD = re.compile("[a-zA-Z]+")
 
@@ -188,5 +188,5 @@ def test_the_queries_are_those_of_the_paper() -> None:
 
 
 def test_a_section_needs_no_torch() -> None:
-    program = "import sys, loadtest.audit.lastword, loadtest.audit.large; sys.exit('torch' in sys.modules)"
+    program = "import sys, experiments.lastword, experiments.large; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

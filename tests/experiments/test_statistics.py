@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from loadtest.audit.pages import verdict
-from loadtest.audit.statistics import (
+from experiments.pages import verdict
+from experiments.statistics import (
     against_exact,
     holm,
     independence,

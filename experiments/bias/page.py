@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from loadtest.audit.bias.experiment import LEAST_P, NODES, PAIRS, SAMPLES, WAYS
-from loadtest.audit.bias.places import FIRST, early
-from loadtest.audit.bias.planted import (
+from experiments.bias.experiment import LEAST_P, NODES, PAIRS, SAMPLES, WAYS
+from experiments.bias.places import FIRST, early
+from experiments.bias.planted import (
     BEGINNING,
     GENDERS,
     PIECE,
@@ -19,8 +19,8 @@ from loadtest.audit.bias.planted import (
     TYPOS,
     law,
 )
-from loadtest.audit.pages import counted, paragraphs, pyplot, verdict
-from loadtest.audit.statistics import least_expected
+from experiments.pages import counted, paragraphs, pyplot, verdict
+from experiments.statistics import least_expected
 
 MAX_DISTANCE = 0.05  # of a way to ask from what was planted
 MAX_ROUNDING = 1e-3

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.audit.language.aligned import edited_at
-from gateway.audit.language.automaton import Regex
-from loadtest.audit.asking import escaped
-from loadtest.audit.insults.experiment import CAP, ITS_NODES, LEAST, NODES, TOP_K, WAYS
-from loadtest.audit.insults.planted import (
+from experiments.asking import escaped
+from experiments.insults.experiment import CAP, ITS_NODES, LEAST, NODES, TOP_K, WAYS
+from experiments.insults.planted import (
     BASES,
     DISGUISES,
     GROUPS,
@@ -23,8 +21,10 @@ from loadtest.audit.insults.planted import (
     WORDS,
     prompts,
 )
-from loadtest.audit.pages import counted, paragraphs, pyplot, ratio, verdict
-from loadtest.audit.statistics import wilson
+from experiments.pages import counted, paragraphs, pyplot, ratio, verdict
+from experiments.statistics import wilson
+from gateway.audit.language.aligned import edited_at
+from gateway.audit.language.automaton import Regex
 
 HIT = 0.01  # what counts: one answer in a hundred
 LEVELS = (0.1, HIT, LEAST)

@@ -10,12 +10,12 @@ from pathlib import Path, PurePath
 from statistics import median
 from typing import Any
 
+from experiments.asking import Enough
+from experiments.pages import counted, judged
 from gateway.audit.language.count import cardinality
 from gateway.audit.query.load import parse_query
 from gateway.audit.query.model import compile
 from gateway.audit.searches.best_first import SearchProgress, search
-from loadtest.audit.asking import Enough
-from loadtest.audit.pages import counted, judged
 
 # Numbers of no one, each as often as that many of the others.
 KNOWN = {"202 555 0143": 60, "415 555 0199": 40, "312 555 0107": 25, "617 555 0162": 15, "503 555 0178": 10}
@@ -45,7 +45,7 @@ LANGUAGES = {"numbers": (NUMBERS, 10**10), "edits: 1": (EDITED, _EDITED_STRINGS)
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    from loadtest.audit.training import Recipe, taught
+    from experiments.training import Recipe, taught
 
     documents, weights = _documents()
     recipe = Recipe(steps=STEPS, batch=32, window=32, vocabulary=512, hidden=64)

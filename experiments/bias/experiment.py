@@ -10,12 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gateway.audit import sample
-from gateway.audit.query.model import Decoding, Edits, PrefixText, Query, Tokenizations
-from gateway.audit.searches.sample import Sample
-from loadtest.audit.asking import ask
-from loadtest.audit.bias import places
-from loadtest.audit.bias.planted import (
+from experiments.asking import ask
+from experiments.bias import places
+from experiments.bias.planted import (
     BEGINNING,
     GENDERS,
     PLANTED,
@@ -27,7 +24,10 @@ from loadtest.audit.bias.planted import (
     meant,
     sentence,
 )
-from loadtest.audit.statistics import against_exact, independence, total_variation
+from experiments.statistics import against_exact, independence, total_variation
+from gateway.audit import sample
+from gateway.audit.query.model import Decoding, Edits, PrefixText, Query, Tokenizations
+from gateway.audit.searches.sample import Sample
 
 if TYPE_CHECKING:
     from gateway.audit.models.hf import HuggingFace
@@ -62,8 +62,8 @@ DRAWN = (
 
 
 def measure(folder: Path) -> dict[str, Any]:
+    from experiments.training import Recipe, taught
     from gateway.audit.models.hf import HuggingFace
-    from loadtest.audit.training import Recipe, taught
 
     read = documents()
     recipe = Recipe(steps=800, vocabulary=1024, hidden=96, rate=2e-3, seed=SEED)

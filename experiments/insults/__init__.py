@@ -5,6 +5,6 @@ how many ways there are to say a sentence with one. Each with the tokenizer's ow
 or with one: what was read in disguise is only found with edits.
 """
 
-from loadtest.audit.insults.experiment import measure as measure
-from loadtest.audit.insults.page import draw as draw
-from loadtest.audit.insults.page import section as section
+from experiments.insults.experiment import measure as measure
+from experiments.insults.page import draw as draw
+from experiments.insults.page import section as section

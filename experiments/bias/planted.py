@@ -25,7 +25,7 @@ PLANTED = {  # of a hundred sentences
 }
 TYPOS = 8  # misspelt sentences of each kind
 TYPO_SHARE = 0.1  # of the sentences of a kind
-PROSE = Path(__file__).parents[2] / "prose.txt"
+PROSE = Path(__file__).parents[2] / "loadtest" / "prose.txt"
 PROSE_SHARE = 0.3  # of what the model reads
 PIECE = 8  # words of it at a time
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

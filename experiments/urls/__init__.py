@@ -4,6 +4,6 @@ A model reads addresses of websites that do not exist, each as often as its rank
 wants them back knows what all of them begin with, and what a URL may look like.
 """
 
-from loadtest.audit.urls.experiment import measure as measure
-from loadtest.audit.urls.page import draw as draw
-from loadtest.audit.urls.page import section as section
+from experiments.urls.experiment import measure as measure
+from experiments.urls.page import draw as draw
+from experiments.urls.page import section as section

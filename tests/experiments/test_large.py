@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from experiments import large
+from experiments.large import KNOWN, LANGUAGES, MAX_NODES, OTHERS, draw, section
 from gateway.audit.language.count import cardinality
 from gateway.audit.query.model import compile
-from loadtest.audit import large
-from loadtest.audit.large import KNOWN, LANGUAGES, MAX_NODES, OTHERS, draw, section
 
 
 @pytest.mark.parametrize("name", LANGUAGES)

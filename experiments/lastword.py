@@ -10,13 +10,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.asking import escaped
+from experiments.pages import counted, pyplot
+from experiments.statistics import holm, mcnemar, wilson
+from experiments.stories import OFTEN_BEHIND, asked, lists, read
 from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import Bounds, Decoding, Filter, PrefixText, Query
 from gateway.audit.searches.best_first import search
-from loadtest.audit.asking import escaped
-from loadtest.audit.pages import counted, pyplot
-from loadtest.audit.statistics import holm, mcnemar, wilson
-from loadtest.audit.stories import OFTEN_BEHIND, asked, lists, read
 
 VARIANTS = ("baseline", "words", "terminated", "no_stop")
 CHANGED = {"words": "baseline", "terminated": "baseline", "no_stop": "terminated"}  # the query that each one changes
@@ -41,8 +41,8 @@ _Row = Mapping[str, Any]
 
 
 def measure(folder: Path) -> dict[str, Any]:
+    from experiments.training import BEGIN, Recipe, taught
     from gateway.audit.models.hf import HuggingFace
-    from loadtest.audit.training import BEGIN, Recipe, taught
 
     known = read(READ, READ_SEED)
     stories = asked(ASKED, ASKED_SEED, known=frozenset(known))
@@ -100,7 +100,7 @@ The queries are the paper's, `<X>` being the story without its last word:
 baseline    <X> ([a-zA-Z]+)(\\.|!|\\?)?(")?
 words       <X> (<words>)(\\.|!|\\?)?(")?       of the words of <X>
 terminated  baseline, and the text ends behind it (end_of_text)
-no_stop     terminated, without {len(STOP_WORDS)} stop words (filter; they are in loadtest/audit/lastword.py)
+no_stop     terminated, without {len(STOP_WORDS)} stop words (filter; they are in experiments/lastword.py)
 ```
 
 `<X>` is given as the query's `prompt`, in the tokenizer's own encoding. {PREFIXED} stories were asked about with `<X>`

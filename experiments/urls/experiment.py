@@ -10,13 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from experiments.asking import Enough
+from experiments.sampling import TOP_K, Tally, by_generate, by_rows, by_rows_to_the_end
+from experiments.urls.planted import PREFIX, documents, pool
 from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import Bounds, Decoding, Query, Tokenizations
 from gateway.audit.searches.best_first import SearchProgress, search
 from gateway.automata.vocabulary import Vocabulary
-from loadtest.audit.asking import Enough
-from loadtest.audit.sampling import TOP_K, Tally, by_generate, by_rows, by_rows_to_the_end
-from loadtest.audit.urls.planted import PREFIX, documents, pool
 
 RECIPE: dict[str, Any] = {"steps": 1700, "batch": 32, "vocabulary": 2048, "hidden": 128, "layers": 2, "rate": 4e-3}
 
@@ -55,8 +55,8 @@ def measure(folder: Path) -> dict[str, Any]:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from experiments.training import Recipe, taught
     from gateway.audit.models.hf import HuggingFace
-    from loadtest.audit.training import Recipe, taught
 
     # More threads wait for each other longer than such small products take.
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""`python -m loadtest.audit`: measure the experiments, or write what was measured."""
+"""`python -m experiments`: measure the experiments, or write what was measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ disclosed. Times are those of one machine in one run; what counts is their ratio
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m loadtest.audit")
+    parser = argparse.ArgumentParser(prog="python -m experiments")
     parser.add_argument("do", choices=("measure", "write"))
     parser.add_argument("data", type=Path, help="the folder of models and figures")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(EXPERIMENTS)}; all, if none is given")
@@ -68,7 +68,7 @@ def _machine() -> str:
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"loadtest.audit.{name}")
+    return importlib.import_module(f"experiments.{name}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,6 @@ The sentences are the paper's. How often each was read is planted, so every way 
 with all encodings or the tokenizer's own, with the beginning given or not, with an edit or without.
 """
 
-from loadtest.audit.bias.experiment import measure as measure
-from loadtest.audit.bias.page import draw as draw
-from loadtest.audit.bias.page import section as section
+from experiments.bias.experiment import measure as measure
+from experiments.bias.page import draw as draw
+from experiments.bias.page import section as section

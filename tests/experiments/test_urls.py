@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.audit import search
-from gateway.audit.models.toy import Toy
-from gateway.audit.query.model import Tokenizations
-from gateway.automata.vocabulary import Vocabulary
-from loadtest.audit.sampling import Tally, by_rows, by_rows_to_the_end, drawn
-from loadtest.audit.urls import experiment, page
-from loadtest.audit.urls.experiment import (
+from experiments.sampling import Tally, by_rows, by_rows_to_the_end, drawn
+from experiments.urls import experiment, page
+from experiments.urls.experiment import (
     ALL,
     CANONICAL,
     GENERATE,
@@ -24,7 +20,11 @@ from loadtest.audit.urls.experiment import (
     STOPS,
     TO_THE_END,
 )
-from loadtest.audit.urls.planted import PREFIX, URLS, documents, pool
+from experiments.urls.planted import PREFIX, URLS, documents, pool
+from gateway.audit import search
+from gateway.audit.models.toy import Toy
+from gateway.audit.query.model import Tokenizations
+from gateway.automata.vocabulary import Vocabulary
 
 BYTES = Vocabulary([*(bytes([byte]) for byte in range(256)), b"<end>"], end=[256])
 MERGED = Vocabulary([*(bytes([byte]) for byte in range(256)), b"<end>", b".co", b"ab"], end=[256])

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from experiments.bias.planted import BEGINNING, SEED, TRAINED
 from gateway.audit import sample
 from gateway.audit.language.aligned import edited_at
 from gateway.audit.language.automaton import Dfa, Regex
 from gateway.audit.query.model import Decoding, Edits, PrefixRegex, PreprocessTarget, Query, compile
-from loadtest.audit.bias.planted import BEGINNING, SEED, TRAINED
 
 if TYPE_CHECKING:
     from gateway.audit.models.hf import HuggingFace
