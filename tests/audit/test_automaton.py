@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from gateway.audit.language import automaton
 from gateway.audit.language.automaton import (
     AutomatonTooLarge,
-    Dfa,
     Liveness,
     Regex,
     intersection,
@@ -25,7 +24,7 @@ from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
 from tests.support.examples import examples
 from tests.support.expressions import Expression, expressions, matches, texts
-from tests.support.languages import accepts, language, strings, words_of
+from tests.support.languages import accepts, every_state_is_live, language, strings, words_of
 
 MIXED = "a é字😀"
 
@@ -107,17 +106,6 @@ def test_both_have_what_is_in_each(one: frozenset[str], other: frozenset[str]) -
     automaton = intersection(language(one), language(other))
     assert strings(automaton) == one & other
     assert every_state_is_live(automaton)
-
-
-def every_state_is_live(automaton: Dfa) -> bool:
-    """Backwards from the ends, over all that can be reached."""
-    states = reachable_states(automaton, 10_000)
-    useful = {state for state in states if automaton.accepting(state)}
-    while True:
-        more = {state for state in states if any(target in useful for *_, target in automaton.arcs(state))} - useful
-        if not more:
-            return useful == set(states) and all(map(automaton.live, states))
-        useful |= more
 
 
 @settings(max_examples=examples(300), deadline=None)

@@ -8,7 +8,6 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,57 +20,17 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from gateway.audit.model import ModelError, rows_of
-from gateway.audit.models import vllm as served_models
+from gateway.audit.models import vllm
 from gateway.audit.models.toy import Toy
 from gateway.audit.models.vllm import VllmModel
 from gateway.audit.query.model import Decoding, Message, PrefixRegex, Query, Tokenizations
 from gateway.audit.searches.best_first import search
-from tests.support.naive_search import vocabulary_of
+from tests.support.served_model import VOCABULARY, Served
 
 Json = dict[str, Any]
 
-VOCABULARY = vocabulary_of("a", "b", "c", " ", "ab", "bc", "é", b"\xc3", b"\xa9")
 BEGIN = 9  # what begins a text is what ends one, as GPT-2 has it
 KEY = "sk-secret"
-
-
-@dataclass
-class Served:
-    """vLLM's API in front of a toy. `most`: how many tokens it tells; `tells`: it knows `logprob_token_ids`. Answers of
-    `first` come before its own: a status with a body, or None for a connection that is closed."""
-
-    toy: Toy
-    most: int = 20
-    tells: bool = True
-    first: list[tuple[int, bytes] | None] = field(default_factory=list)
-    bodies: list[Json] = field(default_factory=list)
-    keys: list[str | None] = field(default_factory=list)
-    url: str = ""
-
-    def play(self, path: str, body: Json) -> tuple[int, bytes] | None:
-        self.bodies.append(body)
-        if self.first:
-            return self.first.pop(0)
-        if path == "/tokenize":
-            text = body["prompt"] if "prompt" in body else "".join(each["content"] for each in body["messages"])
-            return 200, json.dumps({"tokens": self.toy.encode(text)}).encode()
-        assert path == "/v1/completions" and body["max_tokens"] == 1 and body["return_tokens_as_token_ids"]
-        if body["logprobs"] > self.most and not (self.tells and body.get("logprob_token_ids")):
-            message = f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: {self.most}"
-            return 400, json.dumps({"error": {"message": message, "code": 400}}).encode()
-        return 200, json.dumps(self.completion(body)).encode()
-
-    def completion(self, body: Json) -> Json:
-        choices = [self.choice(number, tokens, body) for number, tokens in enumerate(body["prompt"])]
-        return {"object": "text_completion", "choices": choices[::-1]}
-
-    def choice(self, number: int, tokens: list[int], body: Json) -> Json:
-        row = self.toy([tokens])[0]
-        asked = body.get("logprob_token_ids") if self.tells else None
-        told = asked or np.argsort(-row)[: body["logprobs"]].tolist()
-        # What was sampled is told, too, however unlikely.
-        shown = {f"token_id:{token}": float(row[token]) for token in [*told, len(row) - 1]}
-        return {"index": number, "text": "?", "logprobs": {"top_logprobs": [shown]}}
 
 
 @pytest.fixture
@@ -115,7 +74,7 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy in the environment is not meant for these calls, and nobody waits."""
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr(served_models, "RETRY_DELAYS", (0.0, 0.0))
+    monkeypatch.setattr(vllm, "RETRY_DELAYS", (0.0, 0.0))
 
 
 def write_tokenizer(folder: Path) -> Path:
@@ -160,7 +119,7 @@ def test_several_prefixes_go_in_one_request(served: Served, endpoint: VllmModel)
 def test_a_call_of_many_prefixes_is_several_requests(
     served: Served, endpoint: VllmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_models, "MAX_PROMPTS", 3)
+    monkeypatch.setattr(vllm, "MAX_PROMPTS", 3)
     endpoint.require_top_k(3)
     served.bodies.clear()
     rows = rows_of(endpoint, [(9, number) for number in range(7)])
@@ -346,7 +305,7 @@ def refusal(endpoint: VllmModel) -> str:
 def test_e13_a_server_that_died_is_named_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
-    monkeypatch.setattr(served_models, "RETRY_DELAYS", (0.0, 0.0))
+    monkeypatch.setattr(vllm, "RETRY_DELAYS", (0.0, 0.0))
     folder = write_tokenizer(tmp_path / "model")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -442,7 +401,7 @@ def test_what_a_server_says_in_other_forms(served: Served, endpoint: VllmModel, 
 def test_an_answer_without_end_is_not_read(
     served: Served, endpoint: VllmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_models, "MAX_ANSWER", 1000)
+    monkeypatch.setattr(vllm, "MAX_ANSWER", 1000)
     served.first = [(200, b" " * 10_000)] * 3
     with pytest.raises(ModelError, match=r"failed 3 times: an answer of more than \d+ bytes"):
         endpoint.require_top_k(3)

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.audit.language import plugins as packages
+from gateway.audit.language import plugins
 from gateway.audit.language.automaton import Dfa, Regex, intersection, literal
 from gateway.audit.language.plugins import PreprocessorError, load_preprocessor
-from tests.audit.test_automaton import every_state_is_live
-from tests.support.languages import accepts, language, strings
+from tests.support.languages import accepts, every_state_is_live, language, strings
 
 
 class Evens:
@@ -33,9 +32,9 @@ def installed(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> None:
     """Entry points whose functions are attributes of this module."""
     for name, function in functions.items():
         monkeypatch.setitem(globals(), f"_{name}", function)
-    points = [EntryPoint(name, f"{__name__}:_{name}", packages.GROUP) for name in functions]
-    points.append(EntryPoint("broken", f"{__name__}:_nothing_has_this_name", packages.GROUP))
-    monkeypatch.setattr(packages, "entry_points", lambda group: points if group == packages.GROUP else [])
+    points = [EntryPoint(name, f"{__name__}:_{name}", plugins.GROUP) for name in functions]
+    points.append(EntryPoint("broken", f"{__name__}:_nothing_has_this_name", plugins.GROUP))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == plugins.GROUP else [])
 
 
 def test_a_preprocessor_of_a_users(monkeypatch: pytest.MonkeyPatch) -> None:

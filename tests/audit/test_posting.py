@@ -6,7 +6,7 @@ import pytest
 
 from gateway.audit.cli.gateway_client import GatewayClient, GatewayError
 from gateway.audit.models.http import RequestFailed, client, post
-from tests.audit.test_deployed import gateway
+from tests.support.fake_gateway import gateway
 
 SECRET = "hunter2swordfish"
 

@@ -11,15 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.audit.language import automaton
-from gateway.audit.language import prefix_language as parts
+from gateway.audit.language import automaton, prefix_language
 from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, intersection, literal
 from gateway.audit.language.count import cardinality
 from gateway.audit.language.prefix_language import changed_before, changed_behind, matching_prefixes, with_prefix
 from gateway.audit.language.preprocess import edits, synonyms, without_matches, without_words
 from gateway.automata.charset import ANY, CharSet
 from gateway.automata.regex import RegexError
-from tests.audit.test_automaton import every_state_is_live
 from tests.support.examples import examples
 from tests.support.expressions import texts
 from tests.support.languages import (
@@ -28,6 +26,7 @@ from tests.support.languages import (
     distance,
     edited,
     edits_in,
+    every_state_is_live,
     holds,
     language,
     replaced,
@@ -276,7 +275,7 @@ def test_prefixes_without_end(name: str) -> None:
 
 
 def test_prefixes_followed_in_too_many_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MAX_REMAINDERS", 3)
+    monkeypatch.setattr(prefix_language, "MAX_REMAINDERS", 3)
     whole, prefix = Regex("a{0,9}b{9}"), Regex("a*")
     reason = "what follows the prefix differs in more than 3 ways, and each is changed apart: use a narrower prefix"
     with pytest.raises(AutomatonTooLarge, match=reason):

@@ -27,7 +27,7 @@ from gateway.audit.searches.best_first import Result
 from gateway.audit.searches.policy import prompt_query
 from gateway.policy.model import DEFAULT_MAX_HOLD, Decode, Policy, Rule
 from gateway.progress import ProgressMeter
-from tests.audit.test_deployed import Play, choices, gateway
+from tests.support.fake_gateway import Play, choices, gateway
 from tests.support.naive_search import vocabulary_of
 
 SECRET = Rule(id="secret", words=("12MONKEYS",))

@@ -124,7 +124,8 @@ class TaskRunner(Protocol):
 class TaskRun:
     """Runs tasks one after the other. `saved`: an earlier run to resume. `least`: the lowest log-probability wanted.
     `wrap`: puts a wrapper around a task's model. `checkpoint_on`: the endings after which the last search is saved as a
-    checkpoint; that of a finished one is large, and of use for a higher limit only."""
+    checkpoint; that of a finished one is large, and of use for a higher limit only. `report` is called with the
+    progress of the current search, in place of showing it on the meter."""
 
     def __init__(
         self,
@@ -135,9 +136,11 @@ class TaskRun:
         least: float = -math.inf,
         wrap: Callable[[LanguageModel, Task], LanguageModel] = lambda model, _: model,
         checkpoint_on: Container[Ended] = frozenset(Ended),
+        report: Callable[[SearchProgress], None] | None = None,
     ) -> None:
         self._tasks, self._lines, self._interrupts, self._least = tasks, lines, interrupts, least
         self._wrap, self._checkpoint_on = wrap, checkpoint_on
+        self._report = report or self._show
         self._unlikely = False
         self._states = (saved or SavedAudit()).states()
         self._current: tuple[int, BestFirstSearch] | None = None
@@ -208,7 +211,7 @@ class TaskRun:
         return tuple(FoundString(result, task.more(result)) for result in search.found if result.logprob >= self._least)
 
     def _progress(self, progress: SearchProgress) -> None:
-        self._lines.meter.show(lambda seconds: self._progress_text(progress, seconds))
+        self._report(progress)
         self._interrupts.check()
         # While prefixes are looked for nothing is pending. And strings that came with these paths are given before the
         # next are asked about: so it is enough the second time.
@@ -216,6 +219,9 @@ class TaskRun:
             if self._unlikely:
                 raise _Enough
             self._unlikely = True
+
+    def _show(self, progress: SearchProgress) -> None:
+        self._lines.meter.show(lambda seconds: self._progress_text(progress, seconds))
 
     def _progress_text(self, progress: SearchProgress, seconds: float) -> str:
         of = f"search {self._number + 1} of {len(self._tasks)}, " if len(self._tasks) > 1 else ""

@@ -1,4 +1,4 @@
-"""A process that performs tasks, as others hand them out: what it is told, what it says, and what it does between."""
+"""A worker that runs tasks one at a time, and the messages between it and the scheduler."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from typing import TypeAlias
 
 from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.model import LanguageModel, ModelError
-from gateway.audit.query.model import Query
 from gateway.audit.run.interrupts import Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Ended, SavedAudit
 from gateway.audit.run.runner import Outcome, Task, TaskRun
 from gateway.audit.run.tasks import WordMasks
-from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress
+from gateway.audit.searches.best_first import SearchProgress
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.policy.model import Rule
 from gateway.policy.value import ConfigError
@@ -30,7 +29,7 @@ from gateway.version import __version__
 STOPPED = frozenset({Ended.TIMEOUT, Ended.INTERRUPTED, Ended.FAILED})
 THREADS = "OMP_NUM_THREADS"
 
-# Makes the model, in the worker of this number; it is plain data itself, or a function with a name.
+# Loads the model in the worker of this number; picklable.
 Load: TypeAlias = Callable[[int], LanguageModel]
 
 
@@ -98,8 +97,8 @@ WorkerMessage: TypeAlias = ModelLoaded | LoadFailed | TaskProgress | TaskResult 
 
 
 class AuditWorker:
-    """Loads a model once and performs tasks, one at a time. `threads`: of PyTorch; None leaves them to it. `signals`
-    stop a task. Its methods may be called from several threads."""
+    """Loads a model once and runs tasks. `threads`: of PyTorch, None for its default. `signals` stop a task. Its
+    methods may be called from several threads."""
 
     def __init__(self, load: Load, number: int, threads: int | None = None, signals: tuple[int, ...] = ()) -> None:
         self._load, self._number, self._threads, self._signals = load, number, threads, signals
@@ -119,107 +118,66 @@ class AuditWorker:
         return ModelLoaded(frozenset(self._model.vocabulary.end))
 
     def perform(self, job: Job, report: Callable[[TaskProgress], None] = lambda _: None) -> TaskResult:
-        """Whatever ends it, what was found is in the outcome. `report` is told from time to time how far it is."""
+        """Run a task. However it ends, the outcome has what was found. `report` is called now and then."""
         assert self._model is not None
         if self._masks.rules != job.masked:
             self._masks = WordMasks(job.masked)
-        meter, self._progress = _NoProgress(), TaskProgress()
-        lines = _CollectedLines(meter)
+        lines, self._progress = _CollectedLines(), TaskProgress()
+        last = time.monotonic()
 
-        def note(progress: TaskProgress) -> None:
-            self._progress = progress
-            report(progress)
+        def note(progress: SearchProgress) -> None:
+            nonlocal last
+            if time.monotonic() - last >= TERMINAL_INTERVAL:
+                last = time.monotonic()
+                self._progress = TaskProgress(progress.nodes, progress.strings)
+                report(self._progress)
 
         with Interrupts(signals=self._signals) as interrupts:
             self._current = job.ticket, interrupts
             run = TaskRun(
-                [_ReportingTask(job.task, note)], lines, interrupts, SavedAudit(search=job.resume), job.least,
-                self._masks, job.checkpoint_on,
+                [job.task], lines, interrupts, SavedAudit(search=job.resume), job.least,
+                self._masks, job.checkpoint_on, note,
             )  # fmt: skip
             try:
                 outcome = run.perform(self._model)
             except CheckpointError as error:
-                return TaskResult((), _failed(), TaskFailure(str(error), refused=True))
+                failed = Outcome.of(Ended.FAILED, {}, {}, (), 0.0, None)
+                return TaskResult((), failed, TaskFailure(str(error), refused=True))
             finally:
                 self._current = None
         failure = None if outcome.error is None else TaskFailure(describe_error(outcome.error))
-        # An error may not survive the way to another process.
+        # Not every error can be pickled.
         return TaskResult(tuple(lines.kept), replace(outcome, error=None), failure)
 
     def stop(self, ticket: int) -> None:
-        """The job of this ticket, if it is under way, when it asks its model next."""
-        if (under_way := self._current) is not None and under_way[0] == ticket:
-            under_way[1].stop()
+        """Stop the job of this ticket, if it is the current one, before its next model call."""
+        if (current := self._current) is not None and current[0] == ticket:
+            current[1].stop()
 
     def progress(self) -> TaskProgress:
-        """How far the task is that is under way."""
+        """Progress of the current task."""
         return self._progress
 
 
 def processors() -> int:
-    """Those that this process may use; where a system does not tell, all of them."""
+    """The number of processors that this process may use; where the system does not say, of all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe_error(error: Exception) -> str:
-    """What may be said of an error; most of them may quote text."""
+    """An error's message, if it is known to quote no text of the audit; else its type and place."""
     if isinstance(error, ModelError | AutomatonTooLarge | ConfigError):
         return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"internal error: {type(error).__name__} at {Path(frame.filename).name} line {frame.lineno}"
 
 
-def _failed() -> Outcome:
-    return Outcome.of(Ended.FAILED, {}, {}, (), 0.0, None)
-
-
 class _CollectedLines(LineWriter):
     """Keeps lines in place of writing them."""
 
-    def __init__(self, meter: ProgressMeter) -> None:
-        super().__init__(meter)
+    def __init__(self) -> None:
+        super().__init__(ProgressMeter(sys.stderr))  # which is never shown
         self.kept: list[Mapping[str, object]] = []
 
     def write(self, fields: Mapping[str, object]) -> None:
         self.kept.append(fields)
-
-
-class _NoProgress(ProgressMeter):
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
-
-    def show(self, text: Callable[[float], str]) -> None:
-        pass
-
-
-@dataclass(frozen=True, slots=True)
-class _ReportingTask:
-    """A task that tells how far it is."""
-
-    task: Task
-    report: Callable[[TaskProgress], None]
-
-    @property
-    def name(self) -> str:
-        return self.task.name
-
-    @property
-    def query(self) -> Query:
-        return self.task.query
-
-    def start(
-        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
-    ) -> BestFirstSearch:
-        last = time.monotonic()
-
-        def both(now: SearchProgress) -> None:
-            nonlocal last
-            if time.monotonic() - last >= TERMINAL_INTERVAL:
-                last = time.monotonic()
-                self.report(TaskProgress(now.nodes, now.strings))
-            progress(now)
-
-        return self.task.start(model, both, resume)
-
-    def more(self, result: Result) -> Mapping[str, str]:
-        return self.task.more(result)
