@@ -1,4 +1,4 @@
-"""`portcullis audit`: files of queries in, what was found out."""
+"""Entry point of `portcullis audit`, and `--count`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit found → word rules, as the text that goes under `rules` of a policy.
+"""Word rules from findings, as YAML for the `rules` of a policy.
 
 A rule for each string, so that what is matched later tells which finding it was. A word that holds another one, as a
 rule's lens sees them, would never be needed: the shorter one is found wherever it is. A string that is longer than a

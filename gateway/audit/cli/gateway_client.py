@@ -1,4 +1,4 @@
-"""The same questions put to a gateway that runs: does any answer still hold what was found?"""
+"""Client of a running gateway, for verification: the texts of its answers to what led to findings."""
 
 from __future__ import annotations
 

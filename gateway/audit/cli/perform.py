@@ -1,4 +1,4 @@
-"""An audit from its options to its exit status: it is performed, and what is wanted is made of what was found."""
+"""Performs an audit: from parsed options through search, rules, verification and report to the exit status."""
 
 from __future__ import annotations
 

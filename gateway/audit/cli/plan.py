@@ -1,4 +1,4 @@
-"""What is to be audited: files of queries, or prompts and a policy, as searches to be performed."""
+"""Plans an audit: the model and the tasks for files of queries, or for prompts and a policy."""
 
 from __future__ import annotations
 

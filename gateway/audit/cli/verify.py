@@ -1,4 +1,4 @@
-"""Asked again, through what is to keep the model from it: is anything still said?"""
+"""Verification: repeats the audit through word masks or a gateway, and reports what still gets out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preprocessors that users bring along, in packages of their own."""
+"""Preprocessors from installed packages, by entry point."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ GROUP = "portcullis.preprocessors"
 
 
 class PreprocessorError(ValueError):
-    """A preprocessor that is not installed, cannot be loaded, fails, or gives no automaton."""
+    """A preprocessor is not installed, cannot be loaded, fails, or returns no automaton."""
 
 
 class _ForeignDfa(LazyDfa[int]):
-    """An automaton of somebody else, by its own states. Those that it says are not live are dead here."""
+    """Adapts an automaton from a package; states that it reports as not live are dead here."""
 
     def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
@@ -38,7 +38,7 @@ def load_preprocessor(name: str) -> Change:
     function that takes an automaton and gives one. What it gives needs no `arcs`; of its strings, those that are UTF-8
     count.
 
-    Raises NoPreprocessor, and so does the function if it fails or gives something else.
+    Raises PreprocessorError, and so does the function if it fails or gives something else.
     """
     known = {point.name: point for point in entry_points(group=GROUP)}
     if name not in known:

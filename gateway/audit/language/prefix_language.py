@@ -1,6 +1,6 @@
-"""A language and its prefixes: the strings that begin with one, and changes to what comes before or after its end.
+"""Languages split at a prefix: strings that begin with one, and changes to the part before or after its end.
 
-A prefix can be a language itself, and a string can have several prefixes in it; then each of them counts.
+The prefix is a language too; a string may begin with several of its strings, and then each counts.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _reading(language: Dfa, prefix: Dfa) -> tuple[Dfa, Callable[[int], int]]:
 
 
 class _Concatenation(LazyDfa[frozenset[tuple[int, int]]]):
-    """Automata one behind the other: a state is where each may stand, by its number. `behind` says what begins where
+    """Concatenated automata: a key is the set of (number of the automaton, state). `behind` says what begins where
     one accepts: a number and a state. Where nothing does, a string ends."""
 
     def __init__(
@@ -108,8 +108,8 @@ class _Concatenation(LazyDfa[frozenset[tuple[int, int]]]):
 def changed_behind(language: Dfa, prefix: Dfa, change: Change) -> Dfa:
     """The strings p r' where p is of `prefix`, p r of the language, and r' what r is changed to.
 
-    What may follow a prefix is changed apart for each way in which it differs. Raises TooLarge, also later, where there
-    are too many.
+    Each different remainder of a prefix is changed on its own. Raises AutomatonTooLarge, also later, for more than
+    `MAX_REMAINDERS`.
     """
     reader, state_of = _reading(language, prefix)
     parts: list[Dfa] = [PrunedDfa(reader)]
@@ -139,7 +139,7 @@ def _check_remainders(needed: int) -> None:
 def changed_before(language: Dfa, prefix: Dfa, change: Change) -> Dfa:
     """The strings p' r where p is of `prefix`, p r of the language, and p' what p is changed to.
 
-    Prefixes are changed apart by what may follow them. Raises TooLarge where that differs in too many ways.
+    Prefixes are changed apart by what may follow them. Raises AutomatonTooLarge where that differs in too many ways.
     """
     reader, state_of = _reading(language, prefix)
     ends: dict[int, set[int]] = {}

@@ -1,7 +1,6 @@
-"""Preprocessors: languages made from languages, before a model is asked.
+"""Preprocessors: edits, filters and synonyms as lazy transformations of automata.
 
-Edits, unwanted words and synonyms; `installed` has what users bring along. They chain in any order, since each takes
-an automaton and gives one; and each works its states out when they are first asked for.
+They chain in any order, since each takes an automaton and returns one. Those of packages are loaded by `plugins`.
 
 An automaton's strings are UTF-8, so its live states are of two kinds, between characters and within one, and which it
 is shows in the bytes that lead on.
@@ -31,7 +30,7 @@ _CONTINUATION = range(0x80, 0xC0)  # bytes that begin no character
 
 
 class _Characters:
-    """An automaton of which whole characters can be read."""
+    """Reads an automaton by characters in place of bytes."""
 
     def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton

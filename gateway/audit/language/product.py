@@ -38,7 +38,7 @@ class TokenArcs:
         self._by_tokens = Liveness(lambda state: np.unique(self._read(state, False)[1]).tolist(), by_bytes)
 
     def live(self, state: int) -> bool:
-        """Can tokens complete what was read, or is it complete? Raises TooLarge."""
+        """Can tokens complete what was read, or is it complete? Raises AutomatonTooLarge."""
         return self.automaton.live(state) if self.vocabulary.spells_all else self._by_tokens(state)
 
     def arcs(self, state: int, at_text_start: bool = False) -> tuple[Ints, States]:
@@ -46,7 +46,7 @@ class TokenArcs:
         to be written to. None of them ends the text: `Dfa.accepting` says where it may end.
 
         `at_text_start`: nothing stands before the token, and a vocabulary that strips a text's first space strips its.
-        Raises TooLarge.
+        Raises AutomatonTooLarge.
         """
         key = state, at_text_start and self.vocabulary.strips_first_space
         kept = self._cache.get(key)

@@ -1,6 +1,6 @@
-"""A model of Hugging Face's in this process, to be audited.
+"""A causal model loaded by Hugging Face transformers in this process.
 
-PyTorch and transformers are imported when a model is made: the rest of an audit does without.
+PyTorch and transformers are imported when a model is made; the rest of the audit does not need them.
 """
 
 from __future__ import annotations

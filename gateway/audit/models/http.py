@@ -1,4 +1,4 @@
-"""JSON sent to another server, and its whole answer: bounded in bytes and in time."""
+"""POST requests with JSON, and responses bounded in bytes and in time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import httpx
 
 
 class RequestFailed(Exception):
-    """There is no answer, or none that is read to its end; says why, and quotes neither address nor key."""
+    """No response, or not one that could be read in full; the message has neither address nor key."""
 
 
 def client(key: str | None, timeout: httpx.Timeout | float) -> httpx.Client:
     """One that sends `key` as a bearer token and follows no redirect. `timeout`: seconds, for each read. Raises
-    Unanswered if the environment names a proxy or certificates that cannot be used."""
+    RequestFailed if the environment names a proxy or certificates that cannot be used."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         return httpx.Client(headers=headers, timeout=timeout, follow_redirects=False)

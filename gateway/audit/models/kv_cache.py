@@ -1,4 +1,4 @@
-"""What a network worked out about the tokens of paths, kept for the paths that go on from them.
+"""A KV cache for a search: keys and values of the tokens of paths, shared by the paths that extend them.
 
 The keys and values of a token depend on it and on those before it, and on nothing behind it. So they are kept once for
 every beginning of a path, as in a prefix tree: of a path that is one token longer only that token is worked out. They

@@ -1,4 +1,4 @@
-"""From what a query or the command line says of a model to the model: in this process, or in whatever process asks."""
+"""Loads the model that a query or the command line names, in this process or in a worker."""
 
 from __future__ import annotations
 

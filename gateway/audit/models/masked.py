@@ -1,7 +1,6 @@
-"""A model that is kept from words, as a served one is: what would complete a word has no probability.
+"""A model behind a word mask, as vLLM has with the plugin: tokens that would complete a banned word get probability 0.
 
-Only what is said behind the prefix is masked, for the prefix is what the model is given. Where a string has several
-prefixes in it, the longest one counts.
+Only text after the prefix is masked, since the prefix is given to the model. Of several prefixes the longest counts.
 """
 
 from __future__ import annotations

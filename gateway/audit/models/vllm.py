@@ -1,4 +1,4 @@
-"""A model behind vLLM's API, to be audited. Neither PyTorch nor transformers is needed for it."""
+"""A model served by vLLM. Neither PyTorch nor transformers is needed here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
 _CONNECT_FAILED = "ConnectError"  # nothing listens
 _CONNECTION_LOST = frozenset({"ReadError", "WriteError", "RemoteProtocolError"})  # it was there, and went away
 _NEVER_ANSWERED = ": nothing listens there: is the server running, and is this its address?"
-# The model's own law, whatever the server's defaults for the model are.
+# The model's own distribution, whatever the server's defaults are.
 _PLAIN = {
     "temperature": 1.0,
     "top_p": 1.0,
@@ -45,7 +45,7 @@ _PLAIN = {
 
 
 class _Refused(ModelError):
-    """The server understood the request and does not want it."""
+    """The server rejected the request."""
 
 
 class VllmModel:

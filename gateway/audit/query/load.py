@@ -1,4 +1,4 @@
-"""The text of a query's file → `Query`, or a `ConfigError` that names file, key path and reason.
+"""Reads a query from its file: a `Query`, or a `ConfigError` that names file, key path and reason.
 
 YAML or JSON, read as strictly as a configuration: unknown keys and values of another type than the key wants are
 refused, and `${VAR}` stands for a variable of the environment.
@@ -127,7 +127,7 @@ def _only_key(value: Value, keys: tuple[str, ...], wanted: str) -> str:
     return given[0]
 
 
-# -- what is asked -----------------------------------------------------------------------------------------------------
+# -- prefix, prompt and search parameters ------------------------------------------------------------------------------
 
 
 def _prefix(value: Value) -> str | PrefixText | PrefixRegex:

@@ -1,4 +1,4 @@
-"""A model that can be stopped while it is asked: by Ctrl-C, by the system, when time is up.
+"""Stopping an audit by signals and by a timeout, also during a call of the model.
 
 A signal may arrive anywhere. In the middle of a search's own work it would tear that apart, so there it only leaves a
 note, and the search stops when it asks its model next.
@@ -31,7 +31,7 @@ class StopReason(StrEnum):
 
 
 class AuditStopped(BaseException):
-    """The audit is stopped. Like KeyboardInterrupt it is no error of what it comes through."""
+    """The audit is stopped. A BaseException, as KeyboardInterrupt, so that handlers of errors do not catch it."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
@@ -70,7 +70,7 @@ class Interrupts:
 
     @property
     def interrupted(self) -> bool:
-        """Did somebody stop it, whether there was still something to be stopped or not?"""
+        """Was it stopped by a signal or `stop`, even if all work was done already?"""
         return self._reason is StopReason.INTERRUPTED
 
     def stop(self) -> None:
@@ -99,7 +99,7 @@ class Interrupts:
 
 
 class InterruptibleModel:
-    """`model`, whose every answer can be given up."""
+    """A model whose calls can be interrupted."""
 
     def __init__(self, model: LanguageModel, interrupts: Interrupts) -> None:
         self.vocabulary = model.vocabulary

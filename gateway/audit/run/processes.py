@@ -1,4 +1,4 @@
-"""Workers that are processes of this machine."""
+"""A pool of worker processes on this machine."""
 
 from __future__ import annotations
 

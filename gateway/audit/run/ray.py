@@ -1,4 +1,4 @@
-"""Workers that are actors of Ray, on this machine or on many: https://docs.ray.io."""
+"""A pool of workers that are Ray actors, on this machine or a cluster: https://docs.ray.io."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches as they are performed: lines as they come, how far it is, what is kept when it ends before its end."""
+"""Runs searches one after the other: writes results, shows progress, and saves state when stopped early."""
 
 from __future__ import annotations
 
@@ -182,13 +182,13 @@ class TaskRun:
         try:
             for result in search:
                 if result.logprob < self._least:
-                    search.put_back()  # whoever goes on may ask for less likely ones
+                    search.put_back()  # a resumed run may want less likely ones
                     raise _Enough
                 self._printed += 1
                 try:
                     self._lines.write(FoundString(result, task.more(result)).fields())
                 except BrokenPipeError:
-                    search.put_back()  # better a line is said twice than never
+                    search.put_back()  # at-least-once output
                     raise
                 self._interrupts.check()
             self._ended = Ended.FINISHED if search.summary().finished else Ended.LIMIT

@@ -1,4 +1,4 @@
-"""Tasks over workers: who does what, lines in the order of the tasks, and what is kept when one of them fails."""
+"""Schedules tasks over a pool of workers; writes results in task order, and keeps them if a worker fails."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ class _Work:
             self._print(number)
 
     def forget_unprinted(self) -> None:
-        """What was done of tasks whose lines nobody could read: better a line is said twice than never."""
+        """Drop the state of tasks whose lines were not written: a resumed audit repeats them (at-least-once output)."""
         for number in self._unprinted:
             self.states.pop(number, None)
             if number in self._before:

@@ -1,4 +1,4 @@
-"""What an audit asks, task by task: plain data that any process can be given, wherever it runs."""
+"""The tasks of an audit as picklable data, and the runner for this process."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class PolicyTask:
 
 
 class WordMasks:
-    """What stands between tasks and a model that is kept from the words of rules; without rules nothing does."""
+    """Wraps the model of a task in a word mask, if there are rules; keeps the last mask."""
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
@@ -95,7 +95,7 @@ class WordMasks:
 
 
 class LocalRunner:
-    """Performs tasks in this process, one after the other."""
+    """Runs tasks in this process, one after the other."""
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model

@@ -1,4 +1,4 @@
-"""The strings of a query that a model is most likely to say, one after the other.
+"""Best-first search: the strings of a query in order of their probability under a model.
 
 A path of tokens never grows more likely as it grows longer. So if the most likely path is always looked at first, the
 first complete one is the most likely string: uniform-cost search (Dijkstra 1959) over the paths of a model, as in ReLM
@@ -235,9 +235,9 @@ class BestFirstSearch(Iterator[Result]):
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         if checkpoint.query != self._digest:
-            raise CheckpointError("the checkpoint is one of another query")
+            raise CheckpointError("the checkpoint belongs to a different query")
         if checkpoint.vocabulary != self._steps.vocabulary.digest():
-            raise CheckpointError("the checkpoint is one of a model with another vocabulary")
+            raise CheckpointError("the checkpoint belongs to a model with a different vocabulary")
         restored = NodeRestorer(self._steps)
         self._waiting = [restored.node(path) for path in checkpoint.waiting]
         for path in checkpoint.paths:

@@ -1,4 +1,4 @@
-"""Is a sequence of tokens what the tokenizer itself would write, or can it still become that?"""
+"""Canonical tokenizations: whether tokens are the tokenizer's own encoding of a text, or can still become it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A search that was stopped, as plain data: enough to go on with it later, and nothing that a process knows only."""
+"""The state of a stopped search as plain data, enough to resume it in another process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MORE = 1.0  # than its best path another one of a string may have: rounding, and
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be read, or is one of another search."""
+    """A checkpoint cannot be read, or belongs to another search."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""What a best-first search has before it: paths of tokens, the most likely first, and no more than there is room for.
+"""The frontier of a best-first search: a bounded priority queue of token paths.
 
-The children of a node are kept as arrays, and become nodes of their own when they are taken: most never are.
+The children of a node are kept as arrays and become nodes only when they are popped: most never are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Would a model break a policy's rules when it is asked this? The same search, over all texts, until a rule matches.
+"""Search for answers that violate a policy: best-first over all texts, each followed up to its first match of a rule.
 
 The censor itself looks at every text that the search comes to, so what counts as a match is what counts in an answer:
 words through their lenses, patterns, detectors with their checks. A text is a finding as soon as a match in it is

@@ -1,8 +1,8 @@
-"""The beginning of a search: the tokens that spell the prefix.
+"""The start of a search: the most likely tokenizations of the prefix.
 
 They are not subject to the decoding rule, and what counts is what comes behind them. So all of them stand before
 everything else, and no result is certain while one may be missing. A prefix of many characters has more encodings than
-can be looked at, and nearly all of the probability lies on a few of them: the others are left out, and it is said.
+can be looked at, and nearly all of the probability lies on a few of them: the rest is dropped and reported.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Prefixes:
 
     Paths are looked at by the bytes they have read. One is left out when another is far more likely that reads the same
     and as far, or further: `SLACK_OF_MANY` if there are more than `bounds.prefixes` encodings, else `SLACK_OF_FEW`.
-    `on_call` is told how many paths the model was asked about.
+    `on_call` is called with the number of rows of each call of the model.
     """
 
     def __init__(self, steps: Steps, prefix: Dfa, bounds: Bounds, on_call: Callable[[int], None]) -> None:

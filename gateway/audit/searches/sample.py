@@ -1,4 +1,4 @@
-"""Strings of a query drawn at random, and what they say of all of them.
+"""Random search: strings of a query drawn by importance sampling, and estimates from their weights.
 
 The prefix is drawn first, each of its strings as likely as any other: by the numbers of ways that lead on, since
 drawing byte by byte would prefer the strings that few others begin like (ReLM, Kuchnik and others 2023). It is put into
@@ -82,7 +82,7 @@ def sample(
     """Strings of a query, drawn at random. `samples`, `seed`, and `batch`, the number of strings that are drawn at a
     time, stand in place of what the query says.
 
-    Raises ConfigError for a query that asks for nothing; TooLarge if there are too many prefixes to be counted;
+    Raises ConfigError for a query that asks for nothing; AutomatonTooLarge for too many prefixes to count;
     ModelError if the model cannot tell what the decoding rule needs; and whatever the model raises.
     """
     compiled = compile(query)

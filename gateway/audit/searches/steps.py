@@ -1,4 +1,4 @@
-"""How a path of tokens goes on: by what the language reads, by what the rule leaves, and no further than it may."""
+"""Expansion of token paths: the tokens that the language, the sampling parameters and `max_tokens` allow next."""
 
 from __future__ import annotations
 
