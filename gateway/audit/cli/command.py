@@ -23,7 +23,7 @@ _DIGITS = 4000  # at a time; Python refuses to write out many more
 
 def run(arguments: Sequence[str]) -> int:
     """Run `portcullis audit` with what stands behind it; returns the exit status. Raises ConfigError for a query or a
-    configuration that is refused, KeyboardInterrupt, and BrokenPipeError where nobody reads the output any more."""
+    configuration that is refused, KeyboardInterrupt, and BrokenPipeError if the reader of the output has gone."""
     _open_what_is_closed()
     options = parse_options(arguments)
     if options.count:
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """A stream that whoever started us has closed takes everything, so that files and lines go where they belong."""
+    """Replace closed standard streams by /dev/null, so that no other file gets their descriptors."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115

@@ -40,7 +40,7 @@ def rules_of(
 
 
 def short_words(rules: Iterable[Rule]) -> int:
-    """How many of the rules have a word so short that it is likely to stand where nobody wants it replaced."""
+    """The number of rules with a word so short that ordinary text is likely to contain it."""
     return sum(len(fold_word(word, rule.fold)) < FEW_CHARACTERS for rule in rules for word in rule.words)
 
 

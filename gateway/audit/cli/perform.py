@@ -54,13 +54,13 @@ def perform(options: argparse.Namespace) -> int:
 
 
 def _print_error(error: Exception | str, status: int) -> int:
-    with contextlib.suppress(OSError):  # nobody may be there to read it, and the rest is to be done all the same
+    with contextlib.suppress(OSError):  # standard error may be closed; the rest is done all the same
         print(f"portcullis: {error}", file=sys.stderr)
     return status
 
 
 def _status_of(error: Exception) -> int:
-    """Says it. Raises it if it is none of those that an audit can do nothing about."""
+    """Print an error of the model, the gateway or the output, and return its exit status; re-raise any other."""
     match error:
         case WriteError():
             if error.filename == STANDARD_OUTPUT:
@@ -90,7 +90,7 @@ class _AuditRun:
         self._reset_progress()
 
     def _make_runner(self) -> TaskRunner:
-        """Where the tasks are performed, with the model loaded there."""
+        """The runner of the tasks, with the model loaded."""
         options, done = self._options, self._saved.states().values()
         left = len(self._plan.tasks) - sum(isinstance(state, FinishedTask) for state in done)
         resumable = options.checkpoint is not None or options.resume is not None
@@ -116,7 +116,7 @@ class _AuditRun:
         return model
 
     def _reset_progress(self) -> None:
-        """From now on."""
+        """Start a new progress meter."""
         self._lines = LineWriter(ProgressMeter(sys.stderr), *self._streams)
 
     def perform(self) -> int:
@@ -152,7 +152,7 @@ class _AuditRun:
         return self._runner.perform(plan.tasks, self._lines, interrupts, self._saved, least)
 
     def _save(self, outcome: Outcome | SamplingOutcome) -> None:
-        """Write the checkpoint, and say how it ended if that was before the end."""
+        """Write the checkpoint, and print how the audit ended if it was stopped early."""
         path, kept = self._checkpoint, "without --checkpoint nothing is kept to go on from"
         if path is not None and isinstance(outcome, Outcome):
             kept = "what there is to go on from could not be written"
@@ -184,7 +184,7 @@ class _AuditRun:
 
     @contextlib.contextmanager
     def _collecting_errors(self, path: Path | None = None) -> Iterator[None]:
-        """What cannot be made or written is said in the end, and keeps nothing else from being made."""
+        """Collects errors, to be reported at the end: one output that fails does not prevent the others."""
         try:
             yield
         except (BrokenPipeError, WriteError, ModelError, AutomatonTooLarge) as error:
@@ -197,7 +197,7 @@ class _AuditRun:
     def _report(self, outcome: Outcome | SamplingOutcome, summary: dict[str, object]) -> None:
         if self._options.report is None:
             return
-        # They have what memory there is, and are done.
+        # The workers are done, and hold the memory that the model needs here.
         self._workers.close()
         plan = self._plan
         name = plan.model.hf if isinstance(plan.model, LocalModel) else plan.model.name
@@ -213,7 +213,7 @@ class _AuditRun:
 
     def _status(self, outcome: Outcome | SamplingOutcome, verified: Verification | None) -> int:
         failed = (outcome.error, verified.error if verified else None, *self._errors)
-        # What fails twice is said once.
+        # The same error is printed once.
         errors = {str(error): error for error in reversed(failed) if error is not None}
         statuses = [_status_of(error) for error in reversed(errors.values())]
         if statuses:
@@ -225,7 +225,7 @@ class _AuditRun:
             return exits.STILL_FOUND
         return exits.FINDINGS if self._options.fail_on_findings and outcome.found else exits.DONE
 
-    # -- asked again ---------------------------------------------------------------------------------------------------
+    # -- verification --------------------------------------------------------------------------------------------------
 
     def _gateway_client(self, stack: contextlib.ExitStack) -> GatewayClient | None:
         url = self._options.verify

@@ -46,8 +46,8 @@ from gateway.policy.model import Config, Policy, Rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is asked of which model. `tasks` are searches; `sampling` stands in their place where strings are drawn.
-    `shown`: what a report says of it. `policy` and `matcher`: those of prompts."""
+    """The model and the work. `tasks` are searches, replaced by `sampling` where strings are drawn. `shown`: fields for
+    the report. `policy` and `matcher`: of an audit of prompts."""
 
     model: LocalModel | ServedModel
     queries: tuple[Query, ...]
@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """What tells this audit from others."""
+        """Identifies the audit, for its checkpoints."""
         matcher = self.matcher
         each = [digest(query) if matcher is None else policy_digest(query, matcher) for query in self.queries]
         return hashlib.sha256(" ".join(each).encode()).hexdigest()
@@ -79,7 +79,7 @@ class Plan:
         return self.queries[0] if named is None else next(query for query in self.queries if query.source == named)
 
     def words(self, found: Iterable[FoundString]) -> list[str]:
-        """What was said, without what was given: behind the prefix, or what a rule found."""
+        """The generated texts: after the prefix, or the match of a rule."""
         return [each.more.get("match", each.result.text[each.result.prefix :]) for each in found]
 
     def question(self, found: FoundString) -> Question:
@@ -140,7 +140,7 @@ def _is_canonical(canonical: Canonical, result: Result, model: LanguageModel) ->
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    """Raises ConfigError for files that are refused, before any model is asked."""
+    """Raises ConfigError for invalid files, before any model is loaded."""
     return _plan_of_queries(options) if options.policy is None else _plan_of_prompts(options)
 
 
@@ -233,7 +233,7 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
         for prompt in prompts
     )
     return Plan(
-        # A configuration says itself which key its server gets.
+        # A configuration has the key of its server.
         model=with_credentials(options.model, source) if options.model else _routed_model(config, options),
         queries=queries,
         tasks=tuple(

@@ -20,7 +20,7 @@ from gateway.policy.model import Rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """`still`: how many strings were said against a rule. `summary`: what else is worth knowing."""
+    """`still`: the number of texts that still match a rule. `summary`: for the last line of the output."""
 
     still: int
     ended: Ended
@@ -36,8 +36,8 @@ def through_masks(
     interrupts: Interrupts,
     least: float,
 ) -> Verification:
-    """The same audit of the model without the rules' words. What a rule still finds is written as a line. `least`: a
-    log-probability, as in the audit itself."""
+    """Repeats the audit with the rules' words masked, and writes each match as a line. `least`: a log-probability, as
+    in the audit itself."""
     matcher = _matcher(plan, rules)
     found: tuple[FoundString, ...] = ()
     nothing = LineWriter(lines.meter)
@@ -72,8 +72,8 @@ def through_gateway(
     plan: Plan, found: Iterable[FoundString], rules: tuple[Rule, ...], gateway: GatewayClient,
     sampling: Callable[[Query], GatewaySampling], lines: LineWriter, interrupts: Interrupts,
 ) -> Verification:  # fmt: skip
-    """What led to the strings is asked of a gateway. An answer in which a rule finds something is written as a line.
-    `sampling`: how answers to what a query led to are drawn. When it is stopped, what was said by then counts. Raises
+    """Sends what led to the findings to a gateway, and writes each answer that matches a rule as a line. `sampling`:
+    how answers are drawn for a query. When it is stopped, the answers received by then count. Raises
     GatewayError."""
     matcher = _matcher(plan, rules)
     questions = {}

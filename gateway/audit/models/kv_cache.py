@@ -79,7 +79,7 @@ class PathCache:
         for (keys, values), (some_keys, some_values) in zip(self._tables, layers, strict=True):
             keys[first:end] = some_keys[paths, :, columns]
             values[first:end] = some_values[paths, :, columns]
-        # Last, and at once: whoever stops the model's call, or a lack of memory, may end this anywhere.
+        # Last, and at once: an interrupt or a lack of memory may end this anywhere.
         self._rows.update(fresh)
 
     def _capacity(self, layers: Layers) -> int:

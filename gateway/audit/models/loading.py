@@ -16,7 +16,7 @@ MODEL_KEY = "UPSTREAM_API_KEY"
 
 
 def with_credentials(spec: LocalModel | ServedModel, source: str) -> LocalModel | ServedModel:
-    """With the key from the environment, if it has none of its own. Raises ConfigError, about `source`, if something is
+    """With the key from the environment if it has none. Raises ConfigError, about `source`, if something is
     missing."""
     if isinstance(spec, LocalModel):
         return spec
@@ -34,7 +34,7 @@ def key_from(name: str) -> str | None:
 
 
 def with_absolute_paths(spec: LocalModel | ServedModel) -> LocalModel | ServedModel:
-    """The same for a process that runs in another folder; what is no path here may be a name on a hub."""
+    """With absolute paths, for a process in another folder; what is no path may be a name on a hub."""
     if isinstance(spec, LocalModel):
         return replace(spec, hf=_absolute(spec.hf))
     return replace(spec, tokenizer=None if spec.tokenizer is None else _absolute(spec.tokenizer))
@@ -45,7 +45,7 @@ def _absolute(path: str) -> str:
 
 
 def model_of(spec: LocalModel | ServedModel, device: str) -> LanguageModel:
-    """A complete one, loaded. Raises ModelError if it cannot be."""
+    """Load a model with its credentials. Raises ModelError."""
     if isinstance(spec, LocalModel):
         from gateway.audit.models.hf import HuggingFace
 
@@ -62,7 +62,7 @@ def model_of(spec: LocalModel | ServedModel, device: str) -> LanguageModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelLoader:
-    """Loads a model in the worker that it is called in."""
+    """Loads a model in the worker that calls it."""
 
     spec: LocalModel | ServedModel
     device: str
@@ -77,15 +77,15 @@ def _device_of(device: str, worker: int) -> str:
         return device
     try:
         from torch.cuda import device_count
-    except ImportError:  # then the model cannot be loaded either, and that is said
+    except ImportError:  # loading the model fails then, too, and reports it
         return device
     gpus = device_count()
     return f"cuda:{worker % gpus}" if gpus > 1 else device
 
 
 def _disable_progress_bars() -> None:
-    """Standard error says how far the audit is, and nothing else."""
-    with contextlib.suppress(ImportError):  # then the model cannot be loaded either, and that is said
+    """Standard error is for the audit's own progress."""
+    with contextlib.suppress(ImportError):  # loading the model fails then, too, and reports it
         from transformers.utils import logging
 
         logging.disable_progress_bar()

@@ -47,7 +47,7 @@ class MaskedModel:
             raise ModelError("masks need a model with a token that ends a text; its tokenizer names none")
         self.vocabulary: Vocabulary = model.vocabulary
         self.encode = model.encode
-        # What a prefix is made of is not the model's to say, so no mask is on it.
+        # The prefix is given to the model, so its tokens are not masked.
         self.logprobs_of = model.logprobs_of
         self._model = model
         compiler = MaskCompiler(self.vocabulary.tokens, self.vocabulary.end, len(self.vocabulary))
@@ -62,16 +62,16 @@ class MaskedModel:
 
     @classmethod
     def of(cls, model: LanguageModel, rules: Iterable[Rule], query: Query) -> MaskedModel:
-        """For the strings of a query. Raises ConfigError besides, for a query that asks for nothing."""
+        """For the strings of a query. Raises ConfigError besides, for an empty query."""
         return cls(model, rules, compile(query).prefix, at_text_start=not query.prompt)
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> NDArray[np.floating[Any]]:
-        """As the model says, and -inf for what is forbidden. What is left is not normalised: a rule does that."""
+        """The model's rows with -inf for forbidden tokens, not normalised: `SamplingParams` does that."""
         rows = np.array(self._model(prefixes))
         for row, tokens in zip(rows, prefixes, strict=True):
             row[self._forbidden(tuple(tokens[self._begin :]))] = -np.inf
             if row.max() == -np.inf:
-                # Nothing may be said any more, so the text ends.
+                # No token is allowed, so the text ends.
                 row[list(self.vocabulary.end)] = -np.log(len(self.vocabulary.end))
         return rows
 
@@ -81,8 +81,8 @@ class MaskedModel:
         return tokens
 
     def require_top_k(self, top_k: int | None) -> None:
-        """More tokens than those, if the model can tell them: in the place of what is forbidden others move up. Raises
-        ModelError if it cannot tell `top_k`."""
+        """Requires more than `top_k` if the model can: others move up in place of forbidden ones. Raises ModelError if
+        it cannot return `top_k`."""
         for more in (4, 2):
             with contextlib.suppress(ModelError):
                 self._model.require_top_k(None if top_k is None else top_k * more)
@@ -130,7 +130,7 @@ class MaskedModel:
             if self._prefix.accepting(state):
                 mask, since = self._mask.start(), end
         if mask is None:
-            # A string that no prefix is in; nobody asks for it, so it may be masked from here on.
+            # No prefix fits this string, so no query needs it: mask it from here on.
             return _MaskPosition(state, None if state else self._mask.start())
         return _MaskPosition(state, self._mask.feed(mask, piece[since:]))
 

@@ -23,7 +23,7 @@ RETRY_DELAYS = (0.5, 2.0)  # seconds, before a request that failed is sent again
 TIMEOUT = 120.0  # seconds for an answer
 MAX_PROMPTS = 64  # in one request
 MAX_ASKED = 128  # tokens in `logprob_token_ids`, as vLLM allows
-MAX_ANSWER = 16 * 1024 * 1024  # bytes, besides what each token takes that was asked for
+MAX_ANSWER = 16 * 1024 * 1024  # bytes, besides what each requested token takes
 BYTES_PER_TOKEN = 128  # of JSON: its id and its log-probability
 
 _TOKEN = re.compile(r"token_id:([0-9]+)")
@@ -53,8 +53,8 @@ class VllmModel:
 
     `url`: with `/v1` at its end. `name`: as it is served. `tokenizer`: the folder with the model's `tokenizer.json`, or
     the file. `key`: sent as a bearer token. A request that fails is sent again after each of `RETRY_DELAYS`.
-    Raises ModelError if the tokenizer cannot be read; later, if the server cannot be reached, or answers something
-    else than was asked for.
+    Raises ModelError if the tokenizer cannot be read; later, if the server cannot be reached, or its response is
+    invalid.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class VllmModel:
         return tuple(tokens) or (self._first,)
 
     def _begin_of_text(self) -> int:
-        """What a text begins with where the tokenizer says nothing: a model needs a token to go on from."""
+        """The first token of a text if the tokenizer adds none: a model needs one to continue."""
         for name in ("config.json", "generation_config.json"):
             file = self._tokenizer.with_name(name)
             try:
@@ -152,7 +152,7 @@ class VllmModel:
         return self.vocabulary.end[0]
 
     def _offers(self, count: int) -> bool:
-        """Does the server tell so many tokens?"""
+        """Does the server return so many tokens?"""
         try:
             [logprobs] = self._logprobs([[self._first]], {"logprobs": count})
         except _Refused as error:
@@ -223,7 +223,7 @@ class VllmModel:
             raise self._invalid("the answer is not JSON") from None
 
     def _redacted(self, message: str) -> str:
-        """A server may repeat what it was sent."""
+        """Without the key, which a server may echo."""
         return short(message.replace(self._key, "…") if self._key else message)
 
     def _invalid(self, what: str) -> ModelError:
@@ -231,7 +231,7 @@ class VllmModel:
 
 
 def _gone_hint(body: Mapping[str, Any]) -> str:
-    """Why nothing listens any more, as far as that can be known from here; and the shape of the request."""
+    """A hint why nothing listens any more, with the shape of the request."""
     prompts = body.get("prompt")
     asked = ""
     if isinstance(prompts, list):
@@ -261,7 +261,7 @@ def _has_top(logprobs: dict[int, float], count: int) -> bool:
 
 
 def _message(content: bytes) -> str:
-    """What an answer says went wrong."""
+    """The error message in a response."""
     try:
         described = json.loads(content)
         message = described.get("error", described.get("detail", described))

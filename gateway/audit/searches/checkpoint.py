@@ -65,7 +65,7 @@ class StoredString:
 class Checkpoint:
     """`query` and `vocabulary` are digests. `strings`: those that were given come first, in order. `waiting`: paths
     that were looked at, and are not gone on from yet; `paths` and `families` are still to be looked at. `width`: how
-    many paths the model is asked about at once."""
+    many rows one call of the model has."""
 
     version: int = VERSION
     query: str

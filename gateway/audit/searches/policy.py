@@ -32,7 +32,7 @@ ANY_TEXT = "(?s).*"
 
 
 class _AnyBytes:
-    """The language of all bytes: a model may also say what is no UTF-8."""
+    """The language of all byte strings: a model may also generate invalid UTF-8."""
 
     start = 1
 
@@ -51,7 +51,7 @@ class _AnyBytes:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PolicySteps(Steps):
-    """Steps through any text up to the first match of a rule."""
+    """Expands any text up to its first match of a rule."""
 
     matcher: RuleMatcher
 
@@ -85,14 +85,14 @@ class PolicySteps(Steps):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that a text breaks, and with what."""
+    """The rule that a text violates, and the match."""
 
     rule: str
     match: str
 
 
 def output_rules(policy: Policy) -> tuple[Rule, ...]:
-    """The rules that look at what a model says, whatever they do about it."""
+    """The rules that apply to a model's output, whatever their actions."""
     return tuple(
         rule for rule in policy.rules if Direction.OUTPUT in rule.apply_to and Channel.CONTENT in rule.channels
     )
@@ -118,7 +118,7 @@ def search_violations(
     progress: Callable[[SearchProgress], None] | None = None,
     resume: Checkpoint | None = None,
 ) -> BestFirstSearch:
-    """The search for what breaks a rule. Raises as `search` does."""
+    """Search for texts that violate a rule. Raises as `search` does."""
     steps = Steps.of(model, query, _AnyBytes())
     known: dict[str, Any] = {field.name: getattr(steps, field.name) for field in fields(Steps)}
     bounds = query.bounds
@@ -134,7 +134,7 @@ def search_violations(
 
 
 def violation_of(matcher: RuleMatcher, result: Result) -> Violation:
-    """What a finding is one of."""
+    """The violation in a finding."""
     text = result.text
     matched_rules = matcher.matched_rules(text.encode())
     rule = matched_rules.certain or matched_rules.at_end
@@ -146,5 +146,5 @@ def violation_of(matcher: RuleMatcher, result: Result) -> Violation:
 
 
 def policy_digest(query: Query, matcher: RuleMatcher) -> str:
-    """SHA-256, in hexadecimal, of all that decides what is found for a prompt."""
+    """SHA-256, in hexadecimal, of all that decides what a prompt finds."""
     return hashlib.sha256(f"{digest(query)} {matcher.digest}".encode()).hexdigest()

@@ -2,13 +2,13 @@
 
 The prefix is drawn first, each of its strings as likely as any other: by the numbers of ways that lead on, since
 drawing byte by byte would prefer the strings that few others begin like (ReLM, Kuchnik and others 2023). It is put into
-tokens as the tokenizer does it. Behind it tokens are drawn as the model says them, among those that the rule leaves and
-the language reads.
+tokens as the tokenizer does it. After it tokens are drawn from the model's distribution, among those that the sampling
+parameters and the language allow.
 
-That is not the model's own law given that it says a string of the language: at every token it looks no further than the
-next. So each sample has a weight, the probability that the model keeps to the language along its path: the mean of the
-weights is the probability that the model, behind the prefix, says a string of the language, and weighted shares are
-those of the model.
+That is not the model's distribution conditioned on the language, since each step looks one token ahead only. So each
+sample has an importance weight, the probability that the model stays in the language along its path: the mean of the
+weights estimates the probability that the model, after the prefix, generates a string of the language, and weighted
+shares are those of the model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gateway.audit.searches.steps import Steps
 MAX_ENDLESS_PREFIX = 256  # bytes, where there is no longest one
 MAX_KEPT = 2_000_000  # tokens with what is known of them, 20 bytes each
 
-_SURE = 1.959964  # standard deviations to either side hold 95 % of a normal law
+_SURE = 1.959964  # standard deviations to either side hold 95 % of a normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ def sample(
     batch: int | None = None,
 ) -> RandomSearch:
     """Strings of a query, drawn at random. `samples`, `seed`, and `batch`, the number of strings that are drawn at a
-    time, stand in place of what the query says.
+    time, override the query's.
 
-    Raises ConfigError for a query that asks for nothing; AutomatonTooLarge for too many prefixes to count;
+    Raises ConfigError for an empty query; AutomatonTooLarge for too many prefixes to count;
     ModelError if the model cannot tell what the decoding rule needs; and whatever the model raises.
     """
     compiled = compile(query)
@@ -123,8 +123,8 @@ class RandomSearch(Iterator[Sample]):
         return self._drawn[self._given - 1]
 
     def estimate(self, of: Callable[[str], bool] | None = None) -> Estimate:
-        """How likely is it that the model says a string of the language behind the prefix? `of`: one of which it is
-        true. With several prefixes it is the mean over them. Raises ValueError before anything was drawn."""
+        """The probability that the model generates a string of the language after the prefix; `of`: one for which it
+        returns True. With several prefixes it is the mean over them. Raises ValueError before anything was drawn."""
         drawn = self._drawn[: self._given]
         if not drawn:
             raise ValueError("nothing was drawn yet")

@@ -21,7 +21,7 @@ from gateway.automata.vocabulary import Ints, Vocabulary
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Steps:
-    """What is the same for all paths of a search.
+    """The constants of a search, and the expansion of paths by them.
 
     `context`: the token ids that stand before every path. `at_text_start`: there is no prompt among them. With
     `end_of_text` a string is complete behind a token that ends the text, else wherever the language accepts.
@@ -40,8 +40,8 @@ class Steps:
 
     @classmethod
     def of(cls, model: LanguageModel, query: Query, language: Dfa) -> Steps:
-        """The steps of a query. Raises ModelError if the model cannot tell what the decoding rule needs, and whatever
-        the model raises."""
+        """The steps of a query. Raises ModelError if the model cannot return what the sampling parameters need, and
+        whatever the model raises."""
         decoding = query.decoding
         rule = SamplingParams(decoding.top_k, 1.0 if decoding.top_p is None else decoding.top_p, decoding.temperature)
         model.require_top_k(rule.top_k if rule.temperature else 1)
@@ -66,27 +66,27 @@ class Steps:
         return self.model.vocabulary
 
     def rows(self, nodes: Sequence[Node]) -> NDArray[np.floating[Any]]:
-        """What the model says behind each path. Raises ModelError, and whatever the model raises."""
+        """The model's rows after each path. Raises ModelError, and whatever the model raises."""
         return rows_of(self.model, [(*self.context, *node.tokens()) for node in nodes])
 
     def text(self, node: Node) -> bytes:
-        """What a path writes."""
+        """The text of a path."""
         return b"".join(self.vocabulary.pieces(node.tokens(), self.at_text_start))
 
     def prefix(self, text: bytes, batch: int) -> Node | None:
-        """The path of a prefix as the tokenizer writes it, the model being asked about `batch` tokens at a time; None
-        if the tokenizer writes another text. Raises ModelError, and whatever the model raises."""
+        """The path of a prefix in the tokenizer's encoding, with `batch` rows in one call of the model; None if the
+        encoding decodes to another text. Raises ModelError, and whatever the model raises."""
         tokens = self.model.encode(text.decode(), self.at_text_start)
         if b"".join(self.vocabulary.pieces(tokens, self.at_text_start)) != text:
             return None
         before = [(*self.context, *tokens[:at]) for at in range(len(tokens))]
-        told: list[float] = []
+        found: list[float] = []
         for begin in range(0, len(before), batch):
             some = slice(begin, begin + batch)
-            asked = [np.array([token], np.int32) for token in tokens[some]]
-            told += (float(logprobs[0]) for logprobs in self.model.logprobs_of(before[some], asked))
-        logprob = math.fsum(told)
-        if math.isnan(logprob) or logprob > ROUNDING * len(told):
+            each = [np.array([token], np.int32) for token in tokens[some]]
+            found += (float(logprobs[0]) for logprobs in self.model.logprobs_of(before[some], each))
+        logprob = math.fsum(found)
+        if math.isnan(logprob) or logprob > ROUNDING * len(found):
             raise ModelError("the model gave NaN, or numbers above 0, as log-probabilities of a prefix's tokens")
         state = walk(self.language.automaton, self.language.automaton.start, text)
         node = Node(None, -1, state, 0, 0, 0, 0.0, 0.0)
@@ -106,7 +106,7 @@ class Steps:
         return self.canonical.is_canonical(tokens, self.text(node).decode())
 
     def goes_on(self, node: Node) -> bool:
-        """Can a path behind the prefix be longer?"""
+        """Can a path be extended?"""
         if node.state == ENDED or node.behind >= self.max_tokens:
             return False
         return len(self.read(node)[0]) > 0 or self._may_end(node)
@@ -116,7 +116,7 @@ class Steps:
         return self.language.arcs(node.state, self.at_text_start and node.parent is None)
 
     def expand(self, nodes: Sequence[Node]) -> list[Children]:
-        """All ways to go on from each of some paths behind the prefix, with one call of the model."""
+        """The children of each of some paths after the prefix, with one call of the model."""
         distributions = self.rule.distributions(self.rows(nodes))
         return [self._after(node, distribution) for node, distribution in zip(nodes, distributions, strict=True)]
 
@@ -129,8 +129,8 @@ class Steps:
         return self.children(node, tokens, targets, distribution)
 
     def children(self, node: Node, tokens: Ints, targets: States, distribution: Distribution) -> Children:
-        """The children of a path behind the prefix, those left out that the rule eliminates, and those that cannot be
-        completed any more."""
+        """The children of a path, without those outside the distribution, and those that cannot be completed within
+        `max_tokens`."""
         places, logprobs = distribution.among(tokens)
         tokens, targets = tokens[places], targets[places]
         if node.behind + 1 >= self.max_tokens:
@@ -142,7 +142,7 @@ class Steps:
         return self.end_of_text and self.language.automaton.accepting(node.state)
 
     def _complete(self, targets: States) -> NDArray[np.bool_]:
-        """Behind which states a path may be over?"""
+        """In which states may a path end?"""
         found: NDArray[np.bool_] = targets == ENDED
         if not self.end_of_text:
             states, places = np.unique(targets, return_inverse=True)
