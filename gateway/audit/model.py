@@ -83,7 +83,7 @@ def rows_of(model: LanguageModel, prefixes: Sequence[Sequence[int]]) -> NDArray[
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Distribution:
+class TokenDistribution:
     """A truncated next-token distribution: the tokens with a log-probability of `least` or more in `row`. `log_sum`:
     the logarithm of their total probability, at the temperature."""
 
@@ -118,11 +118,11 @@ class SamplingParams:
         if (self.top_k is not None and self.top_k < 1) or not 0 < self.top_p <= 1 or not self.temperature >= 0:
             raise ValueError(f"invalid sampling parameters: {self}")
 
-    def distribution(self, row: NDArray[np.floating[Any]]) -> Distribution:
+    def distribution(self, row: NDArray[np.floating[Any]]) -> TokenDistribution:
         """The distribution of a row of log-probabilities, at least one of which is above -inf."""
         return self.distributions(row[np.newaxis])[0]
 
-    def distributions(self, rows: NDArray[np.floating[Any]]) -> list[Distribution]:
+    def distributions(self, rows: NDArray[np.floating[Any]]) -> list[TokenDistribution]:
         """The same for each row of float[n, vocabulary]."""
         lowest = np.finfo(rows.dtype).min
         width = rows.shape[1]
@@ -135,19 +135,19 @@ class SamplingParams:
         for at in np.flatnonzero(np.count_nonzero(rows >= least[:, np.newaxis], axis=1) > top_k):
             log_sums[at] = _log_sums(rows[at][np.newaxis, rows[at] >= least[at]], temperature)[0]
         distributions = [
-            Distribution(row, some, temperature, log_sum)
+            TokenDistribution(row, some, temperature, log_sum)
             for row, some, log_sum in zip(rows, least.tolist(), log_sums.tolist(), strict=True)
         ]
         return distributions if self.top_p == 1 else [self._most_of(distribution) for distribution in distributions]
 
-    def _most_of(self, distribution: Distribution) -> Distribution:
+    def _most_of(self, distribution: TokenDistribution) -> TokenDistribution:
         """Truncated further by `top_p`."""
         scores = -np.sort(-distribution.row[distribution.tokens])
         shares = np.exp(scores.astype(np.float64) / distribution.temperature - distribution.log_sum)
         before = np.cumsum(shares) - shares  # what the more likely ones have
         least = float(scores[np.count_nonzero(before < self.top_p) - 1])
         kept = scores[np.newaxis, scores >= least]
-        return Distribution(
+        return TokenDistribution(
             distribution.row, least, distribution.temperature, float(_log_sums(kept, distribution.temperature)[0])
         )
 

@@ -84,7 +84,7 @@ class PolicySteps(Steps):
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class RuleViolation:
     """The rule that a text violates, and the match."""
 
     rule: str
@@ -133,7 +133,7 @@ def search_violations(
     )
 
 
-def violation_of(matcher: RuleMatcher, result: Result) -> Violation:
+def violation_of(matcher: RuleMatcher, result: Result) -> RuleViolation:
     """The violation in a finding."""
     text = result.text
     matched_rules = matcher.matched_rules(text.encode())
@@ -142,7 +142,7 @@ def violation_of(matcher: RuleMatcher, result: Result) -> Violation:
     ends = [match for match in matcher.matches(text) if match.rule == rule]
     # The last token may have brought others, of which some need not be certain.
     match = min(ends, key=lambda each: (each.end, each.start), default=None)
-    return Violation(rule, text if match is None else text[match.start : match.end])
+    return RuleViolation(rule, text if match is None else text[match.start : match.end])
 
 
 def policy_digest(query: Query, matcher: RuleMatcher) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gateway.audit.language.automaton import Dfa, walk
 from gateway.audit.language.product import TokenArcs
-from gateway.audit.model import ROUNDING, Distribution, LanguageModel, ModelError, SamplingParams, rows_of
+from gateway.audit.model import ROUNDING, TokenDistribution, LanguageModel, ModelError, SamplingParams, rows_of
 from gateway.audit.query.model import Query, Tokenizations
 from gateway.audit.searches.canonical import Canonical
 from gateway.audit.searches.frontier import ENDED, Children, Node, States
@@ -120,7 +120,7 @@ class Steps:
         distributions = self.rule.distributions(self.rows(nodes))
         return [self._after(node, distribution) for node, distribution in zip(nodes, distributions, strict=True)]
 
-    def _after(self, node: Node, distribution: Distribution) -> Children:
+    def _after(self, node: Node, distribution: TokenDistribution) -> Children:
         tokens, targets = self.read(node)
         if self._may_end(node):
             ends: Ints = np.array(self.vocabulary.end, np.int32)
@@ -128,7 +128,7 @@ class Steps:
             targets = np.concatenate((targets, np.full(len(ends), ENDED, np.int64)))
         return self.children(node, tokens, targets, distribution)
 
-    def children(self, node: Node, tokens: Ints, targets: States, distribution: Distribution) -> Children:
+    def children(self, node: Node, tokens: Ints, targets: States, distribution: TokenDistribution) -> Children:
         """The children of a path, without those outside the distribution, and those that cannot be completed within
         `max_tokens`."""
         places, logprobs = distribution.among(tokens)
