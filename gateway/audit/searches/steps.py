@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gateway.audit.language.automaton import Dfa, walk
 from gateway.audit.language.product import TokenArcs
-from gateway.audit.model import ROUNDING, TokenDistribution, LanguageModel, ModelError, SamplingParams, rows_of
+from gateway.audit.model import ROUNDING, LanguageModel, ModelError, SamplingParams, TokenDistribution, rows_of
 from gateway.audit.query.model import Query, Tokenizations
 from gateway.audit.searches.canonical import Canonical
 from gateway.audit.searches.frontier import ENDED, Children, Node, States
