@@ -67,8 +67,8 @@ decode-bench: $(TEST_READY)    ## masks over vocabularies of 2,000 to 128,000 to
 audit-bench: $(TEST_READY)    ## the audit's experiments, with models trained here: tables and charts in loadtest/results
 	tests/vllm/install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
-	OMP_WAIT_POLICY=passive .vllm/venv/bin/python -W ignore -m loadtest.audit measure .audit-bench
-	$(BIN)/python -m loadtest.audit write .audit-bench
+	OMP_WAIT_POLICY=passive .vllm/venv/bin/python -W ignore -m experiments measure .audit-bench
+	$(BIN)/python -m experiments write .audit-bench
 
 docs: $(TEST_READY)     ## the documentation as a site in build/site; a link that leads nowhere fails
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'

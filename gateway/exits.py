@@ -1,5 +1,11 @@
 """Exit statuses of the command line. The numbers are public: scripts and service managers rely on them."""
 
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
 DONE = 0  # success, or stopped by SIGTERM; `scan`: nothing matched
 CHANGED = 1  # `scan`: something was redacted or flagged
 STILL_FOUND = 1  # `audit --verify`: something is still said under the new rules
@@ -13,3 +19,9 @@ VLLM_FAILED = 73  # `serve --vllm`: vLLM could not be started, or failed again a
 UNWRITTEN = 74  # the output cannot be written, or its reader has gone
 NO_MODEL = 75  # `audit`: the model, or the gateway, cannot be asked or failed on the way
 INTERRUPTED = 130  # by SIGINT
+
+
+def discard_stdout() -> None:
+    """Point standard output at /dev/null, so that closing it with unwritten data fails no more."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

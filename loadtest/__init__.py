@@ -16,5 +16,5 @@ generator in turn, checks every character that comes out, and prints one table. 
 `make decode-bench` is about models of one's own: mask_bench.py (what masks cost), law_bench.py with laws.py (how true
 rollback stays), rollback_bench.py (tokens spent).
 
-`make audit-bench` is about the audit: the package audit has an experiment in each module.
+`make audit-bench` runs the experiments of the audit, in `experiments/`; their tables and charts stand in results/ too.
 """

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from gateway.audit import search
-from gateway.audit.cli.emit_rules import rules_of, written
+from gateway.audit.cli.emit_rules import rules_of, rules_yaml
 from gateway.audit.models.masked import MaskedModel
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, Query
@@ -54,5 +54,5 @@ model = Hearsay(VOCABULARY)
 found = list(search(model, query))
 show(found)
 rules = rules_of([result.text[result.prefix :] for result in found], masked=True)
-print(written(rules), end="")
+print(rules_yaml(rules), end="")
 show(search(MaskedModel.of(model, rules, query), query))

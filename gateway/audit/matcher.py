@@ -1,4 +1,4 @@
-"""Does a text hold what rules look for? The censor's own answer, for texts that are tried by the thousand."""
+"""Matches a policy's rules against texts by means of the censor, with a cache for the thousands that a search tries."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from gateway.censor.compile import Program, compile_policy
 from gateway.censor.stream import Censor, Match
 from gateway.policy.model import DEFAULT_MAX_HOLD, Action, Channel, Direction, Policy, Rule
 
-KEPT = 4096  # texts of which the verdict is kept
+KEPT = 4096  # texts whose result is cached
 
 
 class MatchedRules(NamedTuple):
-    """The ids of the rules of the first match that is certain in a text, None if there is none: whatever comes after
-    it, or if it ends there."""
+    """The ids of the rules that match first in a text, None for no match. `certain`: whatever text follows; `at_end`:
+    if the text ends there."""
 
     certain: str | None
     at_end: str | None
 
 
 class RuleMatcher:
-    """Rules as they look at what a model says, whatever they do about it. `digest`: SHA-256, in hexadecimal, of all
-    that decides what they find. Raises ValueError without rules, or for one that cannot be compiled."""
+    """Finds matches of rules, whatever their actions. `digest`: SHA-256, in hexadecimal, of all that decides what they
+    match. Raises ValueError without rules, or for one that cannot be compiled."""
 
     def __init__(self, rules: Iterable[Rule], max_hold: int = DEFAULT_MAX_HOLD) -> None:
         self.rules = tuple(rules)
         if not self.rules:
-            raise ValueError("there is no rule to look for")
-        # What blocks is known as soon as it is certain; what is flagged is told with its whole length.
+            raise ValueError("no rules are given")
+        # A block is decided as soon as a match is certain; a flagged match has its full span.
         self._blocking = self._program(Action.BLOCK, max_hold)
         self._flagging = self._program(Action.FLAG, max_hold)
-        self.verdict = lru_cache(KEPT)(self._verdict)
+        self.matched_rules = lru_cache(KEPT)(self._matched_rules)
         described = [
             (rule.id, rule.words, rule.pattern, rule.detector, sorted(rule.fold), rule.whole_word)
             for rule in self.rules
@@ -45,7 +45,7 @@ class RuleMatcher:
     def _program(self, action: Action, max_hold: int) -> Program:
         output, everywhere = frozenset({Direction.OUTPUT}), frozenset(Channel)
         rules = tuple(
-            # The beginning of a match is none here, however secret: it is what was said that is looked for.
+            # Only full matches count, so the guarded tail of secrets is off.
             replace(rule, action=action, guard_tail=0, decode=None, apply_to=output, channels=everywhere)
             for rule in self.rules
         )
@@ -54,9 +54,9 @@ class RuleMatcher:
         assert program is not None
         return program
 
-    def _verdict(self, text: bytes) -> MatchedRules:
+    def _matched_rules(self, text: bytes) -> MatchedRules:
         censor = Censor(self._blocking)
-        # A character of which the last byte is still to come says nothing yet.
+        # An incomplete character at the end is ignored.
         censor.feed(codecs.getincrementaldecoder("utf-8")("replace").decode(text))
         if censor.blocked is not None:
             return MatchedRules(censor.blocked.id, censor.blocked.id)

@@ -1,7 +1,7 @@
-"""What a model says next, as an audit reads it: its law, and what a decoding rule leaves of that.
+"""The interface of an auditable language model, and its next-token distribution after temperature, top-k and top-p.
 
-A rule is what servers do before they draw a token: the temperature, then the `top_k` most likely tokens, then the most
-likely of these that together have `top_p`. What it leaves has the whole probability, and every other token has none.
+As in servers, the temperature comes first, then the `top_k` most likely tokens, then the most likely of these that
+together have `top_p`. The rest is renormalised; every other token has probability 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROUNDING = 1e-3  # what single precision may add to the logarithm of a sum of 1
 
 
 class ModelError(ValueError):
-    """A model that cannot be asked, or whose answer makes no sense."""
+    """A model cannot be called, or returns something invalid."""
 
 
 class LanguageModel(Protocol):
@@ -32,36 +32,36 @@ class LanguageModel(Protocol):
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> NDArray[np.floating[Any]]:
         """The log-probabilities of the next token after each of n prefixes of token ids: float[n, vocabulary]. -inf for
-        a token that cannot come, or that the model does not tell."""
+        a token that cannot come, or that the model does not return."""
 
     def encode(self, text: str, at_text_start: bool = False) -> list[int]:
         """The tokenizer's own encoding of a text, without special tokens. `at_text_start`: it begins a text, and does
         not go on after a prompt."""
 
     def context(self, prompt: str | Messages | None) -> tuple[int, ...]:
-        """The token ids that come before what is looked for: the beginning of a text, and then a prompt or a chat."""
+        """The token ids before a string of the query: the start of a text, and then a prompt or a chat."""
 
-    def tell(self, top_k: int | None) -> None:
-        """Make sure that the `top_k` most likely tokens are told from now on, or all. Raises ModelError if they cannot
-        be."""
+    def require_top_k(self, top_k: int | None) -> None:
+        """Make later calls return the `top_k` most likely tokens, None for all. Raises ModelError if they cannot."""
 
-    def told(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
-        """The log-probabilities of some tokens after each prefix, whether they are likely or not."""
+    def logprobs_of(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+        """The log-probabilities of given tokens after each prefix, however unlikely they are."""
 
 
 class FullVocabulary:
-    """The base of models whose rows have every token."""
+    """Base class of models whose rows always have every token."""
 
-    def tell(self, top_k: int | None) -> None:
+    def require_top_k(self, top_k: int | None) -> None:
         pass
 
-    def told(self: LanguageModel, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+    def logprobs_of(self: LanguageModel, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
         rows = rows_of(self, prefixes)
         return [row[some].astype(np.float64) for row, some in zip(rows, tokens, strict=True)]
 
 
 def rows_of(model: LanguageModel, prefixes: Sequence[Sequence[int]]) -> NDArray[np.floating[Any]]:
-    """The model's answer. Raises ModelError for one that is not of this shape, or holds no log-probabilities."""
+    """The model's rows: float[n, vocabulary]. Raises ModelError for another shape, or values that are no
+    log-probabilities."""
     rows = np.asarray(model(prefixes))
     if rows.shape != (len(prefixes), len(model.vocabulary)):
         raise ModelError(
@@ -83,9 +83,9 @@ def rows_of(model: LanguageModel, prefixes: Sequence[Sequence[int]]) -> NDArray[
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Distribution:
-    """What a rule leaves of `row`: the tokens that have `least` there, or more. `log_sum`: the logarithm of what these
-    have together, at the temperature."""
+class TokenDistribution:
+    """A truncated next-token distribution: the tokens with a log-probability of `least` or more in `row`. `log_sum`:
+    the logarithm of their total probability, at the temperature."""
 
     row: NDArray[np.floating[Any]]
     least: float
@@ -107,8 +107,8 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """A decoding rule. `top_k` None and `top_p` 1 leave all tokens; `temperature` 0 leaves the likeliest. Of equally
-    likely tokens all are left, or none. Raises ValueError for other values."""
+    """`top_k` None and `top_p` 1 keep all tokens; `temperature` 0 keeps the most likely. Ties are kept or dropped
+    together. Raises ValueError for other values."""
 
     top_k: int | None = None
     top_p: float = 1.0
@@ -116,14 +116,14 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         if (self.top_k is not None and self.top_k < 1) or not 0 < self.top_p <= 1 or not self.temperature >= 0:
-            raise ValueError(f"no decoding rule: {self}")
+            raise ValueError(f"invalid sampling parameters: {self}")
 
-    def distribution(self, row: NDArray[np.floating[Any]]) -> Distribution:
-        """What the rule leaves of log-probabilities, one of which at least is more than -inf."""
+    def distribution(self, row: NDArray[np.floating[Any]]) -> TokenDistribution:
+        """The distribution of a row of log-probabilities, at least one of which is above -inf."""
         return self.distributions(row[np.newaxis])[0]
 
-    def distributions(self, rows: NDArray[np.floating[Any]]) -> list[Distribution]:
-        """The same for several rows, [n, vocabulary]."""
+    def distributions(self, rows: NDArray[np.floating[Any]]) -> list[TokenDistribution]:
+        """The same for each row of float[n, vocabulary]."""
         lowest = np.finfo(rows.dtype).min
         width = rows.shape[1]
         top_k = min(width, self.top_k or width) if self.temperature else 1
@@ -135,19 +135,19 @@ class SamplingParams:
         for at in np.flatnonzero(np.count_nonzero(rows >= least[:, np.newaxis], axis=1) > top_k):
             log_sums[at] = _log_sums(rows[at][np.newaxis, rows[at] >= least[at]], temperature)[0]
         distributions = [
-            Distribution(row, some, temperature, log_sum)
+            TokenDistribution(row, some, temperature, log_sum)
             for row, some, log_sum in zip(rows, least.tolist(), log_sums.tolist(), strict=True)
         ]
         return distributions if self.top_p == 1 else [self._most_of(distribution) for distribution in distributions]
 
-    def _most_of(self, distribution: Distribution) -> Distribution:
-        """What `top_p` leaves of that."""
+    def _most_of(self, distribution: TokenDistribution) -> TokenDistribution:
+        """Truncated further by `top_p`."""
         scores = -np.sort(-distribution.row[distribution.tokens])
         shares = np.exp(scores.astype(np.float64) / distribution.temperature - distribution.log_sum)
         before = np.cumsum(shares) - shares  # what the more likely ones have
         least = float(scores[np.count_nonzero(before < self.top_p) - 1])
         kept = scores[np.newaxis, scores >= least]
-        return Distribution(
+        return TokenDistribution(
             distribution.row, least, distribution.temperature, float(_log_sums(kept, distribution.temperature)[0])
         )
 

@@ -44,24 +44,7 @@ class Rows:
         byte, if it is a space, is not read."""
         if len(self.states) > MAX_ROWS:
             self._begin_anew()
-        trie = vocabulary.trie
-        nodes: Ints = np.zeros(1, np.int32)
-        rows: Ints = np.full(1, self._number(begin), np.int32)
-        met_nodes, met_rows = [nodes[:0]], [rows[:0]]
-        while len(nodes):
-            counts = trie.first[nodes + 1] - trie.first[nodes]
-            rows = np.repeat(rows, counts)
-            nodes = spread(trie.first[nodes], counts)
-            after = self._after(rows, trie.byte[nodes])
-            if skips_space:
-                after = np.where(trie.byte[nodes] == _SPACE, rows, after)
-                skips_space = False
-            nodes, rows = nodes[after != 0], after[after != 0]
-            met_nodes.append(nodes)
-            met_rows.append(rows)
-        nodes, rows = np.concatenate(met_nodes), np.concatenate(met_rows)
-        counts = trie.exact[nodes] - trie.begin[nodes]
-        return vocabulary.order[spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
+        return walk_trie(vocabulary, self._number(begin), self._after, skips_space)
 
     def _after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
         after = self._table[rows, read]
@@ -82,6 +65,32 @@ class Rows:
             if number == len(self._table):
                 self._table = np.concatenate((self._table, np.full_like(self._table, _UNKNOWN)))
         return number
+
+
+def walk_trie(
+    vocabulary: Vocabulary, begin: int, after: Callable[[Ints, NDArray[np.uint8]], Ints], skips_space: bool
+) -> tuple[Ints, Ints]:
+    """The tokens that can be read from row `begin` of a transition table, and the row after each: int32[n] both.
+    `after`: the rows behind some rows and bytes, 0 where nothing can follow. `skips_space`: a token's first byte, if it
+    is a space, is not read."""
+    trie = vocabulary.trie
+    nodes: Ints = np.zeros(1, np.int32)
+    rows: Ints = np.full(1, begin, np.int32)
+    met_nodes, met_rows = [nodes[:0]], [rows[:0]]
+    while len(nodes):
+        counts = trie.first[nodes + 1] - trie.first[nodes]
+        rows = np.repeat(rows, counts)
+        nodes = spread(trie.first[nodes], counts)
+        behind = after(rows, trie.byte[nodes])
+        if skips_space:
+            behind = np.where(trie.byte[nodes] == _SPACE, rows, behind)
+            skips_space = False
+        nodes, rows = nodes[behind != 0], behind[behind != 0]
+        met_nodes.append(nodes)
+        met_rows.append(rows)
+    nodes, rows = np.concatenate(met_nodes), np.concatenate(met_rows)
+    counts = trie.exact[nodes] - trie.begin[nodes]
+    return vocabulary.order[spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
 
 
 def spread(begins: Ints, counts: Ints) -> Ints:

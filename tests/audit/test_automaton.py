@@ -11,21 +11,20 @@ from hypothesis import strategies as st
 from gateway.audit.language import automaton
 from gateway.audit.language.automaton import (
     AutomatonTooLarge,
-    Dfa,
     Liveness,
     Regex,
-    both,
+    intersection,
     literal,
-    reached,
+    materialized,
+    reachable_states,
     walk,
-    worked_out,
 )
 from gateway.automata.bytes import ByteAutomaton
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
 from tests.support.examples import examples
 from tests.support.expressions import Expression, expressions, matches, texts
-from tests.support.languages import accepts, language, strings, words_of
+from tests.support.languages import accepts, every_state_is_live, language, strings, words_of
 
 MIXED = "a é字😀"
 
@@ -104,20 +103,9 @@ def test_literals() -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(words_of("aé😀"), words_of("aé😀"))
 def test_both_have_what_is_in_each(one: frozenset[str], other: frozenset[str]) -> None:
-    automaton = both(language(one), language(other))
+    automaton = intersection(language(one), language(other))
     assert strings(automaton) == one & other
     assert every_state_is_live(automaton)
-
-
-def every_state_is_live(automaton: Dfa) -> bool:
-    """Backwards from the ends, over all that can be reached."""
-    states = reached(automaton, 10_000)
-    useful = {state for state in states if automaton.accepting(state)}
-    while True:
-        more = {state for state in states if any(target in useful for *_, target in automaton.arcs(state))} - useful
-        if not more:
-            return useful == set(states) and all(map(automaton.live, states))
-        useful |= more
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -150,8 +138,8 @@ def test_a_state_is_live_exactly_if_an_end_is_reached(
 
 
 def test_a_long_chain_takes_no_recursion() -> None:
-    assert both(Regex("a{5000}b"), Regex("a*b")).start
-    assert not both(Regex("a{5000}b"), Regex("a*c")).start
+    assert intersection(Regex("a{5000}b"), Regex("a*b")).start
+    assert not intersection(Regex("a{5000}b"), Regex("a*c")).start
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -160,23 +148,23 @@ def test_a_long_chain_takes_no_recursion() -> None:
 def test_what_is_worked_out_is_the_same_language(expression: Expression) -> None:
     regex = Regex(expression.ours)
     try:
-        states = reached(regex, 500)
+        states = reachable_states(regex, 500)
     except AutomatonTooLarge:
         assume(False)
-    table = worked_out(regex, len(states))
+    table = materialized(regex, len(states))
     for text in texts("ab\n", 4):
         assert accepts(table, text.encode()) == accepts(regex, text.encode())
     if len(states) > 1:
         with pytest.raises(AutomatonTooLarge, match=f"more than {len(states) - 1} states"):
-            worked_out(regex, len(states) - 1)
+            materialized(regex, len(states) - 1)
 
 
 def test_states_and_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(automaton, "MAX_STATES", 1000)
     hostile = Regex("[ab]*a[ab]{20}")
     with pytest.raises(AutomatonTooLarge, match="more than 1,000 states: ask for fewer edits, count less"):
-        reached(hostile, 10_000)
+        reachable_states(hostile, 10_000)
     monkeypatch.setattr(automaton, "MAX_STATES", 1_000_000)
     monkeypatch.setattr(automaton, "MAX_ENTRIES", 5000)
     with pytest.raises(AutomatonTooLarge, match=r"first [0-9,]+ states need more than 5,000 entries"):
-        reached(Regex("[ab]*a[ab]{20}"), 10_000)
+        reachable_states(Regex("[ab]*a[ab]{20}"), 10_000)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from gateway.audit.cli.command import count as count_file
 from gateway.audit.language import automaton, count
-from gateway.audit.language.automaton import AutomatonTooLarge, Regex, reached
-from gateway.audit.language.count import cardinality, walks
+from gateway.audit.language.automaton import AutomatonTooLarge, Regex, reachable_states
+from gateway.audit.language.count import cardinality, path_counts
 from gateway.policy.value import ConfigError
 from tests.support.examples import examples
 from tests.support.expressions import texts
@@ -45,7 +45,7 @@ def test_ways_are_the_texts_that_match(pattern: str) -> None:
     regex = Regex(pattern)
     for longest in range(7):
         matching = sum(1 for text in texts("ab", longest) if re.fullmatch(pattern.replace("$", r"\Z"), text))
-        assert walks(regex, longest).total == matching
+        assert path_counts(regex, longest).total == matching
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -54,8 +54,8 @@ def test_ways_are_the_texts_that_match(pattern: str) -> None:
 def test_a_language_has_an_end_if_no_text_is_as_long_as_it_has_states(pattern: str) -> None:
     """The pumping lemma, with counts that were seen to be right."""
     regex = Regex(pattern)
-    states = len(reached(regex, 1000))
-    shorter, longer = walks(regex, states - 1 if states else 0).total, walks(regex, 2 * states).total
+    states = len(reachable_states(regex, 1000))
+    shorter, longer = path_counts(regex, states - 1 if states else 0).total, path_counts(regex, 2 * states).total
     assert cardinality(regex) == (shorter if shorter == longer else None)
 
 
@@ -64,14 +64,14 @@ def test_a_language_has_an_end_if_no_text_is_as_long_as_it_has_states(pattern: s
 def test_words_are_counted_and_drawn(words: frozenset[str]) -> None:
     automaton = language(words)
     assert cardinality(automaton) == len(words)
-    ways = walks(automaton, 20)
+    ways = path_counts(automaton, 20)
     drawn = [ways.draw(lambda below, number=number: number) for number in range(ways.total)]  # type: ignore[misc]
     assert sorted(drawn) == sorted(word.encode() for word in words)
 
 
 @pytest.mark.parametrize("pattern", ["a*b", "[ab]{0,4}", "(?:é|b)+a?"])
 def test_every_number_draws_another_string(pattern: str) -> None:
-    ways = walks(Regex(pattern), 6)
+    ways = path_counts(Regex(pattern), 6)
     asked: list[int] = []
 
     def draw(number: int) -> bytes:
@@ -88,15 +88,15 @@ def test_every_number_draws_another_string(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["a*b", "[a-d]{0,3}", "(?:é|b)+a?", "[ab][x-z]{2}|[ac]y"])
 def test_e14_strings_are_drawn_in_the_order_of_their_bytes(pattern: str) -> None:
-    ways = walks(Regex(pattern), 6)
+    ways = path_counts(Regex(pattern), 6)
     drawn = [ways.draw(lambda below, number=number: number) for number in range(ways.total)]  # type: ignore[misc]
     assert drawn == sorted(drawn)
 
 
 def test_nothing_is_drawn_from_nothing() -> None:
-    assert cardinality(Regex("a$b")) == walks(Regex("a$b"), 9).total == walks(Regex("aaa"), 2).total == 0
+    assert cardinality(Regex("a$b")) == path_counts(Regex("a$b"), 9).total == path_counts(Regex("aaa"), 2).total == 0
     with pytest.raises(ValueError, match="there is no string to draw"):
-        walks(Regex("aaa"), 2).draw(lambda below: 0)
+        path_counts(Regex("aaa"), 2).draw(lambda below: 0)
 
 
 SCALARS = 0x110000 - 0x800
@@ -123,11 +123,11 @@ def test_known_numbers(pattern: str, strings: int | None) -> None:
 
 def test_only_as_much_is_counted_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(count, "MAX_COUNTS", 1000)
-    assert walks(Regex("a*"), 900).total == 901
+    assert path_counts(Regex("a*"), 900).total == 901
     with pytest.raises(
         AutomatonTooLarge, match="strings of up to 2,000 bytes takes more than 1,000 numbers: allow fewer bytes"
     ):
-        walks(Regex("a*"), 2000)
+        path_counts(Regex("a*"), 2000)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------

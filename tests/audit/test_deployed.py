@@ -3,57 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
-from gateway.audit.cli import gateway_client as deployed
+from gateway.audit.cli import gateway_client
 from gateway.audit.cli.gateway_client import GatewayClient, GatewayError, GatewaySampling, Question
-
-Json = dict[str, Any]
-Play = Callable[[str, Json], tuple[int, bytes]]
-
-
-class Asked(list[tuple[str, Json, str | None]]):
-    """The path, the body and the key of each request."""
-
-
-@contextmanager
-def gateway(play: Play) -> Iterator[tuple[str, Asked]]:
-    """A server on a real socket that answers what `play` makes of path and body."""
-    asked = Asked()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            asked.append((self.path, body, self.headers["authorization"]))
-            status, answer = play(self.path, body)
-            self.send_response(status)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def choices(*texts: str) -> tuple[int, bytes]:
-    said = [{"index": at, "text": text, "finish_reason": "stop"} for at, text in enumerate(texts)]
-    return 200, json.dumps({"choices": said}).encode()
+from tests.support.fake_gateway import Asked, Play, choices, gateway
 
 
 def answers(play: Play, question: Question, samples: int = 3, key: str | None = None) -> tuple[list[str], Asked]:
@@ -126,7 +82,7 @@ def test_a_gateway_that_does_not_answer(status: int, answer: bytes, said: str) -
 
 
 def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployed, "MAX_ANSWER", 1000)
+    monkeypatch.setattr(gateway_client, "MAX_ANSWER", 1000)
     with pytest.raises(GatewayError, match="more than 1000 bytes"):
         answers(lambda *_: (200, b" " * 2000), Question("x"))
 

@@ -8,7 +8,6 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,57 +20,17 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 from gateway.audit.model import ModelError, rows_of
-from gateway.audit.models import vllm as served_models
+from gateway.audit.models import vllm
 from gateway.audit.models.toy import Toy
 from gateway.audit.models.vllm import VllmModel
 from gateway.audit.query.model import Decoding, Message, PrefixRegex, Query, Tokenizations
 from gateway.audit.searches.best_first import search
-from tests.support.naive_search import vocabulary_of
+from tests.support.served_model import VOCABULARY, Served
 
 Json = dict[str, Any]
 
-VOCABULARY = vocabulary_of("a", "b", "c", " ", "ab", "bc", "é", b"\xc3", b"\xa9")
 BEGIN = 9  # what begins a text is what ends one, as GPT-2 has it
 KEY = "sk-secret"
-
-
-@dataclass
-class Served:
-    """vLLM's API in front of a toy. `most`: how many tokens it tells; `tells`: it knows `logprob_token_ids`. Answers of
-    `first` come before its own: a status with a body, or None for a connection that is closed."""
-
-    toy: Toy
-    most: int = 20
-    tells: bool = True
-    first: list[tuple[int, bytes] | None] = field(default_factory=list)
-    bodies: list[Json] = field(default_factory=list)
-    keys: list[str | None] = field(default_factory=list)
-    url: str = ""
-
-    def play(self, path: str, body: Json) -> tuple[int, bytes] | None:
-        self.bodies.append(body)
-        if self.first:
-            return self.first.pop(0)
-        if path == "/tokenize":
-            text = body["prompt"] if "prompt" in body else "".join(each["content"] for each in body["messages"])
-            return 200, json.dumps({"tokens": self.toy.encode(text)}).encode()
-        assert path == "/v1/completions" and body["max_tokens"] == 1 and body["return_tokens_as_token_ids"]
-        if body["logprobs"] > self.most and not (self.tells and body.get("logprob_token_ids")):
-            message = f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: {self.most}"
-            return 400, json.dumps({"error": {"message": message, "code": 400}}).encode()
-        return 200, json.dumps(self.completion(body)).encode()
-
-    def completion(self, body: Json) -> Json:
-        choices = [self.choice(number, tokens, body) for number, tokens in enumerate(body["prompt"])]
-        return {"object": "text_completion", "choices": choices[::-1]}
-
-    def choice(self, number: int, tokens: list[int], body: Json) -> Json:
-        row = self.toy([tokens])[0]
-        asked = body.get("logprob_token_ids") if self.tells else None
-        told = asked or np.argsort(-row)[: body["logprobs"]].tolist()
-        # What was sampled is told, too, however unlikely.
-        shown = {f"token_id:{token}": float(row[token]) for token in [*told, len(row) - 1]}
-        return {"index": number, "text": "?", "logprobs": {"top_logprobs": [shown]}}
 
 
 @pytest.fixture
@@ -115,7 +74,7 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy in the environment is not meant for these calls, and nobody waits."""
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr(served_models, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(vllm, "RETRY_DELAYS", (0.0, 0.0))
 
 
 def write_tokenizer(folder: Path) -> Path:
@@ -142,7 +101,7 @@ def endpoint(served: Served, tmp_path: Path) -> Iterator[VllmModel]:
 
 def test_several_prefixes_go_in_one_request(served: Served, endpoint: VllmModel) -> None:
     assert endpoint.vocabulary.digest() == VOCABULARY.digest()
-    endpoint.tell(3)
+    endpoint.require_top_k(3)
     served.bodies.clear()
     rows = rows_of(endpoint, [(9,), (9, 0), (9, 4, 1)])
     [body] = served.bodies
@@ -151,17 +110,17 @@ def test_several_prefixes_go_in_one_request(served: Served, endpoint: VllmModel)
     assert (body["temperature"], body["top_p"], body["top_k"], body["repetition_penalty"]) == (1.0, 1.0, -1, 1.0)
     assert set(served.keys) == {f"Bearer {KEY}"}
     for row, prefix in zip(rows, body["prompt"], strict=True):
-        wanted = served.toy([prefix])[0]
+        spec = served.toy([prefix])[0]
         told = np.flatnonzero(row > -np.inf)
-        assert np.allclose(row[told], wanted[told])
-        assert set(np.argsort(-wanted)[:3]) <= set(told.tolist()) and len(told) <= 4
+        assert np.allclose(row[told], spec[told])
+        assert set(np.argsort(-spec)[:3]) <= set(told.tolist()) and len(told) <= 4
 
 
 def test_a_call_of_many_prefixes_is_several_requests(
     served: Served, endpoint: VllmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_models, "MAX_PROMPTS", 3)
-    endpoint.tell(3)
+    monkeypatch.setattr(vllm, "MAX_PROMPTS", 3)
+    endpoint.require_top_k(3)
     served.bodies.clear()
     rows = rows_of(endpoint, [(9, number) for number in range(7)])
     assert [len(body["prompt"]) for body in served.bodies] == [3, 3, 1]
@@ -172,16 +131,16 @@ def test_a_call_of_many_prefixes_is_several_requests(
 
 def test_as_many_tokens_are_asked_for_as_the_rule_needs(served: Served, endpoint: VllmModel) -> None:
     served.most = 4
-    endpoint.tell(4)
-    with pytest.raises(ModelError, match=r"tells the 4 most likely tokens, and decoding.top_k asks for 5: .* 5$"):
-        endpoint.tell(5)
+    endpoint.require_top_k(4)
+    with pytest.raises(ModelError, match=r"returns the 4 most likely tokens, and decoding.top_k asks for 5: .* 5$"):
+        endpoint.require_top_k(5)
     with pytest.raises(ModelError, match=r"the 4 most likely tokens, and without decoding.top_k all 10 count: "):
         search(endpoint, Query(query="ab", decoding=Decoding(top_p=0.9)))
     served.most = 0
-    with pytest.raises(ModelError, match="tells no log-probabilities"):
-        endpoint.tell(1)
+    with pytest.raises(ModelError, match="returns no log-probabilities"):
+        endpoint.require_top_k(1)
     served.most = 20
-    endpoint.tell(None)
+    endpoint.require_top_k(None)
     assert (rows_of(endpoint, [(9,)]) > -np.inf).all()
 
 
@@ -200,26 +159,26 @@ def test_a_search_finds_what_it_finds_in_the_model_itself(
     # The toy's texts begin with nothing; the server's with a token, since a prompt must not be empty.
     served.toy.context = lambda prompt: (BEGIN,)  # type: ignore[method-assign]
     served.toy.encode = endpoint.encode  # type: ignore[method-assign]
-    wanted = list(search(served.toy, query))
+    spec = list(search(served.toy, query))
     found = list(search(endpoint, query))
-    assert [result.text for result in found] == [result.text for result in wanted]
-    assert [result.tokens for result in found] == [result.tokens for result in wanted]
+    assert [result.text for result in found] == [result.text for result in spec]
+    assert [result.tokens for result in found] == [result.tokens for result in spec]
     for name in ("logprob", "prefix_logprob", "string_logprob"):
         told = [getattr(result, name) for result in found]
-        assert told == pytest.approx([getattr(result, name) for result in wanted], abs=1e-5)
+        assert told == pytest.approx([getattr(result, name) for result in spec], abs=1e-5)
     assert any(len(body["prompt"]) > 1 for body in served.bodies)
 
 
 def test_tokens_of_a_prefix_are_asked_for_by_name(served: Served, endpoint: VllmModel) -> None:
-    endpoint.tell(2)
+    endpoint.require_top_k(2)
     served.bodies.clear()
     asked = np.arange(9, dtype=np.int32)
-    [told, few] = endpoint.told([(9, 0), (9,)], [asked, asked[:1]])
+    [told, few] = endpoint.logprobs_of([(9, 0), (9,)], [asked, asked[:1]])
     assert np.allclose(told, served.toy([(9, 0)])[0][:9]) and np.allclose(few, served.toy([(9,)])[0][:1])
     assert [body["logprob_token_ids"] for body in served.bodies] == [list(range(9)), [0]]
     served.tells = False
     with pytest.raises(ModelError, match="logprob_token_ids"):
-        endpoint.told([(9, 0)], [asked])
+        endpoint.logprobs_of([(9, 0)], [asked])
 
 
 def test_what_stands_before_a_string(served: Served, endpoint: VllmModel) -> None:
@@ -248,7 +207,7 @@ def test_a_request_that_fails_is_sent_again(
     served: Served, endpoint: VllmModel, failures: list[tuple[int, bytes] | None]
 ) -> None:
     served.first = list(failures)
-    endpoint.tell(3)
+    endpoint.require_top_k(3)
     assert len(served.bodies) == len(failures) + 1
     assert all(body == served.bodies[0] for body in served.bodies)
 
@@ -264,7 +223,7 @@ def test_a_request_that_fails_is_sent_again(
 def test_a_server_that_keeps_failing_is_an_error(
     served: Served, endpoint: VllmModel, failure: tuple[int, bytes] | None, message: str
 ) -> None:
-    endpoint.tell(3)
+    endpoint.require_top_k(3)
     served.first = [failure] * 3
     with pytest.raises(ModelError, match=message) as raised:
         rows_of(endpoint, [(9,)])
@@ -289,7 +248,7 @@ def test_a_server_that_keeps_failing_is_an_error(
 def test_an_answer_that_makes_no_sense_is_an_error(
     served: Served, endpoint: VllmModel, answer: tuple[int, bytes]
 ) -> None:
-    endpoint.tell(3)
+    endpoint.require_top_k(3)
     served.first = [answer]
     with pytest.raises(ModelError, match="is this vLLM's API"):
         rows_of(endpoint, [(9,)])
@@ -298,9 +257,9 @@ def test_an_answer_that_makes_no_sense_is_an_error(
 def test_what_the_server_refuses_is_said_in_its_words(served: Served, endpoint: VllmModel) -> None:
     served.first = [(404, b'{"error": {"message": "The model `m` does not exist."}}')]
     with pytest.raises(ModelError, match=r"status 404: The model `m` does not exist") as raised:
-        endpoint.tell(3)
+        endpoint.require_top_k(3)
     assert len(served.bodies) == 1 and KEY not in str(raised.value) + repr(endpoint)
-    endpoint.tell(3)
+    endpoint.require_top_k(3)
     served.first = [(400, json.dumps({"message": "too long " * 1000}).encode())]
     with pytest.raises(ModelError, match=r"too long too long .*…$") as raised:
         rows_of(endpoint, [(9,)])
@@ -309,15 +268,15 @@ def test_what_the_server_refuses_is_said_in_its_words(served: Served, endpoint: 
 
 def test_what_was_found_before_the_server_failed_stays(served: Served, endpoint: VllmModel) -> None:
     query = Query(query="[abc]{1,3}", decoding=Decoding(top_k=8), limit=10**6)
-    wanted = [result.text for result in search(endpoint, query, batch=4)]
+    spec = [result.text for result in search(endpoint, query, batch=4)]
     found = search(endpoint, query, batch=4)
     given = [next(found).text for _ in range(5)]
     served.first = [BUSY] * 3
     with pytest.raises(ModelError, match="busy"):
         for result in found:
             given.append(result.text)
-    assert 5 <= len(given) < len(wanted)
-    assert given + [result.text for result in found] == wanted
+    assert 5 <= len(given) < len(spec)
+    assert given + [result.text for result in found] == spec
 
 
 def test_what_is_not_installed_is_said(endpoint: VllmModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,9 +287,9 @@ def test_what_is_not_installed_is_said(endpoint: VllmModel, monkeypatch: pytest.
 
 def test_a_server_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     folder = write_tokenizer(tmp_path / "model")
-    made = VllmModel("http://127.0.0.1:9/v1/", "m", folder / "tokenizer.json", patience=5)
+    made = VllmModel("http://127.0.0.1:9/v1/", "m", folder / "tokenizer.json", timeout=5)
     with pytest.raises(ModelError, match=r"^http://127.0.0.1:9/v1: the server failed 3 times: Connect"):
-        made.tell(3)
+        made.require_top_k(3)
     assert "ConnectError: nothing listens there: is the server running, and is this its address?" in refusal(made)
     with pytest.raises(ModelError, match="cannot be read"):
         VllmModel("http://127.0.0.1:9/v1", "m", tmp_path / "nowhere")
@@ -346,7 +305,7 @@ def refusal(endpoint: VllmModel) -> str:
 def test_e13_a_server_that_died_is_named_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered: bool
 ) -> None:
-    monkeypatch.setattr(served_models, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(vllm, "RETRY_DELAYS", (0.0, 0.0))
     folder = write_tokenizer(tmp_path / "model")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -362,8 +321,8 @@ def test_e13_a_server_that_died_is_named_as_such(
 
         dying = threading.Thread(target=die)
         dying.start()
-        made = VllmModel(f"http://127.0.0.1:{port}/v1", "m", folder / "tokenizer.json", patience=5)
-        made._told = 3
+        made = VllmModel(f"http://127.0.0.1:{port}/v1", "m", folder / "tokenizer.json", timeout=5)
+        made._top_k = 3
         if answered:
             with pytest.raises(ModelError, match="the server refuses: status 400"):
                 made([[1]])
@@ -397,13 +356,13 @@ def test_a_server_that_tells_fewer_tokens_than_asked_for_says_nothing_about_it(
         assert answer is not None
         return answer[0], fewer(answer[1], 3)
 
-    endpoint.tell(4)
+    endpoint.require_top_k(4)
     monkeypatch.setattr(served, "play", play)
     with pytest.raises(ModelError, match="3 log-probabilities where 4 were asked for"):
         rows_of(endpoint, [(9,)])
-    with pytest.raises(ModelError, match=r"tells the 3 most likely tokens, and decoding.top_k asks for 5: "):
-        endpoint.tell(5)
-    endpoint.tell(3)
+    with pytest.raises(ModelError, match=r"returns the 3 most likely tokens, and decoding.top_k asks for 5: "):
+        endpoint.require_top_k(5)
+    endpoint.require_top_k(3)
     rows_of(endpoint, [(9,), (9, 0)])
 
 
@@ -412,7 +371,7 @@ def test_tokens_without_any_probability_need_not_be_told(served: Served, endpoin
         b'{"choices": [{"index": 0, "logprobs": {"top_logprobs": [{"token_id:1": -0.5, "token_id:2": -0.9327521}]}}]}'
     )
     served.first = [(200, told)] * 2
-    endpoint.tell(5)
+    endpoint.require_top_k(5)
     assert np.isfinite(rows_of(endpoint, [(9,)])).sum() == 2
 
 
@@ -421,7 +380,7 @@ def test_what_a_server_says_is_one_line_without_the_key(served: Served, endpoint
     said = f"\x1b[31mBearer {KEY}\r\nis\u2028wrong"
     served.first = [(status, json.dumps({"error": {"message": said}}).encode())] * 3
     with pytest.raises(ModelError, match=rf"status {status}: \[31mBearer … is wrong$"):
-        endpoint.tell(3)
+        endpoint.require_top_k(3)
 
 
 @pytest.mark.parametrize(
@@ -436,16 +395,16 @@ def test_what_a_server_says_is_one_line_without_the_key(served: Served, endpoint
 def test_what_a_server_says_in_other_forms(served: Served, endpoint: VllmModel, content: bytes, said: str) -> None:
     served.first = [(404, content)]
     with pytest.raises(ModelError, match=f"status 404: {said}$"):
-        endpoint.tell(3)
+        endpoint.require_top_k(3)
 
 
 def test_an_answer_without_end_is_not_read(
     served: Served, endpoint: VllmModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served_models, "MAX_ANSWER", 1000)
+    monkeypatch.setattr(vllm, "MAX_ANSWER", 1000)
     served.first = [(200, b" " * 10_000)] * 3
     with pytest.raises(ModelError, match=r"failed 3 times: an answer of more than \d+ bytes"):
-        endpoint.tell(3)
+        endpoint.require_top_k(3)
 
 
 @pytest.mark.parametrize("tokens", [[math.inf], [math.nan], [1.5], [True], "12", [-1], {"1": 2}, None])

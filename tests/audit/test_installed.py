@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.audit.language import plugins as packages
-from gateway.audit.language.automaton import Dfa, Regex, both, literal
-from gateway.audit.language.plugins import NoPreprocessor, user
-from tests.audit.test_automaton import every_state_is_live
-from tests.support.languages import accepts, language, strings
+from gateway.audit.language import plugins
+from gateway.audit.language.automaton import Dfa, Regex, intersection, literal
+from gateway.audit.language.plugins import PreprocessorError, load_preprocessor
+from tests.support.languages import accepts, every_state_is_live, language, strings
 
 
 class Evens:
@@ -33,20 +32,20 @@ def installed(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> None:
     """Entry points whose functions are attributes of this module."""
     for name, function in functions.items():
         monkeypatch.setitem(globals(), f"_{name}", function)
-    points = [EntryPoint(name, f"{__name__}:_{name}", packages.GROUP) for name in functions]
-    points.append(EntryPoint("broken", f"{__name__}:_nothing_has_this_name", packages.GROUP))
-    monkeypatch.setattr(packages, "entry_points", lambda group: points if group == packages.GROUP else [])
+    points = [EntryPoint(name, f"{__name__}:_{name}", plugins.GROUP) for name in functions]
+    points.append(EntryPoint("broken", f"{__name__}:_nothing_has_this_name", plugins.GROUP))
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points if group == plugins.GROUP else [])
 
 
 def test_a_preprocessor_of_a_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch, evens=lambda automaton: both(automaton, Regex("(?s)(?:..)*")))
-    assert strings(user("evens")(language({"a", "ab", "字字", "abc"}))) == {"ab", "字字"}
+    installed(monkeypatch, evens=lambda automaton: intersection(automaton, Regex("(?s)(?:..)*")))
+    assert strings(load_preprocessor("evens")(language({"a", "ab", "字字", "abc"}))) == {"ab", "字字"}
 
 
 def test_an_automaton_that_only_knows_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not all that it accepts are texts."""
     installed(monkeypatch, evens=lambda automaton: Evens())
-    evens = user("evens")(literal("a"))
+    evens = load_preprocessor("evens")(literal("a"))
     assert every_state_is_live(evens)
     for text in (b"", b"ab", "é".encode(), "é字a".encode(), b"a!", b"\xff\xff", b"\xc3\x28", b"abc"):
         expected = len(text) % 2 == 0 and b"!" not in text and text.decode(errors="replace").isprintable()
@@ -59,14 +58,15 @@ def test_preprocessors_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
     installed(monkeypatch, text="no function", nothing=lambda automaton: None, fails=fails)
     with pytest.raises(
-        NoPreprocessor, match=r"no installed package names such a preprocessor in portcullis\.preprocessors; known: br"
+        PreprocessorError,
+        match=r"no installed package names such a preprocessor in portcullis\.preprocessors; known: br",
     ):
-        user("other")
-    with pytest.raises(NoPreprocessor, match="cannot be loaded: AttributeError"):
-        user("broken")
-    with pytest.raises(NoPreprocessor, match="is no function"):
-        user("text")
-    with pytest.raises(NoPreprocessor, match="gives no automaton"):
-        user("nothing")(literal("a"))
-    with pytest.raises(NoPreprocessor, match=r"the preprocessor fails: KeyError$"):
-        user("fails")(literal("a"))
+        load_preprocessor("other")
+    with pytest.raises(PreprocessorError, match="cannot be loaded: AttributeError"):
+        load_preprocessor("broken")
+    with pytest.raises(PreprocessorError, match="is no function"):
+        load_preprocessor("text")
+    with pytest.raises(PreprocessorError, match="gives no automaton"):
+        load_preprocessor("nothing")(literal("a"))
+    with pytest.raises(PreprocessorError, match=r"the preprocessor fails: KeyError$"):
+        load_preprocessor("fails")(literal("a"))

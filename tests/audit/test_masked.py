@@ -39,8 +39,8 @@ class Forbidden(FullVocabulary):
     def context(self, prompt: str | Messages | None) -> tuple[int, ...]:
         return self._model.context(prompt)
 
-    def told(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[object]) -> list[Floats]:
-        return self._model.told(prefixes, tokens)  # type: ignore[arg-type]
+    def logprobs_of(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[object]) -> list[Floats]:
+        return self._model.logprobs_of(prefixes, tokens)  # type: ignore[arg-type]
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> Floats:
         rows = self._model(prefixes).astype(np.float64)
@@ -148,7 +148,7 @@ def test_as_much_is_told_as_can_be(most: int) -> None:
     class Telling(Toy):
         told_most: int | None = None
 
-        def tell(self, top_k: int | None) -> None:
+        def require_top_k(self, top_k: int | None) -> None:
             if top_k is None or top_k > most:
                 raise ModelError("too many")
             self.told_most = top_k
@@ -157,9 +157,9 @@ def test_as_much_is_told_as_can_be(most: int) -> None:
     masked = MaskedModel(model, [Rule(id="a", words=("a",))], None, at_text_start=True)
     if most < 40:
         with pytest.raises(ModelError):
-            masked.tell(40)
+            masked.require_top_k(40)
     else:
-        masked.tell(40)
+        masked.require_top_k(40)
         assert model.told_most == min(160, most // 40 * 40 if most < 160 else 160)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.audit.cli.gateway_client import GatewayClient, GatewayError
 from gateway.audit.models.http import RequestFailed, client, post
-from tests.audit.test_deployed import gateway
+from tests.support.fake_gateway import gateway
 
 SECRET = "hunter2swordfish"
 
@@ -19,22 +19,22 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_answer_comes_as_it_is() -> None:
     with gateway(lambda *_: (418, b"x" * 10)) as (url, asked), client("a-key", 10.0) as made:
-        assert post(made, url, {"a": 1}, most=10, patience=60.0) == (418, b"x" * 10)
+        assert post(made, url, {"a": 1}, max_bytes=10, timeout=60.0) == (418, b"x" * 10)
     assert asked == [("/", {"a": 1}, "Bearer a-key")]
 
 
 def test_an_answer_is_bounded_in_bytes_and_in_time() -> None:
     with gateway(lambda *_: (200, b"x" * 11)) as (url, _), client(None, 10.0) as made:
         with pytest.raises(RequestFailed, match=r"^an answer of more than 10 bytes$"):
-            post(made, url, {}, most=10, patience=60.0)
+            post(made, url, {}, max_bytes=10, timeout=60.0)
         with pytest.raises(RequestFailed, match=r"^an answer that is not whole after 0 s$"):
-            post(made, url, {}, most=100, patience=0.0)
+            post(made, url, {}, max_bytes=100, timeout=0.0)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://[::1", "http://"])
 def test_where_nobody_answers_the_kind_of_error_is_said(url: str) -> None:
     with client(SECRET, 10.0) as made, pytest.raises(RequestFailed) as failed:
-        post(made, url, {}, most=100, patience=60.0)
+        post(made, url, {}, max_bytes=100, timeout=60.0)
     assert str(failed.value) in {"ConnectError", "InvalidURL", "UnsupportedProtocol"}
 
 

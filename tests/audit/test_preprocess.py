@@ -11,15 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.audit.language import automaton
-from gateway.audit.language import prefix_language as parts
-from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, both, literal
+from gateway.audit.language import automaton, prefix_language
+from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, intersection, literal
 from gateway.audit.language.count import cardinality
-from gateway.audit.language.prefix_language import begins, changed_before, changed_behind, heads
+from gateway.audit.language.prefix_language import changed_before, changed_behind, matching_prefixes, with_prefix
 from gateway.audit.language.preprocess import edits, synonyms, without_matches, without_words
 from gateway.automata.charset import ANY, CharSet
 from gateway.automata.regex import RegexError
-from tests.audit.test_automaton import every_state_is_live
 from tests.support.examples import examples
 from tests.support.expressions import texts
 from tests.support.languages import (
@@ -28,6 +26,7 @@ from tests.support.languages import (
     distance,
     edited,
     edits_in,
+    every_state_is_live,
     holds,
     language,
     replaced,
@@ -85,7 +84,7 @@ def test_the_strings_that_hold_a_word_do_not_depend_on_it(word: str, most: int) 
     longer = edits(literal(word), most)
     length = len(word) + most
     expected = sum(comb(length, i) * 94**i for i in range(most + 1))
-    assert cardinality(both(longer, Regex(f"[ -~]{{{length}}}"))) == expected
+    assert cardinality(intersection(longer, Regex(f"[ -~]{{{length}}}"))) == expected
 
 
 @pytest.mark.parametrize("pattern", ["a*", "(?:ab)+", "a+b?|b+", "(?:é|a)*b", "a.a|b"])
@@ -226,7 +225,7 @@ CHANGES: dict[str, tuple[Callable[[Dfa], Dfa], Callable[[Iterable[str]], Words]]
         lambda words: without(words, lambda text: "ab" in text),
     ),
     "even": (
-        lambda automaton: both(automaton, Regex("(?s)(?:..)*")),
+        lambda automaton: intersection(automaton, Regex("(?s)(?:..)*")),
         lambda words: frozenset(word for word in words if len(word) % 2 == 0),
     ),
 }
@@ -241,9 +240,9 @@ def split(words: Words, prefixes: Words) -> list[tuple[str, str]]:
 @given(words_of("abé", 4, 5), words_of("abé", 2, 3))
 def test_the_strings_that_begin_with_a_prefix_and_the_prefixes(words: Words, prefixes: Words) -> None:
     whole, prefix = language(words), language(prefixes)
-    assert strings(begins(whole, prefix)) == {before + behind for before, behind in split(words, prefixes)}
-    assert strings(heads(whole, prefix)) == {before for before, _ in split(words, prefixes)}
-    assert every_state_is_live(begins(whole, prefix)) and every_state_is_live(heads(whole, prefix))
+    assert strings(with_prefix(whole, prefix)) == {before + behind for before, behind in split(words, prefixes)}
+    assert strings(matching_prefixes(whole, prefix)) == {before for before, _ in split(words, prefixes)}
+    assert every_state_is_live(with_prefix(whole, prefix)) and every_state_is_live(matching_prefixes(whole, prefix))
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -276,7 +275,7 @@ def test_prefixes_without_end(name: str) -> None:
 
 
 def test_prefixes_followed_in_too_many_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MAX_REMAINDERS", 3)
+    monkeypatch.setattr(prefix_language, "MAX_REMAINDERS", 3)
     whole, prefix = Regex("a{0,9}b{9}"), Regex("a*")
     reason = "what follows the prefix differs in more than 3 ways, and each is changed apart: use a narrower prefix"
     with pytest.raises(AutomatonTooLarge, match=reason):

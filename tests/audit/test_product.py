@@ -10,7 +10,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.audit.language import product
-from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, literal, reached, walk
+from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, literal, reachable_states, walk
 from gateway.audit.language.preprocess import edits
 from gateway.audit.language.product import TokenArcs
 from gateway.automata.vocabulary import Vocabulary
@@ -59,7 +59,7 @@ def test_tokens_are_read_as_their_bytes(expression: Expression, tokens: list[byt
     assert vocabulary.spells_all
     arcs = TokenArcs(regex, vocabulary)
     try:
-        states = reached(regex, 200)
+        states = reachable_states(regex, 200)
     except AutomatonTooLarge:
         assume(False)
     for state in states[:15]:
@@ -75,7 +75,7 @@ def test_what_tokens_cannot_complete_is_left_out(words: frozenset[str], tokens: 
     vocabulary = Vocabulary([*tokens, None], end=[len(tokens)])
     automaton = language(words)
     arcs = TokenArcs(automaton, vocabulary)
-    for state in reached(automaton, 100):
+    for state in reachable_states(automaton, 100):
         found = expected(automaton, vocabulary, state)
         assert read(arcs, state) == found
         assert arcs.live(state) == (bool(found) or automaton.accepting(state))
@@ -113,7 +113,7 @@ def test_small_caches_change_nothing(bounds: tuple[int, int], monkeypatch: pytes
     automaton = edits(Regex("[0-9]{3}(?:é|ab)"), 1)
     vocabulary = Vocabulary([*BYTES, b"00", b"12", b"1a", "é1".encode(), b"\xa9 ", b"abc", None], end=[262])
     plain = TokenArcs(automaton, vocabulary)
-    states = reached(automaton, 10_000)
+    states = reachable_states(automaton, 10_000)
     found = {state: read(plain, state) for state in states}
     monkeypatch.setattr(product, "MAX_ROWS", bounds[0])
     monkeypatch.setattr(product, "MAX_CACHED", bounds[1])

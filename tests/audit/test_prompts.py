@@ -16,7 +16,7 @@ from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, Message
 from gateway.audit.searches.best_first import Result
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
-from gateway.audit.searches.policy import broken, listen, output_rules, prompted
+from gateway.audit.searches.policy import output_rules, prompt_query, search_violations, violation_of
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from tests.support.examples import examples
 from tests.support.naive_search import distribution, vocabulary_of
@@ -79,8 +79,8 @@ def test_the_first_match_of_every_answer_is_found(
     rule = Rule(id="words", words=tuple(words), fold=frozenset(), whole_word=whole)
     model = Toy(vocabulary_of(*PIECES), seed)
     decoding = Decoding(top_k=top_k, temperature=temperature, max_tokens=3)
-    query = prompted(PROMPT, chat=False, decoding=decoding, limit=10**6, source="prompts")
-    search = listen(model, query, RuleMatcher([rule]), batch=batch)
+    query = prompt_query(PROMPT, chat=False, decoding=decoding, limit=10**6, source="prompts")
+    search = search_violations(model, query, RuleMatcher([rule]), batch=batch)
     given = list(search)
     by_text: dict[str, list[float]] = {}
     for _, text, logprob in first_matches(model, model.context(PROMPT), rule, decoding):
@@ -90,14 +90,14 @@ def test_the_first_match_of_every_answer_is_found(
     for result in search.found:
         assert result.encodings == len(by_text[result.text])
         assert result.string_logprob == pytest.approx(math.log(sum(map(math.exp, by_text[result.text]))))
-        assert broken(RuleMatcher([rule]), result).match in words
+        assert violation_of(RuleMatcher([rule]), result).match in words
     assert search.summary().finished
 
 
 def test_the_probabilities_add_up_to_that_of_breaking_the_rule() -> None:
     model = Toy(vocabulary_of("a", "b"), seed=3)
-    query = prompted("a", chat=False, decoding=Decoding(max_tokens=4), limit=10**6, source="prompts")
-    search = listen(model, query, RuleMatcher([Rule(id="b", words=("b",))]))
+    query = prompt_query("a", chat=False, decoding=Decoding(max_tokens=4), limit=10**6, source="prompts")
+    search = search_violations(model, query, RuleMatcher([Rule(id="b", words=("b",))]))
     found = sum(math.exp(result.string_logprob) for result in search)
     clean = 0.0
     for length in range(4):  # so many a, and the end
@@ -134,11 +134,11 @@ def test_what_counts_is_what_the_censor_finds(rule: Rule, said: str, match: str 
                 row[names[said[at]] if at < len(said) else vocabulary.end[0]] = 0.0
             return rows
 
-    judge = RuleMatcher([rule])
-    query = prompted(said[0], chat=False, decoding=Decoding(max_tokens=len(said) + 1), limit=9, source="prompts")
-    found = list(listen(Parrot(vocabulary), query, judge))
-    assert [broken(judge, result).match for result in found] == ([] if match is None else [match])
-    assert all(broken(judge, result).rule == rule.id for result in found)
+    matcher = RuleMatcher([rule])
+    query = prompt_query(said[0], chat=False, decoding=Decoding(max_tokens=len(said) + 1), limit=9, source="prompts")
+    found = list(search_violations(Parrot(vocabulary), query, matcher))
+    assert [violation_of(matcher, result).match for result in found] == ([] if match is None else [match])
+    assert all(violation_of(matcher, result).rule == rule.id for result in found)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_what_counts_is_what_the_censor_finds(rule: Rule, said: str, match: str 
 )
 def test_a_match_is_the_one_that_was_certain_first(rule: Rule, text: str, match: str) -> None:
     result = Result(text, (0,), -1.0, 0.0, -1.0, 1, 0)
-    assert broken(RuleMatcher([rule]), result).match == match
+    assert violation_of(RuleMatcher([rule]), result).match == match
 
 
 def test_only_rules_for_what_is_said_count() -> None:
@@ -166,19 +166,19 @@ def test_only_rules_for_what_is_said_count() -> None:
 
 
 def test_a_chat_is_a_users_message() -> None:
-    query = prompted("Hi", chat=True, decoding=Decoding(), limit=1, source="prompts")
+    query = prompt_query("Hi", chat=True, decoding=Decoding(), limit=1, source="prompts")
     assert query.prompt == (Message("user", "Hi"),)
 
 
 def test_it_goes_on_where_it_stood() -> None:
     model = Toy(vocabulary_of(*PIECES), seed=5)
-    judge = RuleMatcher([Rule(id="w", words=("ab",))])
-    query = prompted(PROMPT, chat=False, decoding=Decoding(max_tokens=3), limit=1000, source="prompts")
-    whole = list(listen(model, query, judge))
+    matcher = RuleMatcher([Rule(id="w", words=("ab",))])
+    query = prompt_query(PROMPT, chat=False, decoding=Decoding(max_tokens=3), limit=1000, source="prompts")
+    whole = list(search_violations(model, query, matcher))
     for count in (0, 1, 7, len(whole)):
-        search = listen(model, query, judge)
+        search = search_violations(model, query, matcher)
         begun = [next(search) for _ in range(count)]
-        resumed = listen(model, query, judge, resume=Checkpoint.decode(search.checkpoint().encode()))
+        resumed = search_violations(model, query, matcher, resume=Checkpoint.decode(search.checkpoint().encode()))
         rest = list(resumed)
         assert [each.text for each in begun + rest] == [each.text for each in whole]
         assert [each.logprob for each in begun + rest] == pytest.approx([each.logprob for each in whole])
@@ -186,12 +186,12 @@ def test_it_goes_on_where_it_stood() -> None:
 
 def test_a_checkpoint_of_other_rules_is_refused() -> None:
     model = Toy(vocabulary_of(*PIECES))
-    query = prompted(PROMPT, chat=False, decoding=Decoding(max_tokens=3), limit=1000, source="prompts")
-    saved = listen(model, query, RuleMatcher([Rule(id="w", words=("ab",))])).checkpoint()
+    query = prompt_query(PROMPT, chat=False, decoding=Decoding(max_tokens=3), limit=1000, source="prompts")
+    saved = search_violations(model, query, RuleMatcher([Rule(id="w", words=("ab",))])).checkpoint()
     with pytest.raises(CheckpointError):
-        listen(model, query, RuleMatcher([Rule(id="w", words=("aa",))]), resume=saved)
+        search_violations(model, query, RuleMatcher([Rule(id="w", words=("aa",))]), resume=saved)
     with pytest.raises(CheckpointError):
-        listen(model, query, RuleMatcher([Rule(id="w", words=("ab",))], max_hold=9), resume=saved)
+        search_violations(model, query, RuleMatcher([Rule(id="w", words=("ab",))], max_hold=9), resume=saved)
 
 
 # -- the judge ---------------------------------------------------------------------------------------------------------
@@ -213,11 +213,11 @@ def test_a_judge_without_rules_is_refused() -> None:
     ],
 )
 def test_a_whole_word_waits_for_what_comes_behind(text: bytes, certain: str | None, at_end: str | None) -> None:
-    judge = RuleMatcher([Rule(id="w", words=("word",), whole_word=True)])
-    assert judge.verdict(text) == MatchedRules(certain, at_end)
+    matcher = RuleMatcher([Rule(id="w", words=("word",), whole_word=True)])
+    assert matcher.matched_rules(text) == MatchedRules(certain, at_end)
 
 
 def test_the_hold_of_the_policy_bounds_a_match() -> None:
     rule = Rule(id="w", words=("12345",))
-    assert RuleMatcher([rule], max_hold=4).verdict(b"12345").certain is None
-    assert RuleMatcher([rule], max_hold=5).verdict(b"12345").certain == "w"
+    assert RuleMatcher([rule], max_hold=4).matched_rules(b"12345").certain is None
+    assert RuleMatcher([rule], max_hold=5).matched_rules(b"12345").certain == "w"

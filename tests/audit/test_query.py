@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from gateway.audit.language import automaton
-from gateway.audit.language import plugins as installed
-from gateway.audit.language.automaton import AutomatonTooLarge, both, literal
+from gateway.audit.language import automaton, plugins
+from gateway.audit.language.automaton import AutomatonTooLarge, intersection, literal
 from gateway.audit.language.count import cardinality
 from gateway.audit.query import model as query
 from gateway.audit.query.load import parse_query
@@ -420,8 +419,8 @@ def test_what_a_preprocessor_raises_names_its_key(monkeypatch: pytest.MonkeyPatc
         name = "u"
 
         def load(self) -> object:
-            return lambda given: both(given, literal(json.dumps(None)))
+            return lambda given: intersection(given, literal(json.dumps(None)))
 
-    monkeypatch.setattr(installed, "entry_points", lambda group: [Point()])
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [Point()])
     assert strings(compiled("null|a", preprocess=(UserPreprocessor("u"),)).language) == {"null"}
     refused("preprocess[1]", "no string of the query is left", "a", preprocess=(Edits(0), UserPreprocessor("u")))

@@ -15,11 +15,10 @@ from gateway.audit.model import ModelError
 from gateway.audit.models.loading import ModelLoader
 from gateway.audit.query.model import LocalModel
 from gateway.audit.run.ray import RayPool
-from tests.audit.test_command import Paused, lines_of
-from tests.audit.test_deployed import gateway
-from tests.audit.test_scale import MANY, SPOKEN, Halted, Json, names
-from tests.audit.test_scale import queries as queries
+from tests.support.audit_command import Paused, lines_of
+from tests.support.audit_tasks import MANY, SPOKEN, Halted, names
 from tests.support.commands import COMMAND, environment
+from tests.support.fake_gateway import Json, gateway
 
 pytestmark = pytest.mark.ray
 

@@ -91,20 +91,20 @@ SAFE = Page(page("t", {"strings": 2}, [row("a", edits=(0,), canonical=True), row
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_string_is_text_and_nothing_else(text: str) -> None:
     everywhere = row(text, more={text: text}, prefix=3, edits=(0,), canonical=True)
-    parsed = Page(page(text, {text: text, "query": text}, [everywhere, row("b", canonical=False)], edited=True))
-    assert parsed.kinds() == SAFE.kinds()
-    assert not [name for _, attributes in parsed.elements for name in attributes if name.startswith("on")]
-    assert unseen(text) in parsed.cells
-    assert parsed.texts["h1"] == [unseen(text)]
-    assert parsed.texts["title"][0] == unseen(text)
-    assert parsed.texts["dt"] == [unseen(text), "query"]
+    parse_options = Page(page(text, {text: text, "query": text}, [everywhere, row("b", canonical=False)], edited=True))
+    assert parse_options.kinds() == SAFE.kinds()
+    assert not [name for _, attributes in parse_options.elements for name in attributes if name.startswith("on")]
+    assert unseen(text) in parse_options.cells
+    assert parse_options.texts["h1"] == [unseen(text)]
+    assert parse_options.texts["title"][0] == unseen(text)
+    assert parse_options.texts["dt"] == [unseen(text), "query"]
 
 
 @given(st.text())
 def test_any_string_is_text_and_nothing_else(text: str) -> None:
-    parsed = Page(page("t", {}, [row(text, canonical=True)]))
-    assert parsed.cells[1] == unseen(text)
-    assert parsed.kinds() <= SAFE.kinds()
+    parse_options = Page(page("t", {}, [row(text, canonical=True)]))
+    assert parse_options.cells[1] == unseen(text)
+    assert parse_options.kinds() <= SAFE.kinds()
 
 
 def test_the_page_needs_nothing_from_elsewhere() -> None:
@@ -126,14 +126,14 @@ def test_it_is_made_for_the_dark_and_for_paper() -> None:
 
 def test_a_row_says_all_that_is_known_of_a_string() -> None:
     found = row("My name is Tiny", math.log(0.25), string_logprob=math.log(0.5), encodings=3, canonical=False)
-    parsed = Page(page("t", {}, [found]))
-    assert parsed.cells == ["1", "My name is Tiny", "-1.386", "0.25", "-0.693", "3", "another"]
+    parse_options = Page(page("t", {}, [found]))
+    assert parse_options.cells == ["1", "My name is Tiny", "-1.386", "0.25", "-0.693", "3", "another"]
 
 
 def test_the_summary_is_shown_key_by_key() -> None:
-    parsed = Page(page("t", {"strings": 2, "complete": False, "to": None, "p": 0.5, "rule": {"top_k": 40}}, []))
-    assert parsed.texts["dt"] == ["strings", "complete", "to", "p", "rule"]
-    assert parsed.texts["dd"] == ["2", "no", "—", "0.5", "top_k: 40"]
+    parse_options = Page(page("t", {"strings": 2, "complete": False, "to": None, "p": 0.5, "rule": {"top_k": 40}}, []))
+    assert parse_options.texts["dt"] == ["strings", "complete", "to", "p", "rule"]
+    assert parse_options.texts["dd"] == ["2", "no", "—", "0.5", "top_k: 40"]
 
 
 def test_nothing_found_is_said() -> None:
@@ -142,9 +142,9 @@ def test_nothing_found_is_said() -> None:
 
 def test_the_curve_ends_at_the_sum() -> None:
     rows = [row("a", math.log(0.5)), row("b", math.log(0.2)), row("c", math.log(0.05))]
-    parsed = Page(page("t", {}, rows))
-    assert "3 strings have 0.75 of the probability." in parsed.texts["p"]
-    [path] = [str(each["d"]) for tag, each in parsed.elements if tag == "path"]
+    parse_options = Page(page("t", {}, rows))
+    assert "3 strings have 0.75 of the probability." in parse_options.texts["p"]
+    [path] = [str(each["d"]) for tag, each in parse_options.elements if tag == "path"]
     heights = [float(point.split()[1]) for point in re.split("[ML]", path)[1:]]
     top, bottom = 12.0, 240.0 - 36.0
     # The axis goes up to 0.8.
@@ -186,9 +186,9 @@ def test_where_edits_are() -> None:
 
 
 def test_the_table_has_an_end() -> None:
-    parsed = Page(page("t", {}, [row(str(number)) for number in range(MAX_ROWS + 5)]))
-    assert len(parsed.cells) == 6 * MAX_ROWS
-    assert "5 more are in the JSON lines only." in parsed.texts["p"]
+    parse_options = Page(page("t", {}, [row(str(number)) for number in range(MAX_ROWS + 5)]))
+    assert len(parse_options.cells) == 6 * MAX_ROWS
+    assert "5 more are in the JSON lines only." in parse_options.texts["p"]
 
 
 @pytest.mark.parametrize("logprobs", [[0.0], [-1000.0, -2000.0], [-1e-9] * 3, [-5.0] * 1500])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import censor_stream, cli
-from gateway.audit.cli.emit_rules import ACTIONS, rules_of, short_words, written
+from gateway.audit.cli.emit_rules import ACTIONS, rules_of, rules_yaml, short_words
 from gateway.audit.matcher import RuleMatcher
 from gateway.censor.checks import finder
 from gateway.decode.checks import CHECKS
@@ -89,7 +89,7 @@ def test_nothing_is_left_of_a_string_that_is_longer_than_a_match(length: int) ->
     numbers = Random(length)
     text = "".join(numbers.choice("abcdEFGßﬁ １") for _ in range(length - 2))
     rules = rules_of([f"a{text}b"])
-    assert [rule.id for rule in rules] == ["audit-1"] and loaded(written(rules)) == rules
+    assert [rule.id for rule in rules] == ["audit-1"] and loaded(rules_yaml(rules)) == rules
     assert all(len(word) > DEFAULT_MAX_HOLD // 3 for word in rules[0].words)
     for pieces in ([f"See a{text}b!"], f"See a{text}b!"):
         assert "".join(censor_stream(pieces, rules)).replace("[REDACTED]", "") == "See !"
@@ -105,7 +105,7 @@ def test_what_no_lens_sees_makes_no_string_long() -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_the_loader_reads_the_rules_that_were_written(action: Action, masked: bool) -> None:
     rules = rules_of(AWKWARD, action=action, masked=masked)
-    assert loaded(written(rules)) == rules
+    assert loaded(rules_yaml(rules)) == rules
     assert [rule.id for rule in rules] == [f"audit-{number}" for number in range(1, len(rules) + 1)]
     assert {rule.decode for rule in rules} == {Decode.MASK if masked else None}
 
@@ -114,15 +114,15 @@ def test_the_loader_reads_the_rules_that_were_written(action: Action, masked: bo
 def test_any_text_can_be_written(found: list[str]) -> None:
     rules = rules_of(found)
     if rules:
-        assert loaded(written(rules)) == rules
+        assert loaded(rules_yaml(rules)) == rules
 
 
 def test_no_rules_are_an_empty_list() -> None:
-    assert loaded(written(())) == ()
+    assert loaded(rules_yaml(())) == ()
 
 
 def test_the_check_accepts_the_file_under_a_policy(tmp_path: Path) -> None:
-    rules = "".join(f"      {line}\n" for line in written(rules_of(AWKWARD)).splitlines())
+    rules = "".join(f"      {line}\n" for line in rules_yaml(rules_of(AWKWARD)).splitlines())
     config = tmp_path / "portcullis.yaml"
     config.write_text(
         "upstreams: {demo: {type: demo}}\n"

@@ -1,16 +1,14 @@
-"""An audit that is stopped, fails or is taken up again loses nothing; and what it says of itself while it runs."""
+"""Tasks run one after the other: to the end, stopped, failed."""
 
 from __future__ import annotations
 
-import errno
 import io
 import itertools
 import json
-import math
 import signal
 import stat
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,86 +16,17 @@ import pytest
 
 from gateway.audit.model import Floats, LanguageModel, Messages, ModelError
 from gateway.audit.models.toy import Toy
-from gateway.audit.query.model import Bounds, Decoding, Query, Random
+from gateway.audit.query.model import Bounds
 from gateway.audit.run.interrupts import AuditStopped, InterruptibleModel, Interrupts, StopReason
-from gateway.audit.run.lines import LineWriter, WriteError
-from gateway.audit.run.progress import Ended, FinishedTask, FoundString, SavedAudit, read_saved, save
-from gateway.audit.run.runner import Outcome, SamplingOutcome, Task, TaskRun, draw
-from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress, search
-from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
-from gateway.audit.searches.sample import sample
+from gateway.audit.run.lines import LineWriter
+from gateway.audit.run.progress import Ended, FinishedTask, SavedAudit, read_saved, save
+from gateway.audit.run.runner import Outcome, TaskRun
+from gateway.audit.searches.best_first import search
+from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.automata.vocabulary import Ints
 from gateway.files import write_private
 from gateway.progress import ProgressMeter
-from tests.support.naive_search import vocabulary_of
-
-VOCABULARY = vocabulary_of("a", "b", "ab", "ba", "c")
-QUERY = Query(query="[abc]{1,4}", decoding=Decoding(max_tokens=4), limit=10_000)
-RAISED = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-
-
-class Eventful(Toy):
-    """A toy that does something when it is asked for the n-th time."""
-
-    def __init__(self, at: int, event: Callable[[], object], seed: int = 0) -> None:
-        super().__init__(VOCABULARY, seed)
-        self._left, self._event = at, event
-
-    def __call__(self, prefixes: Sequence[Sequence[int]], /) -> Any:
-        self._left -= 1
-        if self._left == 0:
-            self._event()
-        return super().__call__(prefixes)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class Searched:
-    """A query as a task. `seen` is told how far it is before the audit is."""
-
-    query: Query
-    said: Mapping[str, str] = field(default_factory=dict)
-    seen: Callable[[], None] = lambda: None
-    name: str = "a query"
-
-    def start(
-        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
-    ) -> BestFirstSearch:
-        def both(now: SearchProgress) -> None:
-            self.seen()
-            progress(now)
-
-        return search(model, self.query, batch=4, progress=both, resume=resume)
-
-    def more(self, result: Result) -> Mapping[str, str]:
-        return self.said
-
-
-def task(query: Query = QUERY, **more: str) -> Task:
-    return Searched(query, more)
-
-
-def perform(
-    model: LanguageModel, *tasks: Task, saved: SavedAudit | None = None, least: float = -math.inf
-) -> tuple[Outcome, str]:
-    """What came of it, and the lines."""
-    out = io.StringIO()
-    meter = ProgressMeter(io.StringIO())
-    with Interrupts() as watch:
-        outcome = TaskRun(tasks or (task(),), LineWriter(meter, out), watch, saved, least).perform(model)
-    return outcome, out.getvalue()
-
-
-def texts(lines: str) -> list[str]:
-    return [json.loads(line)["text"] for line in lines.splitlines()]
-
-
-WHOLE, WHOLE_LINES = perform(Toy(VOCABULARY))
-
+from tests.support.audit_runs import QUERY, RAISED, VOCABULARY, WHOLE, WHOLE_LINES, Eventful, perform, task, texts
 
 # -- to the end --------------------------------------------------------------------------------------------------------
 
@@ -193,35 +122,35 @@ def test_a_signal_between_two_answers_waits_for_the_next() -> None:
             return super().write(text)
 
     out, meter = Stopping(), ProgressMeter(io.StringIO())
-    with Interrupts() as watch:
-        outcome = TaskRun([task()], LineWriter(meter, out), watch).perform(Toy(VOCABULARY))
+    with Interrupts() as interrupts:
+        outcome = TaskRun([task()], LineWriter(meter, out), interrupts).perform(Toy(VOCABULARY))
     assert outcome.ended is Ended.INTERRUPTED
     assert texts(out.getvalue()) == texts(WHOLE_LINES)[:1]
 
 
 def test_a_second_ctrl_c_does_not_wait() -> None:
-    with Interrupts() as watch:
+    with Interrupts() as interrupts:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         with pytest.raises(AuditStopped):
-            watch.check()
+            interrupts.check()
 
 
 def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is the system's; the model waits for it."""
-    with Interrupts(timeout=0.01) as watch, pytest.raises(AuditStopped) as stopped, watch.asking():
+    with Interrupts(timeout=0.01) as interrupts, pytest.raises(AuditStopped) as stopped, interrupts.interruptible():
         signal.pause()
     assert stopped.value.reason is StopReason.TIMEOUT
 
 
 def test_when_time_is_up_after_ctrl_c_it_was_ctrl_c() -> None:
-    with Interrupts() as watch:
+    with Interrupts() as interrupts:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGALRM)
         with pytest.raises(AuditStopped) as stopped:
-            watch.check()
-        assert stopped.value.reason is StopReason.INTERRUPTED and watch.interrupted
+            interrupts.check()
+        assert stopped.value.reason is StopReason.INTERRUPTED and interrupts.interrupted
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert not Interrupts().interrupted
@@ -244,10 +173,10 @@ class Hanging(Toy):
     def context(self, prompt: str | Messages | None) -> tuple[int, ...]:
         return self._hang()
 
-    def tell(self, top_k: int | None) -> None:
+    def require_top_k(self, top_k: int | None) -> None:
         self._hang()
 
-    def told(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+    def logprobs_of(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
         return self._hang()
 
     def _hang(self) -> NoReturn:
@@ -260,13 +189,13 @@ class Hanging(Toy):
     [
         lambda model: model([]),
         lambda model: model.context(None),
-        lambda model: model.tell(1),
-        lambda model: model.told([], []),
+        lambda model: model.require_top_k(1),
+        lambda model: model.logprobs_of([], []),
     ],
 )
 def test_whatever_a_model_is_asked_can_be_given_up(ask: Callable[[LanguageModel], object]) -> None:
-    with Interrupts() as watch, pytest.raises(AuditStopped):
-        ask(InterruptibleModel(Hanging(VOCABULARY), watch))
+    with Interrupts() as interrupts, pytest.raises(AuditStopped):
+        ask(InterruptibleModel(Hanging(VOCABULARY), interrupts))
 
 
 # -- failed ------------------------------------------------------------------------------------------------------------
@@ -297,8 +226,8 @@ def test_a_line_that_nobody_read_is_said_again() -> None:
                 return out.write(text)
 
         meter = ProgressMeter(io.StringIO())
-        with Interrupts() as watch:
-            stopped = TaskRun([task()], LineWriter(meter, Left()), watch).perform(Toy(VOCABULARY))
+        with Interrupts() as interrupts:
+            stopped = TaskRun([task()], LineWriter(meter, Left()), interrupts).perform(Toy(VOCABULARY))
         assert isinstance(stopped.error, BrokenPipeError)
         resumed, rest = perform(Toy(VOCABULARY), saved=stopped.saved)
         assert texts(out.getvalue()) + texts(rest) == texts(WHOLE_LINES)
@@ -416,143 +345,3 @@ def test_what_was_found_is_of_its_types(name: str, tmp_path: Path) -> None:
     path.write_text(json.dumps(content))
     with pytest.raises(CheckpointError):
         read_saved(path, "this")
-
-
-# -- lines -------------------------------------------------------------------------------------------------------------
-
-
-class Full(io.StringIO):
-    name = "full"
-
-    def write(self, text: str) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
-class Gone(Full):
-    def write(self, text: str) -> int:
-        raise BrokenPipeError
-
-
-def test_a_stream_that_takes_no_line_keeps_it_from_no_other() -> None:
-    meter, out = ProgressMeter(io.StringIO()), io.StringIO()
-    with pytest.raises(WriteError, match=r"^full: cannot be written: No space left on device$"):
-        LineWriter(meter, Full(), out).write({"text": "x"})
-    for streams in ((Full(), Gone(), out), (Gone(), Full(), out)):
-        with pytest.raises(BrokenPipeError):
-            LineWriter(meter, *streams).write({"text": "x"})
-    assert texts(out.getvalue()) == ["x"] * 3
-
-
-@pytest.mark.parametrize(("encoding", "text"), [("ascii", "é😀"), ("latin-1", "é😀"), ("utf-8", "\udcff")])
-def test_a_line_is_json_in_any_encoding(encoding: str, text: str) -> None:
-    kept = io.BytesIO()
-    stream = io.TextIOWrapper(kept, encoding)
-    LineWriter(ProgressMeter(io.StringIO()), stream).write({"text": text, "logprob": -1.5})
-    assert json.loads(kept.getvalue().decode(encoding)) == {"text": text, "logprob": -1.5}
-
-
-# -- drawn -------------------------------------------------------------------------------------------------------------
-
-DRAWING = replace(QUERY, traversal=Random(samples=40, seed=1), decoding=Decoding(max_tokens=4, end_of_text=True))
-
-
-def drawn(model: LanguageModel) -> tuple[SamplingOutcome, list[dict[str, Any]]]:
-    out, meter = io.StringIO(), ProgressMeter(io.StringIO())
-    with Interrupts() as watch:
-        found = draw(lambda attended: sample(attended, DRAWING, batch=4), model, LineWriter(meter, out), watch)
-    return found, [json.loads(line) for line in out.getvalue().splitlines()]
-
-
-def test_every_sample_is_a_line() -> None:
-    found, lines = drawn(Toy(VOCABULARY))
-    assert len(lines) == 40
-    assert list(lines[0]) == ["text", "tokens", "logprob", "prefix_logprob", "weight"]
-    assert [each.result.text for each in found.found] == [line["text"] for line in lines if line["text"] is not None]
-    estimate = sample(Toy(VOCABULARY), DRAWING)
-    list(estimate)
-    assert found.summary()["estimate"] == {
-        "probability": estimate.estimate().probability,
-        "low": estimate.estimate().low,
-        "high": estimate.estimate().high,
-        "samples": 40,
-        "effective": estimate.estimate().effective,
-    }
-
-
-def test_samples_are_kept_when_it_is_stopped() -> None:
-    _, lines = drawn(Toy(VOCABULARY))
-    found, some = drawn(Eventful(20, lambda: signal.raise_signal(signal.SIGINT)))
-    assert found.ended is Ended.INTERRUPTED
-    assert 0 < len(some) < 40 and some == lines[: len(some)]
-    assert found.estimate is not None and found.estimate.samples == len(some)
-
-
-def test_nothing_drawn_is_no_estimate() -> None:
-    found, lines = drawn(Eventful(1, lambda: signal.raise_signal(signal.SIGINT)))
-    assert (found.estimate, found.samples, lines) == (None, 0, [])
-    assert found.summary()["estimate"] is None
-
-
-# -- how far it is -----------------------------------------------------------------------------------------------------
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_a_log_gets_a_line_every_ten_seconds() -> None:
-    stream, clock = io.StringIO(), Clock()
-    meter = ProgressMeter(stream, clock)
-    for second in range(35):
-        clock.now = 100.0 + second
-        meter.show(lambda seconds: f"after {seconds:.0f} s")
-    meter.clear()
-    assert stream.getvalue() == "after 10 s\nafter 20 s\nafter 30 s\n"
-
-
-def test_a_terminal_has_one_line_that_makes_room() -> None:
-    stream, clock = Terminal(), Clock()
-    meter = ProgressMeter(stream, clock)
-    lines = LineWriter(meter, stream)
-    for _ in range(3):
-        clock.now += 0.25
-        meter.show(lambda seconds: f"after {seconds}")
-    lines.write({"text": "x"})
-    lines.write({"text": "y"})
-    assert stream.getvalue() == (
-        "\r\x1b[Kafter 0.25\r\x1b[Kafter 0.5\r\x1b[Kafter 0.75" "\r\x1b[K" '{"text": "x"}\n{"text": "y"}\n'
-    )  # fmt: skip
-
-
-def test_nobody_need_read_how_far_it_is() -> None:
-    class Closed(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    clock = Clock()
-    meter = ProgressMeter(Closed(), clock)
-    clock.now += 60
-    meter.show(lambda _: "x")
-
-
-def test_progress_says_numbers_only() -> None:
-    stream, clock = io.StringIO(), Clock()
-    meter = ProgressMeter(stream, clock)
-
-    def later() -> None:
-        clock.now += 11
-
-    with Interrupts() as watch:
-        run = TaskRun([Searched(replace(QUERY, limit=20), seen=later)] * 2, LineWriter(meter, io.StringIO()), watch)
-        run.perform(Toy(VOCABULARY))
-    said = stream.getvalue().splitlines()
-    assert said[0].startswith("search 1 of 2, 1 nodes, batch 1, 0 strings (0.0/s), best pending -")
-    assert all(set(line) <= set("search of nodes, batch strings (./s), best pending -inf0123456789") for line in said)
-
-
-def test_what_was_found_shows_no_text() -> None:
-    found = FoundString(Result("a secret", (1,), 0.0, 0.0, 0.0, 1, 0), {"prompt": "a secret"})
-    assert "secret" not in repr(found) and "secret" not in repr(SavedAudit((FinishedTask(found=(found,)),), None))

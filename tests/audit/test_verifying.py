@@ -24,10 +24,10 @@ from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Ended, FoundString
 from gateway.audit.run.tasks import LocalRunner, PolicyTask
 from gateway.audit.searches.best_first import Result
-from gateway.audit.searches.policy import prompted
+from gateway.audit.searches.policy import prompt_query
 from gateway.policy.model import DEFAULT_MAX_HOLD, Decode, Policy, Rule
 from gateway.progress import ProgressMeter
-from tests.audit.test_deployed import Play, choices, gateway
+from tests.support.fake_gateway import Play, choices, gateway
 from tests.support.naive_search import vocabulary_of
 
 SECRET = Rule(id="secret", words=("12MONKEYS",))
@@ -35,7 +35,7 @@ SECRET = Rule(id="secret", words=("12MONKEYS",))
 
 def plan_of(prompts: Sequence[str], rules: tuple[Rule, ...], max_hold: int, max_tokens: int) -> Plan:
     queries = tuple(
-        prompted(prompt, chat=False, decoding=Decoding(max_tokens=max_tokens), limit=100, source="prompts")
+        prompt_query(prompt, chat=False, decoding=Decoding(max_tokens=max_tokens), limit=100, source="prompts")
         for prompt in prompts
     )
     tasks = tuple(
@@ -44,7 +44,12 @@ def plan_of(prompts: Sequence[str], rules: tuple[Rule, ...], max_hold: int, max_
     )
     policy = Policy(name="p", rules=rules, max_hold=max_hold)
     return Plan(
-        model=LocalModel("m"), queries=queries, tasks=tasks, shown={}, policy=policy, judge=RuleMatcher(rules, max_hold)
+        model=LocalModel("m"),
+        queries=queries,
+        tasks=tasks,
+        shown={},
+        policy=policy,
+        matcher=RuleMatcher(rules, max_hold),
     )
 
 
@@ -55,34 +60,34 @@ def found_for(prompts: Iterable[str]) -> list[FoundString]:
 
 def asked(
     play: Play, prompts: Sequence[str] = ("a", "b"), rule: Rule = SECRET, max_hold: int = DEFAULT_MAX_HOLD,
-    watch: Interrupts | None = None,
+    interrupts: Interrupts | None = None,
 ) -> tuple[Verification, list[dict[str, Any]]]:  # fmt: skip
     """Ask a gateway, once greedily and for two samples."""
     out = io.StringIO()
     lines = LineWriter(ProgressMeter(io.StringIO()), out)
     plan = plan_of(prompts, (rule,), max_hold, 8)
-    with gateway(play) as (url, _), GatewayClient(url, "m") as gate, watch or Interrupts() as watching:
+    with gateway(play) as (url, _), GatewayClient(url, "m") as gate, interrupts or Interrupts() as interrupts:
         verified = through_gateway(
-            plan, found_for(prompts), (rule,), gate, lambda _: GatewaySampling(samples=2), lines, watching
+            plan, found_for(prompts), (rule,), gate, lambda _: GatewaySampling(samples=2), lines, interrupts
         )
     return verified, [json.loads(line)["still"] for line in out.getvalue().splitlines()]
 
 
 def masked(rules: tuple[Rule, ...], model: LanguageModel, plan: Plan) -> Verification:
     lines = LineWriter(ProgressMeter(io.StringIO()), io.StringIO())
-    with Interrupts() as watch:
-        return through_masks(plan, rules, LocalRunner(model), lines, ProgressMeter(io.StringIO()), watch, float("-inf"))
+    with Interrupts() as interrupts:
+        return through_masks(plan, rules, LocalRunner(model), lines, interrupts, float("-inf"))
 
 
 def test_what_was_said_before_a_stop_counts() -> None:
-    watch = Interrupts()
+    interrupts = Interrupts()
 
     def play(_: str, body: dict[str, Any]) -> tuple[int, bytes]:
         if "n" in body:
-            watch.stop()
+            interrupts.stop()
         return choices(*["12monkeys"] * body.get("n", 1))
 
-    verified, still = asked(play, watch=watch)
+    verified, still = asked(play, interrupts=interrupts)
     assert (verified.still, verified.ended, len(still)) == (3, Ended.INTERRUPTED, 3)
     assert verified.summary == {"through": "gateway", "still": 3, "questions": 1, "texts": 3, "ended": "interrupted"}
 

@@ -16,7 +16,7 @@ NUMBERS = {"My number is 555 0100": 6.0, "My number is 555 0199": 3.0, "My numbe
 VOCABULARY = vocabulary_of("a", "b", "ab", "ba", "c")
 
 
-class Moody(Toy):
+class FaultyModel(Toy):
     """Behind some prompts it does not do what a model should; what it says is the same behind all. `hangs:FIFO`: half
     way it writes there, and answers no more, as long as the file is there."""
 
@@ -49,15 +49,15 @@ class Moody(Toy):
         return super().__call__(prefixes)
 
 
-def moody(worker: int) -> LanguageModel:
-    return Moody()
+def load_faulty(worker: int) -> LanguageModel:
+    return FaultyModel()
 
 
 def missing(worker: int) -> LanguageModel:
     raise ModelError("no such model")
 
 
-def broken(worker: int) -> LanguageModel:
+def fails_to_load(worker: int) -> LanguageModel:
     raise RuntimeError("a SECRET")
 
 
@@ -78,7 +78,7 @@ class Interrupted:
 
 def _interrupted() -> Callable[[int], LanguageModel]:
     signal.raise_signal(signal.SIGINT)
-    return moody
+    return load_faulty
 
 
 def threads(worker: int) -> LanguageModel:

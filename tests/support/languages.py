@@ -8,7 +8,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from gateway.audit.language.automaton import Dfa, Regex
+from gateway.audit.language.automaton import Dfa, Regex, reachable_states
 from gateway.audit.language.preprocess import edits
 from gateway.automata.charset import CharSet
 
@@ -139,3 +139,14 @@ def replaced(texts: Iterable[str], others: Mapping[str, Iterable[str]]) -> Words
 
 def edits_in(alphabet: str, most: int) -> Callable[[Dfa], Dfa]:
     return lambda automaton: edits(automaton, most, CharSet.of(alphabet))
+
+
+def every_state_is_live(automaton: Dfa) -> bool:
+    """Backwards from the ends, over all that can be reached."""
+    states = reachable_states(automaton, 10_000)
+    useful = {state for state in states if automaton.accepting(state)}
+    while True:
+        more = {state for state in states if any(target in useful for *_, target in automaton.arcs(state))} - useful
+        if not more:
+            return useful == set(states) and all(map(automaton.live, states))
+        useful |= more

@@ -31,15 +31,15 @@ def endpoint(server: Server) -> Iterator[VllmModel]:
 
 
 def test_what_a_server_tells_is_found_out(endpoint: VllmModel) -> None:
-    endpoint.tell(20)
-    with pytest.raises(ModelError, match=r"tells the 20 most likely tokens, .* --max-logprobs 40$"):
-        endpoint.tell(40)
+    endpoint.require_top_k(20)
+    with pytest.raises(ModelError, match=r"returns the 20 most likely tokens, .* --max-logprobs 40$"):
+        endpoint.require_top_k(40)
     with pytest.raises(ModelError, match=r"the 20 most likely tokens, and without decoding\.top_k all 2052 count"):
         search(endpoint, Query(query="[a-z]+"))
 
 
 def test_rows_are_the_models_own_law(server: Server, endpoint: VllmModel) -> None:
-    endpoint.tell(20)
+    endpoint.require_top_k(20)
     context = endpoint.context([{"role": "user", "content": QUESTION}])
     assert list(context) == server.tokens(QUESTION)
     said = server.tokenize(ANSWER)
@@ -49,7 +49,7 @@ def test_rows_are_the_models_own_law(server: Server, endpoint: VllmModel) -> Non
     assert ((rows > -np.inf).sum(axis=1) >= 20).all() and (np.exp(rows).sum(axis=1) > 0.9).all()
     # Any token, and more than vLLM tells in one answer.
     asked = np.arange(300, dtype=np.int32)
-    for row, told in zip(rows[:3], endpoint.told(prefixes[:3], [asked] * 3), strict=True):
+    for row, told in zip(rows[:3], endpoint.logprobs_of(prefixes[:3], [asked] * 3), strict=True):
         known = np.flatnonzero(row[:300] > -np.inf)
         assert np.allclose(row[known], told[known], atol=0.02) and (told > -np.inf).all()
 

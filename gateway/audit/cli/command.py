@@ -1,4 +1,4 @@
-"""`portcullis audit`: files of queries in, what was found out."""
+"""Entry point of `portcullis audit`, and `--count`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gateway.audit.cli import exits
-from gateway.audit.cli.options import parsed
+from gateway import exits
+from gateway.audit.cli.options import parse_options
 from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.language.count import cardinality
 from gateway.audit.query.load import load_query
@@ -23,9 +23,9 @@ _DIGITS = 4000  # at a time; Python refuses to write out many more
 
 def run(arguments: Sequence[str]) -> int:
     """Run `portcullis audit` with what stands behind it; returns the exit status. Raises ConfigError for a query or a
-    configuration that is refused, KeyboardInterrupt, and BrokenPipeError where nobody reads the output any more."""
+    configuration that is refused, KeyboardInterrupt, and BrokenPipeError if the reader of the output has gone."""
     _open_what_is_closed()
-    options = parsed(arguments)
+    options = parse_options(arguments)
     if options.count:
         return _counted(options.queries)
     try:
@@ -39,7 +39,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """A stream that whoever started us has closed takes everything, so that files and lines go where they belong."""
+    """Replace closed standard streams by /dev/null, so that no other file gets their descriptors."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
@@ -55,7 +55,7 @@ def _counted(paths: Sequence[Path]) -> int:
         except OSError as error:
             print(f"portcullis: standard output: cannot be written: {error.strerror}", file=sys.stderr)
             exits.discard_stdout()
-            return exits.OUTPUT_FAILED
+            return exits.UNWRITTEN
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What an audit found → word rules, as the text that goes under `rules` of a policy.
+"""Word rules from findings, as YAML for the `rules` of a policy.
 
 A rule for each string, so that what is matched later tells which finding it was. A word that holds another one, as a
 rule's lens sees them, would never be needed: the shorter one is found wherever it is. A string that is longer than a
@@ -40,11 +40,11 @@ def rules_of(
 
 
 def short_words(rules: Iterable[Rule]) -> int:
-    """How many of the rules have a word so short that it is likely to stand where nobody wants it replaced."""
+    """The number of rules with a word so short that ordinary text is likely to contain it."""
     return sum(len(fold_word(word, rule.fold)) < FEW_CHARACTERS for rule in rules for word in rule.words)
 
 
-def written(rules: Iterable[Rule]) -> str:
+def rules_yaml(rules: Iterable[Rule]) -> str:
     """The rules as YAML: a list, which is empty if there are none."""
     entries = [_entry(rule) for rule in rules]
     return _HEAD + ("".join(entries) if entries else "[]\n")

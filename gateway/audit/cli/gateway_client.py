@@ -1,4 +1,4 @@
-"""The same questions put to a gateway that runs: does any answer still hold what was found?"""
+"""Client of a running gateway, for verification: the texts of its answers to what led to findings."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gateway.audit.models.http import RequestFailed, client, post
 
 MAX_ANSWER = 16 * 1024 * 1024  # bytes
 TIMEOUT = httpx.Timeout(300.0, connect=10.0)  # seconds, for each read
-PATIENCE = 600.0  # seconds for an answer
+ANSWER_TIMEOUT = 600.0  # seconds for an answer
 
-# What names things in a choice, and is not said.
+# Fields of a choice that are no text of the answer.
 _LABELS = frozenset({"role", "id", "type", "index", "finish_reason", "stop_reason"})
-_STOPPED = "content_filter"  # how a gateway says that it stopped an answer, or a prompt
+_STOPPED = "content_filter"  # of an answer or a prompt that the gateway blocked
 
 
 class GatewayError(Exception):
-    """A gateway that does not answer, or not as an OpenAI-compatible server does."""
+    """The gateway does not answer, or not as an OpenAI-compatible server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class GatewayClient:
         self._client.close()
 
     def answers(self, question: Question, sampling: GatewaySampling) -> Iterator[str]:
-        """Everything that the answers to a question say, text by text. Raises GatewayError."""
+        """All texts of the answers to a question. Raises GatewayError."""
         yield from self._ask(question, {"max_tokens": sampling.max_tokens, "temperature": 0})[1]
         left = sampling.samples
         while left:
@@ -75,13 +75,13 @@ class GatewayClient:
                 "n": left,
                 "seed": sampling.seed + sampling.samples - left,
             }
-            # A server may give fewer than it was asked for.
+            # A server may return fewer than requested.
             count, texts = self._ask(question, drawn)
             yield from texts
             left = max(left - count, 0)
 
     def _ask(self, question: Question, drawn: Mapping[str, object]) -> tuple[int, list[str]]:
-        """How many answers came, and what they say."""
+        """The number of answers, and their texts."""
         asked: dict[str, object]
         if isinstance(question.prompt, str):
             path, asked = "/completions", {"prompt": question.prompt + question.begun}
@@ -99,7 +99,7 @@ class GatewayClient:
 
     def _post(self, path: str, body: Mapping[str, object]) -> tuple[int, Any]:
         try:
-            status, data = post(self._client, self._base + path, body, most=MAX_ANSWER, patience=PATIENCE)
+            status, data = post(self._client, self._base + path, body, max_bytes=MAX_ANSWER, timeout=ANSWER_TIMEOUT)
         except RequestFailed as error:
             raise GatewayError(f"{self._base}{path} cannot be asked: {error}") from None
         try:
@@ -122,7 +122,7 @@ def _chat(messages: Sequence[Mapping[str, str]], begun: str) -> dict[str, object
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every text that a choice says, wherever it stands."""
+    """Every text in a choice."""
     waiting = [value]
     while waiting:
         match waiting.pop():
@@ -140,7 +140,7 @@ def _code(answer: Mapping[str, Any]) -> object:
 
 
 def _reason(answer: object) -> str:
-    """The kind of an error; its message may quote what was asked."""
+    """The kind of an error; its message may quote the request."""
     error = answer.get("error") if isinstance(answer, dict) else None
     named = [error.get(key) for key in ("type", "code")] if isinstance(error, dict) else []
     known = [each for each in named if isinstance(each, str) and each.isascii() and each.isprintable()]

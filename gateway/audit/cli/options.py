@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gateway.audit.cli.emit_rules import ACTIONS
@@ -23,7 +23,7 @@ _PROMPT_LIMIT = 10
 _PROMPT_LEAST = 0.001
 
 
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     """The options; exits with status 2 for a wrong use. `model` is None, a LocalModel or a ServedModel."""
     parser = _parser()
     # Files of queries may stand before and behind options.
@@ -98,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         "--least", type=_share, metavar="P", help="no strings that are less probable than P; with prompts 0.001"
     )
     parser.add_argument("--timeout", type=_seconds, metavar="S", help="search for at most S seconds")
-    parser.add_argument("--batch", type=_batch, metavar="N", help="prefixes in one call of the model")
+    parser.add_argument(
+        "--batch", type=_integer_up_to(MAX_BATCH), metavar="N", help="prefixes in one call of the model"
+    )
     parser.add_argument("--device", default="cpu", metavar="D", help="where a model of hf: runs: cpu (default), cuda")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the lines of standard output, in a file as well")
     parser.add_argument("--report", type=Path, metavar="FILE", help="a page of HTML")
@@ -107,7 +109,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fail-on-findings", action="store_true", help="exit with 3 if something was found")
 
     where = parser.add_argument_group("many queries, or prompts: where they are asked")
-    where.add_argument("--processes", type=_workers, metavar="N", help="in so many processes, each with the model (1)")
+    where.add_argument(
+        "--processes",
+        type=_integer_up_to(MAX_WORKERS),
+        metavar="N",
+        help="in so many processes, each with the model (1)",
+    )
     where.add_argument(
         "--ray",
         type=_ray,
@@ -141,22 +148,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _number(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,10}", text) or not 1 <= int(text) <= MAX_NUMBER:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_NUMBER}")
-    return int(text)
+def _integer_up_to(most: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        if not re.fullmatch(f"[0-9]{{1,{len(str(most))}}}", text) or not 1 <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
+        return int(text)
+
+    return integer
 
 
-def _batch(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_BATCH:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_BATCH}")
-    return int(text)
-
-
-def _workers(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= MAX_WORKERS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_WORKERS}")
-    return int(text)
+_number = _integer_up_to(MAX_NUMBER)
 
 
 def _ray(text: str) -> str:

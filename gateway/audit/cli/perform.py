@@ -1,4 +1,4 @@
-"""An audit from its options to its exit status: it is performed, and what is wanted is made of what was found."""
+"""Performs an audit: from parsed options through search, rules, verification and report to the exit status."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO
 
-from gateway.audit.cli import exits
-from gateway.audit.cli.emit_rules import rules_of, short_words, written
+from gateway import exits
+from gateway.audit.cli.emit_rules import rules_of, rules_yaml, short_words
 from gateway.audit.cli.gateway_client import GatewayClient, GatewayError, GatewaySampling
 from gateway.audit.cli.options import MASK
 from gateway.audit.cli.plan import Plan, plan_of
@@ -22,14 +22,14 @@ from gateway.audit.cli.report import page
 from gateway.audit.cli.verify import Verification, through_gateway, through_masks
 from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.model import LanguageModel, ModelError
-from gateway.audit.models.loading import ModelLoader, anywhere, key_from, model_of
+from gateway.audit.models.loading import ModelLoader, key_from, model_of, with_absolute_paths
 from gateway.audit.query.model import LocalModel, Query, ServedModel
 from gateway.audit.run.interrupts import AuditStopped, Interrupts
 from gateway.audit.run.lines import STANDARD_OUTPUT, LineWriter, WriteError
 from gateway.audit.run.processes import ProcessPool
 from gateway.audit.run.progress import Ended, FinishedTask, SavedAudit, read_saved, save
 from gateway.audit.run.ray import RayPool
-from gateway.audit.run.runner import Outcome, SamplingOutcome, TaskRunner, draw
+from gateway.audit.run.runner import Outcome, SamplingOutcome, TaskRunner, run_sampling
 from gateway.audit.run.scheduler import Scheduler
 from gateway.audit.run.tasks import LocalRunner
 from gateway.audit.searches.checkpoint import CheckpointError
@@ -48,26 +48,26 @@ def perform(options: argparse.Namespace) -> int:
         with contextlib.ExitStack() as stack:
             return _AuditRun(options, stack).perform()
     except CheckpointError as error:
-        return _said(error, exits.USAGE)
+        return _print_error(error, exits.USAGE)
     except (ModelError, GatewayError) as error:
-        return _said(error, exits.MODEL_FAILED)
+        return _print_error(error, exits.NO_MODEL)
 
 
-def _said(error: Exception | str, status: int) -> int:
-    with contextlib.suppress(OSError):  # nobody may be there to read it, and the rest is to be done all the same
+def _print_error(error: Exception | str, status: int) -> int:
+    with contextlib.suppress(OSError):  # standard error may be closed; the rest is done all the same
         print(f"portcullis: {error}", file=sys.stderr)
     return status
 
 
 def _status_of(error: Exception) -> int:
-    """Says it. Raises it if it is none of those that an audit can do nothing about."""
+    """Print an error of the model, the gateway or the output, and return its exit status; re-raise any other."""
     match error:
         case WriteError():
             if error.filename == STANDARD_OUTPUT:
                 exits.discard_stdout()
-            return _said(error, exits.OUTPUT_FAILED)
+            return _print_error(error, exits.UNWRITTEN)
         case ModelError() | AutomatonTooLarge() | GatewayError():
-            return _said(error, exits.MODEL_FAILED)
+            return _print_error(error, exits.NO_MODEL)
     raise error
 
 
@@ -80,30 +80,30 @@ class _AuditRun:
         for path in (options.report, options.emit_rules, self._checkpoint):
             _check_place(path)
         self._saved = _saved(options.resume, self._plan)
-        self._gateway = self._deployed(stack)
+        self._gateway = self._gateway_client(stack)
         files = [stack.enter_context(_lines_file(options))] if options.out else []
         self._errors: list[Exception] = []  # of what is made in the end; each leaves the rest to be made
         self._stack = stack
         self._workers = stack.enter_context(contextlib.ExitStack())
         self._streams = (*files, sys.stdout)
-        self._performer = self._begun()
-        self._measure()
+        self._runner = self._make_runner()
+        self._reset_progress()
 
-    def _begun(self) -> TaskRunner:
-        """Where the tasks are performed, with the model loaded there."""
+    def _make_runner(self) -> TaskRunner:
+        """The runner of the tasks, with the model loaded."""
         options, done = self._options, self._saved.states().values()
         left = len(self._plan.tasks) - sum(isinstance(state, FinishedTask) for state in done)
-        keeps = options.checkpoint is not None or options.resume is not None
-        load = ModelLoader(anywhere(self._plan.model), options.device)
-        place: ProcessPool | RayPool
+        resumable = options.checkpoint is not None or options.resume is not None
+        load = ModelLoader(with_absolute_paths(self._plan.model), options.device)
+        pool: ProcessPool | RayPool
         if options.ray is not None:
-            place = RayPool(options.ray, load, options.processes, max(left, 1), options.device)
+            pool = RayPool(options.ray, load, options.processes, max(left, 1), options.device)
         elif (count := min(options.processes or 1, left)) > 1:
-            place = ProcessPool(load, count)
+            pool = ProcessPool(load, count)
         else:
             return LocalRunner(self._model)
-        self._workers.enter_context(place)
-        spread = Scheduler(place, keeps)
+        self._workers.enter_context(pool)
+        spread = Scheduler(pool, resumable)
         spread.load()
         return spread
 
@@ -115,16 +115,16 @@ class _AuditRun:
             self._stack.callback(close)
         return model
 
-    def _measure(self) -> None:
-        """From now on."""
+    def _reset_progress(self) -> None:
+        """Start a new progress meter."""
         self._lines = LineWriter(ProgressMeter(sys.stderr), *self._streams)
 
     def perform(self) -> int:
-        with Interrupts(self._options.timeout) as watch:
-            outcome = self._ask(watch)
+        with Interrupts(self._options.timeout) as interrupts:
+            outcome = self._run(interrupts)
             self._lines.meter.clear()
             # Under the watch, too: what arrives now finds the checkpoint written.
-            self._keep(outcome)
+            self._save(outcome)
         rules = rules_of(
             self._plan.words(outcome.found),
             action=self._options.rules_action or Action.REDACT,
@@ -132,31 +132,31 @@ class _AuditRun:
         )
         self._emit(rules)
         verified = None
-        stopped = watch.interrupted or outcome.ended in (Ended.INTERRUPTED, Ended.FAILED)
+        stopped = interrupts.interrupted or outcome.ended in (Ended.INTERRUPTED, Ended.FAILED)
         if self._options.verify is not None and not stopped:
             verified = self._verify(outcome, rules)
         summary = outcome.summary()
         if verified is not None:
             summary["verify"] = dict(verified.summary)
-        with self._making():
+        with self._collecting_errors():
             self._lines.write({"summary": summary})
         self._report(outcome, summary)
         status = self._status(outcome, verified)
-        return exits.INTERRUPTED if watch.interrupted and status in (exits.DONE, exits.FINDINGS) else status
+        return exits.INTERRUPTED if interrupts.interrupted and status in (exits.DONE, exits.FINDINGS) else status
 
-    def _ask(self, watch: Interrupts) -> Outcome | SamplingOutcome:
+    def _run(self, interrupts: Interrupts) -> Outcome | SamplingOutcome:
         plan = self._plan
         if plan.sampling is not None:
-            return draw(plan.sampling, self._model, self._lines, watch)
+            return run_sampling(plan.sampling, self._model, self._lines, interrupts)
         least = _least(self._options)
-        return self._performer.perform(plan.tasks, self._lines, watch, self._saved, least)
+        return self._runner.perform(plan.tasks, self._lines, interrupts, self._saved, least)
 
-    def _keep(self, outcome: Outcome | SamplingOutcome) -> None:
-        """Write the checkpoint, and say how it ended if that was before the end."""
+    def _save(self, outcome: Outcome | SamplingOutcome) -> None:
+        """Write the checkpoint, and print how the audit ended if it was stopped early."""
         path, kept = self._checkpoint, "without --checkpoint nothing is kept to go on from"
         if path is not None and isinstance(outcome, Outcome):
             kept = "what there is to go on from could not be written"
-            with self._making(path):
+            with self._collecting_errors(path):
                 save(path, outcome.saved, self._plan.digest)
                 kept = f"to go on: --resume {path}"
         if isinstance(outcome.error, BrokenPipeError):
@@ -170,21 +170,21 @@ class _AuditRun:
         }[outcome.ended]
         if isinstance(outcome, SamplingOutcome):
             kept = "the samples count all the same"
-        _said(f"{why}; strings found: {len(outcome.found)}; {kept}", 0)
+        _print_error(f"{why}; strings found: {len(outcome.found)}; {kept}", 0)
 
     def _emit(self, rules: tuple[Rule, ...]) -> None:
         path = self._options.emit_rules
         if path is None:
             return
-        with self._making(path):
-            write_private(path, written(rules).encode())
+        with self._collecting_errors(path):
+            write_private(path, rules_yaml(rules).encode())
             short = short_words(rules)
             note = f", {short} of them with a word so short that ordinary text may hold it" if short else ""
-            _said(f"{path}: {len(rules)} rules{note}", 0)
+            _print_error(f"{path}: {len(rules)} rules{note}", 0)
 
     @contextlib.contextmanager
-    def _making(self, path: Path | None = None) -> Iterator[None]:
-        """What cannot be made or written is said in the end, and keeps nothing else from being made."""
+    def _collecting_errors(self, path: Path | None = None) -> Iterator[None]:
+        """Collects errors, to be reported at the end: one output that fails does not prevent the others."""
         try:
             yield
         except (BrokenPipeError, WriteError, ModelError, AutomatonTooLarge) as error:
@@ -197,11 +197,11 @@ class _AuditRun:
     def _report(self, outcome: Outcome | SamplingOutcome, summary: dict[str, object]) -> None:
         if self._options.report is None:
             return
-        # They have what memory there is, and are done.
+        # The workers are done, and hold the memory that the model needs here.
         self._workers.close()
         plan = self._plan
         name = plan.model.hf if isinstance(plan.model, LocalModel) else plan.model.name
-        with self._making(self._options.report):
+        with self._collecting_errors(self._options.report):
             html = page(
                 f"Audit of {name}",
                 {**plan.shown, **summary},
@@ -213,7 +213,7 @@ class _AuditRun:
 
     def _status(self, outcome: Outcome | SamplingOutcome, verified: Verification | None) -> int:
         failed = (outcome.error, verified.error if verified else None, *self._errors)
-        # What fails twice is said once.
+        # The same error is printed once.
         errors = {str(error): error for error in reversed(failed) if error is not None}
         statuses = [_status_of(error) for error in reversed(errors.values())]
         if statuses:
@@ -225,9 +225,9 @@ class _AuditRun:
             return exits.STILL_FOUND
         return exits.FINDINGS if self._options.fail_on_findings and outcome.found else exits.DONE
 
-    # -- asked again ---------------------------------------------------------------------------------------------------
+    # -- verification --------------------------------------------------------------------------------------------------
 
-    def _deployed(self, stack: contextlib.ExitStack) -> GatewayClient | None:
+    def _gateway_client(self, stack: contextlib.ExitStack) -> GatewayClient | None:
         url = self._options.verify
         if url is None or url == MASK:
             return None
@@ -238,10 +238,10 @@ class _AuditRun:
         return stack.enter_context(GatewayClient(url, name, key_from(CLIENT_KEY)))
 
     def _verify(self, outcome: Outcome | SamplingOutcome, rules: tuple[Rule, ...]) -> Verification:
-        self._measure()
-        with Interrupts(self._options.timeout) as watch:
+        self._reset_progress()
+        with Interrupts(self._options.timeout) as interrupts:
             try:
-                return self._ask_again(outcome, rules, watch)
+                return self._verify_with(outcome, rules, interrupts)
             except AuditStopped as stop:
                 ended = Ended.of(stop)
                 return Verification(still=0, ended=ended, summary={"ended": str(ended)})
@@ -251,8 +251,8 @@ class _AuditRun:
             finally:
                 self._lines.meter.clear()
 
-    def _ask_again(
-        self, outcome: Outcome | SamplingOutcome, rules: tuple[Rule, ...], watch: Interrupts
+    def _verify_with(
+        self, outcome: Outcome | SamplingOutcome, rules: tuple[Rule, ...], interrupts: Interrupts
     ) -> Verification:
         plan = self._plan
         if self._gateway is None:
@@ -260,15 +260,17 @@ class _AuditRun:
             if not enforced:
                 return Verification(still=0, ended=Ended.FINISHED, summary={"through": "mask", "still": 0, "others": 0})
             least = _least(self._options)
-            return through_masks(plan, enforced, self._performer, self._lines, watch, least)
-        looked_for = rules if plan.judge is None else plan.judge.rules
+            return through_masks(plan, enforced, self._runner, self._lines, interrupts, least)
+        looked_for = rules if plan.matcher is None else plan.matcher.rules
         if not looked_for or not outcome.found:
             return Verification(
                 still=0, ended=Ended.FINISHED, summary={"through": "gateway", "still": 0, "questions": 0}
             )
-        return through_gateway(plan, outcome.found, looked_for, self._gateway, self._drawn_by, self._lines, watch)
+        return through_gateway(
+            plan, outcome.found, looked_for, self._gateway, self._gateway_sampling, self._lines, interrupts
+        )
 
-    def _drawn_by(self, query: Query) -> GatewaySampling:
+    def _gateway_sampling(self, query: Query) -> GatewaySampling:
         return GatewaySampling(
             samples=self._options.verify_samples or SAMPLES,
             max_tokens=query.decoding.max_tokens,

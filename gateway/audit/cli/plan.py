@@ -1,4 +1,4 @@
-"""What is to be audited: files of queries, or prompts and a policy, as searches to be performed."""
+"""Plans an audit: the model and the tasks for files of queries, or for prompts and a policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.audit.language.aligned import edited_at
 from gateway.audit.language.automaton import Dfa
 from gateway.audit.matcher import RuleMatcher
 from gateway.audit.model import LanguageModel, ModelError
-from gateway.audit.models.loading import complete
+from gateway.audit.models.loading import with_credentials
 from gateway.audit.query.load import load_query
 from gateway.audit.query.model import (
     Edits,
@@ -33,10 +33,10 @@ from gateway.audit.query.model import (
 )
 from gateway.audit.run.progress import FoundString
 from gateway.audit.run.runner import Task
-from gateway.audit.run.tasks import PolicyTask, QueryTask, judge_of
+from gateway.audit.run.tasks import PolicyTask, QueryTask, matcher_of
 from gateway.audit.searches.best_first import Result, digest
 from gateway.audit.searches.canonical import Canonical
-from gateway.audit.searches.policy import digest_of, output_rules, prompted
+from gateway.audit.searches.policy import output_rules, policy_digest, prompt_query
 from gateway.audit.searches.sample import RandomSearch, sample
 from gateway.decode.checks import CHECKS
 from gateway.policy.files import read_text
@@ -46,8 +46,8 @@ from gateway.policy.model import Config, Policy, Rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is asked of which model. `tasks` are searches; `sampling` stands in their place where strings are drawn.
-    `shown`: what a report says of it. `policy` and `judge`: those of prompts."""
+    """The model and the work. `tasks` are searches, replaced by `sampling` where strings are drawn. `shown`: fields for
+    the report. `policy` and `matcher`: of an audit of prompts."""
 
     model: LocalModel | ServedModel
     queries: tuple[Query, ...]
@@ -55,13 +55,13 @@ class Plan:
     sampling: Callable[[LanguageModel], RandomSearch] | None = None
     shown: Mapping[str, object]
     policy: Policy | None = None
-    judge: RuleMatcher | None = None
+    matcher: RuleMatcher | None = None
 
     @property
     def digest(self) -> str:
-        """What tells this audit from others."""
-        judge = self.judge
-        each = [digest(query) if judge is None else digest_of(query, judge) for query in self.queries]
+        """Identifies the audit, for its checkpoints."""
+        matcher = self.matcher
+        each = [digest(query) if matcher is None else policy_digest(query, matcher) for query in self.queries]
         return hashlib.sha256(" ".join(each).encode()).hexdigest()
 
     @property
@@ -71,7 +71,7 @@ class Plan:
     @property
     def ranks(self) -> bool:
         """Do the strings come in one order, the most likely first?"""
-        return self.sampling is None and self.judge is None and len(self.queries) == 1
+        return self.sampling is None and self.matcher is None and len(self.queries) == 1
 
     def query_of(self, found: FoundString) -> Query:
         """The query that led to a string; of prompts the first, for they differ in nothing else."""
@@ -79,13 +79,13 @@ class Plan:
         return self.queries[0] if named is None else next(query for query in self.queries if query.source == named)
 
     def words(self, found: Iterable[FoundString]) -> list[str]:
-        """What was said, without what was given: behind the prefix, or what a rule found."""
+        """The generated texts: after the prefix, or the match of a rule."""
         return [each.more.get("match", each.result.text[each.result.prefix :]) for each in found]
 
     def question(self, found: FoundString) -> Question:
         """What led to a string."""
         prompt = self.query_of(found).prompt
-        if self.judge is not None:
+        if self.matcher is not None:
             said = found.more["prompt"]
             prompt = said if isinstance(prompt, str) else (Message("user", said),)
         messages = prompt if isinstance(prompt, str) else tuple({"role": m.role, "content": m.content} for m in prompt)
@@ -134,13 +134,13 @@ def _before_edits(query: Query) -> tuple[Dfa, int]:
 def _is_canonical(canonical: Canonical, result: Result, model: LanguageModel) -> bool | None:
     tokens = [token for token in result.tokens if token not in model.vocabulary.end]
     try:
-        return canonical.encodes(tokens, result.text)
+        return canonical.is_canonical(tokens, result.text)
     except ModelError:
         return None  # a report can do without
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
-    """Raises ConfigError for files that are refused, before any model is asked."""
+    """Raises ConfigError for invalid files, before any model is loaded."""
     return _plan_of_queries(options) if options.policy is None else _plan_of_prompts(options)
 
 
@@ -160,7 +160,7 @@ def _plan_of_queries(options: argparse.Namespace) -> Plan:
     shown: dict[str, object] = {"query": first.query, "prefix": _prefix_of(first), "decoding": _decoding_of(first)}
     if several:
         shown = {"queries": [query.source for query in queries]}
-    plan = Plan(model=complete(models[0], first.source), queries=queries, shown=shown)
+    plan = Plan(model=with_credentials(models[0], first.source), queries=queries, shown=shown)
     if isinstance(first.traversal, Random):
         return replace(plan, sampling=partial(_sample, first, options.limit, options.batch))
     tasks = (QueryTask(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
@@ -221,7 +221,7 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
     rules = output_rules(policy)
     if not rules:
         raise ConfigError(str(options.config), f"policies.{policy.name}", "has no rule for what a model says")
-    judge = judge_of(rules, policy.max_hold)
+    matcher = matcher_of(rules, policy.max_hold)
     source = str(options.prompts)
     text = read_text(options.prompts, lambda reason: ConfigError(source, "", reason))
     prompts = [line for line in re.split("\r\n|\n|\r", text) if line.strip()]
@@ -229,11 +229,12 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
         raise ConfigError(source, "", "holds no prompt; write one a line")
     decoding = decoding_of(options)
     queries = tuple(
-        prompted(prompt, chat=options.chat, decoding=decoding, limit=options.limit, source=source) for prompt in prompts
+        prompt_query(prompt, chat=options.chat, decoding=decoding, limit=options.limit, source=source)
+        for prompt in prompts
     )
     return Plan(
-        # A configuration says itself which key its server gets.
-        model=complete(options.model, source) if options.model else _routed_model(config, options),
+        # A configuration has the key of its server.
+        model=with_credentials(options.model, source) if options.model else _routed_model(config, options),
         queries=queries,
         tasks=tuple(
             PolicyTask(
@@ -243,7 +244,7 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
         ),
         shown={"policy": policy.name, "prompts": len(prompts), "decoding": _decoding_of(queries[0])},
         policy=policy,
-        judge=judge,
+        matcher=matcher,
     )
 
 

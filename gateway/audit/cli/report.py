@@ -1,7 +1,7 @@
 """What an audit found, as one HTML page that needs nothing else.
 
-What a model said may hold anything: on the page every text is escaped, what cannot be seen is written out, and the page
-tells browsers to run no script and to fetch nothing.
+A model's output may contain anything: every text is escaped, invisible characters are spelled out, and a
+Content-Security-Policy forbids scripts and requests.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class ReportRow:
     """A string that was found.
 
     `prefix`: how many of its characters come before what is counted. `logprob`, `prefix_logprob`, `string_logprob` and
-    `encodings` are those of the JSON lines. `canonical`: is the best path the tokenizer's own encoding? None where
-    nobody knows. `edits`: where it was edited, in characters from its beginning. `more`: further columns by name.
+    `encodings` are those of the JSON lines. `canonical`: is the best path the tokenizer's own encoding? None if
+    unknown. `edits`: where it was edited, in characters from its beginning. `more`: further columns by name.
     """
 
     text: str = field(repr=False)
@@ -138,7 +138,7 @@ def _kind(canonical: bool | None) -> str:
 
 
 def _curve(rows: Sequence[ReportRow]) -> str:
-    """How much of the model's law the first strings have together.
+    """The cumulative probability of the first strings.
 
     Encodings of a prefix count in a string's sum, each with all the probability behind it; so where there are prefixes
     only the best paths can be added up.
@@ -198,7 +198,7 @@ def _encodings(rows: Sequence[ReportRow]) -> str:
 
 
 def _histogram(rows: Sequence[ReportRow]) -> str:
-    """At which characters the strings differ from what the query said before it was edited."""
+    """The characters at which the strings differ from the unedited query."""
     counts = Counter(min(place, MAX_BARS - 1) for row in rows for place in row.edits)
     edited = sum(bool(row.edits) for row in rows)
     what = f"<p>{edited:,} of {len(rows):,} strings are edited.</p>"

@@ -1,4 +1,4 @@
-"""Asked again, through what is to keep the model from it: is anything still said?"""
+"""Verification: repeats the audit through word masks or a gateway, and reports what still gets out."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gateway.audit.query.model import Query
 from gateway.audit.run.interrupts import AuditStopped, Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Ended, FoundString
-from gateway.audit.run.runner import TaskRunner, draw
+from gateway.audit.run.runner import TaskRunner, run_sampling
 from gateway.audit.run.tasks import LocalRunner
 from gateway.policy.model import Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """`still`: how many strings were said against a rule. `summary`: what else is worth knowing."""
+    """`still`: the number of texts that still match a rule. `summary`: for the last line of the output."""
 
     still: int
     ended: Ended
@@ -31,51 +31,51 @@ class Verification:
 def through_masks(
     plan: Plan,
     rules: tuple[Rule, ...],
-    performer: TaskRunner,
+    runner: TaskRunner,
     lines: LineWriter,
-    watch: Interrupts,
+    interrupts: Interrupts,
     least: float,
 ) -> Verification:
-    """The same audit of the model without the rules' words. What a rule still finds is written as a line. `least`: a
-    log-probability, as in the audit itself."""
-    judge = _judge(plan, rules)
+    """Repeats the audit with the rules' words masked, and writes each match as a line. `least`: a log-probability, as
+    in the audit itself."""
+    matcher = _matcher(plan, rules)
     found: tuple[FoundString, ...] = ()
     nothing = LineWriter(lines.meter)
-    if plan.sampling is not None and isinstance(performer, LocalRunner):
-        masked = MaskedModel.of(performer.model, rules, plan.queries[0])
-        drawn = draw(plan.sampling, masked, nothing, watch)
+    if plan.sampling is not None and isinstance(runner, LocalRunner):
+        masked = MaskedModel.of(runner.model, rules, plan.queries[0])
+        drawn = run_sampling(plan.sampling, masked, nothing, interrupts)
         found, ended, error = drawn.found, drawn.ended, drawn.error
     else:
-        outcome = performer.perform(plan.tasks, nothing, watch, None, least, rules)
+        outcome = runner.perform(plan.tasks, nothing, interrupts, None, least, rules)
         found, ended, error = outcome.found, outcome.ended, outcome.error
-    still = [each for each in found if _is_said(judge, each, plan.query_of(each), performer.end)]
+    still = [each for each in found if _is_violation(matcher, each, plan.query_of(each), runner.end)]
     for each in still:
         lines.write({"still": each.fields()})
     summary = {"through": "mask", "still": len(still), "others": len(found) - len(still), "ended": str(ended)}
     return Verification(still=len(still), ended=ended, summary=summary, error=error)
 
 
-def _judge(plan: Plan, rules: tuple[Rule, ...]) -> RuleMatcher:
+def _matcher(plan: Plan, rules: tuple[Rule, ...]) -> RuleMatcher:
     return RuleMatcher(rules) if plan.policy is None else RuleMatcher(rules, plan.policy.max_hold)
 
 
-def _is_said(judge: RuleMatcher, found: FoundString, query: Query, end: Container[int]) -> bool:
+def _is_violation(matcher: RuleMatcher, found: FoundString, query: Query, end: Container[int]) -> bool:
     """A match at the end that waits for what comes next is none, unless the text ends there, or is cut."""
     result = found.result
-    verdict = judge.verdict(result.text[result.prefix :].encode())
+    matched_rules = matcher.matched_rules(result.text[result.prefix :].encode())
     ended = result.tokens[-1:] and result.tokens[-1] in end
     cut = query.prefix is None and len(result.tokens) >= query.decoding.max_tokens
-    return (verdict.at_end if ended or cut else verdict.certain) is not None
+    return (matched_rules.at_end if ended or cut else matched_rules.certain) is not None
 
 
 def through_gateway(
     plan: Plan, found: Iterable[FoundString], rules: tuple[Rule, ...], gateway: GatewayClient,
-    sampling: Callable[[Query], GatewaySampling], lines: LineWriter, watch: Interrupts,
+    sampling: Callable[[Query], GatewaySampling], lines: LineWriter, interrupts: Interrupts,
 ) -> Verification:  # fmt: skip
-    """What led to the strings is asked of a gateway. An answer in which a rule finds something is written as a line.
-    `sampling`: how answers to what a query led to are drawn. When it is stopped, what was said by then counts. Raises
+    """Sends what led to the findings to a gateway, and writes each answer that matches a rule as a line. `sampling`:
+    how answers are drawn for a query. When it is stopped, the answers received by then count. Raises
     GatewayError."""
-    judge = _judge(plan, rules)
+    matcher = _matcher(plan, rules)
     questions = {}
     for each in found:
         question, drawn = plan.question(each), sampling(plan.query_of(each))
@@ -85,7 +85,7 @@ def through_gateway(
     for question, drawn in questions.values():
         texts = []
         try:
-            with watch.asking():
+            with interrupts.interruptible():
                 # One by one: what came before a stop is kept.
                 for text in gateway.answers(question, drawn):
                     texts.append(text)
@@ -94,7 +94,7 @@ def through_gateway(
             stopped = stop
         for text in texts:
             answers += 1
-            if matches := judge.matches(text):
+            if matches := matcher.matches(text):
                 still += 1
                 lines.write({"still": {"begun": question.begun, "text": text, "rule": matches[0].rule}})
         if stopped is not None:

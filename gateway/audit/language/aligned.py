@@ -1,4 +1,4 @@
-"""Where a string was edited: the places at which it differs from the nearest string of a language.
+"""Alignment of an edited string with the nearest string of a language: the positions of the edits.
 
 Levenshtein's distance to a language, with its way: characters of the string on one side, states of the automaton on the
 other, and steps that cost one where the two do not agree (Wagner 1974).
@@ -10,7 +10,7 @@ from collections import deque
 
 from gateway.audit.language.automaton import Dfa, walk
 
-MAX_MET = 50_000  # pairs of a place and a state
+MAX_MET = 50_000  # pairs of a position and a state
 
 _CONTINUATION = range(0x80, 0xC0)
 
@@ -18,8 +18,8 @@ _Pair = tuple[int, int]
 
 
 def edited_at(language: Dfa, text: str, most: int) -> tuple[int, ...] | None:
-    """The places of the edits, in characters from the beginning, a deleted one's being where it is missing. None if the
-    string is further than `most` edits away from the language, or too much has to be looked at."""
+    """The positions of the edits, in characters from the beginning; of a deletion, where the character is missing. None
+    for more than `most` edits, or if `MAX_MET` is exceeded."""
     if not language.start:
         return None
     pieces = [char.encode() for char in text]
@@ -66,7 +66,7 @@ def _places(came_from: dict[_Pair, tuple[_Pair, int | None]], pair: _Pair) -> tu
 
 
 def _after(language: Dfa, state: int) -> list[int]:
-    """The states after one character, whichever it is."""
+    """The states after any one character."""
     found: dict[int, None] = {}
     waiting = [target for low, _, target in language.arcs(state) if low not in _CONTINUATION]
     met = set(waiting)

@@ -1,11 +1,8 @@
-"""Languages as deterministic automata over the bytes of UTF-8, worked out state by state.
+"""Languages as lazily determinised automata over the bytes of UTF-8.
 
-A state is a number: 0 is dead, and from every other some string of the language can be completed. So whoever walks an
-automaton needs to know nothing of what it is made of, and an automaton can be made of others: each state stands for
-some of their states, and is worked out when it is first asked for. What that may take is bounded.
-
-Deterministic means that a string is read in one way only. So to count ways is to count strings, and to take strings
-out is to change what is accepted.
+A state is a number: 0 is dead, and from every other some string of the language can be completed. Automata are built
+from others: each state stands for some of their states (its key), and is computed on first use, within bounds. Since
+they are deterministic, counting paths counts strings, and removing strings only changes which states accept.
 """
 
 from __future__ import annotations
@@ -32,18 +29,18 @@ _ADVICE = "ask for fewer edits, count less, list fewer alternatives, or say more
 
 
 class AutomatonTooLarge(ValueError):
-    """An automaton that needs more states than there may be; the message says what to do."""
+    """An automaton needs more states than allowed; the message says what to do."""
 
 
 class Dfa(Protocol):
-    """A language over bytes. States are numbers from 0, where 0 is dead and never left."""
+    """A deterministic automaton over bytes. States are numbers; 0 is dead."""
 
     @property
     def start(self) -> int:
         """The state before any byte; 0 if the language is empty."""
 
     def step(self, state: int, byte: int) -> int:
-        """The state after one byte, 0 to 255. Raises TooLarge, as everything may that works out a state."""
+        """The state after one byte, 0 to 255. Raises AutomatonTooLarge, as may everything that computes a state."""
 
     def arcs(self, state: int) -> Iterable[Arc]:
         """All steps to live states: ranges of bytes that do not overlap, in order."""
@@ -52,7 +49,7 @@ class Dfa(Protocol):
         """Is what was read a string of the language?"""
 
     def live(self, state: int) -> bool:
-        """Can it be completed to one, or is it one?"""
+        """Can an accepting state be reached, or is this one?"""
 
 
 def walk(automaton: Dfa, state: int, text: bytes) -> int:
@@ -76,10 +73,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class LazyDfa(ABC, Generic[K]):
-    """The base of automata whose states stand for something: equal keys are one state.
+    """Base class of automata whose states have keys: equal keys are one state.
 
-    A subclass says where a key leads and which are accepted, after its own attributes are set. What it builds on is
-    live, so its states are too, unless it says otherwise and is put into `PrunedDfa`.
+    A subclass defines the transitions of a key and which keys accept; `super().__init__` comes last. If its states need
+    not be live, it is to be wrapped in `PrunedDfa`.
     """
 
     def __init__(self, begin: K | None) -> None:
@@ -87,22 +84,22 @@ class LazyDfa(ABC, Generic[K]):
         self._numbers: dict[K, int] = {}
         self._rows: list[_Row | None] = [_Row(b"", b"", array("i"))]
         self._entries = 0
-        self.start = self._number(begin)
+        self.start = self._state_of(begin)
 
     @abstractmethod
-    def _leads(self, key: K) -> Iterable[tuple[int, int, K | None]]:
+    def _transitions(self, key: K) -> Iterable[tuple[int, int, K | None]]:
         """Ranges of bytes that do not overlap, in order, and where they lead; None for nowhere."""
 
     @abstractmethod
-    def _accepts(self, key: K) -> bool:
+    def _is_accepting(self, key: K) -> bool:
         """Is what was read a string of the language?"""
 
     def _size(self, key: K) -> int:
-        """How many entries it takes to remember the key."""
+        """The size of a key, in entries."""
         return 1
 
     def key(self, state: int) -> K:
-        """What a state but 0 stands for."""
+        """The key of a state other than 0."""
         key = self._keys[state]
         assert key is not None
         return key
@@ -116,19 +113,19 @@ class LazyDfa(ABC, Generic[K]):
         return zip(*self._row(state), strict=True)
 
     def accepting(self, state: int) -> bool:
-        return state != 0 and self._accepts(self.key(state))
+        return state != 0 and self._is_accepting(self.key(state))
 
     def live(self, state: int) -> bool:
         return state != 0
 
     def _row(self, state: int) -> _Row:
         row = self._rows[state]
-        return self._work_out(state) if row is None else row
+        return self._compute_row(state) if row is None else row
 
-    def _work_out(self, state: int) -> _Row:
+    def _compute_row(self, state: int) -> _Row:
         lows, highs, targets = bytearray(), bytearray(), array("i")
-        for low, high, key in self._leads(self.key(state)):
-            target = self._number(key)
+        for low, high, key in self._transitions(self.key(state)):
+            target = self._state_of(key)
             if not target:
                 continue
             if targets and targets[-1] == target and highs[-1] + 1 == low:
@@ -138,23 +135,23 @@ class LazyDfa(ABC, Generic[K]):
                 highs.append(high)
                 targets.append(target)
         row = self._rows[state] = _Row(bytes(lows), bytes(highs), targets)
-        self._take(len(targets))
+        self._count_entries(len(targets))
         return row
 
-    def _number(self, key: K | None) -> int:
+    def _state_of(self, key: K | None) -> int:
         if key is None:
             return 0
         number = self._numbers.get(key)
         if number is None:
             if len(self._keys) > MAX_STATES:
                 raise AutomatonTooLarge(f"the language needs more than {MAX_STATES:,} states: {_ADVICE}")
-            self._take(self._size(key))
+            self._count_entries(self._size(key))
             number = self._numbers[key] = len(self._keys)
             self._keys.append(key)
             self._rows.append(None)
         return number
 
-    def _take(self, entries: int) -> None:
+    def _count_entries(self, entries: int) -> None:
         self._entries += entries
         if self._entries > MAX_ENTRIES:
             raise AutomatonTooLarge(
@@ -163,8 +160,7 @@ class LazyDfa(ABC, Generic[K]):
 
 
 class Regex(LazyDfa[frozenset[tuple[int, Tail]]]):
-    """The texts that one of some expressions describes as a whole (docs/patterns.md says what is accepted), among them
-    the empty one. Raises RegexError."""
+    """The texts that one of the expressions matches in full (syntax: docs/patterns.md). Raises RegexError."""
 
     def __init__(self, *expressions: str | Node) -> None:
         trees = [parse(each) if isinstance(each, str) else each for each in expressions]
@@ -172,19 +168,21 @@ class Regex(LazyDfa[frozenset[tuple[int, Tail]]]):
             (positions(tree, max_positions=MAX_POSITIONS, may_be_empty=True) for tree in trees), max_cache=10_000
         )
         self._states: dict[frozenset[tuple[int, Tail]], State] = {}
-        super().__init__(self._met(self._language.start()))
+        super().__init__(self._key_of(self._language.start()))
 
-    def _met(self, state: State) -> frozenset[tuple[int, Tail]] | None:
+    def _key_of(self, state: State) -> frozenset[tuple[int, Tail]] | None:
         if not state.entries:
             return None
         return self._states.setdefault(state.entries, state).entries
 
-    def _leads(self, key: frozenset[tuple[int, Tail]]) -> Iterator[tuple[int, int, frozenset[tuple[int, Tail]] | None]]:
+    def _transitions(
+        self, key: frozenset[tuple[int, Tail]]
+    ) -> Iterator[tuple[int, int, frozenset[tuple[int, Tail]] | None]]:
         state = self._states[key]
         for low, high, target in self._language.arcs(state):
-            yield low, high, self._met(target)
+            yield low, high, self._key_of(target)
 
-    def _accepts(self, key: frozenset[tuple[int, Tail]]) -> bool:
+    def _is_accepting(self, key: frozenset[tuple[int, Tail]]) -> bool:
         return self._states[key].accepting
 
     def _size(self, key: frozenset[tuple[int, Tail]]) -> int:
@@ -192,17 +190,17 @@ class Regex(LazyDfa[frozenset[tuple[int, Tail]]]):
 
 
 class _Literal(LazyDfa[int]):
-    """One string; a state is how much of it was read."""
+    """One string; a key is the number of bytes read."""
 
     def __init__(self, text: bytes) -> None:
         self._text = text
         super().__init__(0)
 
-    def _leads(self, key: int) -> Iterator[tuple[int, int, int | None]]:
+    def _transitions(self, key: int) -> Iterator[tuple[int, int, int | None]]:
         for byte in self._text[key : key + 1]:
             yield byte, byte, key + 1
 
-    def _accepts(self, key: int) -> bool:
+    def _is_accepting(self, key: int) -> bool:
         return key == len(self._text)
 
 
@@ -211,12 +209,12 @@ def literal(text: str) -> Dfa:
     return _Literal(text.encode())
 
 
-# -- made of others ----------------------------------------------------------------------------------------------------
+# -- combinations ------------------------------------------------------------------------------------------------------
 
 
-def together(first: Iterable[Arc], *others: Iterable[Arc]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    """Several automata reading the same byte: ranges in which the first one lives and none of them differs, with the
-    targets of all."""
+def zip_arcs(first: Iterable[Arc], *others: Iterable[Arc]) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+    """The arcs of several automata that read the same byte: ranges within which no target changes, with all targets, as
+    far as the first automaton stays live."""
     rows = [list(row) for row in others]
     at = [0] * len(rows)
     for low, high, target in first:
@@ -240,22 +238,22 @@ def together(first: Iterable[Arc], *others: Iterable[Arc]) -> Iterator[tuple[int
 
 
 class Intersection(LazyDfa[tuple[int, int]]):
-    """Two automata reading the same text: what both accept. Its states need not be live."""
+    """Product automaton: the strings that both accept. Its states need not be live."""
 
     def __init__(self, one: Dfa, other: Dfa) -> None:
         self._one, self._other = one, other
         super().__init__((one.start, other.start) if one.start and other.start else None)
 
-    def _leads(self, key: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
-        for low, high, (one, other) in together(self._one.arcs(key[0]), self._other.arcs(key[1])):
+    def _transitions(self, key: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
+        for low, high, (one, other) in zip_arcs(self._one.arcs(key[0]), self._other.arcs(key[1])):
             yield low, high, (one, other) if other else None
 
-    def _accepts(self, key: tuple[int, int]) -> bool:
+    def _is_accepting(self, key: tuple[int, int]) -> bool:
         return self._one.accepting(key[0]) and self._other.accepting(key[1])
 
 
 class DfaView:
-    """An automaton with another start, or other ends. With other ends its states need not be live."""
+    """An automaton with another start, or other accepting states. Its states need not be live then."""
 
     def __init__(
         self, automaton: Dfa, start: int | None = None, accepting: Callable[[int], bool] | None = None
@@ -268,7 +266,7 @@ class DfaView:
 
 
 class Liveness:
-    """Which states lead to an end? Answers are kept, and no state is looked at twice.
+    """Which states can reach an accepting one? Answers are cached.
 
     Depth first, with the strongly connected components of what is looked at (Tarjan 1972): one that is complete without
     an end is dead; where an end is found, it is one of all that is not complete yet.
@@ -338,34 +336,34 @@ class PrunedDfa:
         return (arc for arc in self._automaton.arcs(state) if self.live(arc[2]))
 
 
-def both(one: Dfa, other: Dfa) -> Dfa:
+def intersection(one: Dfa, other: Dfa) -> Dfa:
     """The strings of both languages."""
     return PrunedDfa(Intersection(one, other))
 
 
 class _Table(LazyDfa[int]):
-    """What was worked out of an automaton, by its states."""
+    """A table of all states and arcs of another automaton."""
 
     def __init__(self, automaton: Dfa, arcs: dict[int, list[Arc]]) -> None:
         self._arcs_of = arcs
         self._ends = frozenset(state for state in arcs if automaton.accepting(state))
         super().__init__(automaton.start or None)
 
-    def _leads(self, key: int) -> list[Arc]:
+    def _transitions(self, key: int) -> list[Arc]:
         return self._arcs_of[key]
 
-    def _accepts(self, key: int) -> bool:
+    def _is_accepting(self, key: int) -> bool:
         return key in self._ends
 
 
-def worked_out(automaton: Dfa, max_states: int) -> Dfa:
-    """The automaton with all its states worked out. Raises TooLarge if there are more than `max_states`."""
-    arcs = {state: list(automaton.arcs(state)) for state in reached(automaton, max_states)}
+def materialized(automaton: Dfa, max_states: int) -> Dfa:
+    """The automaton with all its states computed. Raises AutomatonTooLarge if there are more than `max_states`."""
+    arcs = {state: list(automaton.arcs(state)) for state in reachable_states(automaton, max_states)}
     return _Table(automaton, arcs)
 
 
-def reached(automaton: Dfa, max_states: int) -> list[int]:
-    """All live states. Raises TooLarge if there are more than `max_states`."""
+def reachable_states(automaton: Dfa, max_states: int) -> list[int]:
+    """All live states. Raises AutomatonTooLarge if there are more than `max_states`."""
     found = dict.fromkeys([automaton.start] if automaton.start else [])
     waiting = list(found)
     while waiting:

@@ -1,8 +1,7 @@
-"""How many strings a language has, exactly.
+"""Exact number of strings of a language, and uniform sampling of them.
 
-The automata are deterministic, so strings are ways from the start to an end, and these can be counted without being
-listed. From every live state some end is reached; so a language is infinite exactly if a way leads back to where it
-has been.
+The automata are deterministic, so strings are paths to accepting states and can be counted without being listed. Every
+live state reaches one, so a language is infinite exactly if there is a cycle.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ MAX_COUNTS = 4_000_000
 
 
 def cardinality(automaton: Dfa) -> int | None:
-    """The number of strings; None if there is no end to them. Raises TooLarge."""
+    """The number of strings; None for infinitely many. Raises AutomatonTooLarge."""
     counts = {0: 0}
     path = [(automaton.start, _targets(automaton, automaton.start))]
     on_path = {automaton.start}
@@ -42,19 +41,19 @@ def _targets(automaton: Dfa, state: int) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class PathCounts:
-    """Ways to an end, by bytes read: after n of them, `counts[n][state]` strings lead on from a state that can be
-    reached then, those counted that have at most `longest` bytes from the start."""
+    """Numbers of strings by length: `counts[n][state]` strings of at most `longest` bytes in all go on from a state
+    that n bytes reach."""
 
     automaton: Dfa
     counts: tuple[dict[int, int], ...]
 
     @property
     def total(self) -> int:
-        """How many strings there are."""
+        """The number of strings."""
         return self.count(self.automaton.start, 0)
 
     def count(self, state: int, read: int) -> int:
-        """How many of them lead on from a state after so many bytes."""
+        """How many strings go on from a state after `read` bytes."""
         return self.counts[read].get(state, 0) if read < len(self.counts) else 0
 
     def draw(self, below: Callable[[int], int]) -> bytes:
@@ -77,9 +76,9 @@ class PathCounts:
         return bytes(text)
 
 
-def walks(automaton: Dfa, longest: int) -> PathCounts:
-    """The ways of at most `longest` bytes. Raises TooLarge if there is too much to count: states come up again for
-    every number of bytes after which they can be reached."""
+def path_counts(automaton: Dfa, longest: int) -> PathCounts:
+    """The counts for strings of at most `longest` bytes. Raises AutomatonTooLarge for more than `MAX_COUNTS` numbers: a
+    state has one for each number of bytes that reaches it."""
     layers = [{automaton.start}]
     room = MAX_COUNTS
     while layers[-1] and len(layers) <= longest:

@@ -1,23 +1,23 @@
-"""Preprocessors that users bring along, in packages of their own."""
+"""Preprocessors from installed packages, by entry point."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 
-from gateway.audit.language.automaton import Dfa, DfaView, LazyDfa, PrunedDfa, Regex, both
+from gateway.audit.language.automaton import Dfa, DfaView, LazyDfa, PrunedDfa, Regex, intersection
 from gateway.audit.language.prefix_language import Change
 from gateway.audit.language.preprocess import ANYTHING
 
 GROUP = "portcullis.preprocessors"
 
 
-class NoPreprocessor(ValueError):
-    """A preprocessor that is not installed, cannot be loaded, fails, or gives no automaton."""
+class PreprocessorError(ValueError):
+    """A preprocessor is not installed, cannot be loaded, fails, or returns no automaton."""
 
 
 class _ForeignDfa(LazyDfa[int]):
-    """An automaton of somebody else, by its own states. Those that it says are not live are dead here."""
+    """Adapts an automaton from a package; states that it reports as not live are dead here."""
 
     def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
@@ -26,40 +26,40 @@ class _ForeignDfa(LazyDfa[int]):
     def _state(self, state: int) -> int | None:
         return state if state and self._automaton.live(state) else None
 
-    def _leads(self, key: int) -> Iterator[tuple[int, int, int | None]]:
+    def _transitions(self, key: int) -> Iterator[tuple[int, int, int | None]]:
         return ((byte, byte, self._state(self._automaton.step(key, byte))) for byte in range(256))
 
-    def _accepts(self, key: int) -> bool:
+    def _is_accepting(self, key: int) -> bool:
         return bool(self._automaton.accepting(key))
 
 
-def user(name: str) -> Change:
+def load_preprocessor(name: str) -> Change:
     """The preprocessor that an installed package names so in the entry point group `portcullis.preprocessors`: a
     function that takes an automaton and gives one. What it gives needs no `arcs`; of its strings, those that are UTF-8
     count.
 
-    Raises NoPreprocessor, and so does the function if it fails or gives something else.
+    Raises PreprocessorError, and so does the function if it fails or gives something else.
     """
     known = {point.name: point for point in entry_points(group=GROUP)}
     if name not in known:
         named = ", ".join(sorted(known)) or "there are none"
-        raise NoPreprocessor(f"no installed package names such a preprocessor in {GROUP}; known: {named}")
+        raise PreprocessorError(f"no installed package names such a preprocessor in {GROUP}; known: {named}")
     try:
         function = known[name].load()
     except Exception as error:
-        raise NoPreprocessor(f"the preprocessor cannot be loaded: {type(error).__name__}") from error
+        raise PreprocessorError(f"the preprocessor cannot be loaded: {type(error).__name__}") from error
     if not callable(function):
-        raise NoPreprocessor("the preprocessor is no function")
+        raise PreprocessorError("the preprocessor is no function")
 
     def change(automaton: Dfa) -> Dfa:
         try:
             given = function(automaton)
         except Exception as error:
-            raise NoPreprocessor(f"the preprocessor fails: {type(error).__name__}") from error
+            raise PreprocessorError(f"the preprocessor fails: {type(error).__name__}") from error
         if isinstance(given, LazyDfa | PrunedDfa | DfaView):
             return given
         if not all(hasattr(given, part) for part in ("start", "step", "accepting", "live")):
-            raise NoPreprocessor("the preprocessor gives no automaton, which has start, step, accepting and live")
-        return both(_ForeignDfa(given), Regex(ANYTHING))
+            raise PreprocessorError("the preprocessor gives no automaton, which has start, step, accepting and live")
+        return intersection(_ForeignDfa(given), Regex(ANYTHING))
 
     return change

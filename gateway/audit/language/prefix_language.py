@@ -1,6 +1,6 @@
-"""A language and its prefixes: the strings that begin with one, and changes to what comes before or after its end.
+"""Languages split at a prefix: strings that begin with one, and changes to the part before or after its end.
 
-A prefix can be a language itself, and a string can have several prefixes in it; then each of them counts.
+The prefix is a language too; a string may begin with several of its strings, and then each counts.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gateway.audit.language.automaton import (
     Intersection,
     LazyDfa,
     PrunedDfa,
-    reached,
-    together,
+    reachable_states,
+    zip_arcs,
 )
 from gateway.automata.bytes import disjoint
 
@@ -37,24 +37,24 @@ class _WithPrefix(LazyDfa[tuple[int, int]]):
             return None
         return state, _READ if prefix == _READ or self._prefix.accepting(prefix) else prefix
 
-    def _leads(self, key: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
+    def _transitions(self, key: tuple[int, int]) -> Iterator[tuple[int, int, tuple[int, int] | None]]:
         state, prefix = key
         if prefix == _READ:
             yield from ((low, high, (target, _READ)) for low, high, target in self._language.arcs(state))
             return
-        for low, high, targets in together(self._language.arcs(state), self._prefix.arcs(prefix)):
+        for low, high, targets in zip_arcs(self._language.arcs(state), self._prefix.arcs(prefix)):
             yield low, high, self._after(*targets)
 
-    def _accepts(self, key: tuple[int, int]) -> bool:
+    def _is_accepting(self, key: tuple[int, int]) -> bool:
         return key[1] == _READ and self._language.accepting(key[0])
 
 
-def begins(language: Dfa, prefix: Dfa) -> Dfa:
+def with_prefix(language: Dfa, prefix: Dfa) -> Dfa:
     """The strings of a language that begin with one of `prefix`."""
     return PrunedDfa(_WithPrefix(language, prefix))
 
 
-def heads(language: Dfa, prefix: Dfa) -> Dfa:
+def matching_prefixes(language: Dfa, prefix: Dfa) -> Dfa:
     """The strings of `prefix` with which one of the language begins."""
     return PrunedDfa(_reading(language, prefix)[0])
 
@@ -68,7 +68,7 @@ def _reading(language: Dfa, prefix: Dfa) -> tuple[Dfa, Callable[[int], int]]:
 
 
 class _Concatenation(LazyDfa[frozenset[tuple[int, int]]]):
-    """Automata one behind the other: a state is where each may stand, by its number. `behind` says what begins where
+    """Concatenated automata: a key is the set of (number of the automaton, state). `behind` says what begins where
     one accepts: a number and a state. Where nothing does, a string ends."""
 
     def __init__(
@@ -86,7 +86,9 @@ class _Concatenation(LazyDfa[frozenset[tuple[int, int]]]):
                 found.add(behind)
         return frozenset(found) or None
 
-    def _leads(self, key: frozenset[tuple[int, int]]) -> Iterator[tuple[int, int, frozenset[tuple[int, int]] | None]]:
+    def _transitions(
+        self, key: frozenset[tuple[int, int]]
+    ) -> Iterator[tuple[int, int, frozenset[tuple[int, int]] | None]]:
         pieces: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for number, state in key:
             for low, high, target in self._parts[number].arcs(state):
@@ -94,7 +96,7 @@ class _Concatenation(LazyDfa[frozenset[tuple[int, int]]]):
         for low, high, found in disjoint(pieces):
             yield low, high, self._reached(place for piece in found for place in piece)
 
-    def _accepts(self, key: frozenset[tuple[int, int]]) -> bool:
+    def _is_accepting(self, key: frozenset[tuple[int, int]]) -> bool:
         return any(
             self._parts[number].accepting(state) and self._behind(number, state) is None for number, state in key
         )
@@ -106,8 +108,8 @@ class _Concatenation(LazyDfa[frozenset[tuple[int, int]]]):
 def changed_behind(language: Dfa, prefix: Dfa, change: Change) -> Dfa:
     """The strings p r' where p is of `prefix`, p r of the language, and r' what r is changed to.
 
-    What may follow a prefix is changed apart for each way in which it differs. Raises TooLarge, also later, where there
-    are too many.
+    Each different remainder of a prefix is changed on its own. Raises AutomatonTooLarge, also later, for more than
+    `MAX_REMAINDERS`.
     """
     reader, state_of = _reading(language, prefix)
     parts: list[Dfa] = [PrunedDfa(reader)]
@@ -137,11 +139,11 @@ def _check_remainders(needed: int) -> None:
 def changed_before(language: Dfa, prefix: Dfa, change: Change) -> Dfa:
     """The strings p' r where p is of `prefix`, p r of the language, and p' what p is changed to.
 
-    Prefixes are changed apart by what may follow them. Raises TooLarge where that differs in too many ways.
+    Prefixes are changed apart by what may follow them. Raises AutomatonTooLarge where that differs in too many ways.
     """
     reader, state_of = _reading(language, prefix)
     ends: dict[int, set[int]] = {}
-    for state in reached(PrunedDfa(reader), MAX_STATES):
+    for state in reachable_states(PrunedDfa(reader), MAX_STATES):
         if reader.accepting(state):
             ends.setdefault(state_of(state), set()).add(state)
     _check_remainders(len(ends))

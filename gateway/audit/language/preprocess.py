@@ -1,7 +1,6 @@
-"""Preprocessors: languages made from languages, before a model is asked.
+"""Preprocessors: edits, filters and synonyms as lazy transformations of automata.
 
-Edits, unwanted words and synonyms; `installed` has what users bring along. They chain in any order, since each takes
-an automaton and gives one; and each works its states out when they are first asked for.
+They chain in any order, since each takes an automaton and returns one. Those of packages are loaded by `plugins`.
 
 An automaton's strings are UTF-8, so its live states are of two kinds, between characters and within one, and which it
 is shows in the bytes that lead on.
@@ -15,7 +14,7 @@ from functools import cache
 from itertools import groupby
 from typing import NamedTuple
 
-from gateway.audit.language.automaton import Dfa, LazyDfa, PrunedDfa, Regex, together, walk
+from gateway.audit.language.automaton import Dfa, LazyDfa, PrunedDfa, Regex, walk, zip_arcs
 from gateway.automata import charset
 from gateway.automata.bytes import DONE, NOTHING, Tail, Utf8, disjoint
 from gateway.automata.charset import ANY, CharSet
@@ -31,7 +30,7 @@ _CONTINUATION = range(0x80, 0xC0)  # bytes that begin no character
 
 
 class _Characters:
-    """An automaton of which whole characters can be read."""
+    """Reads an automaton by characters in place of bytes."""
 
     def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
@@ -76,7 +75,7 @@ class _Edits(LazyDfa[frozenset[int]]):
         self._edited = cache(self._edited_steps)
         self._deleted = cache(self._deletions)
         begin = {self._place(automaton.start, DONE): 0}
-        super().__init__(self._entries_of(self._closed(begin)) if automaton.start else None)
+        super().__init__(self._entries_of(self._with_deletions(begin)) if automaton.start else None)
 
     def _place(self, state: int, rest: Tail) -> int:
         number = self._numbers_of.setdefault((state, rest), len(self._places))
@@ -104,7 +103,7 @@ class _Edits(LazyDfa[frozenset[int]]):
         state, rest = self._places[place]
         return rest is DONE and self._characters.between(state)
 
-    def _closed(self, places: dict[int, int]) -> dict[int, int]:
+    def _with_deletions(self, places: dict[int, int]) -> dict[int, int]:
         """With what deletions lead to."""
         for edits in range(self._width - 1):
             for place in [place for place, fewest in places.items() if fewest == edits]:
@@ -115,7 +114,7 @@ class _Edits(LazyDfa[frozenset[int]]):
     def _entries_of(self, places: dict[int, int]) -> frozenset[int]:
         return frozenset(place * self._width + edits for place, edits in places.items())
 
-    def _leads(self, key: frozenset[int]) -> Iterator[tuple[int, int, frozenset[int]]]:
+    def _transitions(self, key: frozenset[int]) -> Iterator[tuple[int, int, frozenset[int]]]:
         pieces: dict[tuple[int, int], dict[int, int]] = {}
         for entry in key:
             place, edits = divmod(entry, self._width)
@@ -125,7 +124,7 @@ class _Edits(LazyDfa[frozenset[int]]):
                 for low, high, target in self._edited(place):
                     _keep_fewest(pieces.setdefault((low, high), {}), target, edits + 1)
         for found in pieces.values():
-            self._closed(found)
+            self._with_deletions(found)
         for low, high, parts in disjoint(pieces):
             merged = dict(parts[0])
             for part in parts[1:]:
@@ -133,7 +132,7 @@ class _Edits(LazyDfa[frozenset[int]]):
                     _keep_fewest(merged, place, edits)
             yield low, high, self._entries_of(merged)
 
-    def _accepts(self, key: frozenset[int]) -> bool:
+    def _is_accepting(self, key: frozenset[int]) -> bool:
         places = (self._places[entry // self._width] for entry in key)
         return any(rest is DONE and self._automaton.accepting(state) for state, rest in places)
 
@@ -188,19 +187,19 @@ class _WithoutForbidden(LazyDfa[_Filtered]):
             searches |= {(now.start, before.start)}
         return state, prefix, searches
 
-    def _leads(self, key: _Filtered) -> Iterator[tuple[int, int, _Filtered | None]]:
+    def _transitions(self, key: _Filtered) -> Iterator[tuple[int, int, _Filtered | None]]:
         state, prefix, searches = key
         now, before = self._unwanted
         order = list(searches)
         rows = [self._prefix.arcs(prefix)]
         rows += [now.arcs(search) for search, _ in order]
         rows += [before.arcs(search) for _, search in order]
-        for low, high, targets in together(self._automaton.arcs(state), *rows):
+        for low, high, targets in zip_arcs(self._automaton.arcs(state), *rows):
             found = targets[2:]
             pairs = zip(found[: len(order)], found[len(order) :], strict=True)
             yield low, high, self._after(targets[0], targets[1], frozenset(pairs))
 
-    def _accepts(self, key: _Filtered) -> bool:
+    def _is_accepting(self, key: _Filtered) -> bool:
         state, _, searches = key
         return self._automaton.accepting(state) and not any(
             self._unwanted.now.accepting(search) for search, _ in searches
@@ -312,18 +311,18 @@ class _Synonyms(LazyDfa[frozenset[_SynonymState]]):
         self._automaton, self._jumps = automaton, jumps
         self._characters = _Characters(automaton)
         self._word = _word_tail()
-        self._landings = cache(self._lands)
+        self._landings = cache(self._landings_from)
         self._steps = cache(self._steps_from)
         super().__init__(
-            self._closed([_SynonymState(automaton.start, DONE, False, False, b"")] if automaton.start else [])
+            self._with_synonyms([_SynonymState(automaton.start, DONE, False, False, b"")] if automaton.start else [])
         )
 
-    def _lands(self, state: int) -> list[tuple[_Jump, int]]:
+    def _landings_from(self, state: int) -> list[tuple[_Jump, int]]:
         """The words that can be read from a state, and the states behind them."""
         found = ((jump, walk(self._automaton, state, jump.word)) for jump in self._jumps)
         return [(jump, target) for jump, target in found if target]
 
-    def _closed(self, places: Iterable[_SynonymState]) -> frozenset[_SynonymState] | None:
+    def _with_synonyms(self, places: Iterable[_SynonymState]) -> frozenset[_SynonymState] | None:
         """With the synonyms that can be written."""
         found = set(places)
         for place in list(found):
@@ -336,13 +335,13 @@ class _Synonyms(LazyDfa[frozenset[_SynonymState]]):
                     )
         return frozenset(found) or None
 
-    def _leads(self, key: frozenset[_SynonymState]) -> Iterator[tuple[int, int, frozenset[_SynonymState] | None]]:
+    def _transitions(self, key: frozenset[_SynonymState]) -> Iterator[tuple[int, int, frozenset[_SynonymState] | None]]:
         pieces: dict[tuple[int, int], list[_SynonymState]] = {}
         for place in key:
             for low, high, target in self._steps(place):
                 pieces.setdefault((low, high), []).append(target)
         for low, high, found in disjoint(pieces):
-            yield low, high, self._closed(target for piece in found for target in piece)
+            yield low, high, self._with_synonyms(target for piece in found for target in piece)
 
     def _steps_from(self, place: _SynonymState) -> list[tuple[int, int, _SynonymState]]:
         if place.written:
@@ -352,7 +351,7 @@ class _Synonyms(LazyDfa[frozenset[_SynonymState]]):
         in_word = [(low, high, number) for number, (low, high, _) in enumerate(tail.arcs, 1)]
         read = [
             (low, high, self._read(place, target, tail.arcs[number - 1][2] if number else NOTHING))
-            for low, high, (target, number) in together(self._automaton.arcs(place.state), in_word)
+            for low, high, (target, number) in zip_arcs(self._automaton.arcs(place.state), in_word)
         ]
         return [(low, high, target) for low, high, target in read if target is not None]
 
@@ -363,7 +362,7 @@ class _Synonyms(LazyDfa[frozenset[_SynonymState]]):
             return None
         return _SynonymState(state, DONE, tail is DONE, False, b"")
 
-    def _accepts(self, key: frozenset[_SynonymState]) -> bool:
+    def _is_accepting(self, key: frozenset[_SynonymState]) -> bool:
         return any(not place.written and self._automaton.accepting(place.state) for place in key)
 
     def _size(self, key: frozenset[_SynonymState]) -> int:

@@ -1,7 +1,6 @@
-"""A language × a vocabulary: the tokens that can come next, and where they lead.
+"""Product of a language and a vocabulary: the tokens that can follow each state, and the states they lead to.
 
-The tokens that can be read from a state are found by walking the trie of the vocabulary, a depth at a time, with the
-states of a whole depth in one array. The text may end exactly in accepting states, which are the automaton's to tell.
+They are found by walking the trie of the vocabulary. The text may end exactly in the automaton's accepting states.
 """
 
 from __future__ import annotations
@@ -13,14 +12,11 @@ from numpy.typing import NDArray
 
 from gateway.audit.language.automaton import Dfa, Liveness
 from gateway.automata.vocabulary import Ints, Vocabulary
-from gateway.decode.trie_walk import spread
+from gateway.decode.trie_walk import MAX_ROWS, walk_trie
 
-MAX_ROWS = 16_384  # a kilobyte each
 MAX_CACHED = 8_000_000  # tokens with their targets, twelve bytes each
 
 States = NDArray[np.int64]
-
-_SPACE = ord(" ")
 
 
 class TokenArcs:
@@ -33,7 +29,7 @@ class TokenArcs:
     def __init__(self, automaton: Dfa, vocabulary: Vocabulary) -> None:
         self.automaton = automaton
         self.vocabulary = vocabulary
-        self._rows = _Rows(automaton)
+        self._table = _DfaTable(automaton)
         self._cache: OrderedDict[tuple[int, bool], tuple[Ints, States]] = OrderedDict()
         self._cached = 0
         bytes_ = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
@@ -42,7 +38,7 @@ class TokenArcs:
         self._by_tokens = Liveness(lambda state: np.unique(self._read(state, False)[1]).tolist(), by_bytes)
 
     def live(self, state: int) -> bool:
-        """Can tokens complete what was read, or is it complete? Raises TooLarge."""
+        """Can tokens complete what was read, or is it complete? Raises AutomatonTooLarge."""
         return self.automaton.live(state) if self.vocabulary.spells_all else self._by_tokens(state)
 
     def arcs(self, state: int, at_text_start: bool = False) -> tuple[Ints, States]:
@@ -50,7 +46,7 @@ class TokenArcs:
         to be written to. None of them ends the text: `Dfa.accepting` says where it may end.
 
         `at_text_start`: nothing stands before the token, and a vocabulary that strips a text's first space strips its.
-        Raises TooLarge.
+        Raises AutomatonTooLarge.
         """
         key = state, at_text_start and self.vocabulary.strips_first_space
         kept = self._cache.get(key)
@@ -73,64 +69,49 @@ class TokenArcs:
     def _read(self, state: int, skips_space: bool) -> tuple[Ints, States]:
         """The tokens that can be read, whatever comes after them. `skips_space`: a token's first byte, if it is a
         space, is not read."""
-        trie, rows = self.vocabulary.trie, self._rows
-        nodes: Ints = np.zeros(1, np.int32)
-        at: Ints = np.full(1, rows.begin(state), np.int32)
-        met_nodes, met = [nodes[:0]], [at[:0]]
-        while len(nodes):
-            counts = trie.first[nodes + 1] - trie.first[nodes]
-            at = np.repeat(at, counts)
-            nodes = spread(trie.first[nodes], counts)
-            after = rows.after(at, trie.byte[nodes])
-            if skips_space:
-                after = np.where(trie.byte[nodes] == _SPACE, at, after)
-                skips_space = False
-            nodes, at = nodes[after != 0], after[after != 0]
-            met_nodes.append(nodes)
-            met.append(at)
-        nodes, at = np.concatenate(met_nodes), np.concatenate(met)
-        counts = trie.exact[nodes] - trie.begin[nodes]
-        return self.vocabulary.order[spread(trie.begin[nodes], counts)], rows.states[np.repeat(at, counts)]
+        begin = self._table.begin_walk(state)
+        tokens, rows = walk_trie(self.vocabulary, begin, self._table.after, skips_space)
+        return tokens, self._table.states[rows]
 
 
-class _Rows:
-    """The automaton's steps as a table, a row for each state that was met; row 0 is the dead one.
+class _DfaTable:
+    """The transitions of an automaton as a table, a row for each state that was met; row 0 is the dead one.
 
-    Row numbers hold until the next `begin`. A walk may add a row for each node of the trie, at worst, beyond
+    Row numbers hold until the next `begin_walk`. A walk may add a row for each node of the trie, at worst, beyond
     `MAX_ROWS`.
     """
 
     def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
-        self._begin_anew()
+        self._clear()
 
-    def _begin_anew(self) -> None:
+    def _clear(self) -> None:
         self._numbers: dict[int, int] = {0: 0}
         self._table: Ints = np.zeros((64, 256), np.int32)
         self._known = np.zeros(64, bool)
         self._known[0] = True
         self.states: States = np.zeros(64, np.int64)
 
-    def begin(self, state: int) -> int:
+    def begin_walk(self, state: int) -> int:
         """The row of a state from which a walk begins."""
         if len(self._numbers) > MAX_ROWS:
-            self._begin_anew()
-        return self._number(state)
+            self._clear()
+        return self._row_of(state)
 
     def after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
         """The rows behind some bytes."""
         for row in np.unique(rows[~self._known[rows]]).tolist():
-            arcs = [(low, high, self._number(to)) for low, high, to in self._automaton.arcs(int(self.states[row]))]
+            arcs = [(low, high, self._row_of(to)) for low, high, to in self._automaton.arcs(int(self.states[row]))]
             for low, high, target in arcs:
                 self._table[row, low : high + 1] = target
             self._known[row] = True
         return self._table[rows, read]
 
-    def _number(self, state: int) -> int:
-        number = self._numbers.setdefault(state, len(self._numbers))
-        if number == len(self.states):
+    def _row_of(self, state: int) -> int:
+        row = self._numbers.setdefault(state, len(self._numbers))
+        if row == len(self.states):
             self._table = np.concatenate((self._table, np.zeros_like(self._table)))
             self._known = np.concatenate((self._known, np.zeros_like(self._known)))
             self.states = np.concatenate((self.states, np.zeros_like(self.states)))
-        self.states[number] = state
-        return number
+        self.states[row] = state
+        return row

@@ -1,6 +1,6 @@
-"""A model of Hugging Face's in this process, to be audited.
+"""A causal model loaded by Hugging Face transformers in this process.
 
-PyTorch and transformers are imported when a model is made: the rest of an audit does without.
+PyTorch and transformers are imported when a model is made; the rest of the audit does not need them.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class HuggingFace(FullVocabulary):
         return 0 if self._cache is None else self._cache.emptied
 
     def _begun(self, prefix: Tokens) -> list[int]:
-        """What is kept of a prefix but for its last token, behind which the model is asked."""
+        """The cached rows of a prefix without its last token, which the network needs as input."""
         return [] if self._cache is None else self._cache.find(prefix[:-1])
 
     def _forward(self, prefixes: list[Tokens], begun: list[list[int]]) -> Rows:
@@ -180,7 +180,7 @@ def _chunks(order: list[int], sizes: Sequence[tuple[int, int]]) -> Iterator[list
 
 
 def _beginning(tokens: list[int], tokenizer: Any) -> Tokens:
-    """A prompt, or what a text begins with where the tokenizer says nothing: a model needs a token to go on from."""
+    """A prompt's tokens, or the first token of a text if there are none: a model needs one to continue."""
     if tokens:
         return tuple(tokens)
     for token in (tokenizer.bos_token_id, tokenizer.eos_token_id):

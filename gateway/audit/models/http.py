@@ -1,4 +1,4 @@
-"""JSON sent to another server, and its whole answer: bounded in bytes and in time."""
+"""POST requests with JSON, and responses bounded in bytes and in time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import httpx
 
 
 class RequestFailed(Exception):
-    """There is no answer, or none that is read to its end; says why, and quotes neither address nor key."""
+    """No response, or not one that could be read in full; the message has neither address nor key."""
 
 
 def client(key: str | None, timeout: httpx.Timeout | float) -> httpx.Client:
     """One that sends `key` as a bearer token and follows no redirect. `timeout`: seconds, for each read. Raises
-    Unanswered if the environment names a proxy or certificates that cannot be used."""
+    RequestFailed if the environment names a proxy or certificates that cannot be used."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         return httpx.Client(headers=headers, timeout=timeout, follow_redirects=False)
@@ -27,20 +27,20 @@ def client(key: str | None, timeout: httpx.Timeout | float) -> httpx.Client:
 
 
 def post(
-    client: httpx.Client, url: str, body: Mapping[str, object], *, most: int, patience: float
+    client: httpx.Client, url: str, body: Mapping[str, object], *, max_bytes: int, timeout: float
 ) -> tuple[int, bytes]:
-    """The status and the content of the answer. Raises Unanswered, also for one of more than `most` bytes, and for one
-    that is not whole after `patience` seconds, however many reads it takes."""
+    """The status and the body of the response. Raises RequestFailed, also for a body of more than `max_bytes` bytes, or
+    one that is incomplete after `timeout` seconds in all."""
     data = bytearray()
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     try:
         with client.stream("POST", url, json=body) as response:
             for piece in response.iter_bytes():
                 data += piece
-                if len(data) > most:
-                    raise RequestFailed(f"an answer of more than {most} bytes")
+                if len(data) > max_bytes:
+                    raise RequestFailed(f"an answer of more than {max_bytes} bytes")
                 if time.monotonic() > deadline:
-                    raise RequestFailed(f"an answer that is not whole after {patience:.0f} s")
+                    raise RequestFailed(f"an answer that is not whole after {timeout:.0f} s")
             return response.status_code, bytes(data)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise RequestFailed(type(error).__name__) from None

@@ -1,4 +1,4 @@
-"""What a network worked out about the tokens of paths, kept for the paths that go on from them.
+"""A KV cache for a search: keys and values of the tokens of paths, shared by the paths that extend them.
 
 The keys and values of a token depend on it and on those before it, and on nothing behind it. So they are kept once for
 every beginning of a path, as in a prefix tree: of a path that is one token longer only that token is worked out. They
@@ -13,7 +13,7 @@ from typing import Any
 
 Layers = list[tuple[Any, Any]]  # keys and values of each layer, [rows, heads, tokens, size]
 
-FIRST_ROOM = 256  # tokens
+INITIAL_CAPACITY = 256  # tokens
 
 _NO_TOKEN = -1
 
@@ -56,7 +56,7 @@ class PathCache:
     def keep(self, begun: Sequence[Sequence[int]], rests: Sequence[Sequence[int]], layers: Layers) -> None:
         """Take what was worked out of the tokens `rests`, each path's behind its rows `begun`: the last columns of
         `layers`, the paths' in their order."""
-        if len(self._rows) + sum(map(len, rests)) > self._room(layers):
+        if len(self._rows) + sum(map(len, rests)) > self._capacity(layers):
             self._rows.clear()
             self.emptied += 1
             return
@@ -79,28 +79,28 @@ class PathCache:
         for (keys, values), (some_keys, some_values) in zip(self._tables, layers, strict=True):
             keys[first:end] = some_keys[paths, :, columns]
             values[first:end] = some_values[paths, :, columns]
-        # Last, and at once: whoever stops the model's call, or a lack of memory, may end this anywhere.
+        # Last, and at once: an interrupt or a lack of memory may end this anywhere.
         self._rows.update(fresh)
 
-    def _room(self, layers: Layers) -> int:
+    def _capacity(self, layers: Layers) -> int:
         """How many tokens there is room for."""
         size = sum(table.shape[1] * table.shape[3] * table.element_size() for layer in layers for table in layer)
         return self._max_bytes // int(size)
 
     def _widen(self, layers: Layers, rows: int) -> None:
         """Make the tables long enough for so many rows, twice as long as before at least."""
-        room = len(self._tables[0][0]) if self._tables else 0
-        if rows <= room:
+        capacity = len(self._tables[0][0]) if self._tables else 0
+        if rows <= capacity:
             return
-        room = min(max(2 * room, rows, FIRST_ROOM), self._room(layers))
+        capacity = min(max(2 * capacity, rows, INITIAL_CAPACITY), self._capacity(layers))
         before = self._tables or [(None, None)] * len(layers)
         self._tables = [
-            (self._wider(old_keys, keys, room), self._wider(old_values, values, room))
+            (self._wider(old_keys, keys, capacity), self._wider(old_values, values, capacity))
             for (old_keys, old_values), (keys, values) in zip(before, layers, strict=True)
         ]
 
-    def _wider(self, old: Any, like: Any, room: int) -> Any:
-        table = like.new_empty((room, like.shape[1], like.shape[3]))
+    def _wider(self, old: Any, like: Any, capacity: int) -> Any:
+        table = like.new_empty((capacity, like.shape[1], like.shape[3]))
         if old is not None:
             table[: len(old)] = old
         return table

@@ -1,4 +1,4 @@
-"""From what a query or the command line says of a model to the model: in this process, or in whatever process asks."""
+"""Loads the model that a query or the command line names, in this process or in a worker."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gateway.policy.value import ConfigError, Kind, Scalar, Value
 MODEL_KEY = "UPSTREAM_API_KEY"
 
 
-def complete(wanted: LocalModel | ServedModel, source: str) -> LocalModel | ServedModel:
-    """With the key from the environment, if it has none of its own. Raises ConfigError, about `source`, if something is
+def with_credentials(spec: LocalModel | ServedModel, source: str) -> LocalModel | ServedModel:
+    """With the key from the environment if it has none. Raises ConfigError, about `source`, if something is
     missing."""
-    if isinstance(wanted, LocalModel):
-        return wanted
-    if wanted.tokenizer is None:
+    if isinstance(spec, LocalModel):
+        return spec
+    if spec.tokenizer is None:
         reason = "is required: the model's folder, or its tokenizer.json, says what its tokens write"
         raise ConfigError(source, "model.tokenizer", reason)
-    return replace(wanted, api_key=wanted.api_key or key_from(MODEL_KEY))
+    return replace(spec, api_key=spec.api_key or key_from(MODEL_KEY))
 
 
 def key_from(name: str) -> str | None:
@@ -33,59 +33,59 @@ def key_from(name: str) -> str | None:
     return read_key(Value("environment", name, Scalar(key, Kind.TEXT), secret=True)) if key else None
 
 
-def anywhere(wanted: LocalModel | ServedModel) -> LocalModel | ServedModel:
-    """The same for a process that runs in another folder; what is no path here may be a name on a hub."""
-    if isinstance(wanted, LocalModel):
-        return replace(wanted, hf=_absolute(wanted.hf))
-    return replace(wanted, tokenizer=None if wanted.tokenizer is None else _absolute(wanted.tokenizer))
+def with_absolute_paths(spec: LocalModel | ServedModel) -> LocalModel | ServedModel:
+    """With absolute paths, for a process in another folder; what is no path may be a name on a hub."""
+    if isinstance(spec, LocalModel):
+        return replace(spec, hf=_absolute(spec.hf))
+    return replace(spec, tokenizer=None if spec.tokenizer is None else _absolute(spec.tokenizer))
 
 
 def _absolute(path: str) -> str:
     return str(Path(path).absolute()) if Path(path).exists() else path
 
 
-def model_of(wanted: LocalModel | ServedModel, device: str) -> LanguageModel:
-    """A complete one, loaded. Raises ModelError if it cannot be."""
-    if isinstance(wanted, LocalModel):
+def model_of(spec: LocalModel | ServedModel, device: str) -> LanguageModel:
+    """Load a model with its credentials. Raises ModelError."""
+    if isinstance(spec, LocalModel):
         from gateway.audit.models.hf import HuggingFace
 
         # Read when PyTorch is imported. Threads that wait in a loop gain nothing on a machine of their own, and on one
         # that has other work they cost a third of what an audit gets done.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-        _hush()
-        return HuggingFace(wanted.hf, device)
+        _disable_progress_bars()
+        return HuggingFace(spec.hf, device)
     from gateway.audit.models.vllm import VllmModel
 
-    assert wanted.tokenizer is not None
-    return VllmModel(wanted.vllm, wanted.name, wanted.tokenizer, wanted.api_key)
+    assert spec.tokenizer is not None
+    return VllmModel(spec.vllm, spec.name, spec.tokenizer, spec.api_key)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLoader:
-    """Loads a model in the worker that it is called in."""
+    """Loads a model in the worker that calls it."""
 
-    wanted: LocalModel | ServedModel
+    spec: LocalModel | ServedModel
     device: str
 
     def __call__(self, worker: int) -> LanguageModel:
-        return model_of(self.wanted, _in_turn(self.device, worker))
+        return model_of(self.spec, _device_of(self.device, worker))
 
 
-def _in_turn(device: str, worker: int) -> str:
+def _device_of(device: str, worker: int) -> str:
     """`cuda` is the first GPU to PyTorch; workers take one after the other."""
     if device != "cuda":
         return device
     try:
         from torch.cuda import device_count
-    except ImportError:  # then the model cannot be loaded either, and that is said
+    except ImportError:  # loading the model fails then, too, and reports it
         return device
     gpus = device_count()
     return f"cuda:{worker % gpus}" if gpus > 1 else device
 
 
-def _hush() -> None:
-    """Standard error says how far the audit is, and nothing else."""
-    with contextlib.suppress(ImportError):  # then the model cannot be loaded either, and that is said
+def _disable_progress_bars() -> None:
+    """Standard error is for the audit's own progress."""
+    with contextlib.suppress(ImportError):  # loading the model fails then, too, and reports it
         from transformers.utils import logging
 
         logging.disable_progress_bar()

@@ -1,7 +1,6 @@
-"""A model that is kept from words, as a served one is: what would complete a word has no probability.
+"""A model behind a word mask, as vLLM has with the plugin: tokens that would complete a banned word get probability 0.
 
-Only what is said behind the prefix is masked, for the prefix is what the model is given. Where a string has several
-prefixes in it, the longest one counts.
+Only text after the prefix is masked, since the prefix is given to the model. Of several prefixes the longest counts.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ class MaskedModel:
             raise ModelError("masks need a model with a token that ends a text; its tokenizer names none")
         self.vocabulary: Vocabulary = model.vocabulary
         self.encode = model.encode
-        # What a prefix is made of is not the model's to say, so no mask is on it.
-        self.told = model.told
+        # The prefix is given to the model, so its tokens are not masked.
+        self.logprobs_of = model.logprobs_of
         self._model = model
         compiler = MaskCompiler(self.vocabulary.tokens, self.vocabulary.end, len(self.vocabulary))
         self._mask = compiler.compile(map(BannedWords.of, rules))
-        self._judge = RuleMatcher(rules)
+        self._matcher = RuleMatcher(rules)
         self._begin = 0
         self._prefix = prefix
         self._at_text_start = at_text_start
@@ -63,16 +62,16 @@ class MaskedModel:
 
     @classmethod
     def of(cls, model: LanguageModel, rules: Iterable[Rule], query: Query) -> MaskedModel:
-        """For the strings of a query. Raises ConfigError besides, for a query that asks for nothing."""
+        """For the strings of a query. Raises ConfigError besides, for an empty query."""
         return cls(model, rules, compile(query).prefix, at_text_start=not query.prompt)
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> NDArray[np.floating[Any]]:
-        """As the model says, and -inf for what is forbidden. What is left is not normalised: a rule does that."""
+        """The model's rows with -inf for forbidden tokens, not normalised: `SamplingParams` does that."""
         rows = np.array(self._model(prefixes))
         for row, tokens in zip(rows, prefixes, strict=True):
             row[self._forbidden(tuple(tokens[self._begin :]))] = -np.inf
             if row.max() == -np.inf:
-                # Nothing may be said any more, so the text ends.
+                # No token is allowed, so the text ends.
                 row[list(self.vocabulary.end)] = -np.log(len(self.vocabulary.end))
         return rows
 
@@ -81,14 +80,14 @@ class MaskedModel:
         self._begin = len(tokens)
         return tokens
 
-    def tell(self, top_k: int | None) -> None:
-        """More tokens than those, if the model can tell them: in the place of what is forbidden others move up. Raises
-        ModelError if it cannot tell `top_k`."""
+    def require_top_k(self, top_k: int | None) -> None:
+        """Requires more than `top_k` if the model can: others move up in place of forbidden ones. Raises ModelError if
+        it cannot return `top_k`."""
         for more in (4, 2):
             with contextlib.suppress(ModelError):
-                self._model.tell(None if top_k is None else top_k * more)
+                self._model.require_top_k(None if top_k is None else top_k * more)
                 return
-        self._model.tell(top_k)
+        self._model.require_top_k(top_k)
 
     def _forbidden(self, tokens: tuple[int, ...]) -> NDArray[np.bool_]:
         place = self._place(tokens)
@@ -131,7 +130,7 @@ class MaskedModel:
             if self._prefix.accepting(state):
                 mask, since = self._mask.start(), end
         if mask is None:
-            # A string that no prefix is in; nobody asks for it, so it may be masked from here on.
+            # No prefix fits this string, so no query needs it: mask it from here on.
             return _MaskPosition(state, None if state else self._mask.start())
         return _MaskPosition(state, self._mask.feed(mask, piece[since:]))
 
@@ -140,7 +139,7 @@ class MaskedModel:
         space is not written."""
         known = self._straddling.get((state, loses_space))
         if known is None:
-            found = {token: self._is_forbidden(rest) for token, rest in self._rests(state, loses_space)}
+            found = {token: self._is_forbidden(rest) for token, rest in self._straddling_tokens(state, loses_space)}
             known = np.array(list(found), np.int32), np.array(list(found.values()), np.bool_)
             if len(self._straddling) >= MAX_KEPT:
                 self._straddling.clear()
@@ -148,9 +147,9 @@ class MaskedModel:
         return known
 
     def _is_forbidden(self, rest: bytes) -> bool:
-        return self._judge.verdict(rest).certain is not None
+        return self._matcher.matched_rules(rest).certain is not None
 
-    def _rests(self, state: int, loses_space: bool) -> Iterator[tuple[int, bytes]]:
+    def _straddling_tokens(self, state: int, loses_space: bool) -> Iterator[tuple[int, bytes]]:
         """Tokens with what they write behind a prefix that ends in them or with them; one in which several end comes
         again for each, the longest last."""
         assert self._prefix is not None

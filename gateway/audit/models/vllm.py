@@ -1,4 +1,4 @@
-"""A model behind vLLM's API, to be audited. Neither PyTorch nor transformers is needed for it."""
+"""A model served by vLLM. Neither PyTorch nor transformers is needed here."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from gateway.automata.vocabulary import Ints
 from gateway.decode.vocabulary import read_vocabulary
 from gateway.version import install_hint
 
-PAUSES = (0.5, 2.0)  # seconds, before a request that failed is sent again
-PATIENCE = 120.0  # seconds for an answer
+RETRY_DELAYS = (0.5, 2.0)  # seconds, before a request that failed is sent again
+TIMEOUT = 120.0  # seconds for an answer
 MAX_PROMPTS = 64  # in one request
 MAX_ASKED = 128  # tokens in `logprob_token_ids`, as vLLM allows
-MAX_ANSWER = 16 * 1024 * 1024  # bytes, besides what each token takes that was asked for
+MAX_ANSWER = 16 * 1024 * 1024  # bytes, besides what each requested token takes
 BYTES_PER_TOKEN = 128  # of JSON: its id and its log-probability
 
 _TOKEN = re.compile(r"token_id:([0-9]+)")
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
-_NOT_THERE = "ConnectError"  # nothing listens
-_BROKEN_OFF = frozenset({"ReadError", "WriteError", "RemoteProtocolError"})  # it was there, and went away
-_NEVER_THERE = ": nothing listens there: is the server running, and is this its address?"
-# The model's own law, whatever the server's defaults for the model are.
+_CONNECT_FAILED = "ConnectError"  # nothing listens
+_CONNECTION_LOST = frozenset({"ReadError", "WriteError", "RemoteProtocolError"})  # it was there, and went away
+_NEVER_ANSWERED = ": nothing listens there: is the server running, and is this its address?"
+# The model's own distribution, whatever the server's defaults are.
 _PLAIN = {
     "temperature": 1.0,
     "top_p": 1.0,
@@ -45,20 +45,20 @@ _PLAIN = {
 
 
 class _Refused(ModelError):
-    """The server understood the request and does not want it."""
+    """The server rejected the request."""
 
 
 class VllmModel:
     """A model that vLLM serves.
 
     `url`: with `/v1` at its end. `name`: as it is served. `tokenizer`: the folder with the model's `tokenizer.json`, or
-    the file. `key`: sent as a bearer token. A request that fails is sent again after each of `PAUSES`.
-    Raises ModelError if the tokenizer cannot be read; later, if the server cannot be reached, or answers something
-    else than was asked for.
+    the file. `key`: sent as a bearer token. A request that fails is sent again after each of `RETRY_DELAYS`.
+    Raises ModelError if the tokenizer cannot be read; later, if the server cannot be reached, or its response is
+    invalid.
     """
 
     def __init__(
-        self, url: str, name: str, tokenizer: str | Path, key: str | None = None, *, patience: float = PATIENCE
+        self, url: str, name: str, tokenizer: str | Path, key: str | None = None, *, timeout: float = TIMEOUT
     ) -> None:
         path = Path(tokenizer)
         self._tokenizer = path / "tokenizer.json" if path.is_dir() else path
@@ -74,11 +74,11 @@ class VllmModel:
             raise ModelError(f"{tokenizer}: the tokenizer cannot be read: {reason}") from None
         self.url, self.name = url.rstrip("/"), name
         self._encode: Callable[[str], list[int]] | None = None
-        self._told: int | None = None
-        self._key, self._patience = key, patience
+        self._top_k: int | None = None
+        self._key, self._timeout = key, timeout
         self._answered = False
         try:
-            self._client = client(key, patience)
+            self._client = client(key, timeout)
         except RequestFailed as error:
             raise ModelError(f"{self.url}: {error}") from None
 
@@ -89,36 +89,36 @@ class VllmModel:
         self._client.close()
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> Rows:
-        if self._told is None:
-            self.tell(None)
+        if self._top_k is None:
+            self.require_top_k(None)
         found = np.full((len(prefixes), len(self.vocabulary)), -np.inf, np.float32)
         for begin in range(0, len(prefixes), MAX_PROMPTS):
-            told = self._logprobs(prefixes[begin : begin + MAX_PROMPTS], {"logprobs": self._told})
-            for row, logprobs in zip(found[begin:], told, strict=False):
-                if self._told and not _are_enough(logprobs, self._told):
-                    raise self._senseless(f"{len(logprobs)} log-probabilities where {self._told} were asked for")
+            answers = self._logprobs(prefixes[begin : begin + MAX_PROMPTS], {"logprobs": self._top_k})
+            for row, logprobs in zip(found[begin:], answers, strict=False):
+                if self._top_k and not _has_top(logprobs, self._top_k):
+                    raise self._invalid(f"{len(logprobs)} log-probabilities where {self._top_k} were asked for")
                 for token, logprob in logprobs.items():
                     if token < len(row):
                         row[token] = logprob
         return found
 
-    def told(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
-        return [self._told_of(prefix, some.tolist()) for prefix, some in zip(prefixes, tokens, strict=True)]
+    def logprobs_of(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+        return [self._logprobs_of(prefix, some.tolist()) for prefix, some in zip(prefixes, tokens, strict=True)]
 
-    def tell(self, top_k: int | None) -> None:
+    def require_top_k(self, top_k: int | None) -> None:
         wanted = min(top_k or len(self.vocabulary), len(self.vocabulary))
-        if self._tells(wanted):
-            self._told = wanted
+        if self._offers(wanted):
+            self._top_k = wanted
             return
         low, high = 0, wanted
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._tells(middle) else (low, middle)
+            low, high = (middle, high) if self._offers(middle) else (low, middle)
         if not low:
-            raise ModelError(f"{self.url}: the server tells no log-probabilities")
+            raise ModelError(f"{self.url}: the server returns no log-probabilities")
         asked = f"without decoding.top_k all {wanted} count" if top_k is None else f"decoding.top_k asks for {top_k}"
         raise ModelError(
-            f"{self.url}: the server tells the {low} most likely tokens, and {asked}: set decoding.top_k to {low} or "
+            f"{self.url}: the server returns the {low} most likely tokens, and {asked}: set decoding.top_k to {low} or "
             f"less, or start the server with --max-logprobs {wanted}"
         )
 
@@ -136,11 +136,11 @@ class VllmModel:
         answer = self._post(self.url.removesuffix("/v1") + "/tokenize", {"model": self.name, **asked})
         tokens = answer.get("tokens") if isinstance(answer, dict) else None
         if not isinstance(tokens, list) or not all(type(token) is int and token >= 0 for token in tokens):
-            raise self._senseless("/tokenize gives no tokens")
+            raise self._invalid("/tokenize gives no tokens")
         return tuple(tokens) or (self._first,)
 
     def _begin_of_text(self) -> int:
-        """What a text begins with where the tokenizer says nothing: a model needs a token to go on from."""
+        """The first token of a text if the tokenizer adds none: a model needs one to continue."""
         for name in ("config.json", "generation_config.json"):
             file = self._tokenizer.with_name(name)
             try:
@@ -151,31 +151,31 @@ class VllmModel:
                 return begin
         return self.vocabulary.end[0]
 
-    def _tells(self, count: int) -> bool:
-        """Does the server tell so many tokens?"""
+    def _offers(self, count: int) -> bool:
+        """Does the server return so many tokens?"""
         try:
-            [told] = self._logprobs([[self._first]], {"logprobs": count})
+            [logprobs] = self._logprobs([[self._first]], {"logprobs": count})
         except _Refused as error:
             if "logprobs" not in str(error):
                 raise
             return False
-        return _are_enough(told, count)  # a server may also give fewer without a word
+        return _has_top(logprobs, count)  # a server may also give fewer without a word
 
-    def _told_of(self, prefix: Sequence[int], tokens: list[int]) -> Floats:
+    def _logprobs_of(self, prefix: Sequence[int], tokens: list[int]) -> Floats:
         found: list[float] = []
         for begin in range(0, len(tokens), MAX_ASKED):
             asked = tokens[begin : begin + MAX_ASKED]
-            [told] = self._logprobs([prefix], {"logprobs": len(asked), "logprob_token_ids": asked})
-            if not told.keys() >= set(asked):
+            [logprobs] = self._logprobs([prefix], {"logprobs": len(asked), "logprob_token_ids": asked})
+            if not logprobs.keys() >= set(asked):
                 raise ModelError(
-                    f"{self.url}: the server does not tell the log-probabilities of given tokens, which the prefix "
+                    f"{self.url}: the server does not return the log-probabilities of given tokens, which the prefix "
                     "needs: vLLM does since it knows logprob_token_ids"
                 )
-            found += (told[token] for token in asked)
+            found += (logprobs[token] for token in asked)
         return np.array(found, np.float64)
 
     def _logprobs(self, prefixes: Sequence[Sequence[int]], asked: dict[str, Any]) -> list[dict[int, float]]:
-        """What the server tells of the token after each prefix."""
+        """What the server returns of the token after each prefix."""
         body = {
             "model": self.name,
             "prompt": [list(prefix) for prefix in prefixes],
@@ -184,54 +184,54 @@ class VllmModel:
             **_PLAIN,
             **asked,
         }
-        most = MAX_ANSWER + BYTES_PER_TOKEN * len(prefixes) * (asked["logprobs"] + 1)
-        answer = self._post(self.url + "/completions", body, most)
+        max_bytes = MAX_ANSWER + BYTES_PER_TOKEN * len(prefixes) * (asked["logprobs"] + 1)
+        answer = self._post(self.url + "/completions", body, max_bytes)
         try:
             choices = {choice["index"]: choice["logprobs"]["top_logprobs"][0] for choice in answer["choices"]}
-            told = {index: _read(logprobs) for index, logprobs in choices.items()}
+            found = {index: _by_token_id(logprobs) for index, logprobs in choices.items()}
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError):
-            raise self._senseless("the answer has no log-probabilities by token id") from None
-        if told.keys() != set(range(len(prefixes))):
-            raise self._senseless(f"answers to {len(told)} of {len(prefixes)} prompts, or to others")
-        return [told[number] for number in range(len(prefixes))]
+            raise self._invalid("the answer has no log-probabilities by token id") from None
+        if found.keys() != set(range(len(prefixes))):
+            raise self._invalid(f"answers to {len(found)} of {len(prefixes)} prompts, or to others")
+        return [found[number] for number in range(len(prefixes))]
 
-    def _post(self, url: str, body: dict[str, Any], most: int = MAX_ANSWER) -> Any:
-        broke_off = False
-        for pause in (*PAUSES, None):
+    def _post(self, url: str, body: dict[str, Any], max_bytes: int = MAX_ANSWER) -> Any:
+        connection_lost = False
+        for pause in (*RETRY_DELAYS, None):
             try:
-                status, content = post(self._client, url, body, most=most, patience=self._patience)
+                status, content = post(self._client, url, body, max_bytes=max_bytes, timeout=self._timeout)
             except RequestFailed as error:
                 failure = str(error)
-                broke_off = broke_off or failure in _BROKEN_OFF
+                connection_lost = connection_lost or failure in _CONNECTION_LOST
             else:
                 self._answered = True
                 if status == 200:
                     return self._parsed(content)
-                failure = f"status {status}: {self._without_key(_message(content))}"
+                failure = f"status {status}: {self._redacted(_message(content))}"
                 if status not in _RETRIED:
                     raise _Refused(f"{self.url}: the server refuses: {failure}")
             if pause is not None:
                 time.sleep(pause)
-        if failure == _NOT_THERE:
-            failure += _gone(body) if broke_off or self._answered else _NEVER_THERE
-        raise ModelError(f"{self.url}: the server failed {len(PAUSES) + 1} times: {failure}")
+        if failure == _CONNECT_FAILED:
+            failure += _gone_hint(body) if connection_lost or self._answered else _NEVER_ANSWERED
+        raise ModelError(f"{self.url}: the server failed {len(RETRY_DELAYS) + 1} times: {failure}")
 
     def _parsed(self, content: bytes) -> Any:
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
-            raise self._senseless("the answer is not JSON") from None
+            raise self._invalid("the answer is not JSON") from None
 
-    def _without_key(self, said: str) -> str:
-        """A server may repeat what it was sent."""
-        return short(said.replace(self._key, "…") if self._key else said)
+    def _redacted(self, message: str) -> str:
+        """Without the key, which a server may echo."""
+        return short(message.replace(self._key, "…") if self._key else message)
 
-    def _senseless(self, what: str) -> ModelError:
+    def _invalid(self, what: str) -> ModelError:
         return ModelError(f"{self.url}: {what}: is this vLLM's API?")
 
 
-def _gone(body: Mapping[str, Any]) -> str:
-    """Why nothing listens any more, as far as that can be known from here; and the shape of the request."""
+def _gone_hint(body: Mapping[str, Any]) -> str:
+    """A hint why nothing listens any more, with the shape of the request."""
     prompts = body.get("prompt")
     asked = ""
     if isinstance(prompts, list):
@@ -244,10 +244,10 @@ def _gone(body: Mapping[str, Any]) -> str:
     )
 
 
-def _read(told: dict[str, float]) -> dict[int, float]:
+def _by_token_id(logprobs: dict[str, float]) -> dict[int, float]:
     """Log-probabilities by token id. Raises TypeError, ValueError or AttributeError for anything else."""
     found = {}
-    for name, logprob in told.items():
+    for name, logprob in logprobs.items():
         match = _TOKEN.fullmatch(name)
         if match is None:
             raise ValueError(name)
@@ -255,17 +255,17 @@ def _read(told: dict[str, float]) -> dict[int, float]:
     return found
 
 
-def _are_enough(told: dict[int, float], count: int) -> bool:
+def _has_top(logprobs: dict[int, float], count: int) -> bool:
     """Are these the `count` most likely tokens, or all that have any probability?"""
-    return len(told) >= count or math.fsum(math.exp(min(each, 0.0)) for each in told.values()) >= 1 - ROUNDING
+    return len(logprobs) >= count or math.fsum(math.exp(min(each, 0.0)) for each in logprobs.values()) >= 1 - ROUNDING
 
 
 def _message(content: bytes) -> str:
-    """What an answer says went wrong."""
+    """The error message in a response."""
     try:
         described = json.loads(content)
-        said = described.get("error", described.get("detail", described))
-        return str(said if isinstance(said, str) else said["message"])
+        message = described.get("error", described.get("detail", described))
+        return str(message if isinstance(message, str) else message["message"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "no message"
 

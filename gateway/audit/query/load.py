@@ -1,4 +1,4 @@
-"""The text of a query's file → `Query`, or a `ConfigError` that names file, key path and reason.
+"""Reads a query from its file: a `Query`, or a `ConfigError` that names file, key path and reason.
 
 YAML or JSON, read as strictly as a configuration: unknown keys and values of another type than the key wants are
 refused, and `${VAR}` stands for a variable of the environment.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePath
+from typing import TypeVar
 
 from gateway.audit.language.preprocess import MAX_WORD, PRINTABLE_ASCII
 from gateway.audit.query.model import (
@@ -38,7 +39,7 @@ from gateway.automata.regex import Chars, RegexError, parse
 from gateway.policy.files import read_text
 from gateway.policy.upstreams import read_key
 from gateway.policy.urls import read_http_url
-from gateway.policy.value import DECIMAL_NUMBER, ConfigError, Kind, Scalar, Value
+from gateway.policy.value import DECIMAL_NUMBER, ConfigError, Kind, Scalar, Section, Value
 from gateway.policy.yaml_source import read_nodes
 
 KEYS = (
@@ -55,6 +56,8 @@ ALPHABETS = {
     "digits": CharSet(((0x30, 0x39),)),
     "alphanumeric": CharSet(((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A))),
 }
+
+T = TypeVar("T", Query, Decoding, Random, Bounds)
 
 MAX_EDITS = 5
 MAX_NUMBER = 1_000_000_000
@@ -78,27 +81,37 @@ def parse_query(text: str, source: str, folder: PurePath, environ: Mapping[str, 
     `ConfigError`."""
     # Unquoted, `on` is a truth value to YAML.
     section = read_nodes(text, source, environ, "at least query", keys_as_written=True).section(KEYS)
-    default = Query(query=section["query"].text(), source=source)
-    prefix = section.get("prefix", _prefix, default.prefix)
-    return replace(
-        default,
-        prefix=prefix,
-        model=section.get("model", lambda model: _model(model, folder), default.model),
-        prompt=section.get("prompt", _prompt, default.prompt),
-        decoding=section.get("decoding", _decoding, default.decoding),
-        traversal=section.get("traversal", _traversal, default.traversal),
-        tokenizations=section.get("tokenizations", lambda name: name.choice(Tokenizations), default.tokenizations),
-        preprocess=section.get("preprocess", lambda steps: _preprocess(steps, prefix is not None), default.preprocess),
-        limit=section.get("limit", lambda number: number.integer(1, MAX_NUMBER), default.limit),
-        bounds=section.get("search", _bounds, default.bounds),
+    query = Query(query=section["query"].text(), source=source)
+    query = _fields(section, query, prefix=_prefix)
+    query = _fields(
+        section,
+        query,
+        model=lambda model: _model(model, folder),
+        prompt=_prompt,
+        decoding=_decoding,
+        traversal=_traversal,
+        tokenizations=lambda name: name.choice(Tokenizations),
+        preprocess=lambda steps: _preprocess(steps, query.prefix is not None),
+        limit=_integer(1, MAX_NUMBER),
     )
+    return replace(query, bounds=section.get("search", _bounds, query.bounds))
+
+
+def _fields(section: Section, default: T, **readers: Callable[[Value], object]) -> T:
+    """`default` with the fields that the section has, each by its reader."""
+    given = {name: section.get(name, reader, getattr(default, name)) for name, reader in readers.items()}
+    return replace(default, **given)
+
+
+def _integer(low: int, high: int) -> Callable[[Value], int]:
+    return lambda number: number.integer(low, high)
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
 def _model(value: Value, folder: PurePath) -> LocalModel | ServedModel:
-    kind = _only_one(value, ("hf", "vllm"), "keys such as hf: ./model, or vllm: http://127.0.0.1:8000/v1 with name")
+    kind = _only_key(value, ("hf", "vllm"), "keys such as hf: ./model, or vllm: http://127.0.0.1:8000/v1 with name")
     if kind == "hf":
         return LocalModel(_path(value.section(("hf",))["hf"], folder))
     section = value.section(SERVED_KEYS)
@@ -116,7 +129,7 @@ def _path(value: Value, folder: PurePath) -> str:
     return str(folder / path) if path.startswith((".", "/")) else path
 
 
-def _only_one(value: Value, keys: tuple[str, ...], wanted: str) -> str:
+def _only_key(value: Value, keys: tuple[str, ...], wanted: str) -> str:
     """Which one of the keys a mapping has."""
     if not isinstance(value.node, dict):
         raise value.wrong(f"a mapping with {wanted}")
@@ -127,13 +140,13 @@ def _only_one(value: Value, keys: tuple[str, ...], wanted: str) -> str:
     return given[0]
 
 
-# -- what is asked -----------------------------------------------------------------------------------------------------
+# -- prefix, prompt and search parameters ------------------------------------------------------------------------------
 
 
 def _prefix(value: Value) -> str | PrefixText | PrefixRegex:
     if not isinstance(value.node, dict):
         return _prefix_text(value.hidden())
-    kind = _only_one(value, ("text", "regex"), "text or regex")
+    kind = _only_key(value, ("text", "regex"), "text or regex")
     text = _prefix_text(value.hidden().section((kind,))[kind])
     return PrefixText(text) if kind == "text" else PrefixRegex(text)
 
@@ -161,13 +174,14 @@ def _prompt(value: Value) -> str | tuple[Message, ...]:
 
 def _decoding(value: Value) -> Decoding:
     section = value.section(DECODING_KEYS)
-    default = Decoding()
-    return Decoding(
-        top_k=section.get("top_k", lambda number: number.integer(1, MAX_NUMBER), None),
-        top_p=section.get("top_p", _top_p, default.top_p),
-        temperature=section.get("temperature", _temperature, default.temperature),
-        end_of_text=section.get("end_of_text", Value.boolean, default.end_of_text),
-        max_tokens=section.get("max_tokens", lambda number: number.integer(1, MAX_TOKENS), default.max_tokens),
+    return _fields(
+        section,
+        Decoding(),
+        top_k=_integer(1, MAX_NUMBER),
+        top_p=_top_p,
+        temperature=_temperature,
+        end_of_text=Value.boolean,
+        max_tokens=_integer(1, MAX_TOKENS),
     )
 
 
@@ -195,23 +209,15 @@ def _traversal(value: Value) -> ShortestPath | Random:
             return ShortestPath()
         case dict():
             section = value.section(("random",))["random"].section(("samples", "seed"))
-            default = Random()
-            return Random(
-                samples=section.get("samples", lambda number: number.integer(1, MAX_NUMBER), default.samples),
-                seed=section.get("seed", lambda number: number.integer(0, MAX_SEED), default.seed),
-            )
+            return _fields(section, Random(), samples=_integer(1, MAX_NUMBER), seed=_integer(0, MAX_SEED))
         case _:
             raise value.wrong("shortest_path, or {random: {samples: 1000, seed: 0}}")
 
 
 def _bounds(value: Value) -> Bounds:
     section = value.section(("prefixes", "max_nodes", "batch"))
-    default = Bounds()
-    return Bounds(
-        prefixes=section.get("prefixes", lambda number: number.integer(1, MAX_NUMBER), default.prefixes),
-        max_nodes=section.get("max_nodes", lambda number: number.integer(1, MAX_NUMBER), default.max_nodes),
-        batch=section.get("batch", lambda number: number.integer(1, MAX_BATCH), default.batch),
-    )
+    number = _integer(1, MAX_NUMBER)
+    return _fields(section, Bounds(), prefixes=number, max_nodes=number, batch=_integer(1, MAX_BATCH))
 
 
 # -- preprocessors -----------------------------------------------------------------------------------------------------
@@ -225,7 +231,7 @@ def _preprocess(value: Value, has_prefix: bool) -> tuple[Preprocessor, ...]:
 
 
 def _preprocessor(value: Value, has_prefix: bool) -> Preprocessor:
-    kind = _only_one(value, PREPROCESSORS, f"one of the keys {', '.join(PREPROCESSORS)}")
+    kind = _only_key(value, PREPROCESSORS, f"one of the keys {', '.join(PREPROCESSORS)}")
     more = {"edits": ("alphabet", "on"), "filter": ()}.get(kind, ("on",))
     section = value.section((kind, *more, "when"))
     when = section.get("when", lambda name: name.choice(When), When.SEARCH)
@@ -264,7 +270,7 @@ def _alphabet(value: Value) -> CharSet:
 
 
 def _filter(value: Value, when: When) -> Filter:
-    kind = _only_one(value, ("words", "regex"), "words or regex")
+    kind = _only_key(value, ("words", "regex"), "words or regex")
     given = value.hidden().section((kind,))[kind]
     if kind == "regex":
         return Filter(pattern=_some_text(given), when=when)

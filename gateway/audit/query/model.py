@@ -1,4 +1,4 @@
-"""A query as frozen data, and the language it asks for.
+"""A query as frozen data, and its compilation to automata.
 
     model: {hf: ./model}
     query: "My phone number is ([0-9]{3}) ([0-9]{3}) ([0-9]{4})"
@@ -19,9 +19,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, literal, worked_out
-from gateway.audit.language.plugins import NoPreprocessor, user
-from gateway.audit.language.prefix_language import Change, begins, changed_before, changed_behind, heads
+from gateway.audit.language.automaton import AutomatonTooLarge, Dfa, Regex, literal, materialized
+from gateway.audit.language.plugins import PreprocessorError, load_preprocessor
+from gateway.audit.language.prefix_language import (
+    Change,
+    changed_before,
+    changed_behind,
+    matching_prefixes,
+    with_prefix,
+)
 from gateway.audit.language.preprocess import PRINTABLE_ASCII, edits, synonyms, without_matches, without_words
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import RegexError
@@ -34,7 +40,7 @@ _FOR_RULES = re.compile(r"[,;:] (?:or )?divide it among several rules")
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """A model that transformers load: a folder, or the name of one that they know."""
+    """A model for transformers: a folder, or a name on Hugging Face."""
 
     hf: str
 
@@ -51,7 +57,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One of a chat's."""
+    """A chat message."""
 
     role: str
     content: str
@@ -59,7 +65,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class PrefixText:
-    """A prefix that is these characters and nothing else."""
+    """A literal prefix."""
 
     text: str
 
@@ -73,9 +79,8 @@ class PrefixRegex:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The rule that every token behind the prefix must survive: after `temperature`, the `top_k` likeliest, and of
-    these the likeliest that together have `top_p`; temperature 0 leaves the likeliest one. `end_of_text`: a string
-    counts with the end of the text behind it. `max_tokens`: behind the prefix."""
+    """Sampling parameters for the tokens after the prefix, see `SamplingParams`. `end_of_text`: strings must be
+    followed by an end-of-text token. `max_tokens`: after the prefix."""
 
     top_k: int | None = None
     top_p: float = 1.0
@@ -91,22 +96,22 @@ class ShortestPath:
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """So many strings, drawn at random."""
+    """Strings drawn at random."""
 
     samples: int = 1000
     seed: int = 0
 
 
 class Tokenizations(StrEnum):
-    """All ways to spell a string in tokens, or the tokenizer's own."""
+    """Every tokenization of a string, or only the tokenizer's own."""
 
     ALL = "all"
     CANONICAL = "canonical"
 
 
 class PreprocessTarget(StrEnum):
-    """What is changed: what stands behind the prefix, the prefix, or the whole string. Without a prefix the query is
-    the whole string."""
+    """What a preprocessor changes: the text after the prefix, the prefix, or the whole string. Without a prefix `query`
+    is the whole string."""
 
     QUERY = "query"
     PREFIX = "prefix"
@@ -114,7 +119,7 @@ class PreprocessTarget(StrEnum):
 
 
 class When(StrEnum):
-    """All at once beforehand, or what the search meets when it meets it. It makes no difference to the language."""
+    """When states are computed: all beforehand, or lazily during the search. The language is the same."""
 
     COMPILE = "compile"
     SEARCH = "search"
@@ -130,7 +135,7 @@ class Edits:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Takes out what holds one of the words, as a whole word, or a match of the pattern; behind the prefix."""
+    """Removes strings that contain one of the words, as a whole word, or a match of the pattern, after the prefix."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
     pattern: str | None = field(default=None, repr=False)
@@ -146,7 +151,7 @@ class Synonyms:
 
 @dataclass(frozen=True, slots=True)
 class UserPreprocessor:
-    """A preprocessor that an installed package brings."""
+    """A preprocessor from an installed package."""
 
     name: str
     on: PreprocessTarget = PreprocessTarget.QUERY
@@ -158,7 +163,7 @@ Preprocessor: TypeAlias = Edits | Filter | Synonyms | UserPreprocessor
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Of the search: how many prefixes are tried, nodes wait, and prefixes of tokens go to the model at once."""
+    """Limits of the search: encodings of the prefix, pending nodes, and rows in one call of the model."""
 
     prefixes: int = 1000
     max_nodes: int = 200_000
@@ -167,8 +172,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is asked. `query` is a regular expression of whole strings, prefix included; `prefix` that part of them
-    which the decoding rule does not touch. A prefix that is a plain string is text; where no string of the query begins
+    """`query` is a regular expression of whole strings, prefix included; `prefix` is the part of them to which the
+    sampling parameters do not apply. A prefix that is a plain string is text; where no string of the query begins
     with that text, it is a regular expression. `prompt` stands before the strings and is no part of them. `source`
     names the query in errors."""
 
@@ -187,8 +192,8 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class CompiledQuery:
-    """`language`: the strings that are asked for, after preprocessing. `prefix`: of their beginnings, those that are
-    prefixes; None if the query has no prefix. `prefix_is_expression`: how a prefix was read."""
+    """`language`: the strings of the query, after preprocessing. `prefix`: the prefixes they begin with, None if the
+    query has none. `prefix_is_expression`: whether the prefix was read as a regular expression."""
 
     language: Dfa
     prefix: Dfa | None = None
@@ -198,7 +203,7 @@ class CompiledQuery:
 def compile(query: Query) -> CompiledQuery:
     """The automata of a query. Raises ConfigError for expressions that are none, for a prefix with which no string of
     the query begins, for preprocessors that leave no string, and for what is too large. States are worked out later;
-    what is too large may only show then, as TooLarge."""
+    what is too large may only show then, as AutomatonTooLarge."""
     with _naming(query, "query"):
         language: Dfa = Regex(query.query)
         if not language.start:
@@ -208,13 +213,13 @@ def compile(query: Query) -> CompiledQuery:
     if query.prefix is not None:
         with _naming(query, "prefix"):
             prefix, is_expression = _read_prefix(query, language, query.prefix)
-            language, prefix = begins(language, prefix), heads(language, prefix)
+            language, prefix = with_prefix(language, prefix), matching_prefixes(language, prefix)
     for number, step in enumerate(query.preprocess):
         with _naming(query, f"preprocess[{number}]"):
             language, prefix = _preprocessed(step, language, prefix)
-            prefix = None if prefix is None else heads(language, prefix)
+            prefix = None if prefix is None else matching_prefixes(language, prefix)
             if step.when is When.COMPILE:
-                language, prefix = _worked_out(language), None if prefix is None else _worked_out(prefix)
+                language, prefix = _materialized(language), None if prefix is None else _materialized(prefix)
             if not language.start:
                 raise ConfigError(query.source, f"preprocess[{number}]", "no string of the query is left")
     return CompiledQuery(language, prefix, is_expression)
@@ -222,7 +227,7 @@ def compile(query: Query) -> CompiledQuery:
 
 @contextmanager
 def _naming(query: Query, key_path: str) -> Iterator[None]:
-    """Errors of what is made of a key, as errors of the key. None of them quotes a value."""
+    """Turns errors inside into ConfigErrors about the key. None quotes a value."""
     try:
         yield
     except RegexError as error:
@@ -230,7 +235,7 @@ def _naming(query: Query, key_path: str) -> Iterator[None]:
         raise ConfigError(query.source, key_path, _FOR_RULES.sub("", error.reason) + where) from None
     except UnicodeEncodeError:
         raise ConfigError(query.source, key_path, "holds half of a surrogate pair, which is no character") from None
-    except NoPreprocessor as error:
+    except PreprocessorError as error:
         raise ConfigError(query.source, key_path, str(error)) from error.__cause__
     except ConfigError:
         raise
@@ -241,7 +246,7 @@ def _naming(query: Query, key_path: str) -> Iterator[None]:
 def _read_prefix(query: Query, language: Dfa, prefix: str | PrefixText | PrefixRegex) -> tuple[Dfa, bool]:
     if not isinstance(prefix, PrefixRegex):
         automaton = literal(prefix.text if isinstance(prefix, PrefixText) else prefix)
-        if heads(language, automaton).start:
+        if matching_prefixes(language, automaton).start:
             return automaton, False
         if isinstance(prefix, PrefixText):
             raise ConfigError(query.source, "prefix", "no string of the query begins with this text")
@@ -251,7 +256,7 @@ def _read_prefix(query: Query, language: Dfa, prefix: str | PrefixText | PrefixR
         if isinstance(prefix, PrefixRegex):
             raise
         raise ConfigError(query.source, "prefix", "no string of the query begins with this text") from None
-    if heads(language, automaton).start:
+    if matching_prefixes(language, automaton).start:
         return automaton, True
     reading = "a match of this expression" if isinstance(prefix, PrefixRegex) else "it, be it text or an expression"
     raise ConfigError(query.source, "prefix", f"no string of the query begins with {reading}")
@@ -270,7 +275,7 @@ def _preprocessed(step: Preprocessor, language: Dfa, prefix: Dfa | None) -> tupl
             return changed_before(language, prefix, change), change(prefix)
         case PreprocessTarget.BOTH:
             prefix = change(prefix)
-            return begins(change(language), prefix), prefix
+            return with_prefix(change(language), prefix), prefix
 
 
 def _without(step: Filter, language: Dfa, prefix: Dfa | None) -> Dfa:
@@ -286,11 +291,11 @@ def _change(step: Edits | Synonyms | UserPreprocessor) -> Change:
         case Synonyms():
             return lambda automaton: synonyms(automaton, dict(step.words))
         case UserPreprocessor():
-            return user(step.name)
+            return load_preprocessor(step.name)
 
 
-def _worked_out(automaton: Dfa) -> Dfa:
+def _materialized(automaton: Dfa) -> Dfa:
     try:
-        return worked_out(automaton, MAX_WORKED_OUT)
+        return materialized(automaton, MAX_WORKED_OUT)
     except AutomatonTooLarge as error:
         raise AutomatonTooLarge(f"{error}; or say when: search, and only what the search meets is worked out") from None

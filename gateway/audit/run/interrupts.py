@@ -1,4 +1,4 @@
-"""A model that can be stopped while it is asked: by Ctrl-C, by the system, when time is up.
+"""Stopping an audit by signals and by a timeout, also during a call of the model.
 
 A signal may arrive anywhere. In the middle of a search's own work it would tear that apart, so there it only leaves a
 note, and the search stops when it asks its model next.
@@ -31,7 +31,7 @@ class StopReason(StrEnum):
 
 
 class AuditStopped(BaseException):
-    """The audit is stopped. Like KeyboardInterrupt it is no error of what it comes through."""
+    """The audit is stopped. A BaseException, as KeyboardInterrupt, so that handlers of errors do not catch it."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason)
@@ -46,13 +46,13 @@ class Interrupts:
     def __init__(self, timeout: float | None = None, signals: Iterable[int] = RAISED) -> None:
         self._timeout, self._signals = timeout, tuple(signals)
         self._reason: StopReason | None = None
-        self._asking = False
+        self._interruptible = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
             for number in self._signals:
-                self._before[number] = signal.signal(number, self._hear)
+                self._before[number] = signal.signal(number, self._on_signal)
             if self._timeout is not None:
                 signal.setitimer(signal.ITIMER_REAL, self._timeout)
         return self
@@ -70,7 +70,7 @@ class Interrupts:
 
     @property
     def interrupted(self) -> bool:
-        """Did somebody stop it, whether there was still something to be stopped or not?"""
+        """Was it stopped by a signal or `stop`, even if all work was done already?"""
         return self._reason is StopReason.INTERRUPTED
 
     def stop(self) -> None:
@@ -78,47 +78,47 @@ class Interrupts:
         self._reason = self._reason or StopReason.INTERRUPTED
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
         """Within, a stop does not wait."""
         self.check()
-        self._asking = True
+        self._interruptible = True
         try:
             # What arrived between the check and now.
             self.check()
             yield
         finally:
-            self._asking = False
+            self._interruptible = False
 
-    def _hear(self, number: int, _: FrameType | None) -> None:
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGINT and self._reason is StopReason.INTERRUPTED:
             raise KeyboardInterrupt
         self._reason = (self._reason or StopReason.TIMEOUT) if number == signal.SIGALRM else StopReason.INTERRUPTED
-        if self._asking:
-            self._asking = False
+        if self._interruptible:
+            self._interruptible = False
             raise AuditStopped(self._reason)
 
 
 class InterruptibleModel:
-    """`model`, whose every answer can be given up."""
+    """A model whose calls can be interrupted."""
 
-    def __init__(self, model: LanguageModel, watch: Interrupts) -> None:
+    def __init__(self, model: LanguageModel, interrupts: Interrupts) -> None:
         self.vocabulary = model.vocabulary
         self.encode = model.encode
         self._model = model
-        self._watch = watch
+        self._interrupts = interrupts
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> NDArray[np.floating[Any]]:
-        with self._watch.asking():
+        with self._interrupts.interruptible():
             return self._model(prefixes)
 
     def context(self, prompt: str | Messages | None) -> tuple[int, ...]:
-        with self._watch.asking():
+        with self._interrupts.interruptible():
             return self._model.context(prompt)
 
-    def tell(self, top_k: int | None) -> None:
-        with self._watch.asking():
-            self._model.tell(top_k)
+    def require_top_k(self, top_k: int | None) -> None:
+        with self._interrupts.interruptible():
+            self._model.require_top_k(top_k)
 
-    def told(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
-        with self._watch.asking():
-            return self._model.told(prefixes, tokens)
+    def logprobs_of(self, prefixes: Sequence[Sequence[int]], tokens: Sequence[Ints]) -> list[Floats]:
+        with self._interrupts.interruptible():
+            return self._model.logprobs_of(prefixes, tokens)

@@ -1,4 +1,4 @@
-"""Workers that are processes of this machine."""
+"""A pool of worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from types import TracebackType
 from gateway.audit.model import ModelError
 from gateway.audit.run.worker import THREADS, AuditWorker, Job, Load, LoadFailed, WorkerLost, WorkerMessage, processors
 
-LAST = 5.0  # seconds for a process that was killed to be gone
+KILL_TIMEOUT = 5.0  # seconds for a process that was killed to be gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ProcessPool:
     them, unless the environment says how many threads there are to be. Raises ModelError if the system does not start
     so many."""
 
-    patience = math.inf  # a process that loads is alive, or is lost
+    load_timeout = math.inf  # a process that loads is alive, or is lost
 
     def __init__(self, load: Load, count: int) -> None:
         self.count = count
@@ -66,14 +66,14 @@ class ProcessPool:
     def kill(self, worker: int) -> None:
         started = self._workers.pop(worker)
         started.process.kill()
-        started.process.join(LAST)
+        started.process.join(KILL_TIMEOUT)
         started.connection.close()
 
     def wait(self, seconds: float) -> list[tuple[int, WorkerMessage]]:
         numbers = {started.connection: number for number, started in self._workers.items()}
         sentinels = [started.process.sentinel for started in self._workers.values()]
         wait([*numbers, *sentinels], seconds)
-        return [(number, said) for number in list(self._workers) for said in self._heard(number)]
+        return [(number, message) for number in list(self._workers) for message in self._messages(number)]
 
     def close(self) -> None:
         """What they have is of no use to anybody any more, so nothing is waited for."""
@@ -89,7 +89,7 @@ class ProcessPool:
             process.start()
         self._workers[number] = _Started(process, here)
 
-    def _heard(self, number: int) -> Iterator[WorkerMessage]:
+    def _messages(self, number: int) -> Iterator[WorkerMessage]:
         """What it said and was not heard; and that it is lost, if it is."""
         connection = self._workers[number].connection
         try:
@@ -100,7 +100,7 @@ class ProcessPool:
             lost = True
         if lost:
             process = self._workers[number].process
-            process.join(LAST)
+            process.join(KILL_TIMEOUT)
             code = process.exitcode
             self.kill(number)
             yield WorkerLost(_status(code))
@@ -132,11 +132,11 @@ def _serve(connection: Connection, worker: AuditWorker) -> None:
     # Standard output has the audit's lines only.
     os.dup2(2, 1)
     try:
-        said = worker.load()
+        message = worker.load()
         # Heard during a task only; before, there is nothing to be kept.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        connection.send(said)
-        while not isinstance(said, LoadFailed):
+        connection.send(message)
+        while not isinstance(message, LoadFailed):
             connection.send(worker.perform(connection.recv(), connection.send))
     except (EOFError, OSError):
         # Whoever started it has gone.

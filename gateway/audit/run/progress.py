@@ -1,4 +1,4 @@
-"""What an audit found so far and where it stands, as a file to go on from."""
+"""Progress of an audit as data, and the checkpoint file to resume it from."""
 
 from __future__ import annotations
 

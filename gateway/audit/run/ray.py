@@ -1,4 +1,4 @@
-"""Workers that are actors of Ray, on this machine or on many: https://docs.ray.io."""
+"""A pool of workers that are Ray actors, on this machine or a cluster: https://docs.ray.io."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gateway.policy.value import ConfigError
 from gateway.version import missing_part
 
 LOCAL = "local"
-PATIENCE = 1800.0  # seconds until a worker has its place and its model
-EVERY = 1.0  # seconds between two questions how far a task is
+LOAD_TIMEOUT = 1800.0  # seconds until a worker has its place and its model
+POLL_INTERVAL = 1.0  # seconds between two questions how far a task is
 CALLS = 4  # of one worker at a time: a task, how far it is, and to stop
 
 
@@ -31,7 +31,7 @@ class RayPool:
     Raises ConfigError if Ray is not installed, ModelError if it cannot be reached.
     """
 
-    patience = PATIENCE
+    load_timeout = LOAD_TIMEOUT
 
     def __init__(self, address: str, load: Load, count: int | None, most: int, device: str) -> None:
         self._ray = _installed()
@@ -40,7 +40,7 @@ class RayPool:
         self._quiet.enter_context(contextlib.redirect_stdout(sys.stderr))
         self._actors: dict[int, Any] = {}
         self._waiting: dict[Any, tuple[int, bool]] = {}  # by reference: whose answer, and is it to be passed on?
-        self._asked: dict[int, float] = {}  # when those at work were asked how far they are
+        self._polled: dict[int, float] = {}  # when those at work were asked how far they are
         self._lost: list[tuple[int, WorkerMessage]] = []  # of whom that is to be said yet
         try:
             self._connect(address, count)
@@ -56,30 +56,30 @@ class RayPool:
         self.close()
 
     def begin(self, worker: int, job: Job) -> None:
-        with self._losing(worker):
+        with self._lost_on_error(worker):
             self._waiting[self._actors[worker].perform.remote(job)] = worker, True
-            self._asked[worker] = time.monotonic()
+            self._polled[worker] = time.monotonic()
 
     def stop(self, worker: int, job: Job) -> None:
-        with self._losing(worker):
+        with self._lost_on_error(worker):
             self._actors[worker].stop.remote(job.ticket)
 
     def kill(self, worker: int) -> None:
         actor = self._actors.pop(worker)
-        self._asked.pop(worker, None)
+        self._polled.pop(worker, None)
         self._waiting = {reference: whose for reference, whose in self._waiting.items() if whose[0] != worker}
         with contextlib.suppress(Exception):  # it may be gone, and Ray with it
             self._ray.kill(actor)
 
     def wait(self, seconds: float) -> Sequence[tuple[int, WorkerMessage]]:
-        said: list[tuple[int, WorkerMessage]] = []
-        with self._losing(*self._actors):
-            self._ask()
+        message: list[tuple[int, WorkerMessage]] = []
+        with self._lost_on_error(*self._actors):
+            self._poll_progress()
             for reference in self._answered(0 if self._lost else seconds):
-                said += self._heard(reference)
-        said += self._lost
+                message += self._messages(reference)
+        message += self._lost
         self._lost.clear()
-        return said
+        return message
 
     def close(self) -> None:
         for worker in list(self._actors):
@@ -89,15 +89,15 @@ class RayPool:
         self._quiet.close()
 
     @contextlib.contextmanager
-    def _losing(self, *workers: int) -> Iterator[None]:
+    def _lost_on_error(self, *workers: int) -> Iterator[None]:
         """Where Ray itself fails, within, it is gone, or nobody gets to it any more; and so are these workers."""
         try:
             yield
         except Exception as error:
             for worker in sorted(self._actors.keys() & workers):
-                self._lose(worker, error)
+                self._mark_lost(worker, error)
 
-    def _lose(self, worker: int, error: Exception) -> None:
+    def _mark_lost(self, worker: int, error: Exception) -> None:
         self.kill(worker)
         # Its message holds whatever was said where it failed.
         self._lost.append((worker, WorkerLost(type(getattr(error, "cause", None) or error).__name__)))
@@ -111,30 +111,30 @@ class RayPool:
         ready, _ = self._ray.wait(references, num_returns=len(references), timeout=0)
         return list(ready)
 
-    def _ask(self) -> None:
+    def _poll_progress(self) -> None:
         """How far those at work are."""
-        for worker, asked in self._asked.items():
-            if time.monotonic() - asked >= EVERY:
-                self._asked[worker] = math.inf  # until it has answered
-                self._waiting[self._actors[worker].told.remote()] = worker, False
+        for worker, polled in self._polled.items():
+            if time.monotonic() - polled >= POLL_INTERVAL:
+                self._polled[worker] = math.inf  # until it has answered
+                self._waiting[self._actors[worker].progress.remote()] = worker, False
 
-    def _heard(self, reference: Any) -> list[tuple[int, WorkerMessage]]:
+    def _messages(self, reference: Any) -> list[tuple[int, WorkerMessage]]:
         whose = self._waiting.pop(reference, None)
         if whose is None:  # of a worker that was found lost just now
             return []
         worker, is_result = whose
         try:
-            said: WorkerMessage = self._ray.get(reference)
+            message: WorkerMessage = self._ray.get(reference)
         except Exception as error:
-            self._lose(worker, error)
+            self._mark_lost(worker, error)
             return []
         if is_result:
-            self._asked.pop(worker, None)
-        elif worker in self._asked:
-            self._asked[worker] = time.monotonic()
+            self._polled.pop(worker, None)
+        elif worker in self._polled:
+            self._polled[worker] = time.monotonic()
         else:
             return []  # it is done in the meantime
-        return [(worker, said)]
+        return [(worker, message)]
 
     # -- to begin with -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Searches as they are performed: lines as they come, how far it is, what is kept when it ends before its end."""
+"""Runs searches one after the other: writes results, shows progress, and saves state when stopped early."""
 
 from __future__ import annotations
 
@@ -115,29 +115,32 @@ class TaskRunner(Protocol):
         """The tokens that end a text."""
 
     def perform(
-        self, tasks: Sequence[Task], lines: LineWriter, watch: Interrupts, saved: SavedAudit | None = None,
+        self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
         """As `TaskRun` does. `masked`: the model is kept from the words of these rules."""
 
 
 class TaskRun:
-    """Performs tasks, one after the other. `saved`: what was done before. `least`: strings with a lower log-probability
-    are not looked for. `through`: what stands between a task and the model. `keeps`: where the last search stands is
-    kept if it ended so; for one that is done that is dear, and good for a higher limit only."""
+    """Runs tasks one after the other. `saved`: an earlier run to resume. `least`: the lowest log-probability wanted.
+    `wrap`: puts a wrapper around a task's model. `checkpoint_on`: the endings after which the last search is saved as a
+    checkpoint; that of a finished one is large, and of use for a higher limit only. `report` is called with the
+    progress of the current search, in place of showing it on the meter."""
 
     def __init__(
         self,
         tasks: Sequence[Task],
         lines: LineWriter,
-        watch: Interrupts,
+        interrupts: Interrupts,
         saved: SavedAudit | None = None,
         least: float = -math.inf,
-        through: Callable[[LanguageModel, Task], LanguageModel] = lambda model, _: model,
-        keeps: Container[Ended] = frozenset(Ended),
+        wrap: Callable[[LanguageModel, Task], LanguageModel] = lambda model, _: model,
+        checkpoint_on: Container[Ended] = frozenset(Ended),
+        report: Callable[[SearchProgress], None] | None = None,
     ) -> None:
-        self._tasks, self._lines, self._watch, self._least = tasks, lines, watch, least
-        self._through, self._keeps = through, keeps
+        self._tasks, self._lines, self._interrupts, self._least = tasks, lines, interrupts, least
+        self._wrap, self._checkpoint_on = wrap, checkpoint_on
+        self._report = report or self._show
         self._unlikely = False
         self._states = (saved or SavedAudit()).states()
         self._current: tuple[int, BestFirstSearch] | None = None
@@ -153,9 +156,9 @@ class TaskRun:
         try:
             for number, task in enumerate(self._tasks):
                 if not isinstance(self._states.get(number), FinishedTask):
-                    self._close()
+                    self._finish_current()
                     self._search(number, task, model)
-            ended = whole([*(done.ended for done in self._done().values()), self._ended])
+            ended = combined_ending([*(done.ended for done in self._done().values()), self._ended])
         except AuditStopped as stop:
             ended = Ended.of(stop)
         except CheckpointError:
@@ -168,7 +171,7 @@ class TaskRun:
         self._number, self._unlikely = number, False
         resume = self._states.get(number)
         assert not isinstance(resume, FinishedTask)
-        attended = InterruptibleModel(self._through(model, task), self._watch)
+        attended = InterruptibleModel(self._wrap(model, task), self._interrupts)
         try:
             search = task.start(attended, self._progress, resume)
         except (LookupError, ArithmeticError):
@@ -179,20 +182,20 @@ class TaskRun:
         try:
             for result in search:
                 if result.logprob < self._least:
-                    search.put_back()  # whoever goes on may ask for less likely ones
+                    search.put_back()  # a resumed run may want less likely ones
                     raise _Enough
                 self._printed += 1
                 try:
                     self._lines.write(FoundString(result, task.more(result)).fields())
                 except BrokenPipeError:
-                    search.put_back()  # better a line is said twice than never
+                    search.put_back()  # at-least-once output
                     raise
-                self._watch.check()
+                self._interrupts.check()
             self._ended = Ended.FINISHED if search.summary().finished else Ended.LIMIT
         except _Enough:
             self._ended = Ended.LEAST
 
-    def _close(self) -> None:
+    def _finish_current(self) -> None:
         """Before the next task: the one before will not be gone on with. The last one may, up to another limit."""
         if self._current is not None:
             number, search = self._current
@@ -208,8 +211,8 @@ class TaskRun:
         return tuple(FoundString(result, task.more(result)) for result in search.found if result.logprob >= self._least)
 
     def _progress(self, progress: SearchProgress) -> None:
-        self._lines.meter.show(lambda seconds: self._said(progress, seconds))
-        self._watch.check()
+        self._report(progress)
+        self._interrupts.check()
         # While prefixes are looked for nothing is pending. And strings that came with these paths are given before the
         # next are asked about: so it is enough the second time.
         if progress.pending and progress.best < self._least:
@@ -217,7 +220,10 @@ class TaskRun:
                 raise _Enough
             self._unlikely = True
 
-    def _said(self, progress: SearchProgress, seconds: float) -> str:
+    def _show(self, progress: SearchProgress) -> None:
+        self._lines.meter.show(lambda seconds: self._progress_text(progress, seconds))
+
+    def _progress_text(self, progress: SearchProgress, seconds: float) -> str:
         of = f"search {self._number + 1} of {len(self._tasks)}, " if len(self._tasks) > 1 else ""
         return (
             f"{of}{progress.nodes:,} nodes, batch {progress.batch}, {self._printed:,} strings "
@@ -233,21 +239,21 @@ class TaskRun:
             number, search = self._current
             found[number] = self._found_by(search, self._tasks[number])
             parts.append(search.summary())
-            if ended in self._keeps:
+            if ended in self._checkpoint_on:
                 states[number] = search.checkpoint()
         return Outcome.of(ended, found, states, parts, seconds, error)
 
 
-def whole(ends: Collection[Ended]) -> Ended:
+def combined_ending(ends: Collection[Ended]) -> Ended:
     """How an audit ended whose searches ended so."""
     return next((each for each in (Ended.LIMIT, Ended.LEAST) if each in ends), Ended.FINISHED)
 
 
-def draw(
+def run_sampling(
     begin: Callable[[LanguageModel], RandomSearch],
     model: LanguageModel,
     lines: LineWriter,
-    watch: Interrupts,
+    interrupts: Interrupts,
 ) -> SamplingOutcome:
     """Perform a sampling. Whatever ends it, what was drawn is kept."""
     since = time.monotonic()
@@ -255,14 +261,14 @@ def draw(
     drawn = 0
     ended, error, sampling = Ended.FINISHED, None, None
     try:
-        sampling = begin(InterruptibleModel(model, watch))
+        sampling = begin(InterruptibleModel(model, interrupts))
         for sample in sampling:
             drawn += 1
             lines.write({name: value for name, value in asdict(sample).items() if name != "prefix"})
             if sample.text is not None:
                 found.append(FoundString(_drawn(sample, sample.text)))
             lines.meter.show(partial(_drawing, drawn))
-            watch.check()
+            interrupts.check()
     except AuditStopped as stop:
         ended = Ended.of(stop)
     except Exception as caught:

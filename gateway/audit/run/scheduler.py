@@ -1,4 +1,4 @@
-"""Tasks over workers: who does what, lines in the order of the tasks, and what is kept when one of them fails."""
+"""Schedules tasks over a pool of workers; writes results in task order, and keeps them if a worker fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.audit.model import ModelError
 from gateway.audit.run.interrupts import AuditStopped, Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Ended, FinishedTask, SavedAudit, SearchCounts, TaskState
-from gateway.audit.run.runner import Outcome, Task, whole
+from gateway.audit.run.runner import Outcome, Task, combined_ending
 from gateway.audit.run.worker import (
     STOPPED,
     Job,
@@ -30,15 +30,15 @@ from gateway.policy.model import Rule
 from gateway.progress import ProgressMeter
 from gateway.version import __version__
 
-OFTEN = 0.1  # seconds until it is asked whether the audit is to be stopped
-GRACE = 30.0  # seconds for workers that are stopped to say what they found
+POLL_INTERVAL = 0.1  # seconds until it is asked whether the audit is to be stopped
+STOP_GRACE = 30.0  # seconds for workers that are stopped to say what they found
 
 
 class WorkerPool(Protocol):
     """Workers, by their numbers from 0. What they say is heard by `wait` only."""
 
     count: int
-    patience: float  # seconds until one at least has its model
+    load_timeout: float  # seconds until one at least has its model
 
     def begin(self, worker: int, job: Job) -> None:
         """For one that is ready, and has no job."""
@@ -54,29 +54,29 @@ class WorkerPool(Protocol):
 
 
 class Scheduler:
-    """Performs tasks at a place with workers. `keeps`: where tasks stand when they are stopped is wanted; and where one
-    alone stands, for it may go on to another limit."""
+    """Runs tasks on a pool of workers. `resumable`: keep checkpoints of tasks that were stopped, and of a single task
+    in any case: it may be resumed with a higher limit."""
 
-    def __init__(self, place: WorkerPool, keeps: bool) -> None:
-        self._place, self._keeps = place, keeps
-        self._deadline = time.monotonic() + place.patience
-        self._loading = set(range(place.count))
+    def __init__(self, pool: WorkerPool, resumable: bool) -> None:
+        self._pool, self._resumable = pool, resumable
+        self._deadline = time.monotonic() + pool.load_timeout
+        self._loading = set(range(pool.count))
         self._idle: deque[int] = deque()
         self._busy: dict[int, tuple[int, Job]] = {}  # numbers of tasks, by workers, and what these were told
-        self._told: dict[int, TaskProgress] = {}
+        self._progress: dict[int, TaskProgress] = {}
         self._tickets = itertools.count()
         self.end: Container[int] = ()
 
     def load(self) -> None:
         """Returns when a worker is ready. Raises ModelError if one cannot be."""
         while not self._idle:
-            for worker, said in self._place.wait(OFTEN):
-                if error := self._joins(worker, said):
+            for worker, message in self._pool.wait(POLL_INTERVAL):
+                if error := self._handle_idle(worker, message):
                     raise error
-            self._check_left()
+            self._check_workers_left()
 
     def perform(
-        self, tasks: Sequence[Task], lines: LineWriter, watch: Interrupts, saved: SavedAudit | None = None,
+        self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
         """As `TaskRun` does. The first task that fails, or worker that is lost or stopped from outside, ends the audit;
@@ -84,18 +84,18 @@ class Scheduler:
         begin = time.monotonic()
         work = _Work(tasks, lines, saved or SavedAudit())
         kept = STOPPED if len(tasks) > 1 else frozenset(Ended)
-        job = partial(Job, least=least, masked=masked, keeps=kept if self._keeps else frozenset())
+        job = partial(Job, least=least, masked=masked, checkpoint_on=kept if self._resumable else frozenset())
         error: Exception | None = None
         try:
-            self._work_off(work, job, lines.meter, watch)
-            ended = whole(work.ends)
+            self._run_tasks(work, job, lines.meter, interrupts)
+            ended = combined_ending(work.ends)
         except AuditStopped as stop:
             ended = Ended.of(stop)
         except CheckpointError:
             raise
         except Exception as caught:
             ended, error = Ended.FAILED, caught
-        self._give_up(work)
+        self._stop_workers(work)
         try:
             if not isinstance(error, OSError):  # somebody still reads the lines
                 work.print_all()
@@ -104,58 +104,58 @@ class Scheduler:
         work.forget_unprinted()
         return Outcome.of(ended, work.found, work.states, work.parts, time.monotonic() - begin, error)
 
-    def _work_off(self, work: _Work, job: Callable[..., Job], meter: ProgressMeter, watch: Interrupts) -> None:
+    def _run_tasks(self, work: _Work, job: Callable[..., Job], meter: ProgressMeter, interrupts: Interrupts) -> None:
         waiting = deque(work.open())
         while waiting or self._busy:
-            self._check_left()
+            self._check_workers_left()
             while waiting and self._idle:
                 self._begin(waiting.popleft(), work, job)
-            errors = [self._hear(work, worker, said) for worker, said in self._place.wait(OFTEN)]
+            errors = [self._handle(work, worker, message) for worker, message in self._pool.wait(POLL_INTERVAL)]
             # Whoever stops an audit with its workers stops them, and not by mistake.
-            watch.check()
+            interrupts.check()
             for error in filter(None, errors):
                 raise error
             work.print_ready()
-            meter.show(lambda seconds: self._said(work, seconds))
+            meter.show(lambda seconds: self._progress_text(work, seconds))
 
     def _begin(self, number: int, work: _Work, job: Callable[..., Job]) -> None:
         resume = work.states.get(number)
         assert not isinstance(resume, FinishedTask)
-        told = job(task=work.tasks[number], ticket=next(self._tickets), resume=resume)
+        progress = job(task=work.tasks[number], ticket=next(self._tickets), resume=resume)
         worker = self._idle.popleft()
-        self._busy[worker] = number, told
-        self._place.begin(worker, told)
+        self._busy[worker] = number, progress
+        self._pool.begin(worker, progress)
 
-    def _check_left(self) -> None:
+    def _check_workers_left(self) -> None:
         """Raises ModelError if nobody is there who does something, or will."""
         if self._idle or self._busy:
             return
         if not self._loading:
             raise ModelError("no worker is left")
         if time.monotonic() > self._deadline:
-            raise ModelError(f"no worker is ready after {self._place.patience:.0f} s")
+            raise ModelError(f"no worker is ready after {self._pool.load_timeout:.0f} s")
 
-    def _hear(self, work: _Work, worker: int, said: WorkerMessage) -> Exception | None:
-        match said:
+    def _handle(self, work: _Work, worker: int, message: WorkerMessage) -> Exception | None:
+        match message:
             case TaskProgress():
-                self._told[worker] = said
+                self._progress[worker] = message
             case TaskResult() if worker in self._busy:
-                self._told.pop(worker, None)
+                self._progress.pop(worker, None)
                 self._idle.append(worker)
-                return work.keep(*self._busy.pop(worker), said)
+                return work.keep(*self._busy.pop(worker), message)
             case WorkerLost(reason) if worker in self._busy:
-                self._told.pop(worker, None)
+                self._progress.pop(worker, None)
                 _, job = self._busy.pop(worker)
                 return ModelError(f"{job.task.name}: the worker that was at it has ended: {reason}")
             case _:
-                return self._joins(worker, said)
+                return self._handle_idle(worker, message)
         return None
 
-    def _joins(self, worker: int, said: WorkerMessage) -> Exception | None:
+    def _handle_idle(self, worker: int, message: WorkerMessage) -> Exception | None:
         """A worker that has no job."""
         loading = worker in self._loading
         self._loading.discard(worker)
-        match said:
+        match message:
             case ModelLoaded(end, version):
                 if version != __version__:
                     return ModelError(f"a worker has version {version} of Portcullis, and this is {__version__}")
@@ -170,23 +170,23 @@ class Scheduler:
                     return ModelError(f"a worker ended while it loaded the model: {reason}")
         return None
 
-    def _give_up(self, work: _Work) -> None:
+    def _stop_workers(self, work: _Work) -> None:
         """Take what those who are still at work have found. They are stopped already, by the first error or by whoever
         stopped the audit, so what fails now is no news."""
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + STOP_GRACE
         while self._busy and time.monotonic() < deadline:
             for worker, (_, job) in self._busy.items():
-                self._place.stop(worker, job)
-            for worker, said in self._place.wait(OFTEN):
-                self._hear(work, worker, said)
+                self._pool.stop(worker, job)
+            for worker, message in self._pool.wait(POLL_INTERVAL):
+                self._handle(work, worker, message)
         for worker in list(self._busy):
             del self._busy[worker]
-            self._place.kill(worker)
+            self._pool.kill(worker)
 
-    def _said(self, work: _Work, seconds: float) -> str:
-        told = self._told.values()
-        nodes = sum(part.nodes for part in work.parts) + sum(each.nodes for each in told)
-        strings = sum(map(len, work.found.values())) + sum(each.strings for each in told)
+    def _progress_text(self, work: _Work, seconds: float) -> str:
+        progress = self._progress.values()
+        nodes = sum(part.nodes for part in work.parts) + sum(each.nodes for each in progress)
+        strings = sum(map(len, work.found.values())) + sum(each.strings for each in progress)
         return (
             f"{work.done} of {len(work.tasks)} done, {len(self._busy)} under way, {nodes:,} nodes, {strings:,} strings "
             f"({strings / seconds if seconds else 0:.1f}/s)"
@@ -220,7 +220,7 @@ class _Work:
         self.parts.append(outcome)
         self.found[number] = outcome.found
         self._unprinted[number] = performed.lines
-        if outcome.ended in job.keeps and outcome.saved.search is not None:
+        if outcome.ended in job.checkpoint_on and outcome.saved.search is not None:
             self.states[number] = outcome.saved.search
         elif outcome.ended not in STOPPED:
             self.states[number] = FinishedTask.of(outcome.found, outcome.ended, outcome)
@@ -242,7 +242,7 @@ class _Work:
             self._print(number)
 
     def forget_unprinted(self) -> None:
-        """What was done of tasks whose lines nobody could read: better a line is said twice than never."""
+        """Drop the state of tasks whose lines were not written: a resumed audit repeats them (at-least-once output)."""
         for number in self._unprinted:
             self.states.pop(number, None)
             if number in self._before:

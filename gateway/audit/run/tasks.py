@@ -1,4 +1,4 @@
-"""What an audit asks, task by task: plain data that any process can be given, wherever it runs."""
+"""The tasks of an audit as picklable data, and the runner for this process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gateway.audit.run.progress import SavedAudit
 from gateway.audit.run.runner import Outcome, Task, TaskRun
 from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress, search
 from gateway.audit.searches.checkpoint import Checkpoint
-from gateway.audit.searches.policy import broken, listen
+from gateway.audit.searches.policy import search_violations, violation_of
 from gateway.policy.model import Rule
 
 # A few policies are looked for at a time, and one is the rule: that of the audit, for each of its prompts.
-judge_of = lru_cache(4)(RuleMatcher)
+matcher_of = lru_cache(4)(RuleMatcher)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,18 +66,18 @@ class PolicyTask:
     def start(
         self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
     ) -> BestFirstSearch:
-        return listen(model, self.query, self._judge(), batch=self.batch, progress=progress, resume=resume)
+        return search_violations(model, self.query, self._matcher(), batch=self.batch, progress=progress, resume=resume)
 
     def more(self, result: Result) -> Mapping[str, str]:
-        what = broken(self._judge(), result)
+        what = violation_of(self._matcher(), result)
         return {"prompt": self.prompt, "rule": what.rule, "match": what.match}
 
-    def _judge(self) -> RuleMatcher:
-        return judge_of(self.rules, self.max_hold)
+    def _matcher(self) -> RuleMatcher:
+        return matcher_of(self.rules, self.max_hold)
 
 
 class WordMasks:
-    """What stands between tasks and a model that is kept from the words of rules; without rules nothing does."""
+    """Wraps the model of a task in a word mask, if there are rules; keeps the last mask."""
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
@@ -95,7 +95,7 @@ class WordMasks:
 
 
 class LocalRunner:
-    """Performs tasks in this process, one after the other."""
+    """Runs tasks in this process, one after the other."""
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
@@ -105,7 +105,7 @@ class LocalRunner:
         return self.model.vocabulary.end
 
     def perform(
-        self, tasks: Sequence[Task], lines: LineWriter, watch: Interrupts, saved: SavedAudit | None = None,
+        self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
-        return TaskRun(tasks, lines, watch, saved, least, WordMasks(masked)).perform(self.model)
+        return TaskRun(tasks, lines, interrupts, saved, least, WordMasks(masked)).perform(self.model)

@@ -1,4 +1,4 @@
-"""A process that performs tasks, as others hand them out: what it is told, what it says, and what it does between."""
+"""A worker that runs tasks one at a time, and the messages between it and the scheduler."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from typing import TypeAlias
 
 from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.model import LanguageModel, ModelError
-from gateway.audit.query.model import Query
 from gateway.audit.run.interrupts import Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import Ended, SavedAudit
 from gateway.audit.run.runner import Outcome, Task, TaskRun
 from gateway.audit.run.tasks import WordMasks
-from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress
+from gateway.audit.searches.best_first import SearchProgress
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
 from gateway.policy.model import Rule
 from gateway.policy.value import ConfigError
@@ -30,21 +29,21 @@ from gateway.version import __version__
 STOPPED = frozenset({Ended.TIMEOUT, Ended.INTERRUPTED, Ended.FAILED})
 THREADS = "OMP_NUM_THREADS"
 
-# Makes the model, in the worker of this number; it is plain data itself, or a function with a name.
+# Loads the model in the worker of this number; picklable.
 Load: TypeAlias = Callable[[int], LanguageModel]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A task for a worker. `ticket`: unique among all jobs. `resume`: where the task stood; `least`: as in `TaskRun`;
-    `masked`: rules whose words the model is kept from; `keeps`: the endings after which a checkpoint is wanted."""
+    `masked`: rules whose words are masked; `checkpoint_on`: the endings after which a checkpoint is wanted."""
 
     task: Task
     ticket: int = 0
     resume: Checkpoint | None = field(default=None, repr=False)
     least: float = -math.inf
     masked: tuple[Rule, ...] = ()
-    keeps: frozenset[Ended] = frozenset()
+    checkpoint_on: frozenset[Ended] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +97,15 @@ WorkerMessage: TypeAlias = ModelLoaded | LoadFailed | TaskProgress | TaskResult 
 
 
 class AuditWorker:
-    """Loads a model once and performs tasks, one at a time. `threads`: of PyTorch; None leaves them to it. `signals`
-    stop a task. Its methods may be called from several threads."""
+    """Loads a model once and runs tasks. `threads`: of PyTorch, None for its default. `signals` stop a task. Its
+    methods may be called from several threads."""
 
     def __init__(self, load: Load, number: int, threads: int | None = None, signals: tuple[int, ...] = ()) -> None:
         self._load, self._number, self._threads, self._signals = load, number, threads, signals
         self._model: LanguageModel | None = None
-        self._under_way: tuple[int, Interrupts] | None = None
+        self._current: tuple[int, Interrupts] | None = None
         self._masks = WordMasks(())
-        self._told = TaskProgress()
+        self._progress = TaskProgress()
 
     def load(self) -> ModelLoaded | LoadFailed:
         if self._threads is not None:
@@ -115,111 +114,70 @@ class AuditWorker:
         try:
             self._model = self._load(self._number)
         except Exception as error:
-            return LoadFailed(reason_of(error))
+            return LoadFailed(describe_error(error))
         return ModelLoaded(frozenset(self._model.vocabulary.end))
 
-    def perform(self, job: Job, tell: Callable[[TaskProgress], None] = lambda _: None) -> TaskResult:
-        """Whatever ends it, what was found is in the outcome. `tell` is told from time to time how far it is."""
+    def perform(self, job: Job, report: Callable[[TaskProgress], None] = lambda _: None) -> TaskResult:
+        """Run a task. However it ends, the outcome has what was found. `report` is called now and then."""
         assert self._model is not None
         if self._masks.rules != job.masked:
             self._masks = WordMasks(job.masked)
-        meter, self._told = _NoProgress(), TaskProgress()
-        lines = _CollectedLines(meter)
+        lines, self._progress = _CollectedLines(), TaskProgress()
+        last = time.monotonic()
 
-        def telling(told: TaskProgress) -> None:
-            self._told = told
-            tell(told)
+        def note(progress: SearchProgress) -> None:
+            nonlocal last
+            if time.monotonic() - last >= TERMINAL_INTERVAL:
+                last = time.monotonic()
+                self._progress = TaskProgress(progress.nodes, progress.strings)
+                report(self._progress)
 
-        with Interrupts(signals=self._signals) as watch:
-            self._under_way = job.ticket, watch
+        with Interrupts(signals=self._signals) as interrupts:
+            self._current = job.ticket, interrupts
             run = TaskRun(
-                [_ReportingTask(job.task, telling)], lines, watch, SavedAudit(search=job.resume), job.least,
-                self._masks, job.keeps,
+                [job.task], lines, interrupts, SavedAudit(search=job.resume), job.least,
+                self._masks, job.checkpoint_on, note,
             )  # fmt: skip
             try:
                 outcome = run.perform(self._model)
             except CheckpointError as error:
-                return TaskResult((), _failed(), TaskFailure(str(error), refused=True))
+                failed = Outcome.of(Ended.FAILED, {}, {}, (), 0.0, None)
+                return TaskResult((), failed, TaskFailure(str(error), refused=True))
             finally:
-                self._under_way = None
-        failure = None if outcome.error is None else TaskFailure(reason_of(outcome.error))
-        # An error may not survive the way to another process.
+                self._current = None
+        failure = None if outcome.error is None else TaskFailure(describe_error(outcome.error))
+        # Not every error can be pickled.
         return TaskResult(tuple(lines.kept), replace(outcome, error=None), failure)
 
     def stop(self, ticket: int) -> None:
-        """The job of this ticket, if it is under way, when it asks its model next."""
-        if (under_way := self._under_way) is not None and under_way[0] == ticket:
-            under_way[1].stop()
+        """Stop the job of this ticket, if it is the current one, before its next model call."""
+        if (current := self._current) is not None and current[0] == ticket:
+            current[1].stop()
 
-    def told(self) -> TaskProgress:
-        """How far the task is that is under way."""
-        return self._told
+    def progress(self) -> TaskProgress:
+        """Progress of the current task."""
+        return self._progress
 
 
 def processors() -> int:
-    """Those that this process may use; where a system does not tell, all of them."""
+    """The number of processors that this process may use; where the system does not say, of all."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def reason_of(error: Exception) -> str:
-    """What may be said of an error; most of them may quote text."""
+def describe_error(error: Exception) -> str:
+    """An error's message, if it is known to quote no text of the audit; else its type and place."""
     if isinstance(error, ModelError | AutomatonTooLarge | ConfigError):
         return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"internal error: {type(error).__name__} at {Path(frame.filename).name} line {frame.lineno}"
 
 
-def _failed() -> Outcome:
-    return Outcome.of(Ended.FAILED, {}, {}, (), 0.0, None)
-
-
 class _CollectedLines(LineWriter):
     """Keeps lines in place of writing them."""
 
-    def __init__(self, meter: ProgressMeter) -> None:
-        super().__init__(meter)
+    def __init__(self) -> None:
+        super().__init__(ProgressMeter(sys.stderr))  # which is never shown
         self.kept: list[Mapping[str, object]] = []
 
     def write(self, fields: Mapping[str, object]) -> None:
         self.kept.append(fields)
-
-
-class _NoProgress(ProgressMeter):
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
-
-    def show(self, text: Callable[[float], str]) -> None:
-        pass
-
-
-@dataclass(frozen=True, slots=True)
-class _ReportingTask:
-    """A task that tells how far it is."""
-
-    task: Task
-    tell: Callable[[TaskProgress], None]
-
-    @property
-    def name(self) -> str:
-        return self.task.name
-
-    @property
-    def query(self) -> Query:
-        return self.task.query
-
-    def start(
-        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
-    ) -> BestFirstSearch:
-        last = time.monotonic()
-
-        def both(now: SearchProgress) -> None:
-            nonlocal last
-            if time.monotonic() - last >= TERMINAL_INTERVAL:
-                last = time.monotonic()
-                self.tell(TaskProgress(now.nodes, now.strings))
-            progress(now)
-
-        return self.task.start(model, both, resume)
-
-    def more(self, result: Result) -> Mapping[str, str]:
-        return self.task.more(result)

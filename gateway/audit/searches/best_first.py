@@ -1,4 +1,4 @@
-"""The strings of a query that a model is most likely to say, one after the other.
+"""Best-first search: the strings of a query in order of their probability under a model.
 
 A path of tokens never grows more likely as it grows longer. So if the most likely path is always looked at first, the
 first complete one is the most likely string: uniform-cost search (Dijkstra 1959) over the paths of a model, as in ReLM
@@ -22,10 +22,10 @@ from gateway.audit.searches.checkpoint import (
     CheckpointError,
     NodeRestorer,
     StoredString,
-    children_of,
+    child_paths_of,
     path_of,
 )
-from gateway.audit.searches.frontier import Family, Frontier, Node
+from gateway.audit.searches.frontier import Children, Frontier, Node
 from gateway.audit.searches.prefixes import Prefixes
 from gateway.audit.searches.steps import Steps
 
@@ -35,7 +35,7 @@ MAX_ENDS = 10_000  # prefixes of which it is kept where they end
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A string that the model says.
+    """A string, with its probability under the model.
 
     `tokens` are its best path, an end of the text among them if the query asks for one. `logprob`: of the tokens behind
     the prefix, under the decoding rule; `prefix_logprob`: of those before, without it. `string_logprob`: the logarithm
@@ -55,8 +55,8 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """How far a search is: the paths it asked the model about, and how many of them in the last call; the strings it
-    gave; the paths before it, and the log-probability of the best."""
+    """Progress of a search: rows requested from the model, in all and in the last call; strings returned; pending
+    paths, and the log-probability of the best."""
 
     nodes: int
     batch: int
@@ -67,7 +67,7 @@ class SearchProgress:
 
 @dataclass(frozen=True, slots=True)
 class SearchSummary:
-    """What a search did.
+    """Totals of a search.
 
     `finished`: there is no further string. `exact_to`: strings that are no likelier may be missing or out of order,
     since paths were dropped; None if none were. `prefixes`: the encodings of prefixes that were gone on from, None
@@ -91,13 +91,13 @@ def search(
     progress: Callable[[SearchProgress], None] | None = None,
     resume: Checkpoint | None = None,
 ) -> BestFirstSearch:
-    """The strings of a query that the model says, the most likely first, as they are found.
+    """Search a model for the strings of a query, the most likely first, as they are found.
 
-    `limit`: at most so many strings, and `batch`: paths in one call of the model, in place of what the query says.
+    `limit`: at most so many strings, and `batch`: paths in one call of the model, in place of the query's own.
     `progress` is called after each call of the model. `resume`: go on from here; strings that were given before are not
     given again, and count for the limit.
-    Raises ConfigError for a query that asks for nothing; ModelError if the model cannot tell what the decoding rule
-    needs; CheckpointError for a checkpoint of another query or vocabulary; and whatever the model raises.
+    Raises ConfigError for an empty query; ModelError if the model cannot return what the sampling
+    parameters need; CheckpointError for a checkpoint of another query or vocabulary; and whatever the model raises.
     """
     compiled = compile(query)
     bounds = query.bounds if batch is None else replace(query.bounds, batch=batch)
@@ -120,7 +120,7 @@ def digest(query: Query) -> str:
 
 @dataclass(slots=True, eq=False)
 class _FoundString:
-    """A string: its best path, what is known of the others, and whether the caller has it."""
+    """A string: its best path, the log-probabilities of all paths found, and whether it was returned."""
 
     best: Node
     tokens: tuple[int, ...]
@@ -142,8 +142,8 @@ class _FoundString:
 
 
 class BestFirstSearch(Iterator[Result]):
-    """A search under way. When the model raises, or a signal does while it is asked, that goes through to the caller;
-    nothing is lost then, and `next` takes the search up again where it was."""
+    """A running search. Exceptions of the model, or of a signal handler during its call, propagate to the caller; the
+    state stays consistent, and `next` resumes where it was."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class BestFirstSearch(Iterator[Result]):
         self._width = 1
         self._progress = progress
         self._frontier = Frontier(bounds.max_nodes)
-        self._waiting: list[Node] = []  # taken from the frontier, and not asked about yet
+        self._waiting: list[Node] = []  # popped from the frontier, and not expanded yet
         # A heap of complete strings that were not given yet; when a better path is found, the worse one stays in it.
         self._ready: list[tuple[float, tuple[int, ...], str]] = []
         self._found: dict[str, _FoundString] = {}
@@ -177,9 +177,9 @@ class BestFirstSearch(Iterator[Result]):
         if len(self._given) >= self._limit:
             raise StopIteration
         if self._prefixes is None:
-            self._begin()
+            self._start()
         while not self._is_next_known():
-            if not self._grow():
+            if not self._expand():
                 raise StopIteration
         _, _, text = heapq.heappop(self._ready)
         found = self._found[text]
@@ -188,7 +188,7 @@ class BestFirstSearch(Iterator[Result]):
         return found.result(text)
 
     def put_back(self) -> None:
-        """Take the last string that was given for one that was not: `next` gives it again, also after a checkpoint."""
+        """Undo the last `next`: the string is returned again, also after a checkpoint."""
         text = self._given.pop()
         found = self._found[text]
         found.given = False
@@ -212,7 +212,7 @@ class BestFirstSearch(Iterator[Result]):
         )
 
     def checkpoint(self) -> Checkpoint:
-        """Where the search stands, to go on from with `resume`."""
+        """The state of the search, for `resume`."""
         entries = list(self._frontier.entries())
         waiting = [text for text, found in self._found.items() if not found.given]
         return Checkpoint(
@@ -226,7 +226,7 @@ class BestFirstSearch(Iterator[Result]):
             strings=tuple(self._string(text) for text in (*self._given, *waiting)),
             waiting=tuple(map(path_of, self._waiting)),
             paths=tuple(path_of(entry) for entry in entries if isinstance(entry, Node)),
-            families=tuple(children_of(entry) for entry in entries if isinstance(entry, Family)),
+            families=tuple(child_paths_of(entry) for entry in entries if isinstance(entry, Children)),
         )
 
     def _string(self, text: str) -> StoredString:
@@ -235,19 +235,19 @@ class BestFirstSearch(Iterator[Result]):
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         if checkpoint.query != self._digest:
-            raise CheckpointError("the checkpoint is one of another query")
+            raise CheckpointError("the checkpoint belongs to a different query")
         if checkpoint.vocabulary != self._steps.vocabulary.digest():
-            raise CheckpointError("the checkpoint is one of a model with another vocabulary")
+            raise CheckpointError("the checkpoint belongs to a model with a different vocabulary")
         restored = NodeRestorer(self._steps)
         self._waiting = [restored.node(path) for path in checkpoint.waiting]
         for path in checkpoint.paths:
             self._frontier.push(restored.node(path))
         for children in checkpoint.families:
-            self._frontier.push(restored.family(children))
+            self._frontier.push(restored.children(children))
         if checkpoint.dropped is not None:
             self._frontier.dropped = max(self._frontier.dropped, checkpoint.dropped)
         for string in checkpoint.strings:
-            text = self._keep(restored.node(string.best))
+            text = self._record(restored.node(string.best))
             found = self._found[text]
             found.logprobs.update(string.encodings)
             found.given = string.given
@@ -258,19 +258,19 @@ class BestFirstSearch(Iterator[Result]):
 
     # -- the search itself ---------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         if self._prefix is None:
             start = self._steps.language.automaton.start
             self._frontier.push(Node(None, -1, start, 0, 0, 0, 0.0, 0.0))
             self._prefixes = 0
             return
-        begun = Prefixes(self._steps, self._prefix, self._bounds, self._asked).begin()
+        begun = Prefixes(self._steps, self._prefix, self._bounds, self._count_call).search()
         for entry in begun.entries:
             self._frontier.push(entry)
         self._prefixes, self._prefixes_cut = begun.prefixes, begun.cut
 
     def _is_next_known(self) -> bool:
-        """Is a string complete, and no path can become a more likely one?"""
+        """Is there a complete string that no pending path can beat?"""
         while self._ready and self._is_outdated(*self._ready[0]):
             heapq.heappop(self._ready)
         return bool(self._ready) and -self._ready[0][0] >= self._pending
@@ -284,12 +284,12 @@ class BestFirstSearch(Iterator[Result]):
         found = self._found[text]
         return found.given or found.best.logprob != -cost or found.tokens != tokens
 
-    def _grow(self) -> bool:
-        """Look at paths, and go on from some of them with one call of the model; False if there is none left."""
+    def _expand(self) -> bool:
+        """Visit paths, and expand some with one call of the model; False if none is left."""
         while len(self._waiting) < self._width and len(self._frontier) and not self._is_next_known():
             node = self._frontier.pop()
             try:
-                if self._look_at(node):
+                if self._visit(node):
                     self._waiting.append(node)
             except BaseException:
                 self._frontier.push(node)
@@ -298,26 +298,26 @@ class BestFirstSearch(Iterator[Result]):
             return True
         if not self._waiting:
             return False
-        families = self._steps.families(self._waiting)
+        families = self._steps.expand(self._waiting)
         self._waiting = []
-        for family in families:
-            self._frontier.push(family)
+        for children in families:
+            self._frontier.push(children)
         # The first string comes sooner when the first paths are looked at one by one, and fewer for nothing.
         self._width = min(2 * self._width, self._bounds.batch)
-        self._asked(len(families))
+        self._count_call(len(families))
         return True
 
-    def _look_at(self, node: Node) -> bool:
-        """Keep the path if it is a string of the query; is it to be gone on from?"""
+    def _visit(self, node: Node) -> bool:
+        """Record the path if it is a string of the query; returns whether to expand it."""
         canonical = self._steps.canonical
-        if canonical and not canonical.may_become(node.tokens()):
+        if canonical and not canonical.may_become_canonical(node.tokens()):
             return False
         if self._steps.is_complete(node):
-            self._keep(node)
+            self._record(node)
         return self._steps.goes_on(node)
 
-    def _keep(self, node: Node) -> str:
-        """Take a path to its string."""
+    def _record(self, node: Node) -> str:
+        """Record a complete path under its string."""
         tokens = node.tokens()
         text = self._steps.text(node).decode()
         found = self._found.get(text)
@@ -354,8 +354,8 @@ class BestFirstSearch(Iterator[Result]):
             self._ends[tokens] = characters
         return characters
 
-    def _asked(self, paths: int) -> None:
-        """The model was asked about so many paths."""
+    def _count_call(self, paths: int) -> None:
+        """Count a call of the model with so many rows, and report it."""
         self._nodes += paths
         if self._progress:
             pending = len(self._frontier) + len(self._waiting)

@@ -1,4 +1,4 @@
-"""Is a sequence of tokens what the tokenizer itself would write, or can it still become that?"""
+"""Canonical tokenizations: whether tokens are the tokenizer's own encoding of a text, or can still become it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class Canonical:
         self._model = model
         self._at_text_start = at_text_start
 
-    def may_become(self, tokens: Sequence[int]) -> bool:
+    def may_become_canonical(self, tokens: Sequence[int]) -> bool:
         """Can the tokens be the beginning of the tokenizer's own encoding of some text?"""
         pieces = self._model.vocabulary.pieces(tokens, self._at_text_start)
-        text = _whole(pieces)
-        settled = sum(end <= len(text.encode()) for end in accumulate(map(len, pieces))) - LOOKAHEAD
-        if settled <= 0:
+        text = _complete_text(pieces)
+        fixed = sum(end <= len(text.encode()) for end in accumulate(map(len, pieces))) - LOOKAHEAD
+        if fixed <= 0:
             return True
-        begun = list(tokens[:settled])
+        begun = list(tokens[:fixed])
         encoded = self._encoded(text)
-        if encoded[:settled] == begun:
+        if encoded[:fixed] == begun:
             return True
         # Some tokenizers take a word that is a token without looking at their merges (`ignore_merges`: Llama 3's). It
         # says nothing of longer words, and what stands before its last token does.
         *before, _ = encoded
-        return before == begun[: len(before)] and self._encoded(_whole(pieces[:-1]))[:settled] == begun
+        return before == begun[: len(before)] and self._encoded(_complete_text(pieces[:-1]))[:fixed] == begun
 
-    def encodes(self, tokens: Sequence[int], text: str) -> bool:
+    def is_canonical(self, tokens: Sequence[int], text: str) -> bool:
         """Are the tokens the tokenizer's own encoding of the text?"""
         return self._encoded(text) == list(tokens)
 
@@ -44,6 +44,6 @@ class Canonical:
         return self._model.encode(text, self._at_text_start)
 
 
-def _whole(pieces: Sequence[bytes]) -> str:
+def _complete_text(pieces: Sequence[bytes]) -> str:
     """What they write, but for a last character of which bytes are still to come."""
     return codecs.getincrementaldecoder("utf-8")("replace").decode(b"".join(pieces))

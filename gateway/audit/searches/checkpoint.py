@@ -1,4 +1,4 @@
-"""A search that was stopped, as plain data: enough to go on with it later, and nothing that a process knows only."""
+"""The state of a stopped search as plain data, enough to resume it in another process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from gateway.audit.language.automaton import walk
-from gateway.audit.searches.frontier import ENDED, Family, Node
+from gateway.audit.searches.frontier import ENDED, Children, Node
 from gateway.audit.searches.steps import Steps
 
 VERSION = 1
@@ -17,7 +17,7 @@ MORE = 1.0  # than its best path another one of a string may have: rounding, and
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be read, or is one of another search."""
+    """A checkpoint cannot be read, or belongs to another search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class StoredString:
 class Checkpoint:
     """`query` and `vocabulary` are digests. `strings`: those that were given come first, in order. `waiting`: paths
     that were looked at, and are not gone on from yet; `paths` and `families` are still to be looked at. `width`: how
-    many paths the model is asked about at once."""
+    many rows one call of the model has."""
 
     version: int = VERSION
     query: str
@@ -104,9 +104,9 @@ def path_of(node: Node) -> TokenPath:
     return TokenPath(node.tokens(), node.inside, node.logprob, node.prefix_logprob)
 
 
-def children_of(family: Family) -> ChildPaths:
-    at = family.at
-    return ChildPaths(path_of(family.parent), tuple(family.tokens[at:].tolist()), tuple(family.rest().tolist()))
+def child_paths_of(children: Children) -> ChildPaths:
+    at = children.at
+    return ChildPaths(path_of(children.parent), tuple(children.tokens[at:].tolist()), tuple(children.rest().tolist()))
 
 
 class NodeRestorer:
@@ -129,12 +129,12 @@ class NodeRestorer:
             parent = self._after(parent, token)
         return Node(parent, path.tokens[-1], state, 0, *numbers)
 
-    def family(self, children: ChildPaths) -> Family:
+    def children(self, children: ChildPaths) -> Children:
         """Raises CheckpointError, as `node` does."""
         parent = self.node(children.parent)
         first = self._steps.at_text_start and not children.parent.tokens
         targets = [self._state(parent.state, [token], first) for token in children.tokens]
-        return Family(
+        return Children(
             parent,
             np.array(children.tokens, np.int32),
             np.array(targets, np.int64),

@@ -1,6 +1,6 @@
-"""What a best-first search has before it: paths of tokens, the most likely first, and no more than there is room for.
+"""The frontier of a best-first search: a bounded priority queue of token paths.
 
-The children of a node are kept as arrays, and become nodes of their own when they are taken: most never are.
+The children of a node are kept as arrays and become nodes only when they are popped: most never are.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Node:
         return Node(self, token, state, 0, self.inside, self.behind + 1, logprob, self.prefix_logprob)
 
 
-class Family:
+class Children:
     """The children of a node that were not taken yet: tokens, the states they lead to and the log-probabilities of the
     paths, the most likely first."""
 
@@ -88,7 +88,7 @@ class Family:
         """The log-probabilities of those that are left."""
         return self.logprobs[self.at :]
 
-    def take(self) -> Node:
+    def pop_child(self) -> Node:
         """The most likely child."""
         at = self.at
         self.at += 1
@@ -103,13 +103,13 @@ class Family:
 
 
 class Frontier:
-    """Nodes to be looked at, `room` at most: where there are more, the least likely are dropped. `dropped` is the
+    """Nodes to be looked at, `capacity` at most: where there are more, the least likely are dropped. `dropped` is the
     log-probability of the best of those, -inf if there is none: whatever is more likely has not been missed."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
         self.dropped = -np.inf
-        self._heap: list[tuple[float, int, Family | Node]] = []
+        self._heap: list[tuple[float, int, Children | Node]] = []
         self._count = 0
         self._pushed = 0
 
@@ -121,7 +121,7 @@ class Frontier:
         """The log-probability of the most likely node; -inf if there is none."""
         return -self._heap[0][0] if self._heap else -np.inf
 
-    def push(self, entry: Family | Node) -> None:
+    def push(self, entry: Children | Node) -> None:
         """A node, or all children of one."""
         if isinstance(entry, Node):
             self._count += 1
@@ -129,8 +129,8 @@ class Frontier:
         elif len(entry):
             self._count += len(entry)
             self._put(entry.best, entry)
-        if self._count > self.room:
-            self._drop_the_least_likely()
+        if self._count > self.capacity:
+            self._drop_least_likely()
 
     def pop(self) -> Node:
         """Take the most likely node."""
@@ -138,22 +138,22 @@ class Frontier:
         self._count -= 1
         if isinstance(entry, Node):
             return entry
-        node = entry.take()
+        node = entry.pop_child()
         if len(entry):
             self._put(entry.best, entry)
         return node
 
-    def entries(self) -> Iterator[Family | Node]:
+    def entries(self) -> Iterator[Children | Node]:
         """All that is in it, the most likely first."""
         return (entry for _, _, entry in sorted(self._heap, key=lambda each: each[:2]))
 
-    def _put(self, logprob: float, entry: Family | Node) -> None:
+    def _put(self, logprob: float, entry: Children | Node) -> None:
         self._pushed += 1
         heapq.heappush(self._heap, (-logprob, self._pushed, entry))
 
-    def _drop_the_least_likely(self) -> None:
+    def _drop_least_likely(self) -> None:
         """Down to three quarters of the room, so that it is not done for every node."""
-        keep = max(self.room * 3 // 4, 1)
+        keep = max(self.capacity * 3 // 4, 1)
         self._heap.sort()  # numbers differ, so that entries are never compared
         logprobs = [_logprobs(entry) for _, _, entry in self._heap]
         together = np.concatenate(logprobs)
@@ -168,11 +168,11 @@ class Frontier:
         self.dropped = max(self.dropped, float(together[(starts + counts)[cut]].max()))
         for number in np.flatnonzero(cut & (counts > 0)).tolist():
             entry = self._heap[number][2]
-            assert isinstance(entry, Family)  # a node is kept or not
+            assert isinstance(entry, Children)  # a node is kept or not
             entry.cut(int(counts[number]))
         # In order, and so a heap.
         self._heap, self._count = [self._heap[number] for number in np.flatnonzero(counts).tolist()], keep
 
 
-def _logprobs(entry: Family | Node) -> Floats:
-    return entry.rest() if isinstance(entry, Family) else np.array([entry.logprob])
+def _logprobs(entry: Children | Node) -> Floats:
+    return entry.rest() if isinstance(entry, Children) else np.array([entry.logprob])

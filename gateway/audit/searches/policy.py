@@ -1,4 +1,4 @@
-"""Would a model break a policy's rules when it is asked this? The same search, over all texts, until a rule matches.
+"""Search for answers that violate a policy: best-first over all texts, each followed up to its first match of a rule.
 
 The censor itself looks at every text that the search comes to, so what counts as a match is what counts in an answer:
 words through their lenses, patterns, detectors with their checks. A text is a finding as soon as a match in it is
@@ -32,7 +32,7 @@ ANY_TEXT = "(?s).*"
 
 
 class _AnyBytes:
-    """The language of all bytes: a model may also say what is no UTF-8."""
+    """The language of all byte strings: a model may also generate invalid UTF-8."""
 
     start = 1
 
@@ -51,54 +51,54 @@ class _AnyBytes:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class PolicySteps(Steps):
-    """Steps through any text up to the first match of a rule."""
+    """Expands any text up to its first match of a rule."""
 
-    judge: RuleMatcher
+    matcher: RuleMatcher
 
     def text(self, node: Node) -> bytes:
         """What can be read of it: a character of which the last byte is still to come is left out, and what is no
         character reads as U+FFFD."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return decoder.decode(self._written(node)).encode()
+        return decoder.decode(self._bytes(node)).encode()
 
     def is_complete(self, node: Node) -> bool:
         if node.state == ENDED:
             return True
-        verdict = self._verdict(node)
-        return (verdict.at_end if node.behind >= self.max_tokens else verdict.certain) is not None
+        matched_rules = self._matched_rules(node)
+        return (matched_rules.at_end if node.behind >= self.max_tokens else matched_rules.certain) is not None
 
     def goes_on(self, node: Node) -> bool:
-        return node.state != ENDED and node.behind < self.max_tokens and self._verdict(node).certain is None
+        return node.state != ENDED and node.behind < self.max_tokens and self._matched_rules(node).certain is None
 
     def _complete(self, targets: States) -> NDArray[np.bool_]:
         return np.ones(len(targets), bool)  # any token may be the last of a match
 
     def _may_end(self, node: Node) -> bool:
-        return self._verdict(node).at_end is not None
+        return self._matched_rules(node).at_end is not None
 
-    def _verdict(self, node: Node) -> MatchedRules:
-        return self.judge.verdict(self._written(node))
+    def _matched_rules(self, node: Node) -> MatchedRules:
+        return self.matcher.matched_rules(self._bytes(node))
 
-    def _written(self, node: Node) -> bytes:
+    def _bytes(self, node: Node) -> bytes:
         return b"".join(self.vocabulary.pieces(node.tokens(), self.at_text_start))
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
-    """A rule that a text breaks, and with what."""
+class RuleViolation:
+    """The rule that a text violates, and the match."""
 
     rule: str
     match: str
 
 
 def output_rules(policy: Policy) -> tuple[Rule, ...]:
-    """The rules that look at what a model says, whatever they do about it."""
+    """The rules that apply to a model's output, whatever their actions."""
     return tuple(
         rule for rule in policy.rules if Direction.OUTPUT in rule.apply_to and Channel.CONTENT in rule.channels
     )
 
 
-def prompted(prompt: str, *, chat: bool, decoding: Decoding, limit: int, source: str) -> Query:
+def prompt_query(prompt: str, *, chat: bool, decoding: Decoding, limit: int, source: str) -> Query:
     """The query for one prompt; `chat`: it is a user's message, and the model's template stands around it."""
     return Query(
         query=ANY_TEXT,
@@ -109,42 +109,42 @@ def prompted(prompt: str, *, chat: bool, decoding: Decoding, limit: int, source:
     )
 
 
-def listen(
+def search_violations(
     model: LanguageModel,
     query: Query,
-    judge: RuleMatcher,
+    matcher: RuleMatcher,
     *,
     batch: int | None = None,
     progress: Callable[[SearchProgress], None] | None = None,
     resume: Checkpoint | None = None,
 ) -> BestFirstSearch:
-    """The search for what breaks a rule. Raises as `search` does."""
+    """Search for texts that violate a rule. Raises as `search` does."""
     steps = Steps.of(model, query, _AnyBytes())
     known: dict[str, Any] = {field.name: getattr(steps, field.name) for field in fields(Steps)}
     bounds = query.bounds
     return BestFirstSearch(
-        PolicySteps(**known, judge=judge),
+        PolicySteps(**known, matcher=matcher),
         None,
         bounds if batch is None else replace(bounds, batch=batch),
-        digest=digest_of(query, judge),
+        digest=policy_digest(query, matcher),
         limit=query.limit,
         progress=progress,
         resume=resume,
     )
 
 
-def broken(judge: RuleMatcher, result: Result) -> Violation:
-    """What a finding is one of."""
+def violation_of(matcher: RuleMatcher, result: Result) -> RuleViolation:
+    """The violation in a finding."""
     text = result.text
-    verdict = judge.verdict(text.encode())
-    rule = verdict.certain or verdict.at_end
+    matched_rules = matcher.matched_rules(text.encode())
+    rule = matched_rules.certain or matched_rules.at_end
     assert rule is not None
-    ends = [match for match in judge.matches(text) if match.rule == rule]
+    ends = [match for match in matcher.matches(text) if match.rule == rule]
     # The last token may have brought others, of which some need not be certain.
     match = min(ends, key=lambda each: (each.end, each.start), default=None)
-    return Violation(rule, text if match is None else text[match.start : match.end])
+    return RuleViolation(rule, text if match is None else text[match.start : match.end])
 
 
-def digest_of(query: Query, judge: RuleMatcher) -> str:
-    """SHA-256, in hexadecimal, of all that decides what is found for a prompt."""
-    return hashlib.sha256(f"{digest(query)} {judge.digest}".encode()).hexdigest()
+def policy_digest(query: Query, matcher: RuleMatcher) -> str:
+    """SHA-256, in hexadecimal, of all that decides what a prompt finds."""
+    return hashlib.sha256(f"{digest(query)} {matcher.digest}".encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""The beginning of a search: the tokens that spell the prefix.
+"""The start of a search: the most likely tokenizations of the prefix.
 
 They are not subject to the decoding rule, and what counts is what comes behind them. So all of them stand before
 everything else, and no result is certain while one may be missing. A prefix of many characters has more encodings than
-can be looked at, and nearly all of the probability lies on a few of them: the others are left out, and it is said.
+can be looked at, and nearly all of the probability lies on a few of them: the rest is dropped and reported.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.language.automaton import Dfa, LazyDfa, PrunedDfa, together
+from gateway.audit.language.automaton import Dfa, LazyDfa, PrunedDfa, zip_arcs
 from gateway.audit.language.product import TokenArcs
 from gateway.audit.model import ROUNDING, Floats, ModelError
 from gateway.audit.query.model import Bounds
-from gateway.audit.searches.frontier import Family, Node, States
+from gateway.audit.searches.frontier import Children, Node, States
 from gateway.audit.searches.steps import Steps
 from gateway.automata.vocabulary import Ints
 
@@ -34,7 +34,7 @@ _FRESH, _READING, _PASSED = range(3)
 
 
 class _PrefixReader(LazyDfa[tuple[int, int, int]]):
-    """The language and its prefix, reading one token from the place that `fresh` gives.
+    """The language and its prefix, reading one token from the place that `token_start` gives.
 
     A state is one of each, the prefix's 0 if what was read is no beginning of a prefix any more; and whether a prefix
     ended inside the token, before its last byte.
@@ -44,21 +44,21 @@ class _PrefixReader(LazyDfa[tuple[int, int, int]]):
         self._language, self._prefix = language, prefix
         super().__init__((language.start, prefix.start, _FRESH) if language.start and prefix.start else None)
 
-    def fresh(self, state: int, place: int) -> int:
+    def token_start(self, state: int, place: int) -> int:
         """The state before a token."""
-        return self._number((state, place, _FRESH))
+        return self._state_of((state, place, _FRESH))
 
-    def _leads(self, key: tuple[int, int, int]) -> Iterator[tuple[int, int, tuple[int, int, int] | None]]:
+    def _transitions(self, key: tuple[int, int, int]) -> Iterator[tuple[int, int, tuple[int, int, int] | None]]:
         state, place, status = key
         if status == _PASSED or (status == _READING and self._prefix.accepting(place)):
             after = _PASSED
         else:
             after = _READING
         prefix = self._prefix.arcs(place) if place else ()
-        for low, high, (target, beyond) in together(self._language.arcs(state), prefix):
+        for low, high, (target, beyond) in zip_arcs(self._language.arcs(state), prefix):
             yield low, high, (target, beyond, after) if beyond or after == _PASSED else None
 
-    def _accepts(self, key: tuple[int, int, int]) -> bool:
+    def _is_accepting(self, key: tuple[int, int, int]) -> bool:
         state, place, status = key
         return self._language.accepting(state) and (status == _PASSED or self._prefix.accepting(place))
 
@@ -67,7 +67,7 @@ class PrefixStart(NamedTuple):
     """`entries`: what a search goes on from. `prefixes`: how many encodings of prefixes it goes on behind, the most
     likely ones; `cut`: there are others."""
 
-    entries: list[Node | Family]
+    entries: list[Node | Children]
     prefixes: int
     cut: bool
 
@@ -98,7 +98,7 @@ class _FoundPrefixes:
     """What there is so far: complete prefixes, and tokens that reach beyond one."""
 
     complete: list[Node]
-    straddling: list[Family]
+    straddling: list[Children]
     best: list[float]  # a heap of the log-probabilities of the most likely complete prefixes, the least likely first
     cut: bool = False
 
@@ -108,17 +108,17 @@ class Prefixes:
 
     Paths are looked at by the bytes they have read. One is left out when another is far more likely that reads the same
     and as far, or further: `SLACK_OF_MANY` if there are more than `bounds.prefixes` encodings, else `SLACK_OF_FEW`.
-    `asked` is told how many paths the model was asked about.
+    `on_call` is called with the number of rows of each call of the model.
     """
 
-    def __init__(self, steps: Steps, prefix: Dfa, bounds: Bounds, asked: Callable[[int], None]) -> None:
-        self._steps, self._prefix, self._asked = steps, prefix, asked
+    def __init__(self, steps: Steps, prefix: Dfa, bounds: Bounds, on_call: Callable[[int], None]) -> None:
+        self._steps, self._prefix, self._on_call = steps, prefix, on_call
         self._most, self._batch = bounds.prefixes, bounds.batch
         self._reading = _PrefixReader(steps.language.automaton, prefix)
         self._arcs = TokenArcs(PrunedDfa(self._reading), steps.vocabulary)
         self._likeliest: dict[int, dict[bytes, float]] = {}  # by length
 
-    def begin(self) -> PrefixStart:
+    def search(self) -> PrefixStart:
         """Raises whatever the model raises, and nothing is kept then."""
         self._likeliest = {}
         root = Node(None, -1, self._steps.language.automaton.start, self._prefix.start, 0, 0, 0.0, 0.0)
@@ -127,20 +127,20 @@ class Prefixes:
         levels = {0: [_PrefixPath(root, b"")]}
         while levels:
             length = min(levels)
-            paths = self._worthwhile(levels.pop(length), self._likeliest.pop(length, {}), found, slack)
+            paths = self._prune(levels.pop(length), self._likeliest.pop(length, {}), found, slack)
             for begin in range(0, len(paths), self._batch):
-                for path in self._grown(paths[begin : begin + self._batch], found):
+                for path in self._extend(paths[begin : begin + self._batch], found):
                     levels.setdefault(len(path.text), []).append(path)
         complete = heapq.nlargest(self._most, found.complete, key=lambda node: node.prefix_logprob)
         cut = found.cut or len(complete) < len(found.complete)
         if cut:
-            complete += self._own(complete)
+            complete += self._tokenizer_encoding(complete)
         return PrefixStart([*complete, *found.straddling], len(complete), cut)
 
-    def _own(self, complete: list[Node]) -> list[Node]:
+    def _tokenizer_encoding(self, complete: list[Node]) -> list[Node]:
         """The tokenizer's own encoding of a prefix that is one string, if it was left out: however unlikely it is, it
         is the one that a server would be given."""
-        text = _only(self._prefix)
+        text = _only_string(self._prefix)
         own = None if text is None else self._steps.prefix(text, self._batch)
         if own is None or not own.state or own.inside > MAX_TOKENS:
             return []
@@ -173,13 +173,13 @@ class Prefixes:
             first = False
         return True
 
-    def _worthwhile(
+    def _prune(
         self, paths: list[_PrefixPath], likeliest: Mapping[bytes, float], found: _FoundPrefixes, slack: float
     ) -> list[_PrefixPath]:
         """The paths of one length that are gone on from."""
         canonical = self._steps.canonical
         if canonical:
-            paths = [path for path in paths if canonical.may_become(path.node.tokens())]
+            paths = [path for path in paths if canonical.may_become_canonical(path.node.tokens())]
         least = found.best[0] if len(found.best) == self._most else -math.inf
         likely = [
             path
@@ -192,7 +192,7 @@ class Prefixes:
         found.cut |= len(kept) < len(paths)
         return kept
 
-    def _grown(self, paths: list[_PrefixPath], found: _FoundPrefixes) -> list[_PrefixPath]:
+    def _extend(self, paths: list[_PrefixPath], found: _FoundPrefixes) -> list[_PrefixPath]:
         """The paths that are one token longer and still in a prefix. What leaves it is put where it belongs."""
         steps: list[_NextTokens] = []
         for path in paths:
@@ -200,7 +200,7 @@ class Prefixes:
             tokens, passed, states, places = self._read(node.state, node.place, node.parent is None)
             complete = self._prefix.accepting(node.place)
             if complete:
-                self._complete(node, found)
+                self._add_complete(node, found)
                 passed &= False  # what comes behind the prefix straddles nothing
             keep = passed | (places > 0)
             if keep.any():
@@ -208,39 +208,39 @@ class Prefixes:
         if not steps:
             return []
         rows = self._steps.rows([step.path.node for step in steps])
-        self._asked(len(steps))
+        self._on_call(len(steps))
         for step, row in zip(steps, rows, strict=True):
-            self._straddle(step, row, found)
+            self._add_straddling(step, row, found)
         inside = [step.inside() for step in steps]
         logprobs = [row[step.tokens].astype(np.float64) for step, row in zip(inside, rows, strict=True)]
-        self._ask_for_the_rest(inside, logprobs)
+        self._fetch_missing(inside, logprobs)
         return [
             child for step, some in zip(inside, logprobs, strict=True) for child in self._children(step, some, found)
         ]
 
-    def _straddle(self, step: _NextTokens, row: NDArray[np.floating[Any]], found: _FoundPrefixes) -> None:
+    def _add_straddling(self, step: _NextTokens, row: NDArray[np.floating[Any]], found: _FoundPrefixes) -> None:
         if step.passed.any():
             tokens, states = step.tokens[step.passed], step.states[step.passed]
             found.straddling.append(
-                self._steps.family(step.path.node, tokens, states, self._steps.rule.distribution(row))
+                self._steps.children(step.path.node, tokens, states, self._steps.rule.distribution(row))
             )
 
-    def _complete(self, node: Node, found: _FoundPrefixes) -> None:
+    def _add_complete(self, node: Node, found: _FoundPrefixes) -> None:
         behind = Node(node.parent, node.token, node.state, 0, node.inside, 0, 0.0, node.prefix_logprob)
         found.complete.append(behind)
         heapq.heappush(found.best, node.prefix_logprob)
         if len(found.best) > self._most:
             heapq.heappop(found.best)
 
-    def _ask_for_the_rest(self, steps: list[_NextTokens], logprobs: list[Floats]) -> None:
+    def _fetch_missing(self, steps: list[_NextTokens], logprobs: list[Floats]) -> None:
         """A row may have the most likely tokens only, and no token of a prefix is left out for that."""
         missing = [(number, np.flatnonzero(some == -np.inf)) for number, some in enumerate(logprobs)]
         missing = [(number, at) for number, at in missing if len(at)]
         if not missing:
             return
         prefixes = [(*self._steps.context, *steps[number].path.node.tokens()) for number, _ in missing]
-        told = self._steps.model.told(prefixes, [steps[number].tokens[at] for number, at in missing])
-        for (number, at), some in zip(missing, told, strict=True):
+        given = self._steps.model.logprobs_of(prefixes, [steps[number].tokens[at] for number, at in missing])
+        for (number, at), some in zip(missing, given, strict=True):
             if not (some <= ROUNDING).all():
                 raise ModelError("the model gave NaN, or numbers above 0, as log-probabilities of a prefix's tokens")
             logprobs[number][at] = some
@@ -263,7 +263,7 @@ class Prefixes:
     def _read(self, state: int, place: int, first: bool) -> tuple[Ints, NDArray[np.bool_], States, States]:
         """The tokens that can come next; whether a prefix ends inside each; and the states behind it, of the language
         and of the prefix. `first`: they are the first of a string."""
-        begin = self._reading.fresh(state, place)
+        begin = self._reading.token_start(state, place)
         tokens, targets = self._arcs.arcs(begin, first and self._steps.at_text_start)
         found, at = np.unique(targets, return_inverse=True)
         keys = np.array([self._reading.key(state) for state in found.tolist()], np.int64).reshape(-1, 3)[at]
@@ -273,7 +273,7 @@ class Prefixes:
         return self._steps.vocabulary.pieces([token], first and self._steps.at_text_start)[0]
 
 
-def _only(automaton: Dfa) -> bytes | None:
+def _only_string(automaton: Dfa) -> bytes | None:
     """The string of a language that has one only."""
     state, text = automaton.start, bytearray()
     while not automaton.accepting(state):

@@ -1,14 +1,14 @@
-"""Strings of a query drawn at random, and what they say of all of them.
+"""Random search: strings of a query drawn by importance sampling, and estimates from their weights.
 
 The prefix is drawn first, each of its strings as likely as any other: by the numbers of ways that lead on, since
 drawing byte by byte would prefer the strings that few others begin like (ReLM, Kuchnik and others 2023). It is put into
-tokens as the tokenizer does it. Behind it tokens are drawn as the model says them, among those that the rule leaves and
-the language reads.
+tokens as the tokenizer does it. After it tokens are drawn from the model's distribution, among those that the sampling
+parameters and the language allow.
 
-That is not the model's own law given that it says a string of the language: at every token it looks no further than the
-next. So each sample has a weight, the probability that the model keeps to the language along its path: the mean of the
-weights is the probability that the model, behind the prefix, says a string of the language, and weighted shares are
-those of the model.
+That is not the model's distribution conditioned on the language, since each step looks one token ahead only. So each
+sample has an importance weight, the probability that the model stays in the language along its path: the mean of the
+weights estimates the probability that the model, after the prefix, generates a string of the language, and weighted
+shares are those of the model.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gateway.audit.language.automaton import AutomatonTooLarge, Dfa
-from gateway.audit.language.count import MAX_COUNTS, PathCounts, cardinality, walks
+from gateway.audit.language.count import MAX_COUNTS, PathCounts, cardinality, path_counts
 from gateway.audit.model import Floats, LanguageModel, ModelError
 from gateway.audit.query.model import Query, Random, compile
-from gateway.audit.searches.frontier import Family, Node
+from gateway.audit.searches.frontier import Children, Node
 from gateway.audit.searches.steps import Steps
 
 MAX_ENDLESS_PREFIX = 256  # bytes, where there is no longest one
 MAX_KEPT = 2_000_000  # tokens with what is known of them, 20 bytes each
 
-_SURE = 1.959964  # standard deviations to either side hold 95 % of a normal law
+_SURE = 1.959964  # standard deviations to either side hold 95 % of a normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ def sample(
     batch: int | None = None,
 ) -> RandomSearch:
     """Strings of a query, drawn at random. `samples`, `seed`, and `batch`, the number of strings that are drawn at a
-    time, stand in place of what the query says.
+    time, override the query's.
 
-    Raises ConfigError for a query that asks for nothing; TooLarge if there are too many prefixes to be counted;
+    Raises ConfigError for an empty query; AutomatonTooLarge for too many prefixes to count;
     ModelError if the model cannot tell what the decoding rule needs; and whatever the model raises.
     """
     compiled = compile(query)
@@ -106,12 +106,12 @@ class RandomSearch(Iterator[Sample]):
 
     def __init__(self, steps: Steps, prefix: Dfa | None, *, samples: int, seed: int, batch: int) -> None:
         self._steps = steps
-        self._walks = None if prefix is None else _walks_of(prefix)
+        self._path_counts = None if prefix is None else _path_counts_of(prefix)
         self._samples, self._seed, self._batch = samples, seed, batch
         self._drawn: list[Sample] = []
         self._given = 0
         self._begins: dict[str, Node] = {}
-        self._families: dict[tuple[int, ...], Family] = {}  # by `_path`
+        self._children: dict[tuple[int, ...], Children] = {}  # by `_path`
         self._kept = 0
 
     def __next__(self) -> Sample:
@@ -123,8 +123,8 @@ class RandomSearch(Iterator[Sample]):
         return self._drawn[self._given - 1]
 
     def estimate(self, of: Callable[[str], bool] | None = None) -> Estimate:
-        """How likely is it that the model says a string of the language behind the prefix? `of`: one of which it is
-        true. With several prefixes it is the mean over them. Raises ValueError before anything was drawn."""
+        """The probability that the model generates a string of the language after the prefix; `of`: one for which it
+        returns True. With several prefixes it is the mean over them. Raises ValueError before anything was drawn."""
         drawn = self._drawn[: self._given]
         if not drawn:
             raise ValueError("nothing was drawn yet")
@@ -147,9 +147,9 @@ class RandomSearch(Iterator[Sample]):
 
     def _begin(self, number: int) -> _SamplePath:
         random = np.random.default_rng([self._seed, number])
-        if self._walks is None:
+        if self._path_counts is None:
             return _SamplePath(random, Node(None, -1, self._steps.language.automaton.start, 0, 0, 0, 0.0, 0.0), 0)
-        prefix = self._walks.draw(lambda below: _below(random, below)).decode()
+        prefix = self._path_counts.draw(lambda below: _below(random, below)).decode()
         if prefix not in self._begins:
             if len(self._begins) > self._batch:
                 self._begins.clear()
@@ -166,33 +166,33 @@ class RandomSearch(Iterator[Sample]):
     def _look_up(self, nodes: list[Node]) -> None:
         """Ask the model about the paths of which nothing is known yet, each once."""
         if self._kept > MAX_KEPT:
-            self._families.clear()
+            self._children.clear()
             self._kept = 0
         missing = {_path(node): node for node in nodes}
-        missing = {path: node for path, node in missing.items() if path not in self._families}
+        missing = {path: node for path, node in missing.items() if path not in self._children}
         if not missing:
             return
-        families = self._steps.families(list(missing.values()))
-        for path, family in zip(missing, families, strict=True):
-            self._families[path] = family
-            self._kept += len(family) + 1
+        families = self._steps.expand(list(missing.values()))
+        for path, children in zip(missing, families, strict=True):
+            self._children[path] = children
+            self._kept += len(children) + 1
 
     def _step(self, chain: _SamplePath) -> None:
         """Draw one more token."""
         node = chain.node
-        family = self._families[_path(node)]
-        sums = np.cumsum(np.exp(family.logprobs - node.logprob))
+        children = self._children[_path(node)]
+        sums = np.cumsum(np.exp(children.logprobs - node.logprob))
         if not len(sums):
             chain.stuck = True
             return
         at = int(np.searchsorted(sums, chain.random.random() * sums[-1], side="right"))
         at = min(at, len(sums) - 1)
-        chain.node = node.child(int(family.tokens[at]), int(family.targets[at]), float(family.logprobs[at]))
+        chain.node = node.child(int(children.tokens[at]), int(children.targets[at]), float(children.logprobs[at]))
         chain.log_weight += min(math.log(sums[-1]), 0.0)
 
     def _is_over(self, chain: _SamplePath) -> bool:
         canonical = self._steps.canonical
-        if canonical and not canonical.may_become(chain.node.tokens()):
+        if canonical and not canonical.may_become_canonical(chain.node.tokens()):
             return True
         chain.complete = self._steps.is_complete(chain.node)
         return chain.complete or not self._steps.goes_on(chain.node)
@@ -214,8 +214,8 @@ def _path(node: Node) -> tuple[int, ...]:
     return node.inside, *node.tokens()
 
 
-def _walks_of(prefix: Dfa) -> PathCounts:
-    found = walks(prefix, MAX_ENDLESS_PREFIX if cardinality(prefix) is None else MAX_COUNTS)
+def _path_counts_of(prefix: Dfa) -> PathCounts:
+    found = path_counts(prefix, MAX_ENDLESS_PREFIX if cardinality(prefix) is None else MAX_COUNTS)
     if not found.total:
         raise AutomatonTooLarge(
             f"there are endless prefixes, and none of them has {MAX_ENDLESS_PREFIX:,} bytes or less"

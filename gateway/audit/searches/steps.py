@@ -1,4 +1,4 @@
-"""How a path of tokens goes on: by what the language reads, by what the rule leaves, and no further than it may."""
+"""Expansion of token paths: the tokens that the language, the sampling parameters and `max_tokens` allow next."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from gateway.audit.language.automaton import Dfa, walk
 from gateway.audit.language.product import TokenArcs
-from gateway.audit.model import ROUNDING, Distribution, LanguageModel, ModelError, SamplingParams, rows_of
+from gateway.audit.model import ROUNDING, LanguageModel, ModelError, SamplingParams, TokenDistribution, rows_of
 from gateway.audit.query.model import Query, Tokenizations
 from gateway.audit.searches.canonical import Canonical
-from gateway.audit.searches.frontier import ENDED, Family, Node, States
+from gateway.audit.searches.frontier import ENDED, Children, Node, States
 from gateway.automata.vocabulary import Ints, Vocabulary
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Steps:
-    """What is the same for all paths of a search.
+    """The constants of a search, and the expansion of paths by them.
 
     `context`: the token ids that stand before every path. `at_text_start`: there is no prompt among them. With
     `end_of_text` a string is complete behind a token that ends the text, else wherever the language accepts.
@@ -40,11 +40,11 @@ class Steps:
 
     @classmethod
     def of(cls, model: LanguageModel, query: Query, language: Dfa) -> Steps:
-        """The steps of a query. Raises ModelError if the model cannot tell what the decoding rule needs, and whatever
-        the model raises."""
+        """The steps of a query. Raises ModelError if the model cannot return what the sampling parameters need, and
+        whatever the model raises."""
         decoding = query.decoding
         rule = SamplingParams(decoding.top_k, 1.0 if decoding.top_p is None else decoding.top_p, decoding.temperature)
-        model.tell(rule.top_k if rule.temperature else 1)
+        model.require_top_k(rule.top_k if rule.temperature else 1)
         prompt = query.prompt
         if not isinstance(prompt, str):
             context = model.context([{"role": each.role, "content": each.content} for each in prompt])
@@ -66,27 +66,27 @@ class Steps:
         return self.model.vocabulary
 
     def rows(self, nodes: Sequence[Node]) -> NDArray[np.floating[Any]]:
-        """What the model says behind each path. Raises ModelError, and whatever the model raises."""
+        """The model's rows after each path. Raises ModelError, and whatever the model raises."""
         return rows_of(self.model, [(*self.context, *node.tokens()) for node in nodes])
 
     def text(self, node: Node) -> bytes:
-        """What a path writes."""
+        """The text of a path."""
         return b"".join(self.vocabulary.pieces(node.tokens(), self.at_text_start))
 
     def prefix(self, text: bytes, batch: int) -> Node | None:
-        """The path of a prefix as the tokenizer writes it, the model being asked about `batch` tokens at a time; None
-        if the tokenizer writes another text. Raises ModelError, and whatever the model raises."""
+        """The path of a prefix in the tokenizer's encoding, with `batch` rows in one call of the model; None if the
+        encoding decodes to another text. Raises ModelError, and whatever the model raises."""
         tokens = self.model.encode(text.decode(), self.at_text_start)
         if b"".join(self.vocabulary.pieces(tokens, self.at_text_start)) != text:
             return None
         before = [(*self.context, *tokens[:at]) for at in range(len(tokens))]
-        told: list[float] = []
+        found: list[float] = []
         for begin in range(0, len(before), batch):
             some = slice(begin, begin + batch)
-            asked = [np.array([token], np.int32) for token in tokens[some]]
-            told += (float(logprobs[0]) for logprobs in self.model.told(before[some], asked))
-        logprob = math.fsum(told)
-        if math.isnan(logprob) or logprob > ROUNDING * len(told):
+            each = [np.array([token], np.int32) for token in tokens[some]]
+            found += (float(logprobs[0]) for logprobs in self.model.logprobs_of(before[some], each))
+        logprob = math.fsum(found)
+        if math.isnan(logprob) or logprob > ROUNDING * len(found):
             raise ModelError("the model gave NaN, or numbers above 0, as log-probabilities of a prefix's tokens")
         state = walk(self.language.automaton, self.language.automaton.start, text)
         node = Node(None, -1, state, 0, 0, 0, 0.0, 0.0)
@@ -103,10 +103,10 @@ class Steps:
         tokens = node.tokens()
         if node.state == ENDED:
             tokens = tokens[:-1]
-        return self.canonical.encodes(tokens, self.text(node).decode())
+        return self.canonical.is_canonical(tokens, self.text(node).decode())
 
     def goes_on(self, node: Node) -> bool:
-        """Can a path behind the prefix be longer?"""
+        """Can a path be extended?"""
         if node.state == ENDED or node.behind >= self.max_tokens:
             return False
         return len(self.read(node)[0]) > 0 or self._may_end(node)
@@ -115,34 +115,34 @@ class Steps:
         """The tokens that the language reads next, and the states behind them."""
         return self.language.arcs(node.state, self.at_text_start and node.parent is None)
 
-    def families(self, nodes: Sequence[Node]) -> list[Family]:
-        """All ways to go on from each of some paths behind the prefix, with one call of the model."""
+    def expand(self, nodes: Sequence[Node]) -> list[Children]:
+        """The children of each of some paths after the prefix, with one call of the model."""
         distributions = self.rule.distributions(self.rows(nodes))
         return [self._after(node, distribution) for node, distribution in zip(nodes, distributions, strict=True)]
 
-    def _after(self, node: Node, distribution: Distribution) -> Family:
+    def _after(self, node: Node, distribution: TokenDistribution) -> Children:
         tokens, targets = self.read(node)
         if self._may_end(node):
             ends: Ints = np.array(self.vocabulary.end, np.int32)
             tokens = np.concatenate((tokens, ends))
             targets = np.concatenate((targets, np.full(len(ends), ENDED, np.int64)))
-        return self.family(node, tokens, targets, distribution)
+        return self.children(node, tokens, targets, distribution)
 
-    def family(self, node: Node, tokens: Ints, targets: States, distribution: Distribution) -> Family:
-        """The children of a path behind the prefix, those left out that the rule eliminates, and those that cannot be
-        completed any more."""
+    def children(self, node: Node, tokens: Ints, targets: States, distribution: TokenDistribution) -> Children:
+        """The children of a path, without those outside the distribution, and those that cannot be completed within
+        `max_tokens`."""
         places, logprobs = distribution.among(tokens)
         tokens, targets = tokens[places], targets[places]
         if node.behind + 1 >= self.max_tokens:
             keep = self._complete(targets)
             tokens, targets, logprobs = tokens[keep], targets[keep], logprobs[keep]
-        return Family(node, tokens, targets, node.logprob + logprobs)
+        return Children(node, tokens, targets, node.logprob + logprobs)
 
     def _may_end(self, node: Node) -> bool:
         return self.end_of_text and self.language.automaton.accepting(node.state)
 
     def _complete(self, targets: States) -> NDArray[np.bool_]:
-        """Behind which states a path may be over?"""
+        """In which states may a path end?"""
         found: NDArray[np.bool_] = targets == ENDED
         if not self.end_of_text:
             states, places = np.unique(targets, return_inverse=True)
