@@ -106,7 +106,7 @@ def _joined(arcs: list[tuple[int, int, Tail]]) -> tuple[tuple[int, int, Tail], .
     return tuple(joined)
 
 
-class State(dict[int, "State"]):
+class ByteState(dict[int, "ByteState"]):
     """A state *is* the table of its kept transitions.
 
     `entries`: places with what is left to read of their character. `accepting`: whether the text may end here.
@@ -139,15 +139,15 @@ class ByteAutomaton:
         self._trim()
         self._max_cache = max_cache
         self._kept = 0
-        self._states: dict[frozenset[tuple[int, Tail]], State] = {}
+        self._states: dict[frozenset[tuple[int, Tail]], ByteState] = {}
 
-    def start(self) -> State:
+    def start(self) -> ByteState:
         """The state before any text."""
         # With nothing to follow, not even the empty beginning is one of a match, unless it is one itself.
         begins = self._follow[_START] or _START in self._last
         return self._state(frozenset({(_START, DONE)} if begins else ()))
 
-    def step(self, state: State, byte: int) -> State:
+    def step(self, state: ByteState, byte: int) -> ByteState:
         """The state after one byte, 0 to 255."""
         target = state.get(byte)
         if target is None:
@@ -158,7 +158,7 @@ class ByteAutomaton:
             state[byte] = target
         return target
 
-    def walk(self, state: State, text: bytes) -> State:
+    def walk(self, state: ByteState, text: bytes) -> ByteState:
         """The state after some bytes, a token's say."""
         for byte in text:
             state = self.step(state, byte)
@@ -166,7 +166,7 @@ class ByteAutomaton:
                 break
         return state
 
-    def arcs(self, state: State) -> list[tuple[int, int, State]]:
+    def arcs(self, state: ByteState) -> list[tuple[int, int, ByteState]]:
         """All steps to live states: ranges of bytes, inclusive and in order, with the state after any byte of them."""
         pieces: dict[tuple[int, int], set[tuple[int, Tail]]] = {}
         for place, rest in state.entries:
@@ -178,15 +178,15 @@ class ByteAutomaton:
                     pieces.setdefault((low, high), set()).add((target, left))
         return [(low, high, self._state(frozenset().union(*found))) for low, high, found in disjoint(pieces)]
 
-    def accepting(self, state: State) -> bool:
+    def accepting(self, state: ByteState) -> bool:
         """Is what has been read a whole string of the patterns?"""
         return state.accepting
 
-    def live(self, state: State) -> bool:
+    def live(self, state: ByteState) -> bool:
         """Can what has been read be completed, or is it already? All others are one state, which is never left."""
         return bool(state.entries)
 
-    def _entries_after(self, state: State, byte: int) -> frozenset[tuple[int, Tail]]:
+    def _entries_after(self, state: ByteState, byte: int) -> frozenset[tuple[int, Tail]]:
         entries: set[tuple[int, Tail]] = set()
         for place, tail in state.entries:
             if tail is DONE:
@@ -196,10 +196,10 @@ class ByteAutomaton:
                 entries.add((place, rest))
         return frozenset(entries)
 
-    def _state(self, entries: frozenset[tuple[int, Tail]]) -> State:
+    def _state(self, entries: frozenset[tuple[int, Tail]]) -> ByteState:
         state = self._states.get(entries)
         if state is None:
-            state = State()
+            state = ByteState()
             state.entries = entries
             state.accepting = any(tail is DONE and place in self._last for place, tail in entries)
             self._states[entries] = state

@@ -4,7 +4,7 @@ The textbook machine for many words is Aho and Corasick's (1975): for every text
 word. `gateway.automata.trie` has it in flat arrays, and with it what a minimal hold needs: how much of the end of a
 text is still *live*. The machine here is determinised lazily on top of it:
 
-* a `State` stands for everything the past can still mean: the longest suffix that begins a word, whether a word
+* a `LiteralState` stands for everything the past can still mean: the longest suffix that begins a word, whether a word
   character stands before it, and the words that ended just now and wait for their right edge;
 * its transitions are keyed by the *original* character. Folding, whole-word edges and characters that become several
   or none are worked out when a transition is taken, and cost nothing once it is kept;
@@ -61,7 +61,7 @@ class Literal:
     seen: str = ""
 
 
-class Found(NamedTuple):
+class FoundLiteral(NamedTuple):
     """A word that is certain now; it ended `back` folded characters before the end of the folded text."""
 
     literal: Literal
@@ -73,7 +73,7 @@ class Arrival(NamedTuple):
 
     width: int
     atomic: bool
-    found: tuple[Found, ...]
+    found: tuple[FoundLiteral, ...]
 
 
 def is_word_char(char: str) -> bool:
@@ -81,7 +81,7 @@ def is_word_char(char: str) -> bool:
     return char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
 
 
-class State(dict[str, "State"]):
+class LiteralState(dict[str, "LiteralState"]):
     """A state *is* the table of its kept transitions: `state[char]`, a `KeyError` for any other.
 
     `node` of the trie is the longest folded suffix that begins a word, `left` whether a word character precedes it,
@@ -150,18 +150,18 @@ class LiteralMachine:
             (literal.guard for group in by_text.values() for literal in group if literal.holds and literal.guard),
             default=0,
         )
-        self._states: dict[int | tuple[int, bool, tuple[Literal, ...], Arrival | None], State] = {}
+        self._states: dict[int | tuple[int, bool, tuple[Literal, ...], Arrival | None], LiteralState] = {}
         self._transitions = 0
         self._max_transitions = max_transitions
         self._kept_one_in = KEPT_ONE_IN_EARLY
         self._kept_one_in = KEPT_ONE_IN_EARLY
         self._countdown = 0
 
-    def start(self) -> State:
+    def start(self) -> LiteralState:
         """The state before any text; the beginning of a text is an edge."""
         return self._state(ROOT, False, (), None)
 
-    def step(self, state: State, char: str) -> State:
+    def step(self, state: LiteralState, char: str) -> LiteralState:
         """The state after one character."""
         target = state.get(char)
         if target is None:
@@ -169,7 +169,7 @@ class LiteralMachine:
             self._keep(state, char, target)
         return target
 
-    def walk(self, state: State, text: str) -> State | None:
+    def walk(self, state: LiteralState, text: str) -> LiteralState | None:
         """The state after a text of which some transition is not kept; None where only single steps will do, because
         a character folds to none or several, or ends a word.
 
@@ -213,7 +213,7 @@ class LiteralMachine:
         known = states.get(2 * node + left)
         return self._state(node, left, (), None, keep=False) if known is None else known
 
-    def _keep(self, state: State, char: str, target: State) -> None:
+    def _keep(self, state: LiteralState, char: str, target: LiteralState) -> None:
         self._transitions += 1
         if self._transitions > self._max_transitions // 16:
             self._kept_one_in = KEPT_ONE_IN
@@ -221,7 +221,7 @@ class LiteralMachine:
                 self._empty_cache()
         state[char] = target
 
-    def _work_out(self, state: State, char: str) -> State:
+    def _work_out(self, state: LiteralState, char: str) -> LiteralState:
         folded, atomic = self._fold(char)
         if len(folded) != 1 or state.pending:
             return self._step_folded(state, folded, atomic)
@@ -230,41 +230,41 @@ class LiteralMachine:
             return self._step_folded(state, folded, atomic)
         return self._state(node, left, (), None)
 
-    def _step_folded(self, state: State, folded: str, atomic: bool) -> State:
+    def _step_folded(self, state: LiteralState, folded: str, atomic: bool) -> LiteralState:
         """The step where something is remarkable: words end, or a character folds to none or several."""
         if not folded:
             return self._state(state.node, state.left, state.pending, Arrival(0, False, ()))
         node, left, pending = state.node, state.left, state.pending
-        found: list[Found] = []
+        found: list[FoundLiteral] = []
         back = len(folded)
         for unit in folded:
             if pending and not is_word_char(unit):
-                found += [Found(literal, back) for literal in pending]
+                found += [FoundLiteral(literal, back) for literal in pending]
             back -= 1
             node, left = self._advance(node, left, unit)
             ended = [] if atomic and back else self._ending(node, left)
-            found += [Found(literal, back) for literal in ended if not literal.right]
+            found += [FoundLiteral(literal, back) for literal in ended if not literal.right]
             pending = tuple(literal for literal in ended if literal.right)
         if found or len(folded) != 1:
             return self._state(node, left, pending, Arrival(len(folded), atomic, tuple(found)))
         return self._state(node, left, pending, None)
 
-    def length(self, state: State) -> int:
+    def length(self, state: LiteralState) -> int:
         """Folded length of the longest suffix that begins a word."""
         return self._trie.length[state.node]
 
-    def live(self, state: State) -> int:
+    def live(self, state: LiteralState) -> int:
         """`state.live`, worked out if it was not before."""
         if state.live < 0:
             state.live = next(self.live_lengths(state), 0)
         return state.live
 
-    def live_lengths(self, state: State, at_most: int | None = None) -> Iterator[int]:
+    def live_lengths(self, state: LiteralState, at_most: int | None = None) -> Iterator[int]:
         """Folded lengths, descending, of the suffixes that some continuation or the end could complete into a word
         that holds."""
         return (length for _, length, _ in self._live(state) if at_most is None or length <= at_most)
 
-    def wanted(self, state: State, longer_than: int) -> Iterator[tuple[int, set[int]]]:
+    def wanted(self, state: LiteralState, longer_than: int) -> Iterator[tuple[int, set[int]]]:
         """Of the live suffixes, descending, that are longer than so many folded characters, the length, and the tags
         of the words that they are held for."""
         for node, length, at_edge in self._live(state):
@@ -273,7 +273,7 @@ class LiteralMachine:
             beginning = self.completions(self._trie.path(node), at_edge)
             yield length, {word.tag for word in beginning if len(word.text) > length or word in state.pending}
 
-    def _live(self, state: State) -> Iterator[tuple[int, int, bool]]:
+    def _live(self, state: LiteralState) -> Iterator[tuple[int, int, bool]]:
         """Of the suffixes that begin a word, those that may become, or wait to be, a word that holds."""
         trie = self._trie
         waiting = {len(literal.text) for literal in state.pending if literal.holds}
@@ -281,7 +281,7 @@ class LiteralMachine:
             if trie.live[node] == length or (at_edge and trie.edged[node]) or length in waiting:
                 yield node, length, at_edge
 
-    def beginnings(self, state: State) -> Iterator[tuple[Literal, int]]:
+    def beginnings(self, state: LiteralState) -> Iterator[tuple[Literal, int]]:
         """Words that hold, of which at least `guard` characters, but not all, end the text; with that length."""
         if not self._shortest_guard:
             return
@@ -292,7 +292,7 @@ class LiteralMachine:
                 if literal.guard and literal.guard <= length < len(literal.text):
                     yield literal, length
 
-    def _suffixes(self, state: State) -> Iterator[tuple[int, int, bool]]:
+    def _suffixes(self, state: LiteralState) -> Iterator[tuple[int, int, bool]]:
         """The suffixes that begin a word, longest first: node, length, and whether an edge precedes it."""
         trie = self._trie
         node, at_edge = state.node, not state.left
@@ -337,12 +337,12 @@ class LiteralMachine:
 
     def _state(
         self, node: int, left: bool, pending: tuple[Literal, ...], arrival: Arrival | None, keep: bool = True
-    ) -> State:
+    ) -> LiteralState:
         # Almost all states are told apart by their node alone.
         key = 2 * node + left if arrival is None and not pending else (node, left, pending, arrival)
         state = self._states.get(key)
         if state is None:
-            state = State()
+            state = LiteralState()
             state.node, state.left, state.pending, state.arrival = node, left, pending, arrival
             state.live = -1 if pending or self._edges_hold else self._trie.live[node]
             if keep:

@@ -31,7 +31,7 @@ from gateway.automata.regex import RegexError
 MAX_TRANSITIONS = 100_000
 MAX_TARGETS = 40_000  # of a kilobyte or so, with the states they lead to
 MAX_ENTRIES = 1_000_000  # of states, some 70 bytes each
-MAX_LETTERS = 8192
+MAX_CHAR_CLASSES = 8192
 MAX_STEPS = 200_000
 # Some 0.3 microseconds each where nothing else helps; this many make a character cost 150 times one of prose.
 MAX_WORK = 250
@@ -57,14 +57,14 @@ class Pattern:
     accepts: Callable[[str], bool] | None = None
 
 
-class Seen(NamedTuple):
+class FoldedText(NamedTuple):
     """A text through a lens; `at`: where in it what has become of each character begins."""
 
     text: str
     at: Sequence[int]
 
 
-class Letter:
+class CharClass:
     """Characters that no pattern can tell apart: which states they lead to.
 
     `steps` are those that are known, by KINDS x state + what stands before; `after` works out the others.
@@ -104,7 +104,7 @@ class Letter:
         self.steps.clear()
 
 
-class State(dict[str, "State"]):
+class PatternState(dict[str, "PatternState"]):
     """A determinised state *is* the table of its transitions, which works out those that it lacks.
 
     `entries` are Glushkov's states with the register of their earliest beginning; -1 for one in a pattern's context,
@@ -121,10 +121,10 @@ class State(dict[str, "State"]):
     left: int
     moves: tuple[int, ...] | None
     live: int
-    targets: dict[Letter, State]
+    targets: dict[CharClass, PatternState]
     ends: bool | None
 
-    def __missing__(self, char: str) -> State:
+    def __missing__(self, char: str) -> PatternState:
         return self.machine.work_out(self, char)
 
     @property
@@ -135,8 +135,8 @@ class State(dict[str, "State"]):
 
 # An arrival that only `gateway.automata.nfa` can tell about: a match is certain, or the target is not worked out
 # because too many were, or a character becomes none or several.
-UNTOLD = State()
-UNTOLD.moves = ()
+UNDECIDED = PatternState()
+UNDECIDED.moves = ()
 
 
 class PatternMachine:
@@ -151,7 +151,7 @@ class PatternMachine:
     def __init__(
         self, patterns: Iterable[Pattern], fold: Callable[[str], Folded], max_transitions: int = MAX_TRANSITIONS
     ) -> None:
-        self.fold = lru_cache(MAX_LETTERS)(fold)
+        self.fold = lru_cache(MAX_CHAR_CLASSES)(fold)
         self._keeps_ascii = all(self.fold(char).text == char for char in map(chr, range(128)))
         self.patterns: list[Pattern] = []
         self.owner: list[int] = []  # of each state, the index of its pattern
@@ -167,65 +167,65 @@ class PatternMachine:
         self._kinds = kinds_of_characters(any(pattern.positions.sees_lines for pattern in self.patterns))
         self.furthest = max(self.past, default=0)
         self._weigh()
-        self._letters: dict[str, Letter] = {}
-        self._by_members: dict[tuple[frozenset[int], int], Letter] = {}
+        self._classes: dict[str, CharClass] = {}
+        self._by_members: dict[tuple[frozenset[int], int], CharClass] = {}
         self._steps = 0
-        self._states: dict[tuple[object, ...], State] = {}
+        self._states: dict[tuple[object, ...], PatternState] = {}
         self._transitions = 0
         self._max_transitions = max_transitions
         self._targets = 0
         self._entries = 0
         self._countdown = KEPT_ONE_IN
 
-    def start(self) -> State:
+    def start(self) -> PatternState:
         """The state before any text."""
         return self.state((), EDGE, None)
 
-    def idle(self, contexts: tuple[int, ...], left: int) -> State:
+    def idle(self, contexts: tuple[int, ...], left: int) -> PatternState:
         """The state in which no match has begun, with these states before any beginning."""
         return self.state(tuple((position, _BEFORE) for position in sorted(contexts)), left, None)
 
-    def seen(self, text: str) -> Seen:
+    def folded_text(self, text: str) -> FoldedText:
         """The text through the lens."""
         if self._keeps_ascii and text.isascii():
-            return Seen(text, range(len(text)))
+            return FoldedText(text, range(len(text)))
         pieces = [self.fold(char).text for char in text]
-        return Seen("".join(pieces), list(accumulate(map(len, pieces), initial=0)))
+        return FoldedText("".join(pieces), list(accumulate(map(len, pieces), initial=0)))
 
     def pattern(self, position: int) -> Pattern:
         """Whose state it is."""
         return self.patterns[self.owner[position]]
 
-    def letter(self, unit: str) -> Letter:
-        letter = self._letters.get(unit)
-        if letter is None:
+    def char_class(self, unit: str) -> CharClass:
+        char_class = self._classes.get(unit)
+        if char_class is None:
             members = frozenset(
                 position for charset, positions in self._sets.items() if unit in charset for position in positions
             )
             key = members, next(kind for kind, every in self._kinds if unit in every)
-            letter = self._by_members.get(key)
-            if letter is None:
-                letter = self._by_members.setdefault(key, Letter(self, *key))
-            if len(self._letters) < MAX_LETTERS:
-                self._letters[unit] = letter
-        return letter
+            char_class = self._by_members.get(key)
+            if char_class is None:
+                char_class = self._by_members.setdefault(key, CharClass(self, *key))
+            if len(self._classes) < MAX_CHAR_CLASSES:
+                self._classes[unit] = char_class
+        return char_class
 
-    def work_out(self, state: State, char: str) -> State:
+    def work_out(self, state: PatternState, char: str) -> PatternState:
         """The transition that is missing."""
         folded = self.fold(char).text
         if len(folded) != 1:
-            return UNTOLD
-        letter = self.letter(folded)
-        target = state.targets.get(letter)
+            return UNDECIDED
+        char_class = self.char_class(folded)
+        target = state.targets.get(char_class)
         if target is None:
             if self._targets > MAX_TARGETS // 4 or self._entries > MAX_ENTRIES // 4:
                 self._countdown -= 1
                 if self._countdown:
-                    return UNTOLD
+                    return UNDECIDED
                 self._countdown = KEPT_ONE_IN
                 if self._targets > MAX_TARGETS:
                     self._empty_cache()
-            target = state.targets[letter] = self._follow(state, letter)
+            target = state.targets[char_class] = self._follow(state, char_class)
             self._targets += 1
         if self._transitions > self._max_transitions:
             self._empty_cache()
@@ -233,11 +233,11 @@ class PatternMachine:
         state[char] = target
         return target
 
-    def state(self, entries: tuple[tuple[int, int], ...], left: int, moves: tuple[int, ...] | None) -> State:
+    def state(self, entries: tuple[tuple[int, int], ...], left: int, moves: tuple[int, ...] | None) -> PatternState:
         key = entries, left, moves
         state = self._states.get(key)
         if state is None:
-            state = State()
+            state = PatternState()
             state.machine, state.entries, state.left, state.moves = self, entries, left, moves
             state.targets = {}
             state.ends = None
@@ -249,7 +249,7 @@ class PatternMachine:
             self._states[key] = state
         return state
 
-    def may_end(self, state: State) -> bool:
+    def may_end(self, state: PatternState) -> bool:
         """Could the end of the text make anything certain in this state?"""
         if state.ends is None:
             context = KINDS * state.left + EDGE
@@ -263,35 +263,35 @@ class PatternMachine:
         self._steps += 1
         if self._steps > MAX_STEPS:
             self._steps = 0
-            for letter in list(self._by_members.values()):
-                letter.forget()
+            for char_class in list(self._by_members.values()):
+                char_class.forget()
 
-    def _follow(self, state: State, letter: Letter) -> State:
+    def _follow(self, state: PatternState, char_class: CharClass) -> PatternState:
         left = state.left
-        context = KINDS * left + letter.kind
+        context = KINDS * left + char_class.kind
         earliest: dict[int, int] = {}
         for position, register in state.entries:
             if self.waits[position] >> context & 1:
-                return UNTOLD
-            for target in letter.after(position, left):
+                return UNDECIDED
+            for target in char_class.after(position, left):
                 start = self._start(target, register)
                 if start < earliest.get(target, _NEW + 1):
                     earliest[target] = start
-        for target in letter.entering(left):
+        for target in char_class.entering(left):
             earliest.setdefault(target, self._start(target, _BEFORE))
         rights: dict[int, int] = {}
         for target in earliest:
             owner = self.owner[target]
-            rights[owner] = rights.get(owner, 0) | self.rights(target, letter.kind)
+            rights[owner] = rights.get(owner, 0) | self.rights(target, char_class.kind)
         if ALL_RIGHTS in rights.values():
-            return UNTOLD  # certain, be it that several states together do not mind what comes next
-        kept = {target: start for target, start in earliest.items() if self.goes_on[target] >> letter.kind & 1}
+            return UNDECIDED  # certain, be it that several states together do not mind what comes next
+        kept = {target: start for target, start in earliest.items() if self.goes_on[target] >> char_class.kind & 1}
         starts = sorted({start for start in kept.values() if start >= 0})
         register_of = {start: register for register, start in enumerate(starts)} | {_BEFORE: _BEFORE}
         entries = tuple(sorted((target, register_of[start]) for target, start in kept.items()))
         moves = tuple(-1 if start == _NEW else start for start in starts)
         registers = 1 + max((register for _, register in state.entries), default=-1)
-        return self.state(entries, letter.kind, None if moves == tuple(range(registers)) else moves)
+        return self.state(entries, char_class.kind, None if moves == tuple(range(registers)) else moves)
 
     def rights(self, position: int, kind: int) -> int:
         """What may stand behind a character of this kind for a match to end with it: a bit for each."""

@@ -109,12 +109,12 @@ def _distances(after: _Fragment, follow: list[dict[int, int]]) -> list[int]:
     return past
 
 
-class _Part(Protocol):
+class _Nullable(Protocol):
     @property
     def null(self) -> int: ...
 
 
-T = TypeVar("T", bound=_Part)
+T = TypeVar("T", bound=_Nullable)
 
 
 class _Algebra(Protocol[T]):

@@ -30,7 +30,7 @@ _EDGES = {TEXT_START: _INSIDE, TEXT_END: _INSIDE, LINE_START_EDGE: _LINES, LINE_
 _NO_CHARACTER = "a class in it has no character that can stand in a text: take it out"
 
 
-def render(node: Node) -> str:
+def unparse(node: Node) -> str:
     r"""An expression for the whole texts of a tree, in ASCII but for letters and digits.
 
     `^` at the beginning and `$` at the end ask for nothing and are left out. Raises RegexError for those elsewhere, for

@@ -11,7 +11,7 @@ from gateway.automata.literals import Literal, LiteralMachine, is_word_char
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
-from gateway.censor.detectors import DETECTORS, Detector, Shape
+from gateway.censor.detectors import DETECTORS, Detector, Format
 from gateway.censor.lens import Lens, is_cjk
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
@@ -169,12 +169,12 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
             )
 
 
-def shape_positions(shape: Shape, folds: frozenset[Fold]) -> Positions:
-    """The automaton of a shape as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
+def detector_positions(form: Format, folds: frozenset[Fold]) -> Positions:
+    """The automaton of a form as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
     no automaton can be made of."""
     fold, ignore_case = Lens(folds - {Fold.CASE}).fold_word, Fold.CASE in folds
     body, before, after = (
-        parse(part, ignore_case=ignore_case, fold=fold) for part in (shape.body, shape.before, shape.after)
+        parse(part, ignore_case=ignore_case, fold=fold) for part in (form.body, form.before, form.after)
     )
     return positions(body, before, after)
 
@@ -185,7 +185,7 @@ def pattern_positions(pattern: str, folds: frozenset[Fold]) -> Positions:
     The detectors' own are measured instead (`loadtest.pattern_bench`): what bounds a pattern's work overrates an
     alternation of many beginnings that no text can be in the middle of at once.
     """
-    return refuse_costly(shape_positions(Shape(pattern), folds))
+    return refuse_costly(detector_positions(Format(pattern), folds))
 
 
 def pattern_folds(rule: Rule) -> frozenset[Fold]:
@@ -197,7 +197,7 @@ def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
     accepts = None
     if rule.detector is not None:
         detector = _detector(rule.id, rule.detector)
-        automata = [shape_positions(shape, rule.fold) for shape in detector.shapes]
+        automata = [detector_positions(form, rule.fold) for form in detector.formats]
         accepts = detector.validate
     else:
         assert rule.pattern is not None

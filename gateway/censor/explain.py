@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 
 from gateway.automata.analysis import longest
-from gateway.automata.patterns import UNTOLD, PatternMachine
+from gateway.automata.patterns import UNDECIDED, PatternMachine
 from gateway.censor.compile import Program, compile_rule, fold_word
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
@@ -51,7 +51,7 @@ def _states_met(machine: PatternMachine, text: Iterable[str]) -> int:
     met = {(state.entries, state.left)}
     for char in text:
         state = state[char]
-        if state is UNTOLD:
+        if state is UNDECIDED:
             state = machine.start()
         met.add((state.entries, state.left))
     return len(met)

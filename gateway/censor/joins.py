@@ -19,25 +19,25 @@ MAX_LABEL = 256  # characters; steps with longer labels are worked out each time
 CHEAP, CHEAP_FOR_EACH = 64, 4  # characters
 
 
-class Sequence:
+class LabelState:
     """What came before, as far as it matters. `after`: where a label leads, None where it makes a match."""
 
     __slots__ = ("after", "censor")
 
     def __init__(self, censor: Censor) -> None:
         self.censor = censor
-        self.after: dict[str, Sequence | None] = {}
+        self.after: dict[str, LabelState | None] = {}
 
 
-class Joins:
+class LabelAutomaton:
     """The automaton of one answer's labels. Begin at `start`."""
 
     def __init__(self, program: Program | None) -> None:
-        self.start = Sequence(Censor(program))
-        self._known: dict[Hashable, Sequence] = {self.start.censor.position(): self.start}
+        self.start = LabelState(Censor(program))
+        self._known: dict[Hashable, LabelState] = {self.start.censor.position(): self.start}
         self._steps = 0
 
-    def follow(self, sequence: Sequence, label: str) -> Sequence | None:
+    def follow(self, sequence: LabelState, label: str) -> LabelState | None:
         """The sequence with the label behind it; None if it would hold a match that is in no label alone."""
         try:
             return sequence.after[label]
@@ -49,19 +49,19 @@ class Joins:
             sequence.after[label] = reached
         return reached
 
-    def _work_out(self, sequence: Sequence, label: str) -> Sequence | None:
+    def _work_out(self, sequence: LabelState, label: str) -> LabelState | None:
         cheaply = CHEAP + CHEAP_FOR_EACH * len(label)
         censor = sequence.censor.fork()
         censor.feed_exempt(label)
         if censor.changed or censor.blocked is not None or censor.ends_in_match(cheaply):
-            sequence.censor.take_exactly(cheaply)
+            sequence.censor.switch_to_exact(cheaply)
             return None
         position = censor.position()
         if position is None:
-            return Sequence(censor)
+            return LabelState(censor)
         known = self._known.get(position)
         if known is None:
-            known = Sequence(censor)
+            known = LabelState(censor)
             if len(self._known) < MAX_STEPS:
                 self._known[position] = known
         return known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.automata.literals import LiteralMachine
-from gateway.automata.patterns import UNTOLD, PatternMachine
+from gateway.automata.patterns import UNDECIDED, PatternMachine
 from gateway.censor.compile import Program
 
 MAX_PASSING = 1024  # characters; what it costs to begin and end a longer one does not matter
@@ -45,6 +45,6 @@ def _no_match(machine: PatternMachine, text: str) -> bool:
     state = machine.start()
     for char in text:
         state = state[char]
-        if state is UNTOLD:
+        if state is UNDECIDED:
             return False
     return not machine.may_end(state)

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from gateway.censor.compile import CompiledRule, Program
 from gateway.censor.lens import is_mark
-from gateway.censor.literal_cursor import Span, Track
-from gateway.censor.pattern_cursor import PatternTrack
+from gateway.censor.literal_cursor import LiteralCursor, Span
+from gateway.censor.pattern_cursor import PatternCursor
 from gateway.censor.window import Window
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
 
@@ -104,14 +104,16 @@ class Censor:
     def __init__(self, program: Program | None, *, gathers: bool = False) -> None:
         self._program = program
         self._gathers = gathers
-        self._tracks: list[Track] = []
-        self._patterns: list[PatternTrack] = []
+        self._tracks: list[LiteralCursor] = []
+        self._patterns: list[PatternCursor] = []
         if program is not None:
             self._tracks = [
-                Track(machine, Window(program.max_hold, program.max_unseen)) for machine in program.machines
+                LiteralCursor(machine, Window(program.max_hold, program.max_unseen)) for machine in program.machines
             ]
             self._patterns = [
-                PatternTrack(machine, program.max_hold, Window(program.max_hold, program.max_unseen), self._past_exempt)
+                PatternCursor(
+                    machine, program.max_hold, Window(program.max_hold, program.max_unseen), self._past_exempt
+                )
                 for machine in program.patterns
             ]
         self._exempt: list[tuple[int, int]] = []  # original offsets of what stays as it is
@@ -261,16 +263,16 @@ class Censor:
             span.holds and (span.seen is None or self._past_exempt(span.start, span.end) < span.end) for span in spans
         )
 
-    def take_exactly(self, cheaply: int) -> None:
+    def switch_to_exact(self, cheaply: int) -> None:
         """As `ends_in_match` does for patterns' texts of more than `cheaply` characters."""
         for following in self._patterns:
             if following.repeated(self.scanned) > cheaply:
-                following.take_exactly(self.scanned)
+                following.switch_to_exact(self.scanned)
 
     def position(self) -> Hashable | None:
         """Equal for texts without matches that no later text can tell apart; None where that is not known. Holds as
         long as the censor is kept."""
-        if self._high or self._queue or any(track.bends for track in self._tracks):
+        if self._high or self._queue or any(track.jumps for track in self._tracks):
             return None
         patterns = tuple([following.position(self.scanned) for following in self._patterns])
         exempt = tuple([(self.scanned - start, self.scanned - end) for start, end in self._exempt if end > self._base])
@@ -283,7 +285,7 @@ class Censor:
         """Step all machines, unless a character is remarkable: then False, and nothing has happened."""
         reached = []
         for track in self._tracks:
-            if track.bends:
+            if track.jumps:
                 return False
             state = track.state
             try:
@@ -330,7 +332,7 @@ class Censor:
                 return blocked
             self._report_runs()
         for following in self._patterns:
-            following.relax(self.scanned)
+            following.return_to_quick(self.scanned)
         return self._settle(self._live_start())
 
     def _live_start(self) -> int:
@@ -400,7 +402,7 @@ class Censor:
     def _report_runs(self, ended: bool = False) -> None:
         """A pattern's overlapping matches are reported as one, once no later match can join them."""
         for following in self._patterns:
-            for start, end, tag, text in following.take_runs(self.scanned, ended):
+            for start, end, tag, text in following.pop_runs(self.scanned, ended):
                 assert self._program is not None
                 rule = self._program.rules[tag]
                 self._report(rule.id, start, end, rule.action, text)

@@ -32,7 +32,7 @@ class Window:
         other._runs, other._unseen, other.start = self._runs.copy(), self._unseen, self.start
         return other
 
-    def take(self, consumed: int, vanishes: bool) -> int:
+    def advance(self, consumed: int, vanishes: bool) -> int:
         """Take the `consumed`-th character, and any before it that did not vanish; returns `start` as it was."""
         before = self.start
         if vanishes:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.automata.bytes import ByteAutomaton, State
+from gateway.automata.bytes import ByteAutomaton, ByteState
 from gateway.automata.positions import Positions
 from gateway.decode.jsonspelling import JsonSpelling
 from gateway.policy.checks import BadPattern
@@ -33,27 +33,27 @@ _NO_TEXT = "no text of at least one character belongs to the language: an answer
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Reader(Protocol):
+class Acceptor(Protocol):
     """Reads one text in the language, character by character."""
 
     def read(self, text: str) -> int:
         """Read on; how many characters of `text` came before the one with which no text of the language can begin.
         Nothing may be read after that one."""
 
-    def whole(self) -> bool:
+    def accepting(self) -> bool:
         """Is what was read a text of the language?"""
 
 
-class Compiled(Protocol):
+class CompiledLanguage(Protocol):
     """A language, to be shared by all texts, in several threads."""
 
-    def reader(self) -> Reader: ...
+    def acceptor(self) -> Acceptor: ...
 
 
 # -- regular expressions and choices -----------------------------------------------------------------------------------
 
 
-class Automaton:
+class RegexLanguage:
     """The automaton works states out when they are first needed, which one thread at a time may do."""
 
     def __init__(self, expression: Positions) -> None:
@@ -63,17 +63,17 @@ class Automaton:
             raise BadPattern(_NO_TEXT, None)
         _refuse_ambiguous(self._automaton, expression)
 
-    def start(self) -> State:
+    def start(self) -> ByteState:
         with self._lock:
             return self._automaton.start()
 
-    def step(self, state: State, byte: int) -> State:
+    def step(self, state: ByteState, byte: int) -> ByteState:
         """A step that is not kept yet."""
         with self._lock:
             return self._automaton.step(state, byte)
 
-    def reader(self) -> Reader:
-        return _ByteReader(self)
+    def acceptor(self) -> Acceptor:
+        return _ByteAcceptor(self)
 
 
 def _refuse_ambiguous(automaton: ByteAutomaton, expression: Positions) -> None:
@@ -88,10 +88,10 @@ def _refuse_ambiguous(automaton: ByteAutomaton, expression: Positions) -> None:
             raise BadPattern(_AMBIGUOUS.format(MAX_WAYS), None)
 
 
-class _ByteReader:
+class _ByteAcceptor:
     __slots__ = ("_automaton", "_state")
 
-    def __init__(self, automaton: Automaton) -> None:
+    def __init__(self, automaton: RegexLanguage) -> None:
         self._automaton = automaton
         self._state = automaton.start()
 
@@ -106,7 +106,7 @@ class _ByteReader:
         self._state = state
         return len(text)
 
-    def whole(self) -> bool:
+    def accepting(self) -> bool:
         return self._state.accepting
 
 
@@ -115,7 +115,7 @@ def _characters_before(data: bytes, at: int) -> int:
     return len(data[:at].decode(errors="ignore"))
 
 
-class Options:
+class ChoiceLanguage:
     """Some texts, in order: those that begin with what was read are neighbours."""
 
     def __init__(self, texts: tuple[str, ...]) -> None:
@@ -125,11 +125,11 @@ class Options:
             raise BadPattern(_NO_TEXT, None)
         self.texts = sorted(texts)
 
-    def reader(self) -> Reader:
-        return OptionsReader(self.texts)
+    def acceptor(self) -> Acceptor:
+        return _ChoiceAcceptor(self.texts)
 
 
-class OptionsReader:
+class _ChoiceAcceptor:
     __slots__ = ("_at", "_begin", "_end", "_texts")
 
     def __init__(self, texts: list[str]) -> None:
@@ -149,7 +149,7 @@ class OptionsReader:
     def _next(self, option: str) -> str:
         return option[self._at : self._at + 1]
 
-    def whole(self) -> bool:
+    def accepting(self) -> bool:
         return len(self._texts[self._begin]) == self._at  # the shortest stands first
 
 
@@ -178,7 +178,7 @@ def _bytes_as_tokens() -> llguidance.LLTokenizer:
     return llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()), eos_token=[_END])
 
 
-class Parsed:
+class GrammarLanguage:
     """What llguidance parses, `grammar` in its dialect of Lark; `source` is what the operator wrote."""
 
     def __init__(self, grammar: str, source: str, *, is_json: bool = False) -> None:
@@ -193,20 +193,20 @@ class Parsed:
         if not any(self._root.deep_copy().compute_bitmask()[: _END // 8]):
             raise BadPattern(_NO_TEXT, None)
 
-    def reader(self) -> Reader:
-        parsing = _Parsing(self._root.deep_copy())
-        return _JsonReader(parsing) if self._is_json else parsing
+    def acceptor(self) -> Acceptor:
+        parsing = _GrammarAcceptor(self._root.deep_copy())
+        return _JsonAcceptor(parsing) if self._is_json else parsing
 
 
-def json_language(schema: str) -> Parsed:
+def json_language(schema: str) -> GrammarLanguage:
     whole = json.loads(schema)
     given = whole.get("x-guidance")
     options = {"whitespace_flexible": True, "coerce_one_of": True}
     whole["x-guidance"] = {**(given if isinstance(given, dict) else {}), **options}
-    return Parsed(f"start: %json {json.dumps(whole)}", schema, is_json=True)
+    return GrammarLanguage(f"start: %json {json.dumps(whole)}", schema, is_json=True)
 
 
-class _Parsing:
+class _GrammarAcceptor:
     """A text that is too long, or too much for the parser, counts as one that has left the language."""
 
     __slots__ = ("_matcher", "_room")
@@ -221,16 +221,16 @@ class _Parsing:
         self._room -= taken
         return len(text) if taken == len(data) else _characters_before(data, taken)
 
-    def whole(self) -> bool:
+    def accepting(self) -> bool:
         return self._matcher.is_accepting()
 
 
-class _JsonReader:
+class _JsonAcceptor:
     """JSON has several spellings of a string, of which the parser knows one."""
 
     __slots__ = ("_parsing", "_spelling")
 
-    def __init__(self, parsing: _Parsing) -> None:
+    def __init__(self, parsing: _GrammarAcceptor) -> None:
         self._parsing = parsing
         self._spelling = JsonSpelling()
 
@@ -243,8 +243,8 @@ class _JsonReader:
                 return at
         return len(text)
 
-    def whole(self) -> bool:
-        return self._parsing.whole()
+    def accepting(self) -> bool:
+        return self._parsing.accepting()
 
 
 _KEYWORDS = frozenset(

@@ -15,8 +15,8 @@ from typing import Any
 
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import Node, RegexError, parse
-from gateway.automata.unparse import count_ranges, render
-from gateway.decode.acceptors import Automaton, Compiled, Options, Parsed, json_language
+from gateway.automata.unparse import count_ranges, unparse
+from gateway.decode.acceptors import ChoiceLanguage, CompiledLanguage, GrammarLanguage, RegexLanguage, json_language
 from gateway.decode.lark import WrittenOut, written_out
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Constrain, Language
@@ -57,7 +57,7 @@ def structured_outputs(constrain: Constrain) -> dict[str, Any]:
 @lru_cache(KEPT)
 def _written(language: Language, texts: tuple[str, ...]) -> tuple[str, ...]:
     if language is Language.REGEX:
-        return (render(_tree(texts[0])),)
+        return (unparse(_tree(texts[0])),)
     if language is Language.GRAMMAR:
         return (_grammar(texts[0]).text,)
     return texts
@@ -67,7 +67,7 @@ def _tree(pattern: str) -> Node:
     """Raises `BadPattern`."""
     try:
         tree = parse(pattern)
-        render(tree)
+        unparse(tree)
     except RegexError as error:
         raise _bad(error) from None
     _refuse_large(count_ranges(tree))
@@ -118,16 +118,16 @@ def describe(constrain: Constrain) -> str:
 # -- the check ---------------------------------------------------------------------------------------------------------
 
 
-class Reading:
+class ConstraintCheck:
     """One text, in pieces cut anywhere; half a surrogate pair waits for the other half, and alone it is U+FFFD.
 
     `characters` is how many have been read, those that left the language not counted.
     """
 
-    __slots__ = ("_high", "_left", "_reader", "characters")
+    __slots__ = ("_acceptor", "_high", "_left", "characters")
 
-    def __init__(self, language: Compiled) -> None:
-        self._reader = language.reader()
+    def __init__(self, language: CompiledLanguage) -> None:
+        self._acceptor = language.acceptor()
         self._high = ""
         self._left = False
         self.characters = 0
@@ -137,7 +137,7 @@ class Reading:
         the character with which it cannot. Nothing may be fed after that."""
         if self._high or (not text.isascii() and _SURROGATE.search(text)):
             return self._feed_units(text)
-        read = self._reader.read(text)
+        read = self._acceptor.read(text)
         self.characters += read
         self._left = read < len(text)
         return read if self._left else None
@@ -161,35 +161,35 @@ class Reading:
         return None
 
     def _takes(self, char: str) -> bool:
-        read = self._reader.read(char)
+        read = self._acceptor.read(char)
         self.characters += read
         self._left = not read
         return not self._left
 
-    def whole(self) -> bool:
+    def accepting(self) -> bool:
         """At the end of the text: is it one of the language?"""
         if self._high and not self._left:
             self._high = ""
             self._takes(_REPLACEMENT)
-        return not self._left and self._reader.whole()
+        return not self._left and self._acceptor.accepting()
 
 
-def compiled(constrain: Constrain) -> Compiled:
+def compiled(constrain: Constrain) -> CompiledLanguage:
     """Its language, compiled once. Raises `BadPattern` as `read_constraint` does."""
     return _compiled(constrain.language, constrain.texts)
 
 
 @lru_cache(KEPT)
-def _compiled(language: Language, texts: tuple[str, ...]) -> Compiled:
+def _compiled(language: Language, texts: tuple[str, ...]) -> CompiledLanguage:
     match language:
         case Language.REGEX:
-            return Automaton(_positions(_tree(texts[0])))
+            return RegexLanguage(_positions(_tree(texts[0])))
         case Language.CHOICE:
-            return Options(texts)
+            return ChoiceLanguage(texts)
         case Language.JSON_SCHEMA:
             return json_language(texts[0])
         case Language.GRAMMAR:
-            return Parsed(_grammar(texts[0]).text, texts[0])
+            return GrammarLanguage(_grammar(texts[0]).text, texts[0])
 
 
 def _positions(node: Node) -> Positions:

@@ -19,14 +19,14 @@ from gateway.automata.vocabulary import Vocabulary
 from gateway.censor.compile import Program, compile_policy
 from gateway.censor.stream import Censor
 from gateway.decode.guide import Constraint
-from gateway.decode.rollback import Caps, Ledger, token_of
+from gateway.decode.rollback import Attempts, Caps, token_of
 from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
 
 Row = NDArray[np.float64]  # float[vocabulary]
 Choose = Callable[[Row], int]
 
 
-class Model(Protocol):
+class NextTokenModel(Protocol):
     """A language model."""
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> NDArray[np.floating[Any]]:
@@ -80,7 +80,7 @@ class Finish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GeneratedAnswer:
     """`text` holds no match of a rule of `rollback`. `tokens`: what the model was left to say, without the end of text;
     where matches were replaced, they still stand in it. `sampled`: tokens drawn, those thrown away included."""
 
@@ -92,7 +92,7 @@ class Answer:
 
 
 def generate(
-    model: Model,
+    model: NextTokenModel,
     prompt: Iterable[int],
     vocabulary: Vocabulary,
     *,
@@ -104,7 +104,7 @@ def generate(
     seed: int = 0,
     choose: Choose | None = None,
     at_text_start: bool = False,
-) -> Answer:
+) -> GeneratedAnswer:
     """Let a model answer.
 
     `prompt`: token ids. `constrain`: only what it allows is said. `ban`: what it forbids is not. `rollback`: what
@@ -116,8 +116,8 @@ def generate(
     """
     if not temperature >= 0:
         raise ValueError(f"temperature is {temperature}: 0 or more is needed")
-    run = _Run(
-        _Task(
+    run = _Generation(
+        _GenerationTask(
             model=model,
             prompt=tuple(prompt),
             vocabulary=vocabulary,
@@ -146,10 +146,10 @@ def _seeded(seed: int) -> Choose:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
+class _GenerationTask:
     """The arguments of `generate`."""
 
-    model: Model
+    model: NextTokenModel
     prompt: tuple[int, ...]
     vocabulary: Vocabulary
     constrain: Constraint[Any] | None
@@ -161,23 +161,23 @@ class _Task:
     at_text_start: bool
 
 
-class _Run:
+class _Generation:
     """One answer in the making. What is known before each token is kept, to be gone back to."""
 
-    def __init__(self, task: _Task) -> None:
+    def __init__(self, task: _GenerationTask) -> None:
         self._task = task
         self._tokens: list[int] = []
         self._pieces: list[bytes] = []
         self._constraints = [task.constrain.start()] if task.constrain else []
         self._masks = [task.ban.start()] if task.ban else []
-        self._watch: _Watch | None = None
-        self._ledger: Ledger | None = None
+        self._watch: _MatchDetector | None = None
+        self._ledger: Attempts | None = None
         self._before_match: str | None = None
         self._sampled = 0
         if task.rollback:
             self._program = task.rollback.program(Action.BLOCK)
-            self._watch = _Watch(self._program)
-            self._ledger = Ledger(task.rollback.caps, at_once=task.temperature == 0)
+            self._watch = _MatchDetector(self._program)
+            self._ledger = Attempts(task.rollback.caps, at_once=task.temperature == 0)
 
     def step(self) -> Finish | None:
         """Draw a token, or go back; why the answer ended, if it did."""
@@ -195,7 +195,7 @@ class _Run:
             return self._roll_back()
         return None
 
-    def answer(self, finish: Finish) -> Answer:
+    def answer(self, finish: Finish) -> GeneratedAnswer:
         """What came out. Whatever happened, no match leaves."""
         text = self._before_match
         if text is None:
@@ -204,7 +204,7 @@ class _Run:
             censor = Censor(self._task.rollback.program(Action.REDACT))
             text = censor.feed(text) + censor.finish()
         rollbacks = self._ledger.rollbacks if self._ledger else 0
-        return Answer(text, tuple(self._tokens), finish, self._sampled, rollbacks)
+        return GeneratedAnswer(text, tuple(self._tokens), finish, self._sampled, rollbacks)
 
     def _probabilities(self) -> Row | None:
         """Of each token to come next; None if none may come."""
@@ -280,10 +280,10 @@ class _Run:
         del self._tokens[position:], self._pieces[position:]
         del self._constraints[position + 1 :], self._masks[position + 1 :]
         if self._watch:
-            self._watch = _Watch(self._program, self._pieces)
+            self._watch = _MatchDetector(self._program, self._pieces)
 
 
-class _Watch:
+class _MatchDetector:
     """Looks for matches: a censor whose rules all block releases what is before the first one that is certain.
 
     `released`: how many characters that is.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import Chars, Concat, Node, RegexError, parse
-from gateway.automata.unparse import count_ranges, render
+from gateway.automata.unparse import count_ranges, unparse
 
 _ATTRIBUTES = re.compile(r"^[ \t]*[?!]?[A-Za-z_]\w*(?:\.\d+)?[ \t]*\[[^\]\n]*\][ \t]*:", re.M)
 _TOKEN = re.compile(
@@ -93,6 +93,6 @@ def _in_any_case(token: re.Match[str]) -> Node | None:
 
 def _rendered(node: Node, position: int) -> str:
     try:
-        return render(node)
+        return unparse(node)
     except RegexError as error:
         raise RegexError(error.reason, position) from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.decode.masks import BannedWords
+from gateway.decode.masks import WordBan
 from gateway.files import write_private
 from gateway.policy.model import Fold
 
@@ -49,10 +49,10 @@ class BannedPolicy:
     """A policy's banned words and their digest."""
 
     digest: str = field(repr=False)
-    banned: tuple[BannedWords, ...]
+    banned: tuple[WordBan, ...]
 
     @staticmethod
-    def of(banned: Sequence[BannedWords]) -> BannedPolicy:
+    def of(banned: Sequence[WordBan]) -> BannedPolicy:
         return BannedPolicy(hashlib.sha256(_canonical(_described(banned))).hexdigest(), tuple(banned))
 
 
@@ -98,17 +98,17 @@ def read_masks(path: Path) -> dict[str, BannedPolicy]:
     return policies
 
 
-def _described(banned: Sequence[BannedWords]) -> list[dict[str, Any]]:
+def _described(banned: Sequence[WordBan]) -> list[dict[str, Any]]:
     return [
         {"words": list(each.words), "fold": sorted(each.fold), "whole_word": each.whole_word} for each in banned
     ]  # fmt: skip
 
 
-def _banned(rule: dict[str, Any]) -> BannedWords:
+def _banned(rule: dict[str, Any]) -> WordBan:
     words, whole_word = rule["words"], rule["whole_word"]
     if not isinstance(whole_word, bool) or not isinstance(words, list) or not all(type(word) is str for word in words):
         raise TypeError
-    return BannedWords(words=tuple(words), fold=frozenset(map(Fold, rule["fold"])), whole_word=whole_word)
+    return WordBan(words=tuple(words), fold=frozenset(map(Fold, rule["fold"])), whole_word=whole_word)
 
 
 def _canonical(content: Any) -> bytes:

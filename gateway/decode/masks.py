@@ -1,7 +1,7 @@
 """Banned words as masks over a model's next token: exact, for every way to spell a word in tokens.
 
     compiler = MaskCompiler(tokens, end_tokens)        # once for each tokenizer
-    mask = compiler.compile([BannedWords.of(rule)])    # once for each policy
+    mask = compiler.compile([WordBan.of(rule)])    # once for each policy
     state = mask.start()
     logits[mask.row(state)] = -inf                     # before each token
     state = mask.advance(state, token)                 # after it
@@ -34,11 +34,11 @@ MAX_KEPT_STATES = 20_000
 MAX_KEPT_STEPS = 50_000  # some 15 MB
 MAX_SHARED = 64
 
-State = tuple[LensState, ...]  # one for each lens; a plain value, to be kept and compared
+MaskState = tuple[LensState, ...]  # one for each lens; a plain value, to be kept and compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BannedWords:
+class WordBan:
     """Words that must not be said, as seen through the lens of `fold`; `whole_word` as in a rule."""
 
     words: tuple[str, ...] = field(repr=False)
@@ -46,11 +46,11 @@ class BannedWords:
     whole_word: bool = False
 
     @staticmethod
-    def of(rule: Rule) -> BannedWords:
+    def of(rule: Rule) -> WordBan:
         """Raises ValueError for a rule without words: patterns and detectors have no mask."""
         if not rule.words:
             raise ValueError(f"rule {rule.id!r}: only words can be masked; a pattern or detector cannot")
-        return BannedWords(words=rule.words, fold=rule.fold, whole_word=rule.whole_word)
+        return WordBan(words=rule.words, fold=rule.fold, whole_word=rule.whole_word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,15 @@ class BanMask:
         # Tokens that neither write nor end lead nowhere: to leave only them is to leave nothing.
         self._idle = np.setdiff1d(lenses[0].vocabulary.silent, self.end_tokens)
         self._shared_of: dict[tuple[Sets, ...], int] = {}
-        self._known: dict[tuple[State, bool], Forbidden] = {}
-        self._steps: dict[tuple[State, int], State] = {}
+        self._known: dict[tuple[MaskState, bool], Forbidden] = {}
+        self._steps: dict[tuple[MaskState, int], MaskState] = {}
         self._kept_ids = 0
 
-    def start(self) -> State:
+    def start(self) -> MaskState:
         """The state before any text."""
         return tuple(lens.start() for lens in self._lenses)
 
-    def advance(self, state: State, token: int) -> State:
+    def advance(self, state: MaskState, token: int) -> MaskState:
         """The state after a token, be it forbidden or not."""
         # Texts come back to few states, by tokens of which some are said all the time.
         reached = self._steps.get((state, token))
@@ -104,11 +104,11 @@ class BanMask:
             self._steps[state, token] = reached
         return reached
 
-    def feed(self, state: State, data: bytes) -> State:
+    def feed(self, state: MaskState, data: bytes) -> MaskState:
         """The state after some bytes of text: what an answer that is resumed has said before."""
         return tuple(lens.feed(at, data) for lens, at in zip(self._lenses, state, strict=True))
 
-    def forbidden(self, state: State, last: bool = False) -> Forbidden:
+    def forbidden(self, state: MaskState, last: bool = False) -> Forbidden:
         """What must not come next; `last`: and the text is cut after it."""
         known = self._known.get((state, last))
         if known is None:
@@ -120,7 +120,7 @@ class BanMask:
             self._known[state, last] = known
         return known
 
-    def row(self, state: State, last: bool = False, out: Flags | None = None) -> Flags:
+    def row(self, state: MaskState, last: bool = False, out: Flags | None = None) -> Flags:
         """The same as `width` flags, into `out` if it is given."""
         forbidden = self.forbidden(state, last)
         if out is None:
@@ -130,7 +130,7 @@ class BanMask:
         out[forbidden.tokens] = True
         return out
 
-    def _work_out(self, state: State, last: bool) -> Forbidden:
+    def _work_out(self, state: MaskState, last: bool) -> Forbidden:
         found = [lens.forbidden(at, last) for lens, at in zip(self._lenses, state, strict=True)]
         ranges = [
             lens.vocabulary.order[begin:end]
@@ -184,7 +184,7 @@ class MaskCompiler:
         self._tokens = [None if number in self.end_tokens else data for number, data in enumerate(tokens)]
         self._folded: dict[frozenset[Fold], FoldedVocabulary] = {}
 
-    def compile(self, banned: Iterable[BannedWords]) -> BanMask:
+    def compile(self, banned: Iterable[WordBan]) -> BanMask:
         """Raises ValueError if a word is empty through its lens, or if nothing is banned."""
         by_lens: dict[frozenset[Fold], dict[str, Edges]] = {}
         for each in banned:

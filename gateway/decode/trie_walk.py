@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.automata.bytes import ByteAutomaton, State, Tail
+from gateway.automata.bytes import ByteAutomaton, ByteState, Tail
 from gateway.automata.vocabulary import Ints, Vocabulary
 
 MAX_ROWS = 16_384  # a kilobyte each
@@ -23,7 +23,7 @@ _SPACE = ord(" ")
 _UNKNOWN = -1
 
 
-class Rows:
+class TransitionTable:
     """The automaton's transitions as a table, a row for each state that was met; row 0 is where no text is completed.
 
     Row numbers hold until the next walk. A walk may add a row for each node of the trie, at worst, beyond `MAX_ROWS`.
@@ -34,12 +34,12 @@ class Rows:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self.states: list[State] = [State()]
+        self.states: list[ByteState] = [ByteState()]
         self._numbers: dict[Entries, int] = {frozenset(): 0}
         self._table: Ints = np.full((64, 256), _UNKNOWN, np.int32)
         self._table[0] = 0
 
-    def walk(self, vocabulary: Vocabulary, begin: State, skips_space: bool) -> tuple[Ints, Ints]:
+    def walk(self, vocabulary: Vocabulary, begin: ByteState, skips_space: bool) -> tuple[Ints, Ints]:
         """The tokens that the automaton can read from `begin`, and the row after each. `skips_space`: a token's first
         byte, if it is a space, is not read."""
         if len(self.states) > MAX_ROWS:
@@ -75,7 +75,7 @@ class Rows:
             after[unknown] = self._table[rows, read]
         return after
 
-    def _number(self, state: State) -> int:
+    def _number(self, state: ByteState) -> int:
         number = self._numbers.setdefault(state.entries, len(self.states))
         if number == len(self.states):
             self.states.append(state)
@@ -90,16 +90,16 @@ def spread(begins: Ints, counts: Ints) -> Ints:
     return np.arange(len(begins) and last[-1], dtype=np.int32) + np.repeat(begins - last + counts, counts)
 
 
-class Search:
+class Reachability:
     """Can an end be reached by some steps? `reached`: is this state an end? Answers are kept, as many as a search may
     visit states."""
 
-    def __init__(self, steps: Callable[[State], Iterable[State]], reached: Callable[[State], bool]) -> None:
+    def __init__(self, steps: Callable[[ByteState], Iterable[ByteState]], reached: Callable[[ByteState], bool]) -> None:
         self._steps = steps
         self._reached = reached
         self._known: dict[Entries, bool] = {}
 
-    def leads_to_an_end(self, begin: State) -> bool | None:
+    def leads_to_an_end(self, begin: ByteState) -> bool | None:
         """Depth first, until a state is found of which the answer is known. What led there has the same answer; and if
         nothing is found, nothing that was searched leads to an end. None: `MAX_SEARCHED` states were not enough."""
         known = self._known

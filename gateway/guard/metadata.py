@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.censor.joins import Joins, Sequence
+from gateway.censor.joins import LabelAutomaton, LabelState
 from gateway.guard.channels import Ledger, Refused, Text
 from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.wire import chat
@@ -46,8 +46,8 @@ class Labels:
         self._clean: set[str] = set(known)
         self._changed: dict[str, tuple[str, Text]] = {}
         # The labels at one place, as some clients join them.
-        self._joins = Joins(ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
-        self._sequences: dict[Path, Sequence] = {}
+        self._joins = LabelAutomaton(ledger.compiled.program(Direction.OUTPUT, Channel.OTHER))
+        self._sequences: dict[Path, LabelState] = {}
 
     def is_clean(self, text: str) -> bool:
         return text in self._clean or text in chat.CONSTANT_LABELS

@@ -84,10 +84,10 @@ def expression(pattern: str) -> re.Pattern[str]:
 
 def is_match(detector: Detector, text: str, start: int, end: int) -> bool:
     in_shape = any(
-        expression(shape.body).fullmatch(text, start, end)
-        and expression(rf"(?:{shape.before})\Z").search(text[:start])
-        and expression(shape.after.replace("$", r"\Z")).match(text[end:])
-        for shape in detector.shapes
+        expression(form.body).fullmatch(text, start, end)
+        and expression(rf"(?:{form.before})\Z").search(text[:start])
+        and expression(form.after.replace("$", r"\Z")).match(text[end:])
+        for form in detector.formats
     )
     return in_shape and (detector.validate is None or detector.validate(text[start:end]))
 

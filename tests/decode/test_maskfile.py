@@ -19,11 +19,11 @@ from gateway.decode.maskfile import (
     select,
     write_masks,
 )
-from gateway.decode.masks import BannedWords, MaskCompiler
+from gateway.decode.masks import MaskCompiler, WordBan
 from gateway.policy.model import DEFAULT_FOLD, Fold
 
-SECRET = BannedWords(words=("swordfish", "élan"), fold=DEFAULT_FOLD, whole_word=True)
-OTHER = BannedWords(words=("other",), fold=frozenset({Fold.ACCENTS}))
+SECRET = WordBan(words=("swordfish", "élan"), fold=DEFAULT_FOLD, whole_word=True)
+OTHER = WordBan(words=("other",), fold=frozenset({Fold.ACCENTS}))
 STRICT = BannedPolicy.of([SECRET, OTHER])
 MILD = BannedPolicy.of([OTHER])
 
@@ -42,8 +42,8 @@ def test_a_digest_is_of_everything_that_matters() -> None:
         [SECRET],
         [OTHER, SECRET],
         [SECRET, OTHER],
-        [BannedWords(words=SECRET.words, fold=SECRET.fold)],
-        [BannedWords(words=SECRET.words, fold=frozenset(), whole_word=True)],
+        [WordBan(words=SECRET.words, fold=SECRET.fold)],
+        [WordBan(words=SECRET.words, fold=frozenset(), whole_word=True)],
     ]
     digests = [BannedPolicy.of(each).digest for each in variants]
     assert len(set(digests)) == len(digests)
@@ -129,7 +129,7 @@ def test_unknown_digests(request_: MaskRequest, message: str) -> None:
 # -- an answer under a mask --------------------------------------------------------------------------------------------
 
 TOKENS = [b"a", b"b", b"ab", b" ", b"c", None]
-MASK = MaskCompiler(TOKENS, [5]).compile([BannedWords(words=("ab",), fold=frozenset(), whole_word=True)])
+MASK = MaskCompiler(TOKENS, [5]).compile([WordBan(words=("ab",), fold=frozenset(), whole_word=True)])
 
 
 def allowed(answer: MaskedAnswer) -> list[int]:

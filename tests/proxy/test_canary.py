@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.decode.maskfile import BannedPolicy
-from gateway.decode.masks import BannedWords
+from gateway.decode.masks import WordBan
 from gateway.decode.policies import banned_of
 from gateway.policy.model import Action, Config, Decode, Mode, Policy, Route, Rule, Upstream
 from gateway.proxy.steering.entries import PROMPTS, prompt_for, wanted_masks
@@ -187,7 +187,7 @@ def test_the_first_model_of_a_list() -> None:
 
 def banning(*words: str, whole_word: bool = False) -> BannedPolicy:
     rule = Rule(id="r", words=words, whole_word=whole_word)
-    return BannedPolicy.of([BannedWords.of(rule)])
+    return BannedPolicy.of([WordBan.of(rule)])
 
 
 def test_a_prompt_without_a_banned_word() -> None:

@@ -18,7 +18,7 @@ from gateway.audit.matcher import Judge
 from gateway.audit.model import Messages, Model, ModelError
 from gateway.audit.query.model import Query, compile
 from gateway.automata.vocabulary import Ints, Vocabulary
-from gateway.decode.masks import BannedWords, MaskCompiler, State
+from gateway.decode.masks import MaskCompiler, MaskState, WordBan
 from gateway.policy.model import Rule
 
 MAX_KEPT = 100_000  # places in strings, and prefixes' states with what straddles their end
@@ -31,7 +31,7 @@ class _Place(NamedTuple):
     a prefix ended, None if none has."""
 
     prefix: int
-    mask: State | None
+    mask: MaskState | None
 
 
 class Masked:
@@ -52,7 +52,7 @@ class Masked:
         self.told = model.told
         self._model = model
         compiler = MaskCompiler(self.vocabulary.tokens, self.vocabulary.end, len(self.vocabulary))
-        self._mask = compiler.compile(map(BannedWords.of, rules))
+        self._mask = compiler.compile(map(WordBan.of, rules))
         self._judge = Judge(rules)
         self._begin = 0
         self._prefix = prefix

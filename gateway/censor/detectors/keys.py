@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 from gateway.censor.detectors.secrets import KEY_BEFORE
 
 
@@ -131,9 +131,9 @@ API_KEY = Detector(
     name="api_key",
     label="API_KEY",
     title="API key",
-    shapes=(
-        Shape(rf"(?:{_any_of(issuer.lead for issuer in WORDS)})[A-Za-z0-9_]+", KEY_BEFORE, _after("A-Za-z0-9_")),
-        Shape(rf"(?:{_any_of(issuer.lead for issuer in TOKENS)}){_TOKEN}+", KEY_BEFORE, _after(r"A-Za-z0-9_\-")),
+    formats=(
+        Format(rf"(?:{_any_of(issuer.lead for issuer in WORDS)})[A-Za-z0-9_]+", KEY_BEFORE, _after("A-Za-z0-9_")),
+        Format(rf"(?:{_any_of(issuer.lead for issuer in TOKENS)}){_TOKEN}+", KEY_BEFORE, _after(r"A-Za-z0-9_\-")),
     ),
     validate=is_api_key,
     # In two halves, so that scanners of repositories do not take them for leaks.

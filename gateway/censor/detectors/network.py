@@ -9,7 +9,7 @@ import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from string import ascii_lowercase
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 
 # Inside a class: letters outside ASCII, of scripts that put spaces between words.
 _FOREIGN = (
@@ -103,10 +103,10 @@ EMAIL = Detector(
     name="email",
     label="EMAIL",
     title="E-mail address",
-    shapes=(
-        Shape(rf"{_LOCAL}@(?:{_DOMAIN}|{_UNSPACED_DOMAIN})", _LOCAL_BEFORE),
-        Shape(rf"{_LOCAL}@{_LABELS}{_TOP_LEVEL_ALONE}", _LOCAL_BEFORE, rf"$|[^A-Za-z{_FOREIGN}]"),
-        Shape(
+    formats=(
+        Format(rf"{_LOCAL}@(?:{_DOMAIN}|{_UNSPACED_DOMAIN})", _LOCAL_BEFORE),
+        Format(rf"{_LOCAL}@{_LABELS}{_TOP_LEVEL_ALONE}", _LOCAL_BEFORE, rf"$|[^A-Za-z{_FOREIGN}]"),
+        Format(
             rf"[{_UNSPACED}]{{1,32}}@{_UNSPACED_DOMAIN}",
             rf"^|[^{_UNSPACED}{_WORD}%+\-.@]|\.\.\.",
         ),
@@ -166,7 +166,7 @@ IPV4 = Detector(
     name="ipv4",
     label="IPV4",
     title="IPv4 address",
-    shapes=(Shape(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}", _QUAD_BEFORE, _QUAD_AFTER),),
+    formats=(Format(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}", _QUAD_BEFORE, _QUAD_AFTER),),
     validate=is_ipv4_address,
     examples=("192.168.1.1", "8.8.8.8", "203.0.113.255", "0.0.0.0", "10.0.0.1"),  # noqa: S104
     near_misses=(
@@ -192,8 +192,8 @@ IPV6 = Detector(
     name="ipv6",
     label="IPV6",
     title="IPv6 address",
-    shapes=(
-        Shape(
+    formats=(
+        Format(
             r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:.]{1,40}(?:%[A-Za-z0-9._~\-]{0,15}[A-Za-z0-9])?",
             before=r"^|[^A-Za-z0-9_:.]|[G-Zg-z_]:|[Vv]6:",
             after=r"$|[^A-Za-z0-9_:.]|[:.](?:$|[^A-Za-z0-9_:.])",
@@ -250,8 +250,8 @@ MAC_ADDRESS = Detector(
     name="mac_address",
     label="MAC_ADDRESS",
     title="MAC address",
-    shapes=(
-        Shape(
+    formats=(
+        Format(
             rf"{_octets(':')}|{_octets('-')}|[0-9A-Fa-f]{{4}}(?:\.[0-9A-Fa-f]{{4}}){{2,3}}",
             before=r"^|[^A-Za-z0-9_:.\-]|[G-Zg-z_][:\-]|[Mm][Aa][Cc][:\-]",
             after=_MAC_AFTER,
@@ -299,9 +299,9 @@ URL = Detector(
     name="url",
     label="URL",
     title="Web address",
-    shapes=(
-        Shape(rf"{_SCHEME}(?:{_HOST}|\[[0-9A-Fa-f:.]+\]|{_UNSPACED_HOST})|{_WWW}", _NO_LETTER),
-        Shape(
+    formats=(
+        Format(rf"{_SCHEME}(?:{_HOST}|\[[0-9A-Fa-f:.]+\]|{_UNSPACED_HOST})|{_WWW}", _NO_LETTER),
+        Format(
             rf"[{_INNER}\]][{_PUNCTUATION}]{{0,3}}(?:[{_INNER}]|\([{_INNER}.,;:!?'*]*\))",
             rf"{_NO_LETTER}(?:{_SCHEME}(?:{_UNSPACED_HOST[:-4]})?|{_WWW[:-3]})[{_INNER}{_PUNCTUATION}]*",
         ),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stdnum import ean, iban, luhn
 from stdnum.us import ssn
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 
 # Inside a class: hyphen-minus, hyphen, figure dash, en dash, minus sign.
 DASHES = r"\-\u2010\u2012\u2013\u2212"
@@ -104,16 +104,16 @@ CREDIT_CARD = Detector(
     name="credit_card",
     label="CREDIT_CARD",
     title="Payment card number",
-    shapes=(
-        Shape(r"\d{12,19}", _NUMBER_BEFORE, _NUMBER_AFTER),
+    formats=(
+        Format(r"\d{12,19}", _NUMBER_BEFORE, _NUMBER_AFTER),
         # As printed: 4-4-4-4 with up to three more digits, 4-4-5, 4-6-4, 4-6-5 and 6-13.
-        Shape(
+        Format(
             rf"\d{{4}}(?:{_GAP}\d{{4}}){{2}}{_GAP}(?:\d{{2,4}}|\d{{4}}{_GAP}\d{{1,3}})",
             _GROUP_BEFORE,
             _NUMBER_AFTER,
         ),
-        Shape(rf"\d{{4}}{_GAP}(?:\d{{4}}{_GAP}\d{{5}}|\d{{6}}{_GAP}\d{{4,5}})", _GROUP_BEFORE, _NUMBER_AFTER),
-        Shape(rf"\d{{6}}{_GAP}\d{{13}}", _GROUP_BEFORE, _NUMBER_AFTER),
+        Format(rf"\d{{4}}{_GAP}(?:\d{{4}}{_GAP}\d{{5}}|\d{{6}}{_GAP}\d{{4,5}})", _GROUP_BEFORE, _NUMBER_AFTER),
+        Format(rf"\d{{6}}{_GAP}\d{{13}}", _GROUP_BEFORE, _NUMBER_AFTER),
     ),
     validate=is_card_number,
     examples=(
@@ -160,8 +160,8 @@ IBAN = Detector(
     name="iban",
     label="IBAN",
     title="International bank account number",
-    shapes=(
-        Shape(
+    formats=(
+        Format(
             rf"[A-Za-z]{{2}}[0-9]{{2}}(?:{_GAP}?[A-Za-z0-9]{{4}}){{2,7}}(?:{_GAP}?[A-Za-z0-9]{{1,3}})?",
             before=r"^|[^A-Za-z0-9]",
             after=r"$|[^A-Za-z0-9]",
@@ -214,9 +214,9 @@ US_SSN = Detector(
     name="us_ssn",
     label="US_SSN",
     title="US social security number",
-    shapes=(
-        Shape(rf"\d{{3}}[{DASHES}]\d{{2}}[{DASHES}]\d{{4}}", *_HYPHENED),
-        Shape(r"\d{3} \d{2} \d{4}", *_SPACED),
+    formats=(
+        Format(rf"\d{{3}}[{DASHES}]\d{{2}}[{DASHES}]\d{{4}}", *_HYPHENED),
+        Format(r"\d{3} \d{2} \d{4}", *_SPACED),
     ),
     validate=is_social_security_number,
     examples=("123-45-6789", "536-90-4399", "536 90 4399", "899-12-3456"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 from gateway.censor.detectors.numbers import DASHES, digits
 
 # ITU-T E.164 country codes. No code is the beginning of another one.
@@ -84,32 +84,32 @@ PHONE = Detector(
     name="phone",
     label="PHONE",
     title="Telephone number",
-    shapes=(
-        Shape(rf"\+[1-9][\d ()./{DASHES}]{{5,24}}\d", r"^|[^\dA-Za-z+]", r"$|[^\dA-Za-z.+\-]|[.+\-](?:$|\D)|[xX]\d"),
-        Shape(
+    formats=(
+        Format(rf"\+[1-9][\d ()./{DASHES}]{{5,24}}\d", r"^|[^\dA-Za-z+]", r"$|[^\dA-Za-z.+\-]|[.+\-](?:$|\D)|[xX]\d"),
+        Format(
             rf"00 ?[1-9][\d ()./{DASHES}]{{7,24}}\d",
             rf"^|[^\dA-Za-z+.,:/ {DASHES}]|[A-Za-z][.:]|(?:^|\D) ",
             _APART_AFTER,
         ),
         # (212) 555-0123, 212-555-0123, 1-212-555-0123, 212.555.0123, 212 555-0123
-        Shape(
+        Format(
             rf"(?:1{_GAP}?)?(?:\([2-9]\d\d\){_GAP}?[2-9]\d\d{_GAP}|[2-9]\d\d{_GAPS}[2-9]\d\d[.{DASHES}])\d{{4}}",
             _BEFORE,
             _AFTER,
         ),
-        Shape(r"(?:1 )?[2-9]\d\d [2-9]\d\d \d{4}", _ALONE_BEFORE, _ALONE_AFTER),
+        Format(r"(?:1 )?[2-9]\d\d [2-9]\d\d \d{4}", _ALONE_BEFORE, _ALONE_AFTER),
         # (020) 7946 0958, 07700 900123, 030/123456, 044 668 18 00, 03-1234-5678, 01 23 45 67 89
-        Shape(
+        Format(
             rf"(?:\(0[1-9]\d{{0,4}}\) ?|0[1-9]\d{{1,4}}{_SIGN}|0[1-9]{_SIGN}\d{{3}})[\d ./{DASHES}]{{3,13}}\d",
             _BEFORE,
             _AFTER,
         ),
-        Shape(rf"(?:0[1-9]\d{{1,4}} |0[1-9] \d{{3}})[\d ./{DASHES}]{{3,13}}\d", _ALONE_BEFORE, _APART_AFTER),
-        Shape(rf"0[1-9](?:{_GAP}\d\d){{4}}", _ALONE_BEFORE, _ALONE_AFTER),
-        Shape(r"0[167]\d{8,10}", _BEFORE, _AFTER),
+        Format(rf"(?:0[1-9]\d{{1,4}} |0[1-9] \d{{3}})[\d ./{DASHES}]{{3,13}}\d", _ALONE_BEFORE, _APART_AFTER),
+        Format(rf"0[1-9](?:{_GAP}\d\d){{4}}", _ALONE_BEFORE, _ALONE_AFTER),
+        Format(r"0[167]\d{8,10}", _BEFORE, _AFTER),
         # (11) 91234-5678, 138 1234 5678
-        Shape(rf"\(\d\d\) ?9?\d{{4}}{_DASH}\d{{4}}", _BEFORE, _AFTER),
-        Shape(rf"1[3-9]\d[ {DASHES}]\d{{4}}[ {DASHES}]\d{{4}}", _ALONE_BEFORE, _ALONE_AFTER),
+        Format(rf"\(\d\d\) ?9?\d{{4}}{_DASH}\d{{4}}", _BEFORE, _AFTER),
+        Format(rf"1[3-9]\d[ {DASHES}]\d{{4}}[ {DASHES}]\d{{4}}", _ALONE_BEFORE, _ALONE_AFTER),
     ),
     validate=is_phone_number,
     examples=(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 
 # A token also begins behind a line feed that a program or JSON has escaped.
 KEY_BEFORE = r"(?:^|[^A-Za-z0-9]|\\[nrt])"
@@ -39,9 +39,9 @@ JWT = Detector(
     name="jwt",
     label="JWT",
     title="JSON web token",
-    shapes=(
-        Shape(rf"{_HEADER}(?:{_B64}*\.{_B64}|{_B64}{{{_LONG}}})", KEY_BEFORE),
-        Shape(
+    formats=(
+        Format(rf"{_HEADER}(?:{_B64}*\.{_B64}|{_B64}{{{_LONG}}})", KEY_BEFORE),
+        Format(
             rf"{_B64}\.{{0,2}}{_B64}",
             rf"{KEY_BEFORE}{_HEADER}(?:{_B64}*\.[A-Za-z0-9_\-.]*|{_B64}{{{_LONG - 1}}}{_B64}*)",
         ),

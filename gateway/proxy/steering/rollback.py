@@ -5,7 +5,7 @@ text is held back to the start of the token in which a match could begin (CONTRA
 tokens from there on are dropped, and `resume` says how the upstream is to be asked again: by token ids, on
 `/completions`, whose events are turned into those that came before. The client sees one answer.
 
-Decisions are those of `gateway.decode.rollback.Ledger`. Where nothing can be rolled back, everything passes, and the
+Decisions are those of `gateway.decode.rollback.Attempts`. Where nothing can be rolled back, everything passes, and the
 guard behind does what the rule's `exhausted` says.
 """
 
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.censor.compile import Program
 from gateway.censor.stream import Censor
-from gateway.decode.rollback import Caps, Ledger
-from gateway.decode.token_offsets import Spelled
+from gateway.decode.rollback import Attempts, Caps
+from gateway.decode.token_offsets import TokenOffsets
 from gateway.guard.channels import Finding, OnFinding
 from gateway.observe.facts import RolledBack
 from gateway.policy.model import Action, Channel, Direction
@@ -89,12 +89,12 @@ class Retelling:
         self.facts: list[RolledBack] = []
         self._terms = terms
         self._on_finding = on_finding
-        self._ledger = Ledger(terms.caps, at_once=terms.at_once)
+        self._ledger = Attempts(terms.caps, at_once=terms.at_once)
         self._head: Json = {}
         self._prompt: list[int] | None = None
         self._before: list[int] = []  # tokens before the text: what a model thought first
         self._loose: list[int] = []  # tokens of which it is not known yet whether they belong to the text
-        self._spelled = Spelled(terms.vocabulary)
+        self._spelled = TokenOffsets(terms.vocabulary)
         self._begun = False
         self._ahead = ""  # what tokens wrote and the upstream has not told yet
         self._unsure = ""  # what could begin a stop string, once nobody else looks for them
@@ -209,7 +209,7 @@ class Retelling:
     def _beginning(self, tokens: list[int], given: str) -> int | None:
         """Which of the tokens behind a model's thoughts is the first that writes `given`?"""
         for begin in range(len(tokens)):
-            spelled = Spelled(self._terms.vocabulary)
+            spelled = TokenOffsets(self._terms.vocabulary)
             if "".join(map(spelled.add, tokens[begin:])).startswith(given):
                 return begin
         return None
