@@ -7,6 +7,7 @@ from every beginning needs time that grows with the text's square, or worse, thi
 
 from __future__ import annotations
 
+from copy import copy
 from functools import reduce
 from itertools import islice
 from operator import and_
@@ -70,9 +71,7 @@ class NfaSimulation:
 
     def fork(self) -> NfaSimulation:
         """One that goes on by itself from here."""
-        other = NfaSimulation.__new__(NfaSimulation)
-        for name in NfaSimulation.__slots__:
-            setattr(other, name, getattr(self, name))
+        other = copy(self)
         other.active, other.history, other._ends = dict(self.active), dict(self.history), list(self._ends)
         return other
 

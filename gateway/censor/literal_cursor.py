@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from copy import copy
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -61,9 +62,7 @@ class LiteralCursor:
 
     def fork(self) -> LiteralCursor:
         """One that goes on by itself from here."""
-        other = LiteralCursor.__new__(LiteralCursor)
-        for name in LiteralCursor.__slots__:
-            setattr(other, name, getattr(self, name))
+        other = copy(self)
         other.jumps, other.window = list(self.jumps), self.window.fork()
         return other
 

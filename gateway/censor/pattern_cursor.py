@@ -9,6 +9,7 @@ characters as would have to be taken again.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from copy import copy
 from typing import NamedTuple
 
 from gateway.automata.nfa import MAX_REGISTERED, Hit, NfaSimulation
@@ -72,9 +73,7 @@ class PatternCursor:
 
     def fork(self, past_exempt: _PastExempt) -> PatternCursor:
         """One that goes on by itself from here."""
-        other = PatternCursor.__new__(PatternCursor)
-        for name in PatternCursor.__slots__:
-            setattr(other, name, getattr(self, name))
+        other = copy(self)
         other._past_exempt, other._window = past_exempt, self._window.fork()
         other._exact = None if self._exact is None else self._exact.fork()
         other._runs = list(self._runs)
@@ -101,7 +100,7 @@ class PatternCursor:
             at += 1
         return Quick(state, registers)
 
-    def go(self, reached: Quick, text: str, scanned: int) -> None:
+    def advance(self, reached: Quick, text: str, scanned: int) -> None:
         """Take `text`, at the end of which the quick way is at offset `scanned`."""
         self._quick = reached
         registers = reached.registers
