@@ -5,8 +5,7 @@ byte and knows, after each, whether the text may end here and whether it can sti
 character anywhere, so a state is a set of positions of Glushkov's automaton of which some character may have been read
 in part. What is left of a character is a node in a graph of byte ranges in which equal nodes are one.
 
-States are worked out when they are first needed and kept in a bounded cache. A full one is emptied: that costs time,
-never correctness.
+States are worked out when they are first needed and kept in a bounded cache (`gateway.automata.states`).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import TypeVar
 from gateway.automata.charset import CharSet
 from gateway.automata.contexts import ALL, EDGE, KINDS, OTHER, kinds_of_characters
 from gateway.automata.positions import Positions
+from gateway.automata.states import forget
 
 MAX_CACHE = 300_000  # transitions and entries of states, some 150 bytes each
 
@@ -154,7 +154,8 @@ class ByteAutomaton:
             target = self._state(self._entries_after(state, byte))
             self._kept += 1
             if self._kept > self._max_cache:
-                self._empty_cache()
+                forget(self._states)
+                self._kept = 0
             state[byte] = target
         return target
 
@@ -240,13 +241,6 @@ class ByteAutomaton:
         self._follow = {
             place: tuple(target for target in targets if target in useful) for place, targets in self._follow.items()
         }
-
-    def _empty_cache(self) -> None:
-        """Callers keep the states they stand on; those fill up again from here."""
-        for state in list(self._states.values()):
-            state.clear()
-        self._states.clear()
-        self._kept = 0
 
 
 def disjoint(pieces: Mapping[tuple[int, int], T]) -> Iterator[tuple[int, int, list[T]]]:

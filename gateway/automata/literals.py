@@ -11,21 +11,18 @@ text is still *live*. The machine here is determinised lazily on top of it:
 * one in a few of the transitions that are worked out is kept, in a bounded cache. What comes often is soon there, and
   text that never comes again, as a hostile one would be, leaves little behind. A full cache is emptied: that costs
   time, never correctness.
-
-Which words go on after a string is asked of pyahocorasick's trie, where the words stand with what the caller knows of
-them.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-import ahocorasick
-
+from gateway.automata.states import forget
 from gateway.automata.trie import ROOT, Trie
 
 # Some 350 bytes each with the states they lead to, so that text made to fill a machine's cache costs it 35 MB.
@@ -136,10 +133,8 @@ class LiteralMachine:
         self.longest = max(map(len, by_text))
         self._fold = lru_cache(MAX_FOLDS)(fold)
         self._units = _Units(self._fold)
-        self._words = ahocorasick.Automaton()
-        for text, group in by_text.items():
-            self._words.add_word(text, tuple(group))
-        texts = sorted(by_text)
+        self._words = by_text
+        self._texts = texts = sorted(by_text)
         free = bytes(any(literal.holds and not literal.left for literal in by_text[text]) for text in texts)
         edged = bytes(any(literal.holds and literal.left for literal in by_text[text]) for text in texts)
         # Without whole words the distinction would only double the states.
@@ -153,7 +148,6 @@ class LiteralMachine:
         self._states: dict[int | tuple[int, bool, tuple[Literal, ...], Arrival | None], LiteralState] = {}
         self._transitions = 0
         self._max_transitions = max_transitions
-        self._kept_one_in = KEPT_ONE_IN_EARLY
         self._kept_one_in = KEPT_ONE_IN_EARLY
         self._countdown = 0
 
@@ -187,7 +181,7 @@ class LiteralMachine:
             unit = units[char]
             if unit is None:
                 return None
-            # What `_advance` does, without the calls.
+            # What `Trie.step` does, without the calls.
             while node:
                 child = find(unit, first[node], first[node + 1])
                 if child > 0:
@@ -218,14 +212,15 @@ class LiteralMachine:
         if self._transitions > self._max_transitions // 16:
             self._kept_one_in = KEPT_ONE_IN
             if self._transitions > self._max_transitions:
-                self._empty_cache()
+                forget(self._states)
+                self._transitions = 0
         state[char] = target
 
     def _work_out(self, state: LiteralState, char: str) -> LiteralState:
         folded, atomic = self._fold(char)
         if len(folded) != 1 or state.pending:
             return self._step_folded(state, folded, atomic)
-        node, left = self._advance(state.node, state.left, folded)
+        node, left = self._trie.step(state.node, state.left, folded)
         if self._trie.out[node]:
             return self._step_folded(state, folded, atomic)
         return self._state(node, left, (), None)
@@ -241,7 +236,7 @@ class LiteralMachine:
             if pending and not is_word_char(unit):
                 found += [FoundLiteral(literal, back) for literal in pending]
             back -= 1
-            node, left = self._advance(node, left, unit)
+            node, left = self._trie.step(node, left, unit)
             ended = [] if atomic and back else self._ending(node, left)
             found += [FoundLiteral(literal, back) for literal in ended if not literal.right]
             pending = tuple(literal for literal in ended if literal.right)
@@ -277,7 +272,8 @@ class LiteralMachine:
         """Of the suffixes that begin a word, those that may become, or wait to be, a word that holds."""
         trie = self._trie
         waiting = {len(literal.text) for literal in state.pending if literal.holds}
-        for node, length, at_edge in self._suffixes(state):
+        for node, at_edge in trie.suffixes(state.node, state.left):
+            length = trie.length[node]
             if trie.live[node] == length or (at_edge and trie.edged[node]) or length in waiting:
                 yield node, length, at_edge
 
@@ -285,42 +281,23 @@ class LiteralMachine:
         """Words that hold, of which at least `guard` characters, but not all, end the text; with that length."""
         if not self._shortest_guard:
             return
-        for node, length, at_edge in self._suffixes(state):
+        for node, at_edge in self._trie.suffixes(state.node, state.left):
+            length = self._trie.length[node]
             if length < self._shortest_guard:
                 return
             for literal in self.completions(self._trie.path(node), at_edge):
                 if literal.guard and literal.guard <= length < len(literal.text):
                     yield literal, length
 
-    def _suffixes(self, state: LiteralState) -> Iterator[tuple[int, int, bool]]:
-        """The suffixes that begin a word, longest first: node, length, and whether an edge precedes it."""
-        trie = self._trie
-        node, at_edge = state.node, not state.left
-        while node:
-            yield node, trie.length[node], at_edge
-            at_edge = not trie.before[node]
-            node = trie.fail[node]
-
     def completions(self, prefix: str, at_edge: bool) -> Iterator[Literal]:
         """The words that hold and begin with `prefix`."""
-        for group in self._words.values(prefix):
-            for literal in group:
+        texts = self._texts
+        for at in range(bisect_left(texts, prefix), len(texts)):
+            if not texts[at].startswith(prefix):
+                return
+            for literal in self._words[texts[at]]:
                 if literal.holds and (at_edge or not literal.left):
                     yield literal
-
-    def _advance(self, node: int, left: bool, unit: str) -> tuple[int, bool]:
-        """The longest suffix that begins a word after one more folded character, and whether a word character precedes
-        it."""
-        trie = self._trie
-        first = trie.first
-        while node:
-            child = trie.labels.find(unit, first[node], first[node + 1])
-            if child > 0:
-                return child, left
-            left = trie.before[node] != 0
-            node = trie.fail[node]
-        node = trie.root.get(unit, ROOT)
-        return node, left if node else self._edges and is_word_char(unit)
 
     def _ending(self, node: int, left: bool) -> list[Literal]:
         """The words that end here and whose left edge is right, shortest first."""
@@ -331,7 +308,7 @@ class LiteralMachine:
         while node:
             begin = len(path) - trie.length[node]
             blocked = is_word_char(path[begin - 1]) if begin else left
-            ended[:0] = (literal for literal in self._words.get(path[begin:]) if not (literal.left and blocked))
+            ended[:0] = (literal for literal in self._words[path[begin:]] if not (literal.left and blocked))
             node = trie.out[trie.fail[node]]
         return ended
 
@@ -348,11 +325,3 @@ class LiteralMachine:
             if keep:
                 self._states[key] = state
         return state
-
-    def _empty_cache(self) -> None:
-        """Streams keep the states they stand on; those fill up again from here."""
-        # A list, since another thread may add a state meanwhile; dictionaries themselves bear that.
-        for state in list(self._states.values()):
-            state.clear()
-        self._states.clear()
-        self._transitions = 0

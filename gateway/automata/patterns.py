@@ -27,6 +27,7 @@ from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, kinds_of_characte
 from gateway.automata.literals import Folded
 from gateway.automata.positions import Positions, Region
 from gateway.automata.regex import RegexError
+from gateway.automata.states import forget
 
 MAX_TRANSITIONS = 100_000
 MAX_TARGETS = 40_000  # of a kilobyte or so, with the states they lead to
@@ -127,6 +128,10 @@ class PatternState(dict[str, "PatternState"]):
     def __missing__(self, char: str) -> PatternState:
         return self.machine.work_out(self, char)
 
+    def clear(self) -> None:
+        super().clear()
+        self.targets = {}
+
     @property
     def contexts(self) -> tuple[int, ...]:
         """The states that stand before any beginning."""
@@ -166,6 +171,7 @@ class PatternMachine:
         # A line end is a kind of its own only where some pattern asks for it.
         self._kinds = kinds_of_characters(any(pattern.positions.sees_lines for pattern in self.patterns))
         self.furthest = max(self.past, default=0)
+        self.arrives, self.waits, self.goes_on, self.reaches, self.continues = ([0] * len(self.owner) for _ in range(5))
         self._weigh()
         self._classes: dict[str, CharClass] = {}
         self._by_members: dict[tuple[frozenset[int], int], CharClass] = {}
@@ -197,6 +203,8 @@ class PatternMachine:
         return self.patterns[self.owner[position]]
 
     def char_class(self, unit: str) -> CharClass:
+        """The class of a folded character, and of all others that lead to the same states. Kept for the first
+        `MAX_CHAR_CLASSES` characters; classes themselves are few."""
         char_class = self._classes.get(unit)
         if char_class is None:
             members = frozenset(
@@ -234,6 +242,8 @@ class PatternMachine:
         return target
 
     def state(self, entries: tuple[tuple[int, int], ...], left: int, moves: tuple[int, ...] | None) -> PatternState:
+        """The one state with these `entries`, sorted, `left` and `moves` (see `PatternState`). A full cache is emptied
+        first, so states of before may have equals that are other objects."""
         key = entries, left, moves
         state = self._states.get(key)
         if state is None:
@@ -323,7 +333,6 @@ class PatternMachine:
             possible = sum(1 << kind for kind, every in self._kinds if charset & every)
             for position in positions:
                 kinds[position] = possible
-        self.arrives, self.waits, self.goes_on, self.reaches, self.continues = ([0] * count for _ in range(5))
         sources: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         for position in range(count):
             for target, contexts in self.follow[position].items():
@@ -353,11 +362,7 @@ class PatternMachine:
                             waiting.append((position, kind))
 
     def _empty_cache(self) -> None:
-        """Streams keep the states they stand on; those fill up again from here."""
-        for state in list(self._states.values()):
-            state.clear()
-            state.targets = {}
-        self._states.clear()
+        forget(self._states)
         self._transitions = self._targets = self._entries = 0
 
 

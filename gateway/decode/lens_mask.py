@@ -140,21 +140,13 @@ class LensMask:
             path = self._trie.path(node)
             ended = [
                 edges
-                for suffix, at_edge in self._suffixes(node, left)
+                for suffix, at_edge in self._trie.suffixes(node, left)
                 if (edges := self._edges.get(path[len(path) - self._trie.length[suffix] :]))
                 and (at_edge or not edges.left)
             ]
             known = any(not edges.right for edges in ended), any(edges.right for edges in ended)
             self._ends[node, left] = known
         return known
-
-    def _suffixes(self, node: int, left: bool) -> Iterator[tuple[int, bool]]:
-        """The suffixes that begin a word, longest first, and whether an edge precedes each."""
-        at_edge = not left
-        while node:
-            yield node, at_edge
-            at_edge = not self._trie.before[node]
-            node = self._trie.fail[node]
 
     # -- what is forbidden ---------------------------------------------------------------------------------------------
 
@@ -176,7 +168,7 @@ class LensMask:
     def _ranges(self, node: int, left: bool, last: bool) -> tuple[tuple[int, int], ...]:
         """The ranges of all words that began in the state, none of which meets another."""
         found: list[tuple[int, int]] = []
-        for suffix, at_edge in self._suffixes(node, left):
+        for suffix, at_edge in self._trie.suffixes(node, left):
             known = self._rests.get((suffix, at_edge, last))
             if known is None:
                 known = self._rests[suffix, at_edge, last] = self._rests_after(suffix, at_edge, last)
