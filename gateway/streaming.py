@@ -50,7 +50,7 @@ def _censor(chunks: Iterable[str], censor: Censor) -> Iterator[str]:
         if rest := censor.finish():
             yield rest
     finally:
-        # After a block nobody reads on: the source stops now, not when its garbage is collected.
+        # After a block the source is read no further: it stops now, not when its garbage is collected.
         if isinstance(chunks, Generator):
             chunks.close()
 

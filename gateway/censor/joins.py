@@ -1,4 +1,4 @@
-"""Labels that a client may append to each other: which may follow the ones that came before?
+"""Labels that a client may append to each other: which ones would make a match with those before?
 
 Each label is judged by itself elsewhere; here only matches across the edges between them count, the end of each label
 being an end of the text. What came before is a censor's state, so that a label is read once however many came before

@@ -1,4 +1,4 @@
-"""One machine's way through one text: its state, and how folded positions map back to original offsets."""
+"""The cursor of one word automaton in one text: its state, and how folded positions map back to original offsets."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OFFSET = attrgetter("offset")
 
 
 class LiteralCursor:
-    """The slow and exact companion of the state: steps one character at a time and keeps offsets.
+    """The state of the automaton, stepped one character at a time, and the offsets of its matches.
 
     `jumps` is empty for ordinary text; then folded and original positions differ by a constant and the caller may step
     `state` by itself as long as no arrival is remarkable, adding the characters to `folded`.

@@ -1,4 +1,4 @@
-"""One pattern machine's way through one text: quickly while nothing is found, exactly where something is.
+"""The cursor of one pattern machine in one text: quick while nothing is found, exact where something is.
 
 The quick way is a determinised state with registers; it holds the text from its first register on, and where it cannot
 tell, that text is taken again with every beginning there is (`gateway.automata.nfa`). The exact way is left when
@@ -17,7 +17,7 @@ from gateway.automata.patterns import UNDECIDED, Pattern, PatternMachine, Patter
 from gateway.censor.literal_cursor import Span
 from gateway.censor.window import Window
 
-# A run's text is kept for whoever wants to know what was found; a run can be as long as its text.
+# A run's text is kept for reports of what was found; a run can be as long as its text.
 MAX_SEEN = 16_384
 
 _PastExempt = Callable[[int, int], int]

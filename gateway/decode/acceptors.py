@@ -1,5 +1,5 @@
 """Languages that a text can be read in, character by character: of an expression, of some options, of a schema, of a
-grammar. A language is compiled once and shared by all texts; a reader is for one of them."""
+grammar. A language is compiled once and shared by all texts; an acceptor is for one of them."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from gateway.decode.masks import BanMask, Forbidden
 
 
 class MaskedAnswer:
-    """Follows the tokens of one answer. `kept`: the tokens it had before it was resumed; `limit`: so many tokens may
+    """The tokens of one answer. `kept`: the tokens it had before it was resumed; `limit`: so many tokens may
     follow; `not_first`: ids forbidden as the first of them.
 
-    A token that the server does not tell (a placeholder below 0) makes the answer `lost`: what it says is not known any
-    more, and all that may follow is its end.
+    A token that the server does not report (a placeholder below 0) makes the answer `lost`: its text is unknown, and
+    all that may follow is its end.
     """
 
     __slots__ = ("_limit", "_not_first", "_state", "count", "lost", "mask")
@@ -29,11 +29,11 @@ class MaskedAnswer:
         self._state = mask.start()
         self.count = 0
         self.lost = False
-        self.take(kept)
+        self.add(kept)
         self.count = 0
 
-    def take(self, tokens: Sequence[int]) -> None:
-        """The tokens that came next."""
+    def add(self, tokens: Sequence[int]) -> None:
+        """Append tokens."""
         for token in tokens:
             if token < 0:
                 self.lost = True

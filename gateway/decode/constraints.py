@@ -1,7 +1,7 @@
-"""The constraint of a policy: what an engine is told, and the check of what comes back.
+"""The constraint of a policy: the parameters for an engine, and the check of its answer.
 
-The engines of a vLLM server and the check must mean the same language. So regular expressions are written out before
-anybody gets them, and the check of JSON takes every spelling of a text that an engine may choose: any white space, any
+The engines of a vLLM server and the check must mean the same language. So regular expressions are written out for
+both, and the check of JSON takes every spelling of a text that an engine may choose: any white space, any
 escape.
 
 Nothing here needs more than the base install, but JSON schemas and grammars, for which llguidance is asked.
@@ -36,7 +36,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 
 
-# -- what an engine is told --------------------------------------------------------------------------------------------
+# -- parameters for an engine ------------------------------------------------------------------------------------------
 
 
 def structured_outputs(constrain: Constrain) -> dict[str, Any]:
@@ -149,18 +149,18 @@ class ConstraintCheck:
                 pair = "\udc00" <= unit <= "\udfff"
                 char = (self._high + unit).encode("utf-16", "surrogatepass").decode("utf-16") if pair else _REPLACEMENT
                 self._high = ""
-                if not self._takes(char):
+                if not self._accept(char):
                     return begin
                 if pair:
                     continue
             begin = at
             if "\ud800" <= unit <= "\udbff":
                 self._high = unit
-            elif not self._takes(_REPLACEMENT if "\udc00" <= unit <= "\udfff" else unit):
+            elif not self._accept(_REPLACEMENT if "\udc00" <= unit <= "\udfff" else unit):
                 return begin
         return None
 
-    def _takes(self, char: str) -> bool:
+    def _accept(self, char: str) -> bool:
         read = self._acceptor.read(char)
         self.characters += read
         self._left = not read
@@ -170,7 +170,7 @@ class ConstraintCheck:
         """At the end of the text: is it one of the language?"""
         if self._high and not self._left:
             self._high = ""
-            self._takes(_REPLACEMENT)
+            self._accept(_REPLACEMENT)
         return not self._left and self._acceptor.accepting()
 
 

@@ -1,4 +1,4 @@
-"""The reference loop: a model, token by token, held to a constraint, kept from words, rolled back from matches.
+"""The reference loop: any model, token by token, under a constraint, a mask of words, and rollback.
 
 It shows in one place what the gateway does with a served model, and runs over any: a model is a function from token
 prefixes to log-probabilities.
@@ -190,7 +190,7 @@ class _Generation:
         self._sampled += 1
         if token in self._task.vocabulary.end:
             return self._close(Finish.STOP)
-        piece = self._take(token)
+        piece = self._append(token)
         if self._watch and self._watch.feed(piece):
             return self._roll_back()
         return None
@@ -232,7 +232,7 @@ class _Generation:
         weights /= weights.sum()
         return weights
 
-    def _take(self, token: int) -> bytes:
+    def _append(self, token: int) -> bytes:
         task = self._task
         [piece] = task.vocabulary.pieces([token], task.at_text_start and not any(self._pieces))
         if task.constrain:

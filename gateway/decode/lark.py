@@ -87,7 +87,7 @@ def _in_any_case(token: re.Match[str]) -> Node | None:
     try:
         text = json.loads(token["string"][:-1])
     except ValueError:
-        return None  # whoever reads the grammar says what is wrong with it
+        return None  # the engine refuses it with a reason of its own
     return Concat(tuple(Chars(CharSet.of(char).ignoring_case()) for char in text))
 
 

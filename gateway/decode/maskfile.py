@@ -1,4 +1,4 @@
-"""The banned words of a gateway's policies as a file, for the server that masks them; and what a request says of them.
+"""The file of banned words for the server that masks them, and the parameters of a request that names them.
 
 The file is written by the gateway's host and named when the model server starts. Each policy in it has a *digest*, the
 SHA-256 of its words and lenses. A request names policy and digest, so a server that has other words than the gateway

@@ -8,7 +8,7 @@
 
 The text of an answer whose tokens are chosen so holds no match of the rules as `gateway.censor` finds them. There are
 three exceptions, for which the censor stands behind: where a mask is `exhausted` only the end of the text is left,
-though it may make a waiting word certain; a text that is cut where nobody said `last` ends with an edge; and a caller
+though it may make a waiting word certain; a text that is cut where `last` was not set ends with an edge; and a caller
 whose own constraints leave nothing beside the mask may have to ignore it.
 
 On the safe side: under `accents` a word that begins with a vowel or final letter of Hangul is also found inside a
@@ -39,7 +39,7 @@ MaskState = tuple[LensState, ...]  # one for each lens; a plain value, to be kep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordBan:
-    """Words that must not be said, as seen through the lens of `fold`; `whole_word` as in a rule."""
+    """Forbidden words, as seen through the lens of `fold`; `whole_word` as in a rule."""
 
     words: tuple[str, ...] = field(repr=False)
     fold: frozenset[Fold]
@@ -209,5 +209,5 @@ class MaskCompiler:
 
 
 def _needs_edge(char: str) -> bool:
-    """A word's edge that is no character of a word itself, or CJK, needs no boundary (CONTRACT §4.12)."""
+    """A word's edge that is no character of a word itself, or CJK, needs no boundary (semantics rule 12)."""
     return is_word_char(char) and not is_cjk(char)

@@ -1,4 +1,4 @@
-"""Which words a model behind the gateway must not say: a configuration's policies as entries of the file of masks.
+"""The banned words of a configuration's policies, as entries of the file of masks.
 
     banned_of(config.policies)        # {"strict": ..., "strict/exhausted": ...}
 

@@ -1,4 +1,4 @@
-"""Rollback: an answer that says what it must not is cut back and goes on another way. Pure decisions: no model, no IO.
+"""Rollback: where to cut an answer that holds a match, and what to ban there. Pure decisions: no model, no IO.
 
 A match is cut out from the token in which its first byte lies; to ban only the last token of it would bend the answer
 towards words that merely begin like the forbidden one. The first time the model draws again at that position, since
@@ -6,8 +6,8 @@ another draw from the same law is nearest to what the model says when it does no
 that led into the match is banned there, one more each time. A ban belongs to the text before it: when an earlier
 position changes, those of later ones are dropped.
 
-Whoever decodes keeps the `Attempts`: `after_match` tells how to go on, or that it is time to give up. Whoever draws
-again with seeds takes a new one for each of `Attempts.rollbacks`.
+The caller that decodes keeps the `Attempts`; `after_match` returns how to go on, None to give up. A caller that samples
+with seeds uses a new one for each of `Attempts.rollbacks`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An automaton's way through a whole vocabulary, and whether a way leads to an end.
+"""Which tokens of a vocabulary an automaton can read, and whether an end can be reached.
 
 The tokens that can be read from a state are found by walking the trie of the vocabulary a depth at a time, with the
 states of a whole depth in one array.
@@ -31,9 +31,9 @@ class TransitionTable:
 
     def __init__(self, language: ByteAutomaton) -> None:
         self._language = language
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self.states: list[ByteState] = [ByteState()]
         self._numbers: dict[Entries, int] = {frozenset(): 0}
         self._table: Ints = np.full((64, 256), _UNKNOWN, np.int32)
@@ -43,7 +43,7 @@ class TransitionTable:
         """The tokens that the automaton can read from `begin`, and the row after each. `skips_space`: a token's first
         byte, if it is a space, is not read."""
         if len(self.states) > MAX_ROWS:
-            self._begin_anew()
+            self._reset()
         trie = vocabulary.trie
         nodes: Ints = np.zeros(1, np.int32)
         rows: Ints = np.full(1, self._number(begin), np.int32)

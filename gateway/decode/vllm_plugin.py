@@ -147,7 +147,7 @@ class _BatchRows:
     def answers(self) -> list[tuple[int, MaskedAnswer]]:
         """Every row's answer, with all the tokens that it has by now: vLLM adds them to the same list."""
         for answer, output in self._rows.values():
-            answer.take(output[answer.count :])
+            answer.add(output[answer.count :])
         return [(row, answer) for row, (answer, _) in self._rows.items()]
 
 
@@ -186,7 +186,7 @@ class _BatchSlots:
                 answer = _followed(self._masks, params, request, prompt_length) or self._masks.lost()
                 self._answers[slot] = answer
             fresh = self._requests.all_token_ids.gpu[slot, prompt_length + answer.count : length].tolist()
-            answer.take(fresh)
+            answer.add(fresh)
             found.append((row, answer))
         return found
 

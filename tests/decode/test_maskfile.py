@@ -143,7 +143,7 @@ def allowed(answer: MaskedAnswer) -> list[int]:
 def test_tokens_are_followed() -> None:
     answer = MaskedAnswer(MASK)
     assert allowed(answer) == [0, 1, 2, 3, 4, 5]
-    answer.take([0, 1])
+    answer.add([0, 1])
     assert answer.count == 2
     assert allowed(answer) == [0, 1, 2, 4]  # neither a space nor the end
 
@@ -156,19 +156,19 @@ def test_a_resumed_answer() -> None:
 
 def test_the_last_token() -> None:
     answer = MaskedAnswer(MASK, limit=2)
-    answer.take([0])
+    answer.add([0])
     assert allowed(answer) == [0, 2, 3, 4, 5]  # "a" and "b" would be cut off as a word
 
 
 def test_not_first() -> None:
     answer = MaskedAnswer(MASK, not_first=[0, 4, 99])
     assert allowed(answer) == [1, 2, 3, 5]
-    answer.take([3])
+    answer.add([3])
     assert allowed(answer) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_token_that_is_not_told() -> None:
     answer = MaskedAnswer(MASK, not_first=[5])
-    answer.take([0, -1])
+    answer.add([0, -1])
     assert answer.lost
     assert allowed(answer) == [5]
