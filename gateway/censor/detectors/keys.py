@@ -155,23 +155,6 @@ API_KEY = Detector(
         "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh",
         "dop_v1_" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
     ),
-    near_misses=(
-        "AKIAIOSFODNN7EXAMPL",
-        "AKIAIOSFODNN7EXAMPLE1",
-        "AKIAIOSFODNN7EXAMPL1",
-        "ghp_" + "zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ0mLq18",
-        "ghp_" + "zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ0mLq1",
-        "ghx_" + "zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ0mLq17",
-        "npm_" + "zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ0mLq27",
-        "pk_live_" + "4eC39HqLyjWDarjtT1zdp7dc",
-        "xoxb-not-a-real-token-this-will-not-work",
-        "sk-learn",
-        "task-proj-AbCdEf0123456789AbCdEf0123456789AbCdEf0123456789",
-        "AIza" + "SyDaGmWKa4JsXZ-HjGw7ISLn_3namBGewQ",
-        "glpat-short",
-        "pypi-" + "AgEIcHlwaS5vcmc",
-        "SK0123456789abcdef0123456789abcdeg",
-    ),
     source=f"The issuers' own pages, which docs/detectors.md lists; of GitHub's checksum, {_GITHUB}",
     note=(
         "GitHub's and npm's tokens must carry the right checksum, where their form has one. Keys without a fixed "

@@ -25,8 +25,7 @@ class Detector:
 
     `validate` is asked about text in one of the forms, as the rule's lens sees it; it answers within microseconds and
     never raises. None accepts everything. `label` names the value in placeholders. Each of `examples` is found as a
-    whole, in none of `near_misses` is anything found. `source` is the specification that the rules come from, `note`
-    says what is left out.
+    whole. `source` is the specification that the rules come from, `note` says what is left out.
     """
 
     name: str
@@ -35,6 +34,5 @@ class Detector:
     formats: tuple[Format, ...]
     validate: Callable[[str], bool] | None
     examples: tuple[str, ...]
-    near_misses: tuple[str, ...]
     source: str
     note: str = ""

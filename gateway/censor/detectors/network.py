@@ -127,27 +127,6 @@ EMAIL = Detector(
         "alice@example.se",
         "alice@example.services",
     ),
-    near_misses=(
-        "alice@example",
-        "alice@localhost",
-        "@example.com",
-        "alice@@example.com",
-        "alice@.com",
-        "alice@example..com",
-        "alice@-example.com",
-        "alice.@example.com",
-        "al..ice@example.com",
-        ".alice@example.com",
-        "alice@example.c",
-        "alice at example.com",
-        "lodash@4.17.21",
-        "logo@2x.png",
-        "icon@3x.webp",
-        "getty@tty1.service",
-        "user@1000.socket",
-        "@alice@example.com",
-        f"{'a' * 65}@example.com",
-    ),
     source=(
         "RFC 5321 section 4.1.2 and RFC 5322 section 3.4.1 (dot-atom form), RFC 6531 (letters beyond ASCII), "
         "https://www.rfc-editor.org/rfc/rfc5321"
@@ -169,18 +148,6 @@ IPV4 = Detector(
     formats=(Format(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}", _QUAD_BEFORE, _QUAD_AFTER),),
     validate=is_ipv4_address,
     examples=("192.168.1.1", "8.8.8.8", "203.0.113.255", "0.0.0.0", "10.0.0.1"),  # noqa: S104
-    near_misses=(
-        "256.1.1.1",
-        "1.2.3",
-        "1.2.3.4.5",
-        "1.2.3.4444",
-        "192.168.01.1",
-        "v1.2.3.4",
-        "package-1.2.3.4.tar.gz",
-        "1.2.3.4-beta",
-        "1.2.3.x",
-        "3.14.15",
-    ),
     source=(
         "RFC 3986 section 3.2.2 (IPv4address: four decimal numbers up to 255 without leading zeros), "
         "https://www.rfc-editor.org/rfc/rfc3986#section-3.2.2"
@@ -211,22 +178,6 @@ IPV6 = Detector(
         "2001:db8:0:0:8:800:200C:417A",
         "2001:4860:4860::8888",
         "1:2:3:4:5:6:7:8",
-    ),
-    near_misses=(
-        "2001:db8:::1",
-        "2001:db8::1::2",
-        "2001:db8::g",
-        "1:2:3:4:5:6:7:8:9",
-        "1:2:3:4:5:6:7",
-        "12345::1:2",
-        "12:30:45",
-        "x[1::2]",
-        "x[::2]",
-        "z[337::617]",
-        "redis:x:102:105::/",
-        "::",
-        "std::dec",
-        "::ffff:192.0.2.256",
     ),
     source=(
         "RFC 4291 section 2.2 (text forms), RFC 4007 section 11 (zones), "
@@ -264,17 +215,6 @@ MAC_ADDRESS = Detector(
         "001a.2b3c.4d5e",
         "02:00:5e:10:00:00:00:01",
         "ff:ff:ff:ff:ff:ff",
-    ),
-    near_misses=(
-        "00:1A:2B:3C:4D",
-        "00:1A:2B:3C:4D:5G",
-        "00:1A:2B:3C:4D:5E:6F",
-        "00:1A-2B:3C:4D:5E",
-        "001a.2b3c",
-        "1234.5678.9012",
-        "001A2B3C4D5E",
-        "000:1A:2B:3C:4D:5E",
-        "12:30:45",
     ),
     source=(
         "IEEE Std 802-2014 clause 8 (EUI-48 and EUI-64, hexadecimal representation), "
@@ -319,15 +259,6 @@ URL = Detector(
         "HTTPS://EXAMPLE.COM/A",
         "https://日本語.jp/x",
         "http://www.例え.jp:8080/a?b=1",
-    ),
-    near_misses=(
-        "http://",
-        "http:/example.com",
-        "https:example.com",
-        "example.com",
-        "www.",
-        "www.example",
-        "xhttps://",
     ),
     source="RFC 3986 (syntax) and its appendix C (delimiters in text), RFC 3987, https://www.rfc-editor.org/rfc/rfc3986",
     note=(

@@ -187,17 +187,6 @@ PRIVATE_KEY = Detector(
         "\u2014\u2013BEGIN PRIVATE KEY\u2014\u2013",
         "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0t",
     ),
-    near_misses=(
-        f"{_dashed('BEGIN PUBLIC KEY')}\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n"
-        f"{_dashed('END PUBLIC KEY')}",
-        f"{_dashed('BEGIN CERTIFICATE')}\nMIIBszCCAVmgAwIBAgIU\n{_dashed('END CERTIFICATE')}",
-        "BEGIN PRIVATE KEY",
-        "-- BEGIN PRIVATE KEY --",
-        _dashed("BEGIN PUBLIC KEY"),
-        "PublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=",
-        _dashed("END PRIVATE KEY"),
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBm",
-    ),
     source=(
         "RFC 7468 sections 10 and 11 (PKCS #8), RFC 1421 section 4.4 (header lines), RFC 9580 section 6.2 (OpenPGP), "
         "OpenSSH's PROTOCOL.key, RFC 7518 section 6 (JSON Web Keys), W3C XML Signature section 4.5.2 (RSAKeyValue), "

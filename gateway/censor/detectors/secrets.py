@@ -56,14 +56,6 @@ JWT = Detector(
         "b7bkup7cGTkuxh6Vfv10ljHsjWf_URXoxP3stQqQeViVcuPV0y2Q_WHYzTNGZpmHe-hM6gjDhyZyvu3yeXGFSvfPQmp9pWVOgDjI4RC0MQ83rzzn"
         "-8XZTnNGtS8fPLcNR-3qLB5mIQtbOB9uOtB-o_NMAf_-EQnPm0BSeVP2WKxzGB5Tz9vEbT5ZXA.b2RbHMYWGQ2wNJuDNgYORw",
     ),
-    near_misses=(
-        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9",
-        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0",
-        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.",
-        "eyJ0eXAiOiJKV1QifQ.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",
-        "abc.def.ghi",
-        "eyes.open.wide",
-    ),
     source=(
         "RFC 7519 (JWT), RFC 7515 section 7.1 and RFC 7516 section 7.1 (compact form), "
         "https://www.rfc-editor.org/rfc/rfc7519"
