@@ -25,9 +25,8 @@ from vllm.logger import init_logger
 from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1Processor
 
-from gateway.decode.answer import MaskedAnswer
 from gateway.decode.maskfile import NO_MASKS, BannedPolicy, MaskRequest, MaskRequestError, read_masks, select
-from gateway.decode.masks import BanMask, MaskCompiler
+from gateway.decode.masks import BanMask, MaskCompiler, MaskedAnswer
 from gateway.decode.vocabulary import read_vocabulary
 
 try:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gateway.decode.answer import MaskedAnswer
 from gateway.decode.maskfile import (
     BannedPolicy,
     MaskFileError,
@@ -19,7 +18,7 @@ from gateway.decode.maskfile import (
     select,
     write_masks,
 )
-from gateway.decode.masks import MaskCompiler, WordBan
+from gateway.decode.masks import MaskCompiler, MaskedAnswer, WordBan
 from gateway.policy.model import DEFAULT_FOLD, Fold
 
 SECRET = WordBan(words=("swordfish", "élan"), fold=DEFAULT_FOLD, whole_word=True)
