@@ -116,7 +116,8 @@ class _Units(dict[str, str | None]):
 class LiteralMachine:
     """The automaton of a set of words seen through one lens.
 
-    `fold` maps an original character to its folded form. `longest` is the length of the longest word, folded.
+    `fold` maps an original character to its folded form. `longest` is the length of the longest word, folded. At most
+    `max_transitions` are kept. Raises ValueError without words and for an empty one.
     """
 
     def __init__(
@@ -158,9 +159,16 @@ class LiteralMachine:
     def step(self, state: LiteralState, char: str) -> LiteralState:
         """The state after one character."""
         target = state.get(char)
-        if target is None:
-            target = self._work_out(state, char)
-            self._keep(state, char, target)
+        if target is not None:
+            return target
+        folded, atomic = self._fold(char)
+        if len(folded) != 1 or state.pending:
+            target = self._step_folded(state, folded, atomic)
+        else:
+            node, left = self._trie.step(state.node, state.left, folded)
+            ends = self._trie.out[node]
+            target = self._step_folded(state, folded, atomic) if ends else self._state(node, left, (), None)
+        self._keep(state, char, target)
         return target
 
     def walk(self, state: LiteralState, text: str) -> LiteralState | None:
@@ -215,15 +223,6 @@ class LiteralMachine:
                 forget(self._states)
                 self._transitions = 0
         state[char] = target
-
-    def _work_out(self, state: LiteralState, char: str) -> LiteralState:
-        folded, atomic = self._fold(char)
-        if len(folded) != 1 or state.pending:
-            return self._step_folded(state, folded, atomic)
-        node, left = self._trie.step(state.node, state.left, folded)
-        if self._trie.out[node]:
-            return self._step_folded(state, folded, atomic)
-        return self._state(node, left, (), None)
 
     def _step_folded(self, state: LiteralState, folded: str, atomic: bool) -> LiteralState:
         """The step where something is remarkable: words end, or a character folds to none or several."""

@@ -37,11 +37,11 @@ class StartContext(NamedTuple):
 
 
 class NfaSimulation:
-    """The beginnings that are alive. Bit i of a set stands for offset `origin` + i.
+    """All ways through the patterns that are alive. Bit i of a set of beginnings stands for offset `origin` + i.
 
-    Each step is told which beginnings are too old. `left_window` has, after it, the tags of the patterns for which text
-    was held from one that has just become so, each with the earliest. The sets are shortened when they reach back
-    `window` characters further than need be.
+    Each step is given the offset before which beginnings are too old. After it, `left_window` has the tags of the
+    patterns for which text was held from a beginning that has just become too old, each with the earliest. The sets are
+    shortened when they reach back `window` characters further than need be.
     """
 
     __slots__ = (
@@ -70,7 +70,7 @@ class NfaSimulation:
         self.left_window: dict[int, int] = {}
 
     def fork(self) -> NfaSimulation:
-        """One that goes on by itself from here."""
+        """A simulation that goes on by itself from here."""
         other = copy(self)
         other.active, other.history, other._ends = dict(self.active), dict(self.history), list(self._ends)
         return other

@@ -147,10 +147,12 @@ UNDECIDED.moves = ()
 class PatternMachine:
     """The automaton of a set of patterns seen through one lens.
 
-    Per state of Glushkov's automaton, numbered through all patterns: `reaches[p]` has bit k when a match is possible
-    from p after a character of kind k, `goes_on[p]` likewise when that needs a further character or the end, and
-    `continues[p]` when a longer match is possible,
-    `arrives[p]` when a match is certain on arrival, and `waits[p]` has the contexts that make a waiting match certain.
+    Per state p of Glushkov's automaton, numbered through all patterns, bit k is set after a character of kind k where
+
+    * `reaches[p]`: a match is possible; `goes_on[p]`: one that needs a further character or the end;
+    * `continues[p]`: a longer match is possible; `arrives[p]`: a match is certain on arrival.
+
+    `waits[p]` has the contexts that make a waiting match certain.
     """
 
     def __init__(
@@ -284,11 +286,11 @@ class PatternMachine:
             if self.waits[position] >> context & 1:
                 return UNDECIDED
             for target in char_class.after(position, left):
-                start = self._start(target, register)
+                start = _start(self.region[target], register)
                 if start < earliest.get(target, _NEW + 1):
                     earliest[target] = start
         for target in char_class.entering(left):
-            earliest.setdefault(target, self._start(target, _BEFORE))
+            earliest.setdefault(target, _start(self.region[target], _BEFORE))
         rights: dict[int, int] = {}
         for target in earliest:
             owner = self.owner[target]
@@ -306,12 +308,6 @@ class PatternMachine:
     def rights(self, position: int, kind: int) -> int:
         """What may stand behind a character of this kind for a match to end with it: a bit for each."""
         return ALL_RIGHTS if self.arrives[position] >> kind & 1 else self.waits[position] >> KINDS * kind & ALL_RIGHTS
-
-    def _start(self, target: int, register: int) -> int:
-        """Where the way into `target` began, coming from a state with `register`."""
-        if self.region[target] is Region.BEFORE:
-            return _BEFORE
-        return _NEW if register < 0 else register
 
     def _add(self, pattern: Pattern) -> None:
         positions, base = pattern.positions, len(self.owner)
@@ -364,6 +360,13 @@ class PatternMachine:
     def _empty_cache(self) -> None:
         forget(self._states)
         self._transitions = self._targets = self._entries = 0
+
+
+def _start(region: Region, register: int) -> int:
+    """Where the way into a state of this region began, coming from a state with `register`."""
+    if region is Region.BEFORE:
+        return _BEFORE
+    return _NEW if register < 0 else register
 
 
 def work(positions: Positions) -> int:

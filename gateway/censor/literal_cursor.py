@@ -61,7 +61,7 @@ class LiteralCursor:
         self._just_found: set[tuple[int, int, int]] = set()
 
     def fork(self) -> LiteralCursor:
-        """One that goes on by itself from here."""
+        """A cursor that goes on by itself from here."""
         other = copy(self)
         other.jumps, other.window = list(self.jumps), self.window.fork()
         return other

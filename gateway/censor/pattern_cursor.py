@@ -1,9 +1,9 @@
 """The cursor of one pattern machine in one text: quick while nothing is found, exact where something is.
 
 The quick way is a determinised state with registers; it holds the text from its first register on, and where it cannot
-tell, that text is taken again with every beginning there is (`gateway.automata.nfa`). The exact way is left when
+tell, that text is read again with every beginning there is (`gateway.automata.nfa`). The exact way is left when
 nothing is found any more. To go back and forth costs at most twice the exact way, since it is left only after as many
-characters as would have to be taken again.
+characters as would have to be read again.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ class MatchRun(NamedTuple):
 
 
 class Quick(NamedTuple):
-    """Where the quick way stands: registers hold an offset and the state to begin again with before it."""
+    """A place of the quick way: registers hold an offset and the state to begin again with before it."""
 
     state: PatternState
     registers: list[tuple[int, PatternState]]
 
 
 class PatternCursor:
-    """Follows a text of which nothing is known before offset 0. `past_exempt(start, end)`: where a match
-    begins when what is exempt at its beginning is left out, `end` if that is all of it.
+    """A machine's place in a text that begins at offset 0. `past_exempt(start, end)`: where a match begins when what is
+    exempt at its beginning is left out, `end` if that is all of it.
 
-    The matches of the last step join the runs when the caller takes what is over.
+    The matches of the last step join the runs when the caller pops those that are over. More than 15 methods, since it
+    is one thing to its caller and answers in two ways: `_quick`, or `_exact` where that is not None.
     """
 
     __slots__ = (
@@ -72,7 +73,7 @@ class PatternCursor:
         self._runs: list[MatchRun] = []
 
     def fork(self, past_exempt: _PastExempt) -> PatternCursor:
-        """One that goes on by itself from here."""
+        """A cursor that goes on by itself from here."""
         other = copy(self)
         other._past_exempt, other._window = past_exempt, self._window.fork()
         other._exact = None if self._exact is None else self._exact.fork()
@@ -169,7 +170,7 @@ class PatternCursor:
         return self._machine.may_end(self._quick.state)
 
     def repeated(self, scanned: int) -> int:
-        """How many characters the exact way would have to take again at offset `scanned`."""
+        """How many characters the exact way would have to read again at offset `scanned`."""
         return scanned - self._quick.registers[0][0] if self._exact is None and self._quick.registers else 0
 
     def switch_to_exact(self, scanned: int) -> None:
@@ -206,7 +207,7 @@ class PatternCursor:
         return [run._replace(text=self._machine.folded_text(run.text).text) for run in sorted(over)]
 
     def _start_exact(self, offset: int) -> NfaSimulation:
-        """Take the text from the earliest beginning on again. Whatever is found in it is known already."""
+        """Read the text again from the earliest beginning on. What is found in it is known already."""
         state, registers = self._quick
         begin, state = registers[0] if registers else (offset, state)
         self._exact = exact = NfaSimulation(self._machine, self._max_hold, state, begin)

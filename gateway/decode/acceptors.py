@@ -1,5 +1,8 @@
-"""Languages that a text can be read in, character by character: of an expression, of some options, of a schema, of a
-grammar. A language is compiled once and shared by all texts; an acceptor is for one of them."""
+"""Incremental acceptors: does a text, read character by character, belong to a language?
+
+A language is a regular expression, a choice, a JSON schema or a grammar. It is compiled once and shared by all texts;
+an acceptor is for one of them.
+"""
 
 from __future__ import annotations
 

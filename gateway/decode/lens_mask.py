@@ -78,7 +78,7 @@ class LensMask:
         self._ends: dict[tuple[int, bool], tuple[bool, bool]] = {}
         self._rests: dict[tuple[int, bool, bool], list[tuple[int, int]]] = {}
         self._headed: dict[tuple[LensState, bool], list[int]] = {}
-        self._scan()
+        self._inside, self._first = self._words_in_tokens()
 
     # -- the automaton -------------------------------------------------------------------------------------------------
 
@@ -233,9 +233,10 @@ class LensMask:
                 flags[self.vocabulary.silent] = True
         return flags
 
-    def _scan(self) -> None:
-        """Find the words inside tokens: `_inside` anywhere, `_first` at the beginning where it must be an edge; under
-        True those that end with the token and would want an edge after it."""
+    def _words_in_tokens(self) -> tuple[dict[bool, Flags], dict[bool, Flags]]:
+        """The tokens with words inside: anywhere, and at the beginning where it must be an edge; under True those whose
+        word ends with the token and needs an edge after it. Found by one search with pyahocorasick's automaton through
+        all tokens, joined to one text."""
         places: dict[tuple[bool, bool], list[int]] = {
             (first, ends): [] for first in (False, True) for ends in (False, True)
         }
@@ -261,8 +262,8 @@ class LensMask:
         for tokens in self.vocabulary.headed.values():
             for number, _ in tokens:
                 flags[True, False][number] = flags[True, True][number] = False
-        self._inside = {ends: flags[False, ends] for ends in (False, True)}
-        self._first = {ends: flags[True, ends] for ends in (False, True)}
+        inside, first = ({ends: flags[at_begin, ends] for ends in (False, True)} for at_begin in (False, True))
+        return inside, first
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
