@@ -90,7 +90,7 @@ class CharClass:
 
     def _work_out(self, position: int, left: int) -> tuple[int, ...]:
         machine = self._machine
-        machine.make_room_for_steps()
+        machine.count_kept_step()
         candidates = machine.first if position < 0 else machine.follow[position]
         context = 1 << (KINDS * left + self.kind)
         steps = tuple(
@@ -270,7 +270,7 @@ class PatternMachine:
             )
         return state.ends
 
-    def make_room_for_steps(self) -> None:
+    def count_kept_step(self) -> None:
         """Count a step about to be kept by a letter; all are dropped when there are too many."""
         self._steps += 1
         if self._steps > MAX_STEPS:

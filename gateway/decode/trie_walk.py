@@ -44,24 +44,7 @@ class TransitionTable:
         byte, if it is a space, is not read."""
         if len(self.states) > MAX_ROWS:
             self._reset()
-        trie = vocabulary.trie
-        nodes: Ints = np.zeros(1, np.int32)
-        rows: Ints = np.full(1, self._number(begin), np.int32)
-        met_nodes, met_rows = [nodes[:0]], [rows[:0]]
-        while len(nodes):
-            counts = trie.first[nodes + 1] - trie.first[nodes]
-            rows = np.repeat(rows, counts)
-            nodes = spread(trie.first[nodes], counts)
-            after = self._after(rows, trie.byte[nodes])
-            if skips_space:
-                after = np.where(trie.byte[nodes] == _SPACE, rows, after)
-                skips_space = False
-            nodes, rows = nodes[after != 0], after[after != 0]
-            met_nodes.append(nodes)
-            met_rows.append(rows)
-        nodes, rows = np.concatenate(met_nodes), np.concatenate(met_rows)
-        counts = trie.exact[nodes] - trie.begin[nodes]
-        return vocabulary.order[spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
+        return walk_trie(vocabulary, self._number(begin), self._after, skips_space)
 
     def _after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
         after = self._table[rows, read]
@@ -82,6 +65,34 @@ class TransitionTable:
             if number == len(self._table):
                 self._table = np.concatenate((self._table, np.full_like(self._table, _UNKNOWN)))
         return number
+
+
+def walk_trie(
+    vocabulary: Vocabulary, begin: int, after: Callable[[Ints, NDArray[np.uint8]], Ints], skips_space: bool
+) -> tuple[Ints, Ints]:
+    """The tokens that can be read from row `begin` of a table, and the row after each, a depth of the trie at a time.
+
+    `after`: the rows that some bytes lead to from as many rows, 0 where none does. `skips_space`: a token's first byte,
+    if it is a space, is not read.
+    """
+    trie = vocabulary.trie
+    nodes: Ints = np.zeros(1, np.int32)
+    rows: Ints = np.full(1, begin, np.int32)
+    met_nodes, met_rows = [nodes[:0]], [rows[:0]]
+    while len(nodes):
+        counts = trie.first[nodes + 1] - trie.first[nodes]
+        rows = np.repeat(rows, counts)
+        nodes = spread(trie.first[nodes], counts)
+        reached = after(rows, trie.byte[nodes])
+        if skips_space:
+            reached = np.where(trie.byte[nodes] == _SPACE, rows, reached)
+            skips_space = False
+        nodes, rows = nodes[reached != 0], reached[reached != 0]
+        met_nodes.append(nodes)
+        met_rows.append(rows)
+    nodes, rows = np.concatenate(met_nodes), np.concatenate(met_rows)
+    counts = trie.exact[nodes] - trie.begin[nodes]
+    return vocabulary.order[spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
 
 
 def spread(begins: Ints, counts: Ints) -> Ints:
