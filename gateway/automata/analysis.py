@@ -1,6 +1,6 @@
-"""What a pattern's matches are like: how long they can be, and whether the end of one can be the beginning of the next.
+"""Static analysis of a pattern: how long its matches can be, whether the end of one can be the beginning of the next.
 
-Questions about a pattern as a whole, asked when it is loaded and never while a text is read.
+Done when a pattern is loaded, never while a text is read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Patterns over the bytes of UTF-8, for whole strings: what a model writes token by token, and what an audit asks for.
+"""The automaton of patterns over the bytes of UTF-8, for whole strings: generated text token by token, and audits.
 
 The stream's machine (`gateway.automata.patterns`) looks for matches within a text; this one reads a text from its first
 byte and knows, after each, whether the text may end here and whether it can still be completed. Tokens may cut a
@@ -160,7 +160,7 @@ class ByteAutomaton:
         return target
 
     def walk(self, state: ByteState, text: bytes) -> ByteState:
-        """The state after some bytes, a token's say."""
+        """The state after some bytes, such as those of a token."""
         for byte in text:
             state = self.step(state, byte)
             if not state.entries:

@@ -84,7 +84,7 @@ class LiteralState(dict[str, "LiteralState"]):
     `node` of the trie is the longest folded suffix that begins a word, `left` whether a word character precedes it,
     `pending` the words that ended just now and wait for their right edge. `live` is the folded length of the longest
     suffix that may yet become, or already is and waits as, a word that holds; negative while `LiteralMachine.live` has
-    not been asked. `arrival` is None for the usual case: one folded character, no word certain.
+    not worked it out. `arrival` is None for the usual case: one folded character, no word certain.
     """
 
     __slots__ = ("arrival", "left", "live", "node", "pending")
@@ -314,7 +314,7 @@ class LiteralMachine:
     def _state(
         self, node: int, left: bool, pending: tuple[Literal, ...], arrival: Arrival | None, keep: bool = True
     ) -> LiteralState:
-        # Almost all states are told apart by their node alone.
+        # Almost all states differ by their node alone.
         key = 2 * node + left if arrival is None and not pending else (node, left, pending, arrival)
         state = self._states.get(key)
         if state is None:

@@ -138,7 +138,7 @@ class PatternState(dict[str, "PatternState"]):
         return tuple(position for position, register in self.entries if register < 0)
 
 
-# An arrival that only `gateway.automata.nfa` can tell about: a match is certain, or the target is not worked out
+# An arrival that only `gateway.automata.nfa` can decide: a match is certain, or the target is not worked out
 # because too many were, or a character becomes none or several.
 UNDECIDED = PatternState()
 UNDECIDED.moves = ()
@@ -170,7 +170,7 @@ class PatternMachine:
         self._sets: dict[CharSet, list[int]] = {}
         for pattern in patterns:
             self._add(pattern)
-        # A line end is a kind of its own only where some pattern asks for it.
+        # A line end is a kind of its own only where some pattern needs it.
         self._kinds = kinds_of_characters(any(pattern.positions.sees_lines for pattern in self.patterns))
         self.furthest = max(self.past, default=0)
         self.arrives, self.waits, self.goes_on, self.reaches, self.continues = ([0] * len(self.owner) for _ in range(5))
@@ -296,7 +296,7 @@ class PatternMachine:
             owner = self.owner[target]
             rights[owner] = rights.get(owner, 0) | self.rights(target, char_class.kind)
         if ALL_RIGHTS in rights.values():
-            return UNDECIDED  # certain, be it that several states together do not mind what comes next
+            return UNDECIDED  # certain: one state, or several together, accept any next character
         kept = {target: start for target, start in earliest.items() if self.goes_on[target] >> char_class.kind & 1}
         starts = sorted({start for start in kept.values() if start >= 0})
         register_of = {start: register for register, start in enumerate(starts)} | {_BEFORE: _BEFORE}

@@ -12,7 +12,7 @@ S = TypeVar("S", bound=dict[Any, Any])
 def forget(states: dict[K, S]) -> None:
     """Empty a full cache of states. Texts keep the states they stand on, and those fill up again from here: that costs
     time, never correctness."""
-    # A list, since another thread may add a state meanwhile; dictionaries themselves bear that.
+    # A list, since another thread may add a state meanwhile; dictionaries themselves allow that.
     for state in list(states.values()):
         state.clear()
     states.clear()

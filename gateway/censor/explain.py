@@ -1,4 +1,4 @@
-"""What a rule compiled to, in words: lens, size, longest hold, and how long it makes ordinary prose wait."""
+"""What a rule compiled to, in one line: lens, size, longest hold, and the hold measured on ordinary prose."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def _size(rule: Rule, program: Program) -> str:
     lens = Lens(rule.fold)
     if rule.words:
         lengths = [len(word) for word in {fold_word(word, rule.fold) for word in rule.words}]
-        return f"lens {lens}, {len(lengths)} words of {min(lengths)} to {max(lengths)} characters"
+        words = "1 word" if len(lengths) == 1 else f"{len(lengths)} words"
+        shortest, longest_word = min(lengths), max(lengths)
+        size = f"{shortest} to {longest_word}" if shortest < longest_word else f"{shortest}"
+        return f"lens {lens}, {words} of {size} characters"
     what = "pattern" if rule.detector is None else f"detector {rule.detector}"
     (machine,) = program.patterns
     met = _states_met(machine, "".join(prose()))

@@ -10,7 +10,7 @@ MAX_PASSING = 1024  # characters; what it costs to begin and end a longer one do
 
 
 def passes(program: Program | None, text: str) -> bool:
-    """Would a censor let `text`, which is whole, out as it is and report nothing? If this says no, it may still do so.
+    """True only if a censor is sure to release the whole `text` as it is and report nothing; else False.
 
     Takes the machines' quick way only, and keeps no state of the text's own.
     """

@@ -1,7 +1,7 @@
 """The cursor of one pattern machine in one text: quick while nothing is found, exact where something is.
 
 The quick way is a determinised state with registers; it holds the text from its first register on, and where it cannot
-tell, that text is read again with every beginning there is (`gateway.automata.nfa`). The exact way is left when
+decide, that text is read again with every beginning there is (`gateway.automata.nfa`). The exact way is left when
 nothing is found any more. To go back and forth costs at most twice the exact way, since it is left only after as many
 characters as would have to be read again.
 """
@@ -83,7 +83,7 @@ class PatternCursor:
     # -- the quick way -------------------------------------------------------------------------------------------------
 
     def try_quickly(self, text: str, scanned: int) -> Quick | None:
-        """Where the quick way leads with `text`, which begins at offset `scanned`; None if it cannot tell."""
+        """Where the quick way leads with `text`, which begins at offset `scanned`; None if it cannot decide."""
         if self._exact is not None:
             return None
         state, registers = self._quick

@@ -3,8 +3,8 @@
 `Censor.feed` has two ways through. Almost all text takes the quick one: step every machine's state over the chunk, and
 if no character was remarkable, release up to the live suffix. Otherwise the chunk is scanned again character by
 character, because a block, an overflow and the choice of a cluster's winner depend on *which* character made a match
-certain. Both ways give the same output; how the text was cut cannot be seen in it. docs/hot-path.md says what the quick
-way saves.
+certain. Both ways give the same output; how the text was cut cannot be seen in it. What the quick way saves
+is in docs/hot-path.md.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Censor:
         return None
 
     def _act_on(self, spans: list[Span], certain: int, program: Program) -> str | None:
-        """Do what the rules say about the matches that became certain with the `certain`-th character.
+        """Do what the rules demand of the matches that became certain with the `certain`-th character.
 
         Returns what comes out when one of them blocks, else None.
         """

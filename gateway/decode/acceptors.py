@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import llguidance
 
 MAX_PARSED = 1 << 18  # bytes of a text under a schema or grammar; the parser keeps a hundred for each
-MAX_REASON = 300  # characters of what llguidance says
+MAX_REASON = 300  # characters of a reason by llguidance
 MAX_WAYS = 250  # in which a text can be read at once
 TRIED_LENGTH, TRIED_CHARACTERS = 200, 32
 
@@ -229,7 +229,7 @@ class _GrammarAcceptor:
 
 
 class _JsonAcceptor:
-    """JSON has several spellings of a string, of which the parser knows one."""
+    """JSON has several spellings of a string, of which the parser reads one."""
 
     __slots__ = ("_parsing", "_spelling")
 
@@ -260,12 +260,12 @@ _KEYWORDS = frozenset(
 
 
 def _refusal(error: str, source: str, *, of_lines: bool) -> str:
-    """What llguidance says, without the words of the source: they may have come out of the environment."""
+    """The reason of llguidance without the words of the source, which may come from the environment."""
     first, _, _ = error.partition("\n")
     place = re.match(r"(?:at )?([0-9]+)\([0-9]+\): ", first)
     if place is not None:
         first = first[place.end() :]
     secret = set(re.findall(r"\w+", source)) - _KEYWORDS
-    told = re.sub(r"\w+", lambda word: "…" if word[0] in secret else word[0], first)[:MAX_REASON]
+    shown = re.sub(r"\w+", lambda word: "…" if word[0] in secret else word[0], first)[:MAX_REASON]
     line = f" (line {place[1]})" if place is not None and of_lines else ""
-    return f"llguidance refuses it: {told}{line}"
+    return f"llguidance refuses it: {shown}{line}"

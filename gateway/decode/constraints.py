@@ -4,7 +4,7 @@ The engines of a vLLM server and the check must mean the same language. So regul
 both, and the check of JSON takes every spelling of a text that an engine may choose: any white space, any
 escape.
 
-Nothing here needs more than the base install, but JSON schemas and grammars, for which llguidance is asked.
+Only JSON schemas and grammars need more than the base install: llguidance reads them.
 """
 
 from __future__ import annotations

@@ -81,8 +81,8 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GeneratedAnswer:
-    """`text` holds no match of a rule of `rollback`. `tokens`: what the model was left to say, without the end of text;
-    where matches were replaced, they still stand in it. `sampled`: tokens drawn, those thrown away included."""
+    """`text` holds no match of a rule of `rollback`. `tokens`: what the model wrote in the end, without the end of
+    text; where matches were replaced, they still stand in it. `sampled`: tokens drawn, those thrown away included."""
 
     text: str
     tokens: tuple[int, ...]
@@ -107,8 +107,8 @@ def generate(
 ) -> GeneratedAnswer:
     """Let a model answer.
 
-    `prompt`: token ids. `constrain`: only what it allows is said. `ban`: what it forbids is not. `rollback`: what
-    matches its rules is taken back. Where these leave nothing to say, the answer backs out, if there is rollback, or
+    `prompt`: token ids. `constrain`: only what it allows is written. `ban`: what it forbids is not. `rollback`: what
+    matches its rules is cut. Where these leave no token, the answer backs out, if there is rollback, or
     ends (`Finish.STUCK`). `temperature` 0 takes the likeliest token, of equals the first. `choose` draws a token id
     from probabilities, float[vocabulary] with sum 1, in place of a generator seeded with `seed`. `at_text_start`: the
     answer begins a text (`Vocabulary.pieces`).

@@ -197,7 +197,7 @@ class Guide:
         return answer
 
     def _is_completed_by_bytes(self, state: ByteState) -> bool:
-        """Much quicker to tell, and most times enough."""
+        """Much quicker, and most times enough."""
         return self._by_bytes.leads_to_an_end(state) or False
 
     def _after_bytes(self, state: ByteState) -> Iterator[ByteState]:

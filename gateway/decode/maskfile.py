@@ -26,8 +26,7 @@ MAX_FILE = 64 * 1024 * 1024  # bytes
 POLICY, DIGEST, KEPT, NOT_FIRST = "portcullis.policy", "portcullis.digest", "portcullis.kept", "portcullis.not_first"
 MAX_NOT_FIRST = 1024
 
-# How a server says why it refuses a request, and what the gateway makes of it, which repeats nothing that comes from
-# outside.
+# Reasons for which a server refuses a request, and the gateway's own message for each: it repeats nothing from outside.
 NO_MASKS, NO_POLICY, OTHER_WORDS = "this server has no masks", "in the file of masks of this server", "has other words"
 _REFUSALS = {
     NO_MASKS: "the server was started without a file of masks; start it with PORTCULLIS_MASKS=FILE",
@@ -37,7 +36,7 @@ _REFUSALS = {
 
 
 class MaskFileError(ValueError):
-    """A file that is none of banned words; says which file and what is wrong, and no word."""
+    """Not a file of banned words. The message names the file and what is wrong, and quotes no word."""
 
 
 class MaskRequestError(ValueError):
@@ -173,7 +172,7 @@ def select(policies: Mapping[str, BannedPolicy], request: MaskRequest) -> Banned
 
 def refusal(answer: str) -> str:
     """Why a server refused a request, by the text of its answer, in words of ours."""
-    for said, meaning in _REFUSALS.items():
-        if said in answer:
-            return meaning
+    for reason, message in _REFUSALS.items():
+        if reason in answer:
+            return message
     return "the server refuses a request with a mask"

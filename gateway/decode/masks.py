@@ -95,7 +95,7 @@ class BanMask:
 
     def advance(self, state: MaskState, token: int) -> MaskState:
         """The state after a token, be it forbidden or not."""
-        # Texts come back to few states, by tokens of which some are said all the time.
+        # Texts come back to few states, by tokens of which some are frequent.
         reached = self._steps.get((state, token))
         if reached is None:
             reached = tuple(lens.advance(at, token) for lens, at in zip(self._lenses, state, strict=True))
@@ -105,7 +105,7 @@ class BanMask:
         return reached
 
     def feed(self, state: MaskState, data: bytes) -> MaskState:
-        """The state after some bytes of text: what an answer that is resumed has said before."""
+        """The state after some bytes of text: what a resumed answer holds already."""
         return tuple(lens.feed(at, data) for lens, at in zip(self._lenses, state, strict=True))
 
     def forbidden(self, state: MaskState, last: bool = False) -> Forbidden:

@@ -2,7 +2,7 @@
 
 A match is cut out from the token in which its first byte lies; to ban only the last token of it would bend the answer
 towards words that merely begin like the forbidden one. The first time the model draws again at that position, since
-another draw from the same law is nearest to what the model says when it does not say the word. After that the token
+another draw from the same distribution is nearest to what the model writes without the word. After that the token
 that led into the match is banned there, one more each time. A ban belongs to the text before it: when an earlier
 position changes, those of later ones are dropped.
 

@@ -204,7 +204,7 @@ class BannedWords(V1Processor, V2Processor):  # type: ignore[misc]
     """To be named by `--logits-processors`. Which model runner is asking shows in what it constructs this with."""
 
     def __init__(self, vllm_config: VllmConfig, where: Any, is_pin_memory: bool = False) -> None:
-        """Raises ValueError where words could be said in spite of the mask; MaskFileError and OSError for the file."""
+        """Raises ValueError where words could be written despite the mask; MaskFileError and OSError for the file."""
         self._masks: _Masks | None = None
         self._batch: _BatchRows | _BatchSlots | None = None
         policies = _policies()

@@ -95,8 +95,8 @@ def test_no_class_begins_with_a_caret(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
-        (r"\bword", r"\b and \B cannot be told to a model"),
-        (r"a\Bb", r"\b and \B cannot be told to a model"),
+        (r"\bword", r"\b and \B cannot be passed to a model"),
+        (r"a\Bb", r"\b and \B cannot be passed to a model"),
         ("a^b", "can only stand at the beginning and at the end"),
         ("a$b", "can only stand at the beginning and at the end"),
         ("(?:^|a)^b", "can only stand at the beginning and at the end"),

@@ -258,7 +258,7 @@ def test_several_threads_parse_at_once() -> None:
 
 REFUSED: list[tuple[Constrain, str, int | None]] = [
     (regex("a(?=b)"), "look-around is not supported: name what may stand there as a part of the match", 1),
-    (regex(r"\bword"), r"\b and \B cannot be told to a model", None),
+    (regex(r"\bword"), r"\b and \B cannot be passed to a model", None),
     (regex("a^b"), "can only stand at the beginning and at the end of the whole", None),
     (regex("a+?"), "lazy quantifiers mean nothing here", 1),
     (regex("(a)\\1"), "back-references are not supported", 3),

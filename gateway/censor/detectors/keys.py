@@ -17,7 +17,8 @@ from gateway.censor.detectors.secrets import KEY_BEFORE
 
 
 class Issuer(NamedTuple):
-    """Who gives out keys that begin with `lead` and go on with `rest`, regular expressions, and the page that says so.
+    """The issuer of keys that begin with `lead` and go on with `rest`, regular expressions, and the page that documents
+    them.
 
     `checksum`: the last six characters are that of all others behind the lead.
     """

@@ -1,4 +1,4 @@
-"""What a detector is: forms that the pattern machine follows, and a function that has the last word."""
+"""What a detector is: forms that the pattern machine follows, and a function that decides."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Format:
 class Detector:
     """A named kind of value. A match is every substring in one of the forms that `validate` accepts.
 
-    `validate` is asked about text in one of the forms, as the rule's lens sees it; it answers within microseconds and
+    `validate` gets text in one of the forms, as the rule's lens sees it; it answers within microseconds and
     never raises. None accepts everything. `label` names the value in placeholders. Each of `examples` is found as a
-    whole. `source` is the specification that the rules come from, `note` says what is left out.
+    whole. `source` is the specification that the rules come from, `note`: what is left out.
     """
 
     name: str
