@@ -41,9 +41,7 @@ def censor_stream(chunks: Iterable[str] | AsyncIterable[str], rules: Rules) -> I
 def _censor(chunks: Iterable[str], censor: Censor) -> Iterator[str]:
     try:
         for chunk in chunks:
-            if not isinstance(chunk, str):
-                raise _no_text(chunk)
-            if released := censor.feed(chunk):
+            if released := _fed(censor, chunk):
                 yield released
             if censor.ended:
                 return
@@ -58,9 +56,7 @@ def _censor(chunks: Iterable[str], censor: Censor) -> Iterator[str]:
 async def _censor_async(chunks: AsyncIterable[str], censor: Censor) -> AsyncIterator[str]:
     try:
         async for chunk in chunks:
-            if not isinstance(chunk, str):
-                raise _no_text(chunk)
-            if released := censor.feed(chunk):
+            if released := _fed(censor, chunk):
                 yield released
             if censor.ended:
                 return
@@ -71,8 +67,10 @@ async def _censor_async(chunks: AsyncIterable[str], censor: Censor) -> AsyncIter
             await chunks.aclose()
 
 
-def _no_text(chunk: object) -> TypeError:
-    return TypeError(
+def _fed(censor: Censor, chunk: object) -> str:
+    if isinstance(chunk, str):
+        return censor.feed(chunk)
+    raise TypeError(
         f'chunks: expected strings, got {type(chunk).__name__}: leave out what has no text, as in `content or ""`'
     )
 

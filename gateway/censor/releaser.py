@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -36,41 +36,25 @@ class _Certain(NamedTuple):
 _PRECEDENCE = itemgetter(0, 1, 2, 3)
 
 
+@dataclass(slots=True, eq=False)
 class Releaser:
     """The end of one text that is not released, and the queue of matches to be replaced in it.
 
-    `held` is that text and `base` the original offset of its first character. `queue`: matches that are certain, while
-    one that begins earlier is still possible. `marks_to`: marks before this offset go with the match that they
-    decorate; 0 for none. `replaced` counts original characters, `inserted` those of replacements. `clusters` are listed
-    where pseudonyms are to be inserted later (`gathers`).
+    With `gathers`, the clusters of `pseudonymize` rules are taken out and listed in `clusters`, and pseudonyms inserted
+    later. `replaced` counts original characters, `inserted` those of replacements.
     """
 
-    __slots__ = (
-        "_cover",
-        "_gathers",
-        "_mask",
-        "_pseudonym",
-        "base",
-        "clusters",
-        "held",
-        "inserted",
-        "marks_to",
-        "queue",
-        "replaced",
-    )
-
-    def __init__(self, gathers: bool = False) -> None:
-        self._gathers = gathers
-        self.held = ""
-        self.base = 0
-        self.queue: list[_Certain] = []
-        self._cover = 0  # end of the cluster replaced last; never beyond `base`
-        self._mask: str | None = None  # of that cluster
-        self._pseudonym: Cluster | None = None  # that cluster, if a pseudonym is to stand for it
-        self.marks_to = 0
-        self.replaced = 0
-        self.inserted = 0
-        self.clusters: list[Cluster] = []
+    gathers: bool = False
+    held: str = ""
+    base: int = 0  # original offset of the first held character
+    queue: list[_Certain] = field(default_factory=list)  # certain, but one that begins earlier is still possible
+    marks_to: int = 0  # marks before this offset go with the match they decorate; 0: none
+    replaced: int = 0
+    inserted: int = 0
+    clusters: list[Cluster] = field(default_factory=list)
+    _cover: int = field(default=0, init=False)  # end of the cluster replaced last; never beyond `base`
+    _mask: str | None = field(default=None, init=False)  # of that cluster
+    _pseudonym: Cluster | None = field(default=None, init=False)  # that cluster, if a pseudonym is to stand for it
 
     def replace(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
         """Queue a match, which became certain with the `certain`-th character, to be replaced by its cluster."""
@@ -89,7 +73,7 @@ class Releaser:
                 self._cover = start
                 self._mask = rule.mask
                 self._pseudonym = None
-                if rule.action is Action.PSEUDONYMIZE and self._gathers:
+                if rule.action is Action.PSEUDONYMIZE and self.gathers:
                     self._mask = None
                     self._pseudonym = Cluster(rule, start - self.replaced + self.inserted, start, start)
                     self.clusters.append(self._pseudonym)
