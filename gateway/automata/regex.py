@@ -95,7 +95,9 @@ _BRACES = re.compile(r"\{([0-9]*)(?:(,)([0-9]*))?\}")
 _NAMED = re.compile(r"\(\?P?<([^>]*)>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 _FLAG_NAMES = {"i": "ignore_case", "m": "multi_line", "s": "dot_all", "x": "verbose"}
-_NOTHING_UNDER_X = re.compile(r"[ \t\n\r\f\v]+|#[^\n]*")
+# As `re` reads comments, a backslash in one takes the next character with it, a line end or ) too.
+_NOTHING_UNDER_X = re.compile(r"[ \t\n\r\f\v]+|#(?:[^\n\\]|\\(?s:.))*")
+_COMMENT = re.compile(r"\(\?#(?:[^)\\]|\\(?s:.))*(\)?)")
 
 _LOOK_AROUND = r"look-around is not supported: name what may stand there as a part of the match, or use \b, ^ or $"
 _REFUSED_GROUPS = {
@@ -181,13 +183,10 @@ class _Parser(RegexReader):
         begin = self.at
         if flags.verbose and self.accept_match(_NOTHING_UNDER_X):
             return True
-        if not self.accept("(?#"):
-            return False
-        end = self.pattern.find(")", self.at)
-        if end < 0:
+        found = self.accept_match(_COMMENT)
+        if found is not None and not found[1]:
             refuse("the comment has no end: write ) behind it", begin)
-        self.at = end + 1
-        return True
+        return found is not None
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         """The bounds of the quantifier that stands here; None where none does."""
