@@ -41,16 +41,14 @@ def censor_stream(chunks: Iterable[str] | AsyncIterable[str], rules: Rules) -> I
 def _censor(chunks: Iterable[str], censor: Censor) -> Iterator[str]:
     try:
         for chunk in chunks:
-            if not isinstance(chunk, str):
-                raise _no_text(chunk)
-            if released := censor.feed(chunk):
+            if released := _fed(censor, chunk):
                 yield released
             if censor.ended:
                 return
         if rest := censor.finish():
             yield rest
     finally:
-        # After a block nobody reads on: the source stops now, not when its garbage is collected.
+        # After a block the source is read no further: it stops now, not when its garbage is collected.
         if isinstance(chunks, Generator):
             chunks.close()
 
@@ -58,9 +56,7 @@ def _censor(chunks: Iterable[str], censor: Censor) -> Iterator[str]:
 async def _censor_async(chunks: AsyncIterable[str], censor: Censor) -> AsyncIterator[str]:
     try:
         async for chunk in chunks:
-            if not isinstance(chunk, str):
-                raise _no_text(chunk)
-            if released := censor.feed(chunk):
+            if released := _fed(censor, chunk):
                 yield released
             if censor.ended:
                 return
@@ -71,8 +67,10 @@ async def _censor_async(chunks: AsyncIterable[str], censor: Censor) -> AsyncIter
             await chunks.aclose()
 
 
-def _no_text(chunk: object) -> TypeError:
-    return TypeError(
+def _fed(censor: Censor, chunk: object) -> str:
+    if isinstance(chunk, str):
+        return censor.feed(chunk)
+    raise TypeError(
         f'chunks: expected strings, got {type(chunk).__name__}: leave out what has no text, as in `content or ""`'
     )
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gateway.decode.rollback import Caps, Ledger
+from gateway.decode.rollback import Attempts, Caps
 from loadtest import laws, sections
 from loadtest.judge import Figure, Verdict
 from loadtest.report import judgement
@@ -105,7 +105,11 @@ def measure(family: Family, models: int = MODELS, steps: int = STEPS) -> Row:
     for seed in range(models):
         model = laws.random_model(seed, family.size, family.drawn_to)
         clean, true = laws.free_of_the_word(model, steps)
-        ways: tuple[laws.Decisions, ...] = (Ledger(UNLIMITED, at_once=True), laws.DrawAgain(), Ledger(UNLIMITED))
+        ways: tuple[laws.Decisions, ...] = (
+            Attempts(UNLIMITED, at_once=True),
+            laws.DrawAgain(),
+            Attempts(UNLIMITED),
+        )
         said = [laws.masked(model, steps, mask), *(laws.rolled_back(model, steps, way) for way in ways)]
         found.append((clean, *(laws.distance(law, true) for law in said)))
     return Row(family, *(tuple(column) for column in zip(*found, strict=True)))

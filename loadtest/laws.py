@@ -15,7 +15,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.decode.masks import BanMask, BannedWords, MaskCompiler, State
+from gateway.decode.masks import BanMask, MaskCompiler, MaskState, WordBan
 from gateway.policy.model import DEFAULT_FOLD
 
 Law = NDArray[np.float64]  # float[tokens, tokens, ...]: the probability of each answer, one axis for each of its tokens
@@ -92,14 +92,14 @@ def free_of_the_word(model: Steps, length: int) -> tuple[float, Law]:
 def ban_mask(size: int) -> BanMask:
     """The mask of the word over the letters and an end, which models here never say."""
     letters = [bytes([ord("a") + token]) for token in range(size)]
-    return MaskCompiler([*letters, None], [size]).compile([BannedWords(words=(SPELLED,), fold=DEFAULT_FOLD)])
+    return MaskCompiler([*letters, None], [size]).compile([WordBan(words=(SPELLED,), fold=DEFAULT_FOLD)])
 
 
 def masked(model: Steps, length: int, mask: BanMask) -> Law:
     """What is said where, before each token, the mask rules out those that would complete the word."""
 
     @cache
-    def rest(place: Place, state: State, left: int) -> Law:
+    def rest(place: Place, state: MaskState, left: int) -> Law:
         if not left:
             return np.ones(())
         steps = np.where(mask.row(state)[: len(model[place])], 0.0, model[place])

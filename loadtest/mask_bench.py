@@ -25,7 +25,7 @@ import numpy as np
 
 from gateway.automata.literals import is_word_char
 from gateway.censor.lens import Lens
-from gateway.decode.masks import BanMask, BannedWords, MaskCompiler, State
+from gateway.decode.masks import BanMask, MaskCompiler, MaskState, WordBan
 from gateway.policy.model import DEFAULT_FOLD
 
 VOCABULARIES = (2_000, 32_000, 128_000)
@@ -40,7 +40,7 @@ ROW_US, COMPILE_S = 10.0, 1.0  # what a row and a list may take
 STEP_MS = 10.0  # a decoding step of a served model
 BATCHES = (16, 64)
 
-Walk = list[tuple[State, int]]
+Walk = list[tuple[MaskState, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,10 +193,10 @@ def _certain(text: str, word: str, whole: bool, before: int) -> bool:
 def measure(size: int, count: int, whole: bool) -> Timing:
     tokens = vocabulary(size)
     banned = listed(tokens, count)
-    rule = BannedWords(words=banned, fold=DEFAULT_FOLD, whole_word=whole)
+    rule = WordBan(words=banned, fold=DEFAULT_FOLD, whole_word=whole)
     compiler = MaskCompiler(tokens, [len(tokens) - 1])
     begin = thread_time_ns()
-    compiler.compile([BannedWords(words=("\N{SNOWMAN}",), fold=DEFAULT_FOLD)])
+    compiler.compile([WordBan(words=("\N{SNOWMAN}",), fold=DEFAULT_FOLD)])
     folded = thread_time_ns()
     mask = compiler.compile([rule])
     compiled = thread_time_ns()

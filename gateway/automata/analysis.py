@@ -1,6 +1,6 @@
-"""What a pattern's matches are like: how long they can be, and whether the end of one can be the beginning of the next.
+"""Static analysis of a pattern: how long its matches can be, whether the end of one can be the beginning of the next.
 
-Questions about a pattern as a whole, asked when it is loaded and never while a text is read.
+Done when a pattern is loaded, never while a text is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_TRIES = 10_000
 MAX_WITNESSES = 300
 
 
-class Place(NamedTuple):
+class Vertex(NamedTuple):
     """A position of the automaton after a character of one kind."""
 
     position: int
@@ -40,14 +40,14 @@ class Graph:
         self.lefts: tuple[int, ...] = (EDGE, *(kind for kind, _ in kinds))
         self._parts = [{kind: some for kind, every in kinds if (some := chars & every)} for chars in self._sets]
         self._positions = positions
-        self._after: dict[Place, list[Place]] = {}
+        self._after: dict[Vertex, list[Vertex]] = {}
         self._shared: dict[tuple[int, int, int, int], CharSet] = {}
 
-    def chars(self, place: Place) -> CharSet:
+    def chars(self, place: Vertex) -> CharSet:
         """The characters of its kind that the position takes."""
         return self._parts[self.of[place.position]].get(place.kind, NONE)
 
-    def shared(self, one: Place, other: Place, less: Place | None = None) -> CharSet:
+    def shared(self, one: Vertex, other: Vertex, less: Vertex | None = None) -> CharSet:
         """The characters that lead to both, less those that the position of `less` takes."""
         if one.kind != other.kind:
             return NONE
@@ -57,25 +57,25 @@ class Graph:
             self._shared[key] = both if less is None else both - self._sets[key[2]]
         return self._shared[key]
 
-    def region(self, place: Place) -> Region:
+    def region(self, place: Vertex) -> Region:
         return self._positions.region[place.position]
 
-    def first(self, left: int) -> list[Place]:
+    def first(self, left: int) -> list[Vertex]:
         """Where the first character may lead, when `left` stands before it."""
         return self._places(self._positions.first, left)
 
-    def after(self, place: Place) -> list[Place]:
+    def after(self, place: Vertex) -> list[Vertex]:
         if place not in self._after:
             self._after[place] = self._places(self._positions.follow[place.position], place.kind)
         return self._after[place]
 
-    def ends(self, place: Place) -> int:
+    def ends(self, place: Vertex) -> int:
         """What may stand behind the place for a match to end there, a bit for each kind."""
         return self._positions.last.get(place.position, 0) >> KINDS * place.kind & ALL_RIGHTS
 
-    def _places(self, steps: dict[int, int], left: int) -> list[Place]:
+    def _places(self, steps: dict[int, int], left: int) -> list[Vertex]:
         return [
-            Place(position, kind)
+            Vertex(position, kind)
             for position, contexts in steps.items()
             for kind in self._parts[self.of[position]]
             if contexts >> KINDS * left + kind & 1
@@ -91,7 +91,7 @@ def longest(positions: Positions) -> int | None:
     graph = Graph(positions)
     everywhere = _reached({place for left in graph.lefts for place in graph.first(left)}, graph.after)
     steps = {place: graph.after(place) for place in everywhere if graph.region(place) is not Region.BEFORE}
-    sources: dict[Place, list[Place]] = {place: [] for place in steps}
+    sources: dict[Vertex, list[Vertex]] = {place: [] for place in steps}
     for place, targets in steps.items():
         for target in targets:
             sources[target].append(place)
@@ -99,7 +99,7 @@ def longest(positions: Positions) -> int | None:
     return _longest_way(useful, steps, graph.ends)
 
 
-def _reached(begin: Iterable[Place], after: Callable[[Place], Iterable[Place]]) -> set[Place]:
+def _reached(begin: Iterable[Vertex], after: Callable[[Vertex], Iterable[Vertex]]) -> set[Vertex]:
     """Every place to which steps lead from `begin`, that included."""
     found = set(begin)
     waiting = list(found)
@@ -111,7 +111,7 @@ def _reached(begin: Iterable[Place], after: Callable[[Place], Iterable[Place]]) 
     return found
 
 
-def _longest_way(places: set[Place], steps: dict[Place, list[Place]], ends: Callable[[Place], int]) -> int | None:
+def _longest_way(places: set[Vertex], steps: dict[Vertex, list[Vertex]], ends: Callable[[Vertex], int]) -> int | None:
     """Kahn's topological order (1962): what is left over lies on a cycle or behind one."""
     missing = dict.fromkeys(places, 0)
     for place in places:
@@ -180,14 +180,14 @@ class _Overlap(NamedTuple):
 
     text: str
     shared: int
-    closing: Place
-    opening: Place
+    closing: Vertex
+    opening: Vertex
 
 
-def _overlaps(graph: Graph, ways: dict[Place, str]) -> Iterator[_Overlap]:
+def _overlaps(graph: Graph, ways: dict[Vertex, str]) -> Iterator[_Overlap]:
     """Each pair of places once, with the fewest shared characters; `ways` lead to the place before the overlap."""
     found: list[_Overlap] = []
-    seen: set[tuple[Place, Place]] = set()
+    seen: set[tuple[Vertex, Vertex]] = set()
     tries = 0
     for text, shared, closings, openings in chain(
         ((text, 1, graph.after(place), graph.first(place.kind)) for place, text in ways.items()),
@@ -221,7 +221,7 @@ def _reopenings(graph: Graph, overlap: _Overlap, inside: set[int]) -> Iterator[t
                     break
 
 
-def _shortest_ways(graph: Graph, begin: Iterable[Place]) -> dict[Place, str]:
+def _shortest_ways(graph: Graph, begin: Iterable[Vertex]) -> dict[Vertex, str]:
     """For each place that can be reached, the nearest first, a text that leads there, its own character included."""
     ways = {place: _any_of(graph.chars(place)) for place in begin}
     waiting = list(ways)

@@ -1,12 +1,11 @@
-"""Patterns over the bytes of UTF-8, for whole strings: what a model writes token by token, and what an audit asks for.
+"""The automaton of patterns over the bytes of UTF-8, for whole strings: generated text token by token, and audits.
 
 The stream's machine (`gateway.automata.patterns`) looks for matches within a text; this one reads a text from its first
 byte and knows, after each, whether the text may end here and whether it can still be completed. Tokens may cut a
 character anywhere, so a state is a set of positions of Glushkov's automaton of which some character may have been read
 in part. What is left of a character is a node in a graph of byte ranges in which equal nodes are one.
 
-States are worked out when they are first needed and kept in a bounded cache. A full one is emptied: that costs time,
-never correctness.
+States are worked out when they are first needed and kept in a bounded cache (`gateway.automata.states`).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import TypeVar
 from gateway.automata.charset import CharSet
 from gateway.automata.contexts import ALL, EDGE, KINDS, OTHER, kinds_of_characters
 from gateway.automata.positions import Positions
+from gateway.automata.states import forget
 
 MAX_CACHE = 300_000  # transitions and entries of states, some 150 bytes each
 
@@ -106,7 +106,7 @@ def _joined(arcs: list[tuple[int, int, Tail]]) -> tuple[tuple[int, int, Tail], .
     return tuple(joined)
 
 
-class State(dict[int, "State"]):
+class ByteState(dict[int, "ByteState"]):
     """A state *is* the table of its kept transitions.
 
     `entries`: places with what is left to read of their character. `accepting`: whether the text may end here.
@@ -139,34 +139,35 @@ class ByteAutomaton:
         self._trim()
         self._max_cache = max_cache
         self._kept = 0
-        self._states: dict[frozenset[tuple[int, Tail]], State] = {}
+        self._states: dict[frozenset[tuple[int, Tail]], ByteState] = {}
 
-    def start(self) -> State:
+    def start(self) -> ByteState:
         """The state before any text."""
         # With nothing to follow, not even the empty beginning is one of a match, unless it is one itself.
         begins = self._follow[_START] or _START in self._last
         return self._state(frozenset({(_START, DONE)} if begins else ()))
 
-    def step(self, state: State, byte: int) -> State:
+    def step(self, state: ByteState, byte: int) -> ByteState:
         """The state after one byte, 0 to 255."""
         target = state.get(byte)
         if target is None:
             target = self._state(self._entries_after(state, byte))
             self._kept += 1
             if self._kept > self._max_cache:
-                self._empty_cache()
+                forget(self._states)
+                self._kept = 0
             state[byte] = target
         return target
 
-    def walk(self, state: State, text: bytes) -> State:
-        """The state after some bytes, a token's say."""
+    def walk(self, state: ByteState, text: bytes) -> ByteState:
+        """The state after some bytes, such as those of a token."""
         for byte in text:
             state = self.step(state, byte)
             if not state.entries:
                 break
         return state
 
-    def arcs(self, state: State) -> list[tuple[int, int, State]]:
+    def arcs(self, state: ByteState) -> list[tuple[int, int, ByteState]]:
         """All steps to live states: ranges of bytes, inclusive and in order, with the state after any byte of them."""
         pieces: dict[tuple[int, int], set[tuple[int, Tail]]] = {}
         for place, rest in state.entries:
@@ -178,15 +179,15 @@ class ByteAutomaton:
                     pieces.setdefault((low, high), set()).add((target, left))
         return [(low, high, self._state(frozenset().union(*found))) for low, high, found in disjoint(pieces)]
 
-    def accepting(self, state: State) -> bool:
+    def accepting(self, state: ByteState) -> bool:
         """Is what has been read a whole string of the patterns?"""
         return state.accepting
 
-    def live(self, state: State) -> bool:
+    def live(self, state: ByteState) -> bool:
         """Can what has been read be completed, or is it already? All others are one state, which is never left."""
         return bool(state.entries)
 
-    def _entries_after(self, state: State, byte: int) -> frozenset[tuple[int, Tail]]:
+    def _entries_after(self, state: ByteState, byte: int) -> frozenset[tuple[int, Tail]]:
         entries: set[tuple[int, Tail]] = set()
         for place, tail in state.entries:
             if tail is DONE:
@@ -196,10 +197,10 @@ class ByteAutomaton:
                 entries.add((place, rest))
         return frozenset(entries)
 
-    def _state(self, entries: frozenset[tuple[int, Tail]]) -> State:
+    def _state(self, entries: frozenset[tuple[int, Tail]]) -> ByteState:
         state = self._states.get(entries)
         if state is None:
-            state = State()
+            state = ByteState()
             state.entries = entries
             state.accepting = any(tail is DONE and place in self._last for place, tail in entries)
             self._states[entries] = state
@@ -240,13 +241,6 @@ class ByteAutomaton:
         self._follow = {
             place: tuple(target for target in targets if target in useful) for place, targets in self._follow.items()
         }
-
-    def _empty_cache(self) -> None:
-        """Callers keep the states they stand on; those fill up again from here."""
-        for state in list(self._states.values()):
-            state.clear()
-        self._states.clear()
-        self._kept = 0
 
 
 def disjoint(pieces: Mapping[tuple[int, int], T]) -> Iterator[tuple[int, int, list[T]]]:

@@ -19,7 +19,7 @@ _PROPERTY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9 _=-]{0,99}")
 
 
 class UnknownProperty(ValueError):
-    """No Unicode property has the name that was asked for."""
+    """No Unicode property has this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class CharSet:
 
 NONE = CharSet()
 ANY = CharSet(((0, LAST),))
-# What `re` means by \d, \w and \s. Worked out when first asked for: looking at every character takes a while.
+# What `re` means by \d, \w and \s. Worked out at the first use: looking at every character takes a while.
 DIGIT: CharSet
 WORD: CharSet
 SPACE: CharSet

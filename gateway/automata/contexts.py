@@ -3,7 +3,7 @@
 On either side of a place stands one of four kinds: the edge of the text, a word character (`\\w`), a line end, or any
 other character. A context is a pair of them, numbered `KINDS` x left + right, and a set of contexts is a mask of 16
 bits. Only `^` and `$` under `(?m)` tell a line end from other characters; where no pattern has them, a line end counts
-as `OTHER`, so that nothing is told apart in vain.
+as `OTHER`, so that there are no needless states.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LINE_ENDS = CharSet.of("\n")
 
 
 def sees_lines(masks: Iterable[int]) -> bool:
-    """Does one of the masks tell a line end from other characters?"""
+    """Does one of the masks distinguish a line end from other characters?"""
     return any(
         (mask >> OTHER ^ mask >> LINE_END) & 0x1111 or _rights(mask, OTHER) != _rights(mask, LINE_END) for mask in masks
     )

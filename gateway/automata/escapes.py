@@ -56,7 +56,7 @@ def refuse(reason: str, position: int) -> NoReturn:
     raise RegexError(reason, position) from None
 
 
-class Scanner:
+class RegexReader:
     """A pattern and how far it has been read: `at` is the next character."""
 
     __slots__ = ("at", "pattern")
@@ -76,14 +76,14 @@ class Scanner:
     def sees(self, text: str) -> bool:
         return self.pattern.startswith(text, self.at)
 
-    def take(self, text: str) -> bool:
+    def accept(self, text: str) -> bool:
         """Go past `text`, if it stands here."""
         found = self.sees(text)
         if found:
             self.at += len(text)
         return found
 
-    def take_match(self, expression: re.Pattern[str]) -> re.Match[str] | None:
+    def accept_match(self, expression: re.Pattern[str]) -> re.Match[str] | None:
         """Go past what the expression matches here."""
         found = expression.match(self.pattern, self.at)
         if found is not None:
@@ -91,23 +91,23 @@ class Scanner:
         return found
 
 
-def read_escape(scanner: Scanner, begin: int, ignore_case: bool) -> str | CharSet:
+def read_escape(reader: RegexReader, begin: int, ignore_case: bool) -> str | CharSet:
     r"""What stands behind the backslash at `begin`, inside or outside a class: a character to be read literally, or a
     set. Raises RegexError.
 
     `ignore_case` is applied to properties. `\d`, `\w` and `\s` have nothing to gain, and single characters are left to
     the caller, who may have to fold them first.
     """
-    if found := scanner.take_match(_PROPERTY):
+    if found := reader.accept_match(_PROPERTY):
         return _property(found, begin, ignore_case)
-    if found := scanner.take_match(_OCTAL):
+    if found := reader.accept_match(_OCTAL):
         return chr(int(found[0], 8))
-    letter = scanner.next()
-    scanner.at += 1
+    letter = reader.next()
+    reader.at += 1
     if letter in _CONTROLS:
         return _CONTROLS[letter]
     if letter in _HEX_DIGITS:
-        return _numbered(scanner, _HEX_DIGITS[letter], begin)
+        return _numbered(reader, _HEX_DIGITS[letter], begin)
     match letter:
         case "d" | "D":
             return charset.DIGIT if letter == "d" else ~charset.DIGIT
@@ -128,8 +128,8 @@ def read_escape(scanner: Scanner, begin: int, ignore_case: bool) -> str | CharSe
     return letter
 
 
-def _numbered(scanner: Scanner, count: int, begin: int) -> str:
-    digits = scanner.take_match(re.compile(f"[0-9A-Fa-f]{{{count}}}"))
+def _numbered(reader: RegexReader, count: int, begin: int) -> str:
+    digits = reader.accept_match(re.compile(f"[0-9A-Fa-f]{{{count}}}"))
     if digits is None or int(digits[0], 16) > charset.LAST:
         refuse(rf"characters are numbered \xHH, \uHHHH or \UHHHHHHHH, up to {charset.LAST:X}", begin)
     return chr(int(digits[0], 16))
@@ -157,22 +157,22 @@ def _posix_set(name: str, ignore_case: bool, negated: bool) -> CharSet:
     return ~chars if negated else chars
 
 
-def read_class(scanner: Scanner, begin: int, ignore_case: bool) -> CharSet:
+def read_class(reader: RegexReader, begin: int, ignore_case: bool) -> CharSet:
     """The class whose bracket at `begin` has been read, up to the closing one. Raises RegexError."""
-    negated = scanner.take("^")
-    first = scanner.at
+    negated = reader.accept("^")
+    first = reader.at
     ranges: list[tuple[int, int]] = []
     sets: dict[CharSet, None] = {}  # each once: to join them takes time for each of their ranges
-    while scanner.at == first or not scanner.take("]"):
-        low = _member(scanner, begin, ignore_case)
-        at_dash = scanner.at
-        if scanner.sees("-]") or not scanner.take("-"):
+    while reader.at == first or not reader.accept("]"):
+        low = _member(reader, begin, ignore_case)
+        at_dash = reader.at
+        if reader.sees("-]") or not reader.accept("-"):
             if isinstance(low, CharSet):
                 sets[low] = None
             else:
                 ranges.append((ord(low), ord(low)))
             continue
-        high = _member(scanner, begin, ignore_case)
+        high = _member(reader, begin, ignore_case)
         if isinstance(low, CharSet) or isinstance(high, CharSet) or high < low:
             refuse(r"a bad range: it goes from a character to a greater one; write \- for the sign", at_dash)
         ranges.append((ord(low), ord(high)))
@@ -182,16 +182,16 @@ def read_class(scanner: Scanner, begin: int, ignore_case: bool) -> CharSet:
     return ~chars if negated else chars
 
 
-def _member(scanner: Scanner, begin: int, ignore_case: bool) -> str | CharSet:
+def _member(reader: RegexReader, begin: int, ignore_case: bool) -> str | CharSet:
     """One character or escape of the class that begins at `begin`."""
-    at = scanner.at
-    if scanner.ended:
+    at = reader.at
+    if reader.ended:
         refuse(r"the class has no end: write ] behind it, or \[ for the character", begin)
-    if found := scanner.take_match(_POSIX_CLASS):
+    if found := reader.accept_match(_POSIX_CLASS):
         if found[2] not in _POSIX:
             refuse(rf"[:name:] is one of {', '.join(_POSIX)}; for the characters, write \[:", at)
         return _posix_set(found[2], ignore_case, found[1] == "^")
-    scanner.at += 1
-    if scanner.pattern[at] != "\\":
-        return scanner.pattern[at]
-    return "\b" if scanner.take("b") else read_escape(scanner, at, ignore_case)
+    reader.at += 1
+    if reader.pattern[at] != "\\":
+        return reader.pattern[at]
+    return "\b" if reader.accept("b") else read_escape(reader, at, ignore_case)

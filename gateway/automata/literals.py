@@ -4,28 +4,25 @@ The textbook machine for many words is Aho and Corasick's (1975): for every text
 word. `gateway.automata.trie` has it in flat arrays, and with it what a minimal hold needs: how much of the end of a
 text is still *live*. The machine here is determinised lazily on top of it:
 
-* a `State` stands for everything the past can still mean: the longest suffix that begins a word, whether a word
+* a `LiteralState` stands for everything the past can still mean: the longest suffix that begins a word, whether a word
   character stands before it, and the words that ended just now and wait for their right edge;
 * its transitions are keyed by the *original* character. Folding, whole-word edges and characters that become several
   or none are worked out when a transition is taken, and cost nothing once it is kept;
 * one in a few of the transitions that are worked out is kept, in a bounded cache. What comes often is soon there, and
   text that never comes again, as a hostile one would be, leaves little behind. A full cache is emptied: that costs
   time, never correctness.
-
-Which words go on after a string is asked of pyahocorasick's trie, where the words stand with what the caller knows of
-them.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-import ahocorasick
-
+from gateway.automata.states import forget
 from gateway.automata.trie import ROOT, Trie
 
 # Some 350 bytes each with the states they lead to, so that text made to fill a machine's cache costs it 35 MB.
@@ -61,7 +58,7 @@ class Literal:
     seen: str = ""
 
 
-class Found(NamedTuple):
+class FoundLiteral(NamedTuple):
     """A word that is certain now; it ended `back` folded characters before the end of the folded text."""
 
     literal: Literal
@@ -73,7 +70,7 @@ class Arrival(NamedTuple):
 
     width: int
     atomic: bool
-    found: tuple[Found, ...]
+    found: tuple[FoundLiteral, ...]
 
 
 def is_word_char(char: str) -> bool:
@@ -81,13 +78,13 @@ def is_word_char(char: str) -> bool:
     return char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
 
 
-class State(dict[str, "State"]):
+class LiteralState(dict[str, "LiteralState"]):
     """A state *is* the table of its kept transitions: `state[char]`, a `KeyError` for any other.
 
     `node` of the trie is the longest folded suffix that begins a word, `left` whether a word character precedes it,
     `pending` the words that ended just now and wait for their right edge. `live` is the folded length of the longest
     suffix that may yet become, or already is and waits as, a word that holds; negative while `LiteralMachine.live` has
-    not been asked. `arrival` is None for the usual case: one folded character, no word certain.
+    not worked it out. `arrival` is None for the usual case: one folded character, no word certain.
     """
 
     __slots__ = ("arrival", "left", "live", "node", "pending")
@@ -119,7 +116,8 @@ class _Units(dict[str, str | None]):
 class LiteralMachine:
     """The automaton of a set of words seen through one lens.
 
-    `fold` maps an original character to its folded form. `longest` is the length of the longest word, folded.
+    `fold` maps an original character to its folded form. `longest` is the length of the longest word, folded. At most
+    `max_transitions` are kept. Raises ValueError without words and for an empty one.
     """
 
     def __init__(
@@ -136,10 +134,8 @@ class LiteralMachine:
         self.longest = max(map(len, by_text))
         self._fold = lru_cache(MAX_FOLDS)(fold)
         self._units = _Units(self._fold)
-        self._words = ahocorasick.Automaton()
-        for text, group in by_text.items():
-            self._words.add_word(text, tuple(group))
-        texts = sorted(by_text)
+        self._words = by_text
+        self._texts = texts = sorted(by_text)
         free = bytes(any(literal.holds and not literal.left for literal in by_text[text]) for text in texts)
         edged = bytes(any(literal.holds and literal.left for literal in by_text[text]) for text in texts)
         # Without whole words the distinction would only double the states.
@@ -150,26 +146,32 @@ class LiteralMachine:
             (literal.guard for group in by_text.values() for literal in group if literal.holds and literal.guard),
             default=0,
         )
-        self._states: dict[int | tuple[int, bool, tuple[Literal, ...], Arrival | None], State] = {}
+        self._states: dict[int | tuple[int, bool, tuple[Literal, ...], Arrival | None], LiteralState] = {}
         self._transitions = 0
         self._max_transitions = max_transitions
         self._kept_one_in = KEPT_ONE_IN_EARLY
-        self._kept_one_in = KEPT_ONE_IN_EARLY
         self._countdown = 0
 
-    def start(self) -> State:
+    def start(self) -> LiteralState:
         """The state before any text; the beginning of a text is an edge."""
         return self._state(ROOT, False, (), None)
 
-    def step(self, state: State, char: str) -> State:
+    def step(self, state: LiteralState, char: str) -> LiteralState:
         """The state after one character."""
         target = state.get(char)
-        if target is None:
-            target = self._work_out(state, char)
-            self._keep(state, char, target)
+        if target is not None:
+            return target
+        folded, atomic = self._fold(char)
+        if len(folded) != 1 or state.pending:
+            target = self._step_folded(state, folded, atomic)
+        else:
+            node, left = self._trie.step(state.node, state.left, folded)
+            ends = self._trie.out[node]
+            target = self._step_folded(state, folded, atomic) if ends else self._state(node, left, (), None)
+        self._keep(state, char, target)
         return target
 
-    def walk(self, state: State, text: str) -> State | None:
+    def walk(self, state: LiteralState, text: str) -> LiteralState | None:
         """The state after a text of which some transition is not kept; None where only single steps will do, because
         a character folds to none or several, or ends a word.
 
@@ -187,7 +189,7 @@ class LiteralMachine:
             unit = units[char]
             if unit is None:
                 return None
-            # What `_advance` does, without the calls.
+            # What `Trie.step` does, without the calls.
             while node:
                 child = find(unit, first[node], first[node + 1])
                 if child > 0:
@@ -213,58 +215,50 @@ class LiteralMachine:
         known = states.get(2 * node + left)
         return self._state(node, left, (), None, keep=False) if known is None else known
 
-    def _keep(self, state: State, char: str, target: State) -> None:
+    def _keep(self, state: LiteralState, char: str, target: LiteralState) -> None:
         self._transitions += 1
         if self._transitions > self._max_transitions // 16:
             self._kept_one_in = KEPT_ONE_IN
             if self._transitions > self._max_transitions:
-                self._empty_cache()
+                forget(self._states)
+                self._transitions = 0
         state[char] = target
 
-    def _work_out(self, state: State, char: str) -> State:
-        folded, atomic = self._fold(char)
-        if len(folded) != 1 or state.pending:
-            return self._step_folded(state, folded, atomic)
-        node, left = self._advance(state.node, state.left, folded)
-        if self._trie.out[node]:
-            return self._step_folded(state, folded, atomic)
-        return self._state(node, left, (), None)
-
-    def _step_folded(self, state: State, folded: str, atomic: bool) -> State:
+    def _step_folded(self, state: LiteralState, folded: str, atomic: bool) -> LiteralState:
         """The step where something is remarkable: words end, or a character folds to none or several."""
         if not folded:
             return self._state(state.node, state.left, state.pending, Arrival(0, False, ()))
         node, left, pending = state.node, state.left, state.pending
-        found: list[Found] = []
+        found: list[FoundLiteral] = []
         back = len(folded)
         for unit in folded:
             if pending and not is_word_char(unit):
-                found += [Found(literal, back) for literal in pending]
+                found += [FoundLiteral(literal, back) for literal in pending]
             back -= 1
-            node, left = self._advance(node, left, unit)
+            node, left = self._trie.step(node, left, unit)
             ended = [] if atomic and back else self._ending(node, left)
-            found += [Found(literal, back) for literal in ended if not literal.right]
+            found += [FoundLiteral(literal, back) for literal in ended if not literal.right]
             pending = tuple(literal for literal in ended if literal.right)
         if found or len(folded) != 1:
             return self._state(node, left, pending, Arrival(len(folded), atomic, tuple(found)))
         return self._state(node, left, pending, None)
 
-    def length(self, state: State) -> int:
+    def length(self, state: LiteralState) -> int:
         """Folded length of the longest suffix that begins a word."""
         return self._trie.length[state.node]
 
-    def live(self, state: State) -> int:
+    def live(self, state: LiteralState) -> int:
         """`state.live`, worked out if it was not before."""
         if state.live < 0:
             state.live = next(self.live_lengths(state), 0)
         return state.live
 
-    def live_lengths(self, state: State, at_most: int | None = None) -> Iterator[int]:
+    def live_lengths(self, state: LiteralState, at_most: int | None = None) -> Iterator[int]:
         """Folded lengths, descending, of the suffixes that some continuation or the end could complete into a word
         that holds."""
         return (length for _, length, _ in self._live(state) if at_most is None or length <= at_most)
 
-    def wanted(self, state: State, longer_than: int) -> Iterator[tuple[int, set[int]]]:
+    def wanted(self, state: LiteralState, longer_than: int) -> Iterator[tuple[int, set[int]]]:
         """Of the live suffixes, descending, that are longer than so many folded characters, the length, and the tags
         of the words that they are held for."""
         for node, length, at_edge in self._live(state):
@@ -273,54 +267,36 @@ class LiteralMachine:
             beginning = self.completions(self._trie.path(node), at_edge)
             yield length, {word.tag for word in beginning if len(word.text) > length or word in state.pending}
 
-    def _live(self, state: State) -> Iterator[tuple[int, int, bool]]:
+    def _live(self, state: LiteralState) -> Iterator[tuple[int, int, bool]]:
         """Of the suffixes that begin a word, those that may become, or wait to be, a word that holds."""
         trie = self._trie
         waiting = {len(literal.text) for literal in state.pending if literal.holds}
-        for node, length, at_edge in self._suffixes(state):
+        for node, at_edge in trie.suffixes(state.node, state.left):
+            length = trie.length[node]
             if trie.live[node] == length or (at_edge and trie.edged[node]) or length in waiting:
                 yield node, length, at_edge
 
-    def beginnings(self, state: State) -> Iterator[tuple[Literal, int]]:
+    def beginnings(self, state: LiteralState) -> Iterator[tuple[Literal, int]]:
         """Words that hold, of which at least `guard` characters, but not all, end the text; with that length."""
         if not self._shortest_guard:
             return
-        for node, length, at_edge in self._suffixes(state):
+        for node, at_edge in self._trie.suffixes(state.node, state.left):
+            length = self._trie.length[node]
             if length < self._shortest_guard:
                 return
             for literal in self.completions(self._trie.path(node), at_edge):
                 if literal.guard and literal.guard <= length < len(literal.text):
                     yield literal, length
 
-    def _suffixes(self, state: State) -> Iterator[tuple[int, int, bool]]:
-        """The suffixes that begin a word, longest first: node, length, and whether an edge precedes it."""
-        trie = self._trie
-        node, at_edge = state.node, not state.left
-        while node:
-            yield node, trie.length[node], at_edge
-            at_edge = not trie.before[node]
-            node = trie.fail[node]
-
     def completions(self, prefix: str, at_edge: bool) -> Iterator[Literal]:
         """The words that hold and begin with `prefix`."""
-        for group in self._words.values(prefix):
-            for literal in group:
+        texts = self._texts
+        for at in range(bisect_left(texts, prefix), len(texts)):
+            if not texts[at].startswith(prefix):
+                return
+            for literal in self._words[texts[at]]:
                 if literal.holds and (at_edge or not literal.left):
                     yield literal
-
-    def _advance(self, node: int, left: bool, unit: str) -> tuple[int, bool]:
-        """The longest suffix that begins a word after one more folded character, and whether a word character precedes
-        it."""
-        trie = self._trie
-        first = trie.first
-        while node:
-            child = trie.labels.find(unit, first[node], first[node + 1])
-            if child > 0:
-                return child, left
-            left = trie.before[node] != 0
-            node = trie.fail[node]
-        node = trie.root.get(unit, ROOT)
-        return node, left if node else self._edges and is_word_char(unit)
 
     def _ending(self, node: int, left: bool) -> list[Literal]:
         """The words that end here and whose left edge is right, shortest first."""
@@ -331,28 +307,20 @@ class LiteralMachine:
         while node:
             begin = len(path) - trie.length[node]
             blocked = is_word_char(path[begin - 1]) if begin else left
-            ended[:0] = (literal for literal in self._words.get(path[begin:]) if not (literal.left and blocked))
+            ended[:0] = (literal for literal in self._words[path[begin:]] if not (literal.left and blocked))
             node = trie.out[trie.fail[node]]
         return ended
 
     def _state(
         self, node: int, left: bool, pending: tuple[Literal, ...], arrival: Arrival | None, keep: bool = True
-    ) -> State:
-        # Almost all states are told apart by their node alone.
+    ) -> LiteralState:
+        # Almost all states differ by their node alone.
         key = 2 * node + left if arrival is None and not pending else (node, left, pending, arrival)
         state = self._states.get(key)
         if state is None:
-            state = State()
+            state = LiteralState()
             state.node, state.left, state.pending, state.arrival = node, left, pending, arrival
             state.live = -1 if pending or self._edges_hold else self._trie.live[node]
             if keep:
                 self._states[key] = state
         return state
-
-    def _empty_cache(self) -> None:
-        """Streams keep the states they stand on; those fill up again from here."""
-        # A list, since another thread may add a state meanwhile; dictionaries themselves bear that.
-        for state in list(self._states.values()):
-            state.clear()
-        self._states.clear()
-        self._transitions = 0

@@ -7,13 +7,14 @@ from every beginning needs time that grows with the text's square, or worse, thi
 
 from __future__ import annotations
 
+from copy import copy
 from functools import reduce
 from itertools import islice
 from operator import and_
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS
-from gateway.automata.patterns import Pattern, PatternMachine, State
+from gateway.automata.patterns import Pattern, PatternMachine, PatternState
 from gateway.automata.positions import Region
 
 # How far back is remembered what was known before a beginning.
@@ -28,19 +29,19 @@ class Hit(NamedTuple):
     end: int
 
 
-class Snapshot(NamedTuple):
+class StartContext(NamedTuple):
     """What was known before a character at which a match may have begun: enough to begin again there."""
 
     contexts: tuple[int, ...]
     left: int
 
 
-class AllStarts:
-    """The beginnings that are alive. Bit i of a set stands for offset `origin` + i.
+class NfaSimulation:
+    """All ways through the patterns that are alive. Bit i of a set of beginnings stands for offset `origin` + i.
 
-    Each step is told which beginnings are too old. `left_window` has, after it, the tags of the patterns for which text
-    was held from one that has just become so, each with the earliest. The sets are shortened when they reach back
-    `window` characters further than need be.
+    Each step is given the offset before which beginnings are too old. After it, `left_window` has the tags of the
+    patterns for which text was held from a beginning that has just become too old, each with the earliest. The sets are
+    shortened when they reach back `window` characters further than need be.
     """
 
     __slots__ = (
@@ -56,7 +57,7 @@ class AllStarts:
         "origin",
     )
 
-    def __init__(self, machine: PatternMachine, window: int, state: State, origin: int) -> None:
+    def __init__(self, machine: PatternMachine, window: int, state: PatternState, origin: int) -> None:
         self._machine = machine
         self._window = window
         self._oldest = origin
@@ -65,14 +66,12 @@ class AllStarts:
         self.contexts = state.contexts
         self.left = state.left
         self.active: dict[int, int] = {}
-        self.history: dict[int, Snapshot] = {}
+        self.history: dict[int, StartContext] = {}
         self.left_window: dict[int, int] = {}
 
-    def fork(self) -> AllStarts:
-        """One that goes on by itself from here."""
-        other = AllStarts.__new__(AllStarts)
-        for name in AllStarts.__slots__:
-            setattr(other, name, getattr(self, name))
+    def fork(self) -> NfaSimulation:
+        """A simulation that goes on by itself from here."""
+        other = copy(self)
         other.active, other.history, other._ends = dict(self.active), dict(self.history), list(self._ends)
         return other
 
@@ -89,7 +88,7 @@ class AllStarts:
         elif self._oldest - self.origin > self._window:
             self._rebase()
         hits: dict[tuple[int, int], int] = {}
-        snapshot = Snapshot(self.contexts, self.left)
+        context = StartContext(self.contexts, self.left)
         fresh = 1 << (offset - self.origin)
         for index, unit in enumerate(folded):
             # Inside an atomic expansion no match may end, nor begin.
@@ -100,7 +99,7 @@ class AllStarts:
             del self._ends[: -machine.furthest - 1]
             self._arrive(hits)
         if any(starts & fresh for starts in self.active.values()):
-            self.history[offset] = snapshot
+            self.history[offset] = context
             if len(self.history) > 2 * MAX_REGISTERED:
                 self.history = dict(islice(self.history.items(), MAX_REGISTERED, None))
         if self._oldest < earliest:
@@ -136,7 +135,7 @@ class AllStarts:
         """The earliest of a set of beginnings."""
         return self.origin + (starts & -starts).bit_length() - 1
 
-    def registers(self) -> tuple[State, list[tuple[int, State]]]:
+    def registers(self) -> tuple[PatternState, list[tuple[int, PatternState]]]:
         """The same without its later beginnings: a determinised state and its registers, each an offset and the state
         to begin again with. Only for beginnings within the last `MAX_REGISTERED` characters."""
         earliest = {position: self.offset_of(starts) for position, starts in self.active.items()}
@@ -149,9 +148,9 @@ class AllStarts:
 
     def _step(self, unit: str, fresh: int, hits: dict[tuple[int, int], int]) -> None:
         machine = self._machine
-        letter, left = machine.letter(unit), self.left
-        context = KINDS * left + letter.kind
-        region, waits, after, known = machine.region, machine.waits, letter.after, letter.steps
+        char_class, left = machine.char_class(unit), self.left
+        context = KINDS * left + char_class.kind
+        region, waits, after, known = machine.region, machine.waits, char_class.after, char_class.steps
         reached: dict[int, int] = {}
         contexts: list[int] = []
         for position, starts in self.active.items():
@@ -168,7 +167,7 @@ class AllStarts:
                     reached[target] = reached.get(target, 0) | fresh
         self.active = reached
         self.contexts = tuple(sorted(set(contexts)))
-        self.left = letter.kind
+        self.left = char_class.kind
 
     def _arrive(self, hits: dict[tuple[int, int], int]) -> None:
         """Report what is certain now, and keep only what may go on."""
@@ -243,4 +242,4 @@ class AllStarts:
         shift = self._oldest - self.origin
         self.active = {position: starts >> shift for position, starts in self.active.items()}
         self.origin += shift
-        self.history = {at: snapshot for at, snapshot in self.history.items() if at >= self.origin}
+        self.history = {at: context for at, context in self.history.items() if at >= self.origin}

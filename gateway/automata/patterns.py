@@ -27,11 +27,12 @@ from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, kinds_of_characte
 from gateway.automata.literals import Folded
 from gateway.automata.positions import Positions, Region
 from gateway.automata.regex import RegexError
+from gateway.automata.states import forget
 
 MAX_TRANSITIONS = 100_000
 MAX_TARGETS = 40_000  # of a kilobyte or so, with the states they lead to
 MAX_ENTRIES = 1_000_000  # of states, some 70 bytes each
-MAX_LETTERS = 8192
+MAX_CHAR_CLASSES = 8192
 MAX_STEPS = 200_000
 # Some 0.3 microseconds each where nothing else helps; this many make a character cost 150 times one of prose.
 MAX_WORK = 250
@@ -57,14 +58,14 @@ class Pattern:
     accepts: Callable[[str], bool] | None = None
 
 
-class Seen(NamedTuple):
+class FoldedText(NamedTuple):
     """A text through a lens; `at`: where in it what has become of each character begins."""
 
     text: str
     at: Sequence[int]
 
 
-class Letter:
+class CharClass:
     """Characters that no pattern can tell apart: which states they lead to.
 
     `steps` are those that are known, by KINDS x state + what stands before; `after` works out the others.
@@ -89,7 +90,7 @@ class Letter:
 
     def _work_out(self, position: int, left: int) -> tuple[int, ...]:
         machine = self._machine
-        machine.make_room_for_steps()
+        machine.count_kept_step()
         candidates = machine.first if position < 0 else machine.follow[position]
         context = 1 << (KINDS * left + self.kind)
         steps = tuple(
@@ -104,7 +105,7 @@ class Letter:
         self.steps.clear()
 
 
-class State(dict[str, "State"]):
+class PatternState(dict[str, "PatternState"]):
     """A determinised state *is* the table of its transitions, which works out those that it lacks.
 
     `entries` are Glushkov's states with the register of their earliest beginning; -1 for one in a pattern's context,
@@ -121,11 +122,15 @@ class State(dict[str, "State"]):
     left: int
     moves: tuple[int, ...] | None
     live: int
-    targets: dict[Letter, State]
+    targets: dict[CharClass, PatternState]
     ends: bool | None
 
-    def __missing__(self, char: str) -> State:
+    def __missing__(self, char: str) -> PatternState:
         return self.machine.work_out(self, char)
+
+    def clear(self) -> None:
+        super().clear()
+        self.targets = {}
 
     @property
     def contexts(self) -> tuple[int, ...]:
@@ -133,25 +138,27 @@ class State(dict[str, "State"]):
         return tuple(position for position, register in self.entries if register < 0)
 
 
-# An arrival that only `gateway.automata.nfa` can tell about: a match is certain, or the target is not worked out
+# An arrival that only `gateway.automata.nfa` can decide: a match is certain, or the target is not worked out
 # because too many were, or a character becomes none or several.
-UNTOLD = State()
-UNTOLD.moves = ()
+UNDECIDED = PatternState()
+UNDECIDED.moves = ()
 
 
 class PatternMachine:
     """The automaton of a set of patterns seen through one lens.
 
-    Per state of Glushkov's automaton, numbered through all patterns: `reaches[p]` has bit k when a match is possible
-    from p after a character of kind k, `goes_on[p]` likewise when that needs a further character or the end, and
-    `continues[p]` when a longer match is possible,
-    `arrives[p]` when a match is certain on arrival, and `waits[p]` has the contexts that make a waiting match certain.
+    Per state p of Glushkov's automaton, numbered through all patterns, bit k is set after a character of kind k where
+
+    * `reaches[p]`: a match is possible; `goes_on[p]`: one that needs a further character or the end;
+    * `continues[p]`: a longer match is possible; `arrives[p]`: a match is certain on arrival.
+
+    `waits[p]` has the contexts that make a waiting match certain.
     """
 
     def __init__(
         self, patterns: Iterable[Pattern], fold: Callable[[str], Folded], max_transitions: int = MAX_TRANSITIONS
     ) -> None:
-        self.fold = lru_cache(MAX_LETTERS)(fold)
+        self.fold = lru_cache(MAX_CHAR_CLASSES)(fold)
         self._keeps_ascii = all(self.fold(char).text == char for char in map(chr, range(128)))
         self.patterns: list[Pattern] = []
         self.owner: list[int] = []  # of each state, the index of its pattern
@@ -163,69 +170,72 @@ class PatternMachine:
         self._sets: dict[CharSet, list[int]] = {}
         for pattern in patterns:
             self._add(pattern)
-        # A line end is a kind of its own only where some pattern asks for it.
+        # A line end is a kind of its own only where some pattern needs it.
         self._kinds = kinds_of_characters(any(pattern.positions.sees_lines for pattern in self.patterns))
         self.furthest = max(self.past, default=0)
+        self.arrives, self.waits, self.goes_on, self.reaches, self.continues = ([0] * len(self.owner) for _ in range(5))
         self._weigh()
-        self._letters: dict[str, Letter] = {}
-        self._by_members: dict[tuple[frozenset[int], int], Letter] = {}
+        self._classes: dict[str, CharClass] = {}
+        self._by_members: dict[tuple[frozenset[int], int], CharClass] = {}
         self._steps = 0
-        self._states: dict[tuple[object, ...], State] = {}
+        self._states: dict[tuple[object, ...], PatternState] = {}
         self._transitions = 0
         self._max_transitions = max_transitions
         self._targets = 0
         self._entries = 0
         self._countdown = KEPT_ONE_IN
 
-    def start(self) -> State:
+    def start(self) -> PatternState:
         """The state before any text."""
         return self.state((), EDGE, None)
 
-    def idle(self, contexts: tuple[int, ...], left: int) -> State:
+    def idle(self, contexts: tuple[int, ...], left: int) -> PatternState:
         """The state in which no match has begun, with these states before any beginning."""
         return self.state(tuple((position, _BEFORE) for position in sorted(contexts)), left, None)
 
-    def seen(self, text: str) -> Seen:
+    def folded_text(self, text: str) -> FoldedText:
         """The text through the lens."""
         if self._keeps_ascii and text.isascii():
-            return Seen(text, range(len(text)))
+            return FoldedText(text, range(len(text)))
         pieces = [self.fold(char).text for char in text]
-        return Seen("".join(pieces), list(accumulate(map(len, pieces), initial=0)))
+        return FoldedText("".join(pieces), list(accumulate(map(len, pieces), initial=0)))
 
     def pattern(self, position: int) -> Pattern:
         """Whose state it is."""
         return self.patterns[self.owner[position]]
 
-    def letter(self, unit: str) -> Letter:
-        letter = self._letters.get(unit)
-        if letter is None:
+    def char_class(self, unit: str) -> CharClass:
+        """The class of a folded character, and of all others that lead to the same states. Kept for the first
+        `MAX_CHAR_CLASSES` characters; classes themselves are few."""
+        char_class = self._classes.get(unit)
+        if char_class is None:
             members = frozenset(
                 position for charset, positions in self._sets.items() if unit in charset for position in positions
             )
             key = members, next(kind for kind, every in self._kinds if unit in every)
-            letter = self._by_members.get(key)
-            if letter is None:
-                letter = self._by_members.setdefault(key, Letter(self, *key))
-            if len(self._letters) < MAX_LETTERS:
-                self._letters[unit] = letter
-        return letter
+            char_class = self._by_members.get(key)
+            if char_class is None:
+                char_class = self._by_members.setdefault(key, CharClass(self, *key))
+            if len(self._classes) < MAX_CHAR_CLASSES:
+                self._classes[unit] = char_class
+        return char_class
 
-    def work_out(self, state: State, char: str) -> State:
+    def work_out(self, state: PatternState, char: str) -> PatternState:
         """The transition that is missing."""
         folded = self.fold(char).text
         if len(folded) != 1:
-            return UNTOLD
-        letter = self.letter(folded)
-        target = state.targets.get(letter)
+            return UNDECIDED
+        char_class = self.char_class(folded)
+        target = state.targets.get(char_class)
         if target is None:
             if self._targets > MAX_TARGETS // 4 or self._entries > MAX_ENTRIES // 4:
                 self._countdown -= 1
                 if self._countdown:
-                    return UNTOLD
+                    return UNDECIDED
                 self._countdown = KEPT_ONE_IN
                 if self._targets > MAX_TARGETS:
                     self._empty_cache()
-            target = state.targets[letter] = self._follow(state, letter)
+            target = state.targets[char_class] = self._follow(state, char_class)
             self._targets += 1
         if self._transitions > self._max_transitions:
             self._empty_cache()
@@ -233,11 +243,13 @@ class PatternMachine:
         state[char] = target
         return target
 
-    def state(self, entries: tuple[tuple[int, int], ...], left: int, moves: tuple[int, ...] | None) -> State:
+    def state(self, entries: tuple[tuple[int, int], ...], left: int, moves: tuple[int, ...] | None) -> PatternState:
+        """The one state with these `entries`, sorted, `left` and `moves` (see `PatternState`). A full cache is emptied
+        first, so states of before may have equals that are other objects."""
         key = entries, left, moves
         state = self._states.get(key)
         if state is None:
-            state = State()
+            state = PatternState()
             state.machine, state.entries, state.left, state.moves = self, entries, left, moves
             state.targets = {}
             state.ends = None
@@ -249,7 +261,7 @@ class PatternMachine:
             self._states[key] = state
         return state
 
-    def may_end(self, state: State) -> bool:
+    def may_end(self, state: PatternState) -> bool:
         """Could the end of the text make anything certain in this state?"""
         if state.ends is None:
             context = KINDS * state.left + EDGE
@@ -258,50 +270,44 @@ class PatternMachine:
             )
         return state.ends
 
-    def make_room_for_steps(self) -> None:
+    def count_kept_step(self) -> None:
         """Count a step about to be kept by a letter; all are dropped when there are too many."""
         self._steps += 1
         if self._steps > MAX_STEPS:
             self._steps = 0
-            for letter in list(self._by_members.values()):
-                letter.forget()
+            for char_class in list(self._by_members.values()):
+                char_class.forget()
 
-    def _follow(self, state: State, letter: Letter) -> State:
+    def _follow(self, state: PatternState, char_class: CharClass) -> PatternState:
         left = state.left
-        context = KINDS * left + letter.kind
+        context = KINDS * left + char_class.kind
         earliest: dict[int, int] = {}
         for position, register in state.entries:
             if self.waits[position] >> context & 1:
-                return UNTOLD
-            for target in letter.after(position, left):
-                start = self._start(target, register)
+                return UNDECIDED
+            for target in char_class.after(position, left):
+                start = _start(self.region[target], register)
                 if start < earliest.get(target, _NEW + 1):
                     earliest[target] = start
-        for target in letter.entering(left):
-            earliest.setdefault(target, self._start(target, _BEFORE))
+        for target in char_class.entering(left):
+            earliest.setdefault(target, _start(self.region[target], _BEFORE))
         rights: dict[int, int] = {}
         for target in earliest:
             owner = self.owner[target]
-            rights[owner] = rights.get(owner, 0) | self.rights(target, letter.kind)
+            rights[owner] = rights.get(owner, 0) | self.rights(target, char_class.kind)
         if ALL_RIGHTS in rights.values():
-            return UNTOLD  # certain, be it that several states together do not mind what comes next
-        kept = {target: start for target, start in earliest.items() if self.goes_on[target] >> letter.kind & 1}
+            return UNDECIDED  # certain: one state, or several together, accept any next character
+        kept = {target: start for target, start in earliest.items() if self.goes_on[target] >> char_class.kind & 1}
         starts = sorted({start for start in kept.values() if start >= 0})
         register_of = {start: register for register, start in enumerate(starts)} | {_BEFORE: _BEFORE}
         entries = tuple(sorted((target, register_of[start]) for target, start in kept.items()))
         moves = tuple(-1 if start == _NEW else start for start in starts)
         registers = 1 + max((register for _, register in state.entries), default=-1)
-        return self.state(entries, letter.kind, None if moves == tuple(range(registers)) else moves)
+        return self.state(entries, char_class.kind, None if moves == tuple(range(registers)) else moves)
 
     def rights(self, position: int, kind: int) -> int:
         """What may stand behind a character of this kind for a match to end with it: a bit for each."""
         return ALL_RIGHTS if self.arrives[position] >> kind & 1 else self.waits[position] >> KINDS * kind & ALL_RIGHTS
-
-    def _start(self, target: int, register: int) -> int:
-        """Where the way into `target` began, coming from a state with `register`."""
-        if self.region[target] is Region.BEFORE:
-            return _BEFORE
-        return _NEW if register < 0 else register
 
     def _add(self, pattern: Pattern) -> None:
         positions, base = pattern.positions, len(self.owner)
@@ -323,7 +329,6 @@ class PatternMachine:
             possible = sum(1 << kind for kind, every in self._kinds if charset & every)
             for position in positions:
                 kinds[position] = possible
-        self.arrives, self.waits, self.goes_on, self.reaches, self.continues = ([0] * count for _ in range(5))
         sources: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         for position in range(count):
             for target, contexts in self.follow[position].items():
@@ -353,12 +358,15 @@ class PatternMachine:
                             waiting.append((position, kind))
 
     def _empty_cache(self) -> None:
-        """Streams keep the states they stand on; those fill up again from here."""
-        for state in list(self._states.values()):
-            state.clear()
-            state.targets = {}
-        self._states.clear()
+        forget(self._states)
         self._transitions = self._targets = self._entries = 0
+
+
+def _start(region: Region, register: int) -> int:
+    """Where the way into a state of this region began, coming from a state with `register`."""
+    if region is Region.BEFORE:
+        return _BEFORE
+    return _NEW if register < 0 else register
 
 
 def work(positions: Positions) -> int:

@@ -34,9 +34,9 @@ class Positions:
     """The automaton. Positions are numbered from 0, and map to the contexts in which a step may be taken.
 
     `sets[p]`: the characters of position p. `first`: where a text may begin. `follow[p]`: what may come next. `last`:
-    where it may end. `null`: the contexts in which the empty string matches; there are none, unless that was asked for.
+    where it may end. `null`: the contexts in which the empty string matches; there are none, unless it may be empty.
     `past[p]`: for a position after the span, how many characters beyond the span's end have been read there, this one
-    included; 0 for others. `sees_lines`: a line end is told from other characters.
+    included; 0 for others. `sees_lines`: a line end is distinguished from other characters.
     """
 
     sets: tuple[CharSet, ...]
@@ -109,12 +109,12 @@ def _distances(after: _Fragment, follow: list[dict[int, int]]) -> list[int]:
     return past
 
 
-class _Part(Protocol):
+class _Nullable(Protocol):
     @property
     def null(self) -> int: ...
 
 
-T = TypeVar("T", bound=_Part)
+T = TypeVar("T", bound=_Nullable)
 
 
 class _Algebra(Protocol[T]):
@@ -166,7 +166,7 @@ def _build_repeat(node: Repeat, algebra: _Algebra[T]) -> T:
     for copy in copies[:low]:
         whole = algebra.concat(whole, copy)
     for copy in reversed(copies[low:]):
-        # That the rest is optional says all there is to say about the empty string: otherwise, with x empty too, steps
+        # That the rest is optional covers the empty string: otherwise, with x empty too, steps
         # would lead from every copy to every later one.
         rest = algebra.with_null(algebra.concat(algebra.with_null(copy, 0), rest), ALL)
     return algebra.concat(whole, rest)

@@ -20,7 +20,7 @@ from gateway.automata.contexts import (
     TEXT_START,
     WORD_EDGE,
 )
-from gateway.automata.escapes import BACK_REFERENCE, Scanner, read_class, read_escape, refuse
+from gateway.automata.escapes import BACK_REFERENCE, RegexReader, read_class, read_escape, refuse
 from gateway.automata.escapes import RegexError as RegexError
 
 MAX_LENGTH = 10_000  # characters of a pattern
@@ -79,7 +79,7 @@ def parse(pattern: str, *, ignore_case: bool = False, fold: Callable[[str], str]
         raise RegexError(
             f"the pattern has {len(pattern)} characters, and {MAX_LENGTH} are allowed; divide it among several rules"
         )
-    return _Parser(pattern, fold).whole(_Flags(ignore_case))
+    return _Parser(pattern, fold).parse(_Flags(ignore_case))
 
 
 class _Flags(NamedTuple):
@@ -95,7 +95,9 @@ _BRACES = re.compile(r"\{([0-9]*)(?:(,)([0-9]*))?\}")
 _NAMED = re.compile(r"\(\?P?<([^>]*)>")
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]*))?([:)])")
 _FLAG_NAMES = {"i": "ignore_case", "m": "multi_line", "s": "dot_all", "x": "verbose"}
-_NOTHING_UNDER_X = re.compile(r"[ \t\n\r\f\v]+|#[^\n]*")
+# As `re` reads comments, a backslash in one takes the next character with it, a line end or ) too.
+_NOTHING_UNDER_X = re.compile(r"[ \t\n\r\f\v]+|#(?:[^\n\\]|\\(?s:.))*")
+_COMMENT = re.compile(r"\(\?#(?:[^)\\]|\\(?s:.))*(\)?)")
 
 _LOOK_AROUND = r"look-around is not supported: name what may stand there as a part of the match, or use \b, ^ or $"
 _REFUSED_GROUPS = {
@@ -115,7 +117,7 @@ _REFUSED_FLAGS = {
 _GLOBAL_FLAGS_LATE = "flags for the whole pattern stand at its beginning: move them there, or write (?i:...)"
 
 
-class _Parser(Scanner):
+class _Parser(RegexReader):
     """Recursive descent: `_alternatives` > `_sequence` > `_atom` > `_group` > `_alternatives`."""
 
     def __init__(self, pattern: str, fold: Callable[[str], str] | None) -> None:
@@ -123,7 +125,7 @@ class _Parser(Scanner):
         self._fold = fold
         self._names: set[str] = set()
 
-    def whole(self, flags: _Flags) -> Node:
+    def parse(self, flags: _Flags) -> Node:
         node = self._alternatives(self._opening_flags(flags), 0)
         if not self.ended:
             refuse(r"unbalanced ')': remove it, or write \)", self.at)
@@ -134,7 +136,7 @@ class _Parser(Scanner):
             begin = self.at
             if self._skip_nothing(flags):
                 continue
-            found = self.take_match(_FLAGS)
+            found = self.accept_match(_FLAGS)
             if found is None or found[3] == ":":
                 self.at = begin
                 return flags
@@ -153,7 +155,7 @@ class _Parser(Scanner):
 
     def _alternatives(self, flags: _Flags, depth: int) -> Node:
         options = [self._sequence(flags, depth)]
-        while self.take("|"):
+        while self.accept("|"):
             options.append(self._sequence(flags, depth))
         return options[0] if len(options) == 1 else Alternation(tuple(options))
 
@@ -179,33 +181,30 @@ class _Parser(Scanner):
     def _skip_nothing(self, flags: _Flags) -> bool:
         """Go past a comment, and under `(?x)` past blanks and what stands between # and the line's end."""
         begin = self.at
-        if flags.verbose and self.take_match(_NOTHING_UNDER_X):
+        if flags.verbose and self.accept_match(_NOTHING_UNDER_X):
             return True
-        if not self.take("(?#"):
-            return False
-        end = self.pattern.find(")", self.at)
-        if end < 0:
+        found = self.accept_match(_COMMENT)
+        if found is not None and not found[1]:
             refuse("the comment has no end: write ) behind it", begin)
-        self.at = end + 1
-        return True
+        return found is not None
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         """The bounds of the quantifier that stands here; None where none does."""
         begin = self.at
         bounds: tuple[int, int | None]
-        if self.take("*"):
+        if self.accept("*"):
             bounds = 0, None
-        elif self.take("+"):
+        elif self.accept("+"):
             bounds = 1, None
-        elif self.take("?"):
+        elif self.accept("?"):
             bounds = 0, 1
-        elif self.sees("{}") or not (found := self.take_match(_BRACES)):
+        elif self.sees("{}") or not (found := self.accept_match(_BRACES)):
             return None
         else:
             bounds = self._counts(found)
-        if self.take("?"):
+        if self.accept("?"):
             refuse("lazy quantifiers mean nothing here, where every way to match counts: leave the ? out", begin)
-        if self.take("+"):
+        if self.accept("+"):
             refuse("possessive quantifiers mean nothing here, where every way to match counts: leave the + out", begin)
         return bounds
 
@@ -252,20 +251,20 @@ class _Parser(Scanner):
         for head, reason in _REFUSED_GROUPS.items():
             if self.sees(head):
                 refuse(reason, begin)
-        if self.take("(?:"):
+        if self.accept("(?:"):
             pass
-        elif found := self.take_match(_NAMED):
+        elif found := self.accept_match(_NAMED):
             self._name(found)
-        elif found := self.take_match(_FLAGS):
+        elif found := self.accept_match(_FLAGS):
             flags = self._changed(flags, found)
             if found[3] == ")":
                 refuse(_GLOBAL_FLAGS_LATE, begin)
-        elif self.take("(?"):
+        elif self.accept("(?"):
             refuse("an unknown kind of group: (...), (?:...), (?P<name>...) and (?i:...) are supported", begin)
         else:
-            self.take("(")
+            self.accept("(")
         node = self._alternatives(flags, depth + 1)
-        if not self.take(")"):
+        if not self.accept(")"):
             refuse(r"the group has no end: write ) behind it, or \( for the character", begin)
         return node
 

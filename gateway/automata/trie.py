@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 ROOT = 0
 
@@ -19,7 +19,7 @@ class Trie:
     """The automaton of `words`, which must be distinct, not empty, and sorted.
 
     `free[i]` and `edged[i]` are 1 if text is held for `words[i]`, wherever it begins, or only where it begins at an
-    edge. `is_word_char` is asked of the characters before a suffix; None if nobody will ask `before`.
+    edge. `is_word_char`: which characters are no edge; None if no word needs one, and then `before` is all 0.
 
     Of node n, whose string is the path to it:
 
@@ -29,11 +29,12 @@ class Trie:
     some free word goes on; `edged[n]`, 1 if some edged word goes on after the string itself.
     """
 
-    __slots__ = ("before", "edged", "fail", "first", "labels", "length", "live", "out", "root")
+    __slots__ = ("_is_word_char", "before", "edged", "fail", "first", "labels", "length", "live", "out", "root")
 
     def __init__(
         self, words: Sequence[str], free: bytes, edged: bytes, is_word_char: Callable[[str], bool] | None
     ) -> None:
+        self._is_word_char = is_word_char
         labels = "\0"
         self.length, self.first, self.fail, self.out, self.live = (array("I", [0]) for _ in range(5))
         self.before, self.edged = bytearray(1), bytearray([1 in edged])
@@ -41,7 +42,7 @@ class Trie:
         level = [(0, len(words))]  # for each node of one depth, in order: the words that begin with it and go on
         depth = 0
         while level:
-            level, chars = self._grow(labels, level, depth, words, free, edged, is_word_char)
+            level, chars = self._grow(labels, level, depth, words, free, edged)
             # In place, since nothing else refers to it: a long word has as many levels as characters.
             labels += chars
             depth += 1
@@ -57,11 +58,11 @@ class Trie:
         words: Sequence[str],
         free: bytes,
         edged: bytes,
-        is_word_char: Callable[[str], bool] | None,
     ) -> tuple[list[tuple[int, int]], str]:
         """Add the children of all nodes of `depth`, and return them with their labels. Everything that a child's links
         lead to is there already."""
         length, first, fail, out, live = self.length, self.first, self.fail, self.out, self.live
+        is_word_char = self._is_word_char
         child = len(labels)
         node = child - len(level)
         chars: list[str] = []
@@ -96,6 +97,26 @@ class Trie:
                 begin = stop
             node += 1
         return deeper, "".join(chars)
+
+    def step(self, node: int, left: bool, unit: str) -> tuple[int, bool]:
+        """The longest suffix that begins a word after one more character, and whether a word character precedes it."""
+        first = self.first
+        while node:
+            child = self.labels.find(unit, first[node], first[node + 1])
+            if child > 0:
+                return child, left
+            left = self.before[node] != 0
+            node = self.fail[node]
+        node = self.root.get(unit, ROOT)
+        return node, left if node else self._is_word_char is not None and self._is_word_char(unit)
+
+    def suffixes(self, node: int, left: bool) -> Iterator[tuple[int, bool]]:
+        """The suffixes of a node's string that begin a word, longest first, and whether an edge precedes each."""
+        at_edge = not left
+        while node:
+            yield node, at_edge
+            at_edge = not self.before[node]
+            node = self.fail[node]
 
     def path(self, node: int) -> str:
         """The string of a node."""

@@ -18,7 +18,7 @@ _CARET = ord("^")
 _QUANTIFIERS = {(0, None): "*", (1, None): "+", (0, 1): "?", (1, 1): ""}
 
 _AT_WORDS = (
-    r"\b and \B cannot be told to a model: the expression describes the whole answer, so write out what may stand on "
+    r"\b and \B cannot be passed to a model: the expression describes the whole answer, so write out what may stand on "
     "either side of a word"
 )
 _INSIDE = (
@@ -30,10 +30,10 @@ _EDGES = {TEXT_START: _INSIDE, TEXT_END: _INSIDE, LINE_START_EDGE: _LINES, LINE_
 _NO_CHARACTER = "a class in it has no character that can stand in a text: take it out"
 
 
-def render(node: Node) -> str:
+def unparse(node: Node) -> str:
     r"""An expression for the whole texts of a tree, in ASCII but for letters and digits.
 
-    `^` at the beginning and `$` at the end ask for nothing and are left out. Raises RegexError for those elsewhere, for
+    `^` at the beginning and `$` at the end need nothing and are left out. Raises RegexError for those elsewhere, for
     `\b` and `\B`, and for a class without characters.
     """
     return _alternatives(_without(_without(node, TEXT_START), TEXT_END))

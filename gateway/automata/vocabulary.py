@@ -56,7 +56,7 @@ class Vocabulary:
         ends = frozenset(self.end)
         self.tokens = tuple(None if token in ends else text for token, text in enumerate(tokens))
         self.strips_first_space = strips_first_space
-        # An empty token can be said for ever and nothing is written: no constraint allows it.
+        # An empty token could be repeated for ever and write nothing: no constraint allows it.
         written = [(text, token) for token, text in enumerate(self.tokens) if text]
         written.sort()
         self.order: Ints = np.array([token for _, token in written], dtype=np.int32)

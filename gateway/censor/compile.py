@@ -11,7 +11,7 @@ from gateway.automata.literals import Literal, LiteralMachine, is_word_char
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
-from gateway.censor.detectors import DETECTORS, Detector, Shape
+from gateway.censor.detectors import DETECTORS, Detector, Format
 from gateway.censor.lens import Lens, is_cjk
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
@@ -23,7 +23,7 @@ _NOT_IN_LABELS = re.compile("[^A-Z0-9]")
 
 @dataclass(frozen=True, slots=True)
 class CompiledRule:
-    """What the censor needs to know of a rule when one of its words is found. `order` is its place in the policy.
+    """What the censor does with a match of a rule. `order` is its place in the policy.
     `secret`: what is held for it is not released for want of room."""
 
     id: str
@@ -41,9 +41,9 @@ class Program:
     """Everything that one kind of text is scanned with. `rules[i]` belongs to the words and patterns tagged `i`.
 
     `quick`: no word is so long that `max_hold` could matter while every character folds to exactly one. `piece`: a text
-    goes in pieces of so many characters. Holding and replacing copy what is held; and with patterns, a piece in which
-    something is found, or a beginning could grow too old, is taken character by character, all of it. `max_unseen`: so
-    many characters that a rule's lens makes vanish may be held besides.
+    is scanned in pieces of so many characters. Holding and replacing copy what is held; and with patterns, a piece in
+    which something is found, or a beginning could grow too old, is scanned character by character, all of it.
+    `max_unseen`: so many characters that a rule's lens makes vanish may be held besides.
     """
 
     rules: tuple[CompiledRule, ...]
@@ -58,7 +58,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class CompiledPolicy:
-    """A policy, ready to run. A direction and channel without rules has no program: nothing there is looked at.
+    """A policy, ready to run. A direction and channel without rules has no program: nothing there is scanned.
     `stops` is `compile_stops`."""
 
     policy: Policy
@@ -123,7 +123,7 @@ def compile_stops(policy: Policy) -> Program | None:
 
 
 def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Program:
-    """`stops`: rules that roll back do, and do not what `exhausted` says."""
+    """`stops`: rules that roll back do so, and do not act as `exhausted`."""
     compiled: list[CompiledRule] = []
     literals: dict[frozenset[Fold], list[Literal]] = {}
     patterns: dict[frozenset[Fold], list[Pattern]] = {}
@@ -169,12 +169,12 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
             )
 
 
-def shape_positions(shape: Shape, folds: frozenset[Fold]) -> Positions:
-    """The automaton of a shape as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
+def detector_positions(form: Format, folds: frozenset[Fold]) -> Positions:
+    """The automaton of a form as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
     no automaton can be made of."""
     fold, ignore_case = Lens(folds - {Fold.CASE}).fold_word, Fold.CASE in folds
     body, before, after = (
-        parse(part, ignore_case=ignore_case, fold=fold) for part in (shape.body, shape.before, shape.after)
+        parse(part, ignore_case=ignore_case, fold=fold) for part in (form.body, form.before, form.after)
     )
     return positions(body, before, after)
 
@@ -185,7 +185,7 @@ def pattern_positions(pattern: str, folds: frozenset[Fold]) -> Positions:
     The detectors' own are measured instead (`loadtest.pattern_bench`): what bounds a pattern's work overrates an
     alternation of many beginnings that no text can be in the middle of at once.
     """
-    return refuse_costly(shape_positions(Shape(pattern), folds))
+    return refuse_costly(detector_positions(Format(pattern), folds))
 
 
 def pattern_folds(rule: Rule) -> frozenset[Fold]:
@@ -197,7 +197,7 @@ def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
     accepts = None
     if rule.detector is not None:
         detector = _detector(rule.id, rule.detector)
-        automata = [shape_positions(shape, rule.fold) for shape in detector.shapes]
+        automata = [detector_positions(form, rule.fold) for form in detector.formats]
         accepts = detector.validate
     else:
         assert rule.pattern is not None
@@ -207,7 +207,7 @@ def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
 
 
 def label(rule: Rule) -> str:
-    """What a value that the rule finds is called where something stands for it: EMAIL."""
+    """The name of a rule's values in placeholders, such as EMAIL."""
     return (
         _detector(rule.id, rule.detector).label
         if rule.detector is not None

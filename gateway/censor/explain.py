@@ -1,4 +1,4 @@
-"""What a rule compiled to, in words: lens, size, longest hold, and how long it makes ordinary prose wait."""
+"""What a rule compiled to, in one line: lens, size, longest hold, and the hold measured on ordinary prose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 
 from gateway.automata.analysis import longest
-from gateway.automata.patterns import UNTOLD, PatternMachine
+from gateway.automata.patterns import UNDECIDED, PatternMachine
 from gateway.censor.compile import Program, compile_rule, fold_word
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
@@ -38,7 +38,10 @@ def _size(rule: Rule, program: Program) -> str:
     lens = Lens(rule.fold)
     if rule.words:
         lengths = [len(word) for word in {fold_word(word, rule.fold) for word in rule.words}]
-        return f"lens {lens}, {len(lengths)} words of {min(lengths)} to {max(lengths)} characters"
+        words = "1 word" if len(lengths) == 1 else f"{len(lengths)} words"
+        shortest, longest_word = min(lengths), max(lengths)
+        size = f"{shortest} to {longest_word}" if shortest < longest_word else f"{shortest}"
+        return f"lens {lens}, {words} of {size} characters"
     what = "pattern" if rule.detector is None else f"detector {rule.detector}"
     (machine,) = program.patterns
     met = _states_met(machine, "".join(prose()))
@@ -51,7 +54,7 @@ def _states_met(machine: PatternMachine, text: Iterable[str]) -> int:
     met = {(state.entries, state.left)}
     for char in text:
         state = state[char]
-        if state is UNTOLD:
+        if state is UNDECIDED:
             state = machine.start()
         met.add((state.entries, state.left))
     return len(met)

@@ -1,4 +1,4 @@
-"""Labels that a client may append to each other: which may follow the ones that came before?
+"""Labels that a client may append to each other: which ones would make a match with those before?
 
 Each label is judged by itself elsewhere; here only matches across the edges between them count, the end of each label
 being an end of the text. What came before is a censor's state, so that a label is read once however many came before
@@ -9,6 +9,7 @@ when they are first needed and kept in a bounded table.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from copy import copy
 
 from gateway.censor.compile import Program
 from gateway.censor.stream import Censor
@@ -19,49 +20,83 @@ MAX_LABEL = 256  # characters; steps with longer labels are worked out each time
 CHEAP, CHEAP_FOR_EACH = 64, 4  # characters
 
 
-class Sequence:
+class _LabelCensor(Censor):
+    """A text in which nothing was found so far, that several others go on from."""
+
+    __slots__ = ()
+
+    def fork(self) -> _LabelCensor:
+        """A censor that goes on by itself from here; its reports begin here."""
+        other = copy(self)
+        other._scanner, other._releaser = self._scanner.fork(self._releaser.base), self._releaser.fork()
+        other.matches, other.seen = [], []
+        return other
+
+    def ends_in_match(self, cheaply: int) -> bool:
+        """If the text ended here, would anything be replaced or blocked? See `Scanner.would_hold_at_end`."""
+        return bool(self._releaser.queue) or self._scanner.would_hold_at_end(cheaply)
+
+    def switch_to_exact(self, cheaply: int) -> None:
+        """As `ends_in_match` does for patterns' texts of more than `cheaply` characters."""
+        for cursor in self._scanner.patterns:
+            if cursor.repeated(self.scanned) > cheaply:
+                cursor.switch_to_exact(self.scanned)
+
+    def position(self) -> Hashable | None:
+        """Equal for texts without matches that no later text can tell apart; None where that is not known. Holds as
+        long as the censor is kept."""
+        scanner, releaser = self._scanner, self._releaser
+        if self._high or releaser.queue or any(cursor.jumps for cursor in scanner.literals):
+            return None
+        patterns = tuple([cursor.position(scanner.scanned) for cursor in scanner.patterns])
+        states = tuple([id(cursor.state) for cursor in scanner.literals])
+        exempt = tuple(scanner.exempt_after(releaser.base))
+        return None if None in patterns else (states, patterns, len(releaser.held), exempt)
+
+
+class LabelState:
     """What came before, as far as it matters. `after`: where a label leads, None where it makes a match."""
 
     __slots__ = ("after", "censor")
 
-    def __init__(self, censor: Censor) -> None:
+    def __init__(self, censor: _LabelCensor) -> None:
         self.censor = censor
-        self.after: dict[str, Sequence | None] = {}
+        self.after: dict[str, LabelState | None] = {}
 
 
-class Joins:
+class LabelAutomaton:
     """The automaton of one answer's labels. Begin at `start`."""
 
     def __init__(self, program: Program | None) -> None:
-        self.start = Sequence(Censor(program))
-        self._known: dict[Hashable, Sequence] = {self.start.censor.position(): self.start}
+        self.start = LabelState(_LabelCensor(program))
+        self._known: dict[Hashable, LabelState] = {self.start.censor.position(): self.start}
         self._steps = 0
 
-    def follow(self, sequence: Sequence, label: str) -> Sequence | None:
-        """The sequence with the label behind it; None if it would hold a match that is in no label alone."""
+    def follow(self, state: LabelState, label: str) -> LabelState | None:
+        """The state with the label behind it; None if it would hold a match that is in no label alone."""
         try:
-            return sequence.after[label]
+            return state.after[label]
         except KeyError:
             pass
-        reached = self._work_out(sequence, label)
+        reached = self._work_out(state, label)
         if self._steps < MAX_STEPS and len(label) <= MAX_LABEL:
             self._steps += 1
-            sequence.after[label] = reached
+            state.after[label] = reached
         return reached
 
-    def _work_out(self, sequence: Sequence, label: str) -> Sequence | None:
+    def _work_out(self, state: LabelState, label: str) -> LabelState | None:
         cheaply = CHEAP + CHEAP_FOR_EACH * len(label)
-        censor = sequence.censor.fork()
+        censor = state.censor.fork()
         censor.feed_exempt(label)
         if censor.changed or censor.blocked is not None or censor.ends_in_match(cheaply):
-            sequence.censor.take_exactly(cheaply)
+            state.censor.switch_to_exact(cheaply)
             return None
         position = censor.position()
         if position is None:
-            return Sequence(censor)
+            return LabelState(censor)
         known = self._known.get(position)
         if known is None:
-            known = Sequence(censor)
+            known = LabelState(censor)
             if len(self._known) < MAX_STEPS:
                 self._known[position] = known
         return known

@@ -1,7 +1,7 @@
-"""Lenses: through which differences a rule looks away, one character at a time (CONTRACT §4.11).
+"""Lenses: which differences between characters a rule ignores (semantics rule 11).
 
-A lens maps every character to what it looks like: nothing (an invisible character), one character, or several (ß, ﬁ).
-Because the mapping knows no neighbours, folding commutes with cutting, and a match maps back to the original text.
+A lens maps every character by itself: to nothing (an invisible character), one character, or several (ß, ﬁ). So folding
+commutes with cutting, and a match maps back to the original text.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Lens:
         return self._known(char)
 
     def _fold(self, char: str) -> Folded:
-        text = _settle(char, self._steps)
-        atomic = len(text) > 1 and self.drops_marks and len(_settle(char, self._steps_without_accents)) == 1
+        text = _fold_repeatedly(char, self._steps)
+        atomic = len(text) > 1 and self.drops_marks and len(_fold_repeatedly(char, self._steps_without_accents)) == 1
         return Folded(text, atomic)
 
     def fold_word(self, word: str) -> str:
@@ -136,7 +136,7 @@ class Lens:
         return unicodedata.normalize("NFD", char)[-1] in "\u3099\u309a" and self.fold(char).text == char
 
 
-def _settle(text: str, steps: list[Callable[[str], str]]) -> str:
+def _fold_repeatedly(text: str, steps: list[Callable[[str], str]]) -> str:
     """Apply the steps until nothing changes: a form may hide another (a circled capital, a ligature of accents)."""
     while True:
         before = text

@@ -1,9 +1,10 @@
-"""One machine's way through one text: its state, and how folded positions map back to original offsets."""
+"""The cursor of one word automaton in one text: its state, and how folded positions map back to original offsets."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from copy import copy
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ class Span(NamedTuple):
     seen: str | None
 
 
-class _Bend(NamedTuple):
+class _OffsetJump(NamedTuple):
     """A character that folded to none or several: folded [before, after) belongs to original `offset - 1`."""
 
     before: int
@@ -37,17 +38,17 @@ _AFTER = attrgetter("after")
 _OFFSET = attrgetter("offset")
 
 
-class Track:
-    """The slow and exact companion of the state: steps one character at a time and keeps offsets.
+class LiteralCursor:
+    """The state of the automaton, stepped one character at a time, and the offsets of its matches.
 
-    `bends` is empty for ordinary text; then folded and original positions differ by a constant and the caller may step
+    `jumps` is empty for ordinary text; then folded and original positions differ by a constant and the caller may step
     `state` by itself as long as no arrival is remarkable, adding the characters to `folded`.
 
     Matches that begin before `window` are none. `left` has the tags for which text was held from a start that left the
     window with the last step, each with the first such start.
     """
 
-    __slots__ = ("_just_found", "_shift", "bends", "folded", "left", "machine", "state", "window")
+    __slots__ = ("_just_found", "_shift", "folded", "jumps", "left", "machine", "state", "window")
 
     def __init__(self, machine: LiteralMachine, window: Window) -> None:
         self.machine = machine
@@ -55,23 +56,21 @@ class Track:
         self.left: dict[int, int] = {}
         self.state = machine.start()
         self.folded = 0
-        self.bends: list[_Bend] = []
+        self.jumps: list[_OffsetJump] = []
         self._shift = 0
         self._just_found: set[tuple[int, int, int]] = set()
 
-    def fork(self) -> Track:
-        """One that goes on by itself from here."""
-        other = Track.__new__(Track)
-        for name in Track.__slots__:
-            setattr(other, name, getattr(self, name))
-        other.bends, other.window = list(self.bends), self.window.fork()
+    def fork(self) -> LiteralCursor:
+        """A cursor that goes on by itself from here."""
+        other = copy(self)
+        other.jumps, other.window = list(self.jumps), self.window.fork()
         return other
 
     def step(self, char: str, consumed: int) -> list[Span]:
         """Take `char`, the `consumed`-th of the text; the words that are certain with it."""
         state = self.state = self.machine.step(self.state, char)
         arrival = state.arrival
-        before = self.window.take(consumed, arrival is not None and arrival.width == 0)
+        before = self.window.advance(consumed, arrival is not None and arrival.width == 0)
         spans = [] if arrival is None else self._arrive(arrival, consumed)
         if arrival is None:
             self.folded += 1
@@ -81,17 +80,17 @@ class Track:
             spans = self._leave(before, spans)
         elif spans:
             spans = [span for span in spans if span.start >= self.window.start]
-        if self.bends and not (arrival is not None and arrival.width == 0):
-            self._straighten()
+        if self.jumps and not (arrival is not None and arrival.width == 0):
+            self._drop_passed_jumps()
         return spans
 
     def _arrive(self, arrival: Arrival, consumed: int) -> list[Span]:
-        """The words that are certain, and where the positions bend."""
+        """The words that are certain, and where the positions jump."""
         before, self.folded = self.folded, self.folded + arrival.width
         if arrival.width != 1:
-            if arrival.width == 0 and self.bends and self.bends[-1].before == before:
-                self.bends.pop()  # a run of invisible characters is one bend, however long
-            self.bends.append(_Bend(before, self.folded, consumed, arrival.atomic))
+            if arrival.width == 0 and self.jumps and self.jumps[-1].before == before:
+                self.jumps.pop()  # a run of invisible characters is one jump, however long
+            self.jumps.append(_OffsetJump(before, self.folded, consumed, arrival.atomic))
             if arrival.width == 0:
                 return []
         return self._new_spans(
@@ -151,30 +150,30 @@ class Track:
 
     def _origin(self, position: int) -> int:
         """The original offset of the character that folded position `position` comes from."""
-        passed = bisect_right(self.bends, position, key=_AFTER)
-        if passed < len(self.bends) and self.bends[passed].before <= position:
-            return self.bends[passed].offset - 1
+        passed = bisect_right(self.jumps, position, key=_AFTER)
+        if passed < len(self.jumps) and self.jumps[passed].before <= position:
+            return self.jumps[passed].offset - 1
         if passed:
-            return position - self.bends[passed - 1].after + self.bends[passed - 1].offset
+            return position - self.jumps[passed - 1].after + self.jumps[passed - 1].offset
         return position + self._shift
 
     def _position(self, offset: int) -> int:
         """The first folded position that comes from original `offset` or later: the inverse of `_origin`."""
-        passed = bisect_right(self.bends, offset, key=_OFFSET)
+        passed = bisect_right(self.jumps, offset, key=_OFFSET)
         if passed:
-            position = self.bends[passed - 1].after + offset - self.bends[passed - 1].offset
+            position = self.jumps[passed - 1].after + offset - self.jumps[passed - 1].offset
         else:
             position = offset - self._shift
         # Within a run of invisible characters the next visible one is meant.
-        return min(position, self.bends[passed].before) if passed < len(self.bends) else position
+        return min(position, self.jumps[passed].before) if passed < len(self.jumps) else position
 
     def _splits(self, position: int) -> bool:
-        passed = bisect_right(self.bends, position, key=_AFTER)
-        return passed < len(self.bends) and self.bends[passed].atomic and self.bends[passed].before < position
+        passed = bisect_right(self.jumps, position, key=_AFTER)
+        return passed < len(self.jumps) and self.jumps[passed].atomic and self.jumps[passed].before < position
 
-    def _straighten(self) -> None:
-        """Forget the bends that no live or later match can reach back to."""
+    def _drop_passed_jumps(self) -> None:
+        """Forget the jumps that no live or later match can reach back to."""
         window = self.folded - self.machine.length(self.state)
-        while self.bends and self.bends[0].after <= window:
-            bend = self.bends.pop(0)
-            self._shift = bend.offset - bend.after
+        while self.jumps and self.jumps[0].after <= window:
+            jump = self.jumps.pop(0)
+            self._shift = jump.offset - jump.after

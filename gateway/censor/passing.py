@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gateway.automata.literals import LiteralMachine
-from gateway.automata.patterns import UNTOLD, PatternMachine
+from gateway.automata.patterns import UNDECIDED, PatternMachine
 from gateway.censor.compile import Program
 
 MAX_PASSING = 1024  # characters; what it costs to begin and end a longer one does not matter
 
 
 def passes(program: Program | None, text: str) -> bool:
-    """Would a censor let `text`, which is whole, out as it is and report nothing? If this says no, it may still do so.
+    """True only if a censor is sure to release the whole `text` as it is and report nothing; else False.
 
     Takes the machines' quick way only, and keeps no state of the text's own.
     """
@@ -45,6 +45,6 @@ def _no_match(machine: PatternMachine, text: str) -> bool:
     state = machine.start()
     for char in text:
         state = state[char]
-        if state is UNTOLD:
+        if state is UNDECIDED:
             return False
     return not machine.may_end(state)

@@ -1,28 +1,29 @@
-"""One pattern machine's way through one text: quickly while nothing is found, exactly where something is.
+"""The cursor of one pattern machine in one text: quick while nothing is found, exact where something is.
 
 The quick way is a determinised state with registers; it holds the text from its first register on, and where it cannot
-tell, that text is taken again with every beginning there is (`gateway.automata.nfa`). The exact way is left when
+decide, that text is read again with every beginning there is (`gateway.automata.nfa`). The exact way is left when
 nothing is found any more. To go back and forth costs at most twice the exact way, since it is left only after as many
-characters as would have to be taken again.
+characters as would have to be read again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from copy import copy
 from typing import NamedTuple
 
-from gateway.automata.nfa import MAX_REGISTERED, AllStarts, Hit
-from gateway.automata.patterns import UNTOLD, Pattern, PatternMachine, State
+from gateway.automata.nfa import MAX_REGISTERED, Hit, NfaSimulation
+from gateway.automata.patterns import UNDECIDED, Pattern, PatternMachine, PatternState
 from gateway.censor.literal_cursor import Span
 from gateway.censor.window import Window
 
-# A run's text is kept for whoever wants to know what was found; a run can be as long as its text.
+# A run's text is kept for reports of what was found; a run can be as long as its text.
 MAX_SEEN = 16_384
 
 _PastExempt = Callable[[int, int], int]
 
 
-class Run(NamedTuple):
+class MatchRun(NamedTuple):
     """Overlapping matches of one rule, as one: original offsets [start, end), and the text, cut at `MAX_SEEN`."""
 
     start: int
@@ -32,17 +33,18 @@ class Run(NamedTuple):
 
 
 class Quick(NamedTuple):
-    """Where the quick way stands: registers hold an offset and the state to begin again with before it."""
+    """A place of the quick way: registers hold an offset and the state to begin again with before it."""
 
-    state: State
-    registers: list[tuple[int, State]]
+    state: PatternState
+    registers: list[tuple[int, PatternState]]
 
 
-class PatternTrack:
-    """Follows a text of which nothing is known before offset 0. `past_exempt(start, end)`: where a match
-    begins when what is exempt at its beginning is left out, `end` if that is all of it.
+class PatternCursor:
+    """A machine's place in a text that begins at offset 0. `past_exempt(start, end)`: where a match begins when what is
+    exempt at its beginning is left out, `end` if that is all of it.
 
-    The matches of the last step join the runs when the caller takes what is over.
+    The matches of the last step join the runs when the caller pops those that are over. More than 15 methods, since it
+    is one thing to its caller and answers in two ways: `_quick`, or `_exact` where that is not None.
     """
 
     __slots__ = (
@@ -65,16 +67,14 @@ class PatternTrack:
         self._past_exempt = past_exempt
         self._quick = Quick(machine.start(), [])
         self._behind = ""  # the text from the earliest beginning on
-        self._exact: AllStarts | None = None
+        self._exact: NfaSimulation | None = None
         self._paid = 0
         self._fresh: list[Span] = []
-        self._runs: list[Run] = []
+        self._runs: list[MatchRun] = []
 
-    def fork(self, past_exempt: _PastExempt) -> PatternTrack:
-        """One that goes on by itself from here."""
-        other = PatternTrack.__new__(PatternTrack)
-        for name in PatternTrack.__slots__:
-            setattr(other, name, getattr(self, name))
+    def fork(self, past_exempt: _PastExempt) -> PatternCursor:
+        """A cursor that goes on by itself from here."""
+        other = copy(self)
         other._past_exempt, other._window = past_exempt, self._window.fork()
         other._exact = None if self._exact is None else self._exact.fork()
         other._runs = list(self._runs)
@@ -83,7 +83,7 @@ class PatternTrack:
     # -- the quick way -------------------------------------------------------------------------------------------------
 
     def try_quickly(self, text: str, scanned: int) -> Quick | None:
-        """Where the quick way leads with `text`, which begins at offset `scanned`; None if it cannot tell."""
+        """Where the quick way leads with `text`, which begins at offset `scanned`; None if it cannot decide."""
         if self._exact is not None:
             return None
         state, registers = self._quick
@@ -95,13 +95,13 @@ class PatternTrack:
             state = state[char]
             moves = state.moves
             if moves is not None:
-                if state is UNTOLD:
+                if state is UNDECIDED:
                     return None
                 registers = [registers[register] if register >= 0 else (at, before) for register in moves]
             at += 1
         return Quick(state, registers)
 
-    def go(self, reached: Quick, text: str, scanned: int) -> None:
+    def advance(self, reached: Quick, text: str, scanned: int) -> None:
         """Take `text`, at the end of which the quick way is at offset `scanned`."""
         self._quick = reached
         registers = reached.registers
@@ -117,10 +117,10 @@ class PatternTrack:
     def step(self, char: str, consumed: int) -> list[Span]:
         """Take `char`, the `consumed`-th of the text; the matches that are certain with it, of those with one end and
         rule the one that begins first."""
-        exact = self._exact or self._begin_exactly(consumed - 1)
+        exact = self._exact or self._start_exact(consumed - 1)
         self._paid += 1
         self._behind += char
-        self._window.take(consumed, not self._machine.fold(char).text)
+        self._window.advance(consumed, not self._machine.fold(char).text)
         hits = exact.step(char, consumed - 1, self._window.start)
         self._fresh = self._spans(hits, consumed) if hits else []
         return self._fresh
@@ -131,7 +131,7 @@ class PatternTrack:
         such start."""
         return self._exact.left_window if self._exact else {}
 
-    def relax(self, consumed: int) -> None:
+    def return_to_quick(self, consumed: int) -> None:
         """Go back to the quick way, if it is worth it. Call it between two pieces of text."""
         exact = self._exact
         if exact is None:
@@ -152,7 +152,7 @@ class PatternTrack:
 
     def ending(self, scanned: int) -> list[Span]:
         """What the end of the text makes certain: waiting matches, and beginnings that a rule guards."""
-        exact = self._exact or self._begin_exactly(scanned)
+        exact = self._exact or self._start_exact(scanned)
         spans = self._spans(exact.at_end(), scanned)
         for tag, guard in {(pattern.tag, pattern.guard) for pattern in map(self._machine.pattern, exact.active)}:
             begin = exact.alive(tag, holding=True) if guard else None
@@ -170,13 +170,13 @@ class PatternTrack:
         return self._machine.may_end(self._quick.state)
 
     def repeated(self, scanned: int) -> int:
-        """How many characters the exact way would have to take again at offset `scanned`."""
+        """How many characters the exact way would have to read again at offset `scanned`."""
         return scanned - self._quick.registers[0][0] if self._exact is None and self._quick.registers else 0
 
-    def take_exactly(self, scanned: int) -> None:
+    def switch_to_exact(self, scanned: int) -> None:
         """Go on in the exact way, for a text that comes back to this place again and again."""
         if self._exact is None:
-            self._begin_exactly(scanned)
+            self._start_exact(scanned)
 
     def position(self, scanned: int) -> Hashable | None:
         """Equal where the same texts lead to the same matches, as long as the machine's states are kept; None where
@@ -190,7 +190,7 @@ class PatternTrack:
         """The matches of the last step do not count."""
         self._fresh = []
 
-    def take_runs(self, consumed: int, ended: bool) -> list[Run]:
+    def pop_runs(self, consumed: int, ended: bool) -> list[MatchRun]:
         """The runs that no later match can join any more; all, if the text has ended."""
         for span in self._fresh:
             self._join(span, consumed)
@@ -198,19 +198,19 @@ class PatternTrack:
         exact = self._exact
         if not self._runs or exact is None:
             return []
-        over: list[Run] = []
-        going_on: list[Run] = []
+        over: list[MatchRun] = []
+        going_on: list[MatchRun] = []
         for run in self._runs:
             begin = None if ended else exact.alive(run.tag)
             (over if begin is None or begin >= run.end else going_on).append(run)
         self._runs = going_on
-        return [run._replace(text=self._machine.seen(run.text).text) for run in sorted(over)]
+        return [run._replace(text=self._machine.folded_text(run.text).text) for run in sorted(over)]
 
-    def _begin_exactly(self, offset: int) -> AllStarts:
-        """Take the text from the earliest beginning on again. Whatever is found in it is known already."""
+    def _start_exact(self, offset: int) -> NfaSimulation:
+        """Read the text again from the earliest beginning on. What is found in it is known already."""
         state, registers = self._quick
         begin, state = registers[0] if registers else (offset, state)
-        self._exact = exact = AllStarts(self._machine, self._max_hold, state, begin)
+        self._exact = exact = NfaSimulation(self._machine, self._max_hold, state, begin)
         for at, char in enumerate(self._behind, start=begin):
             exact.step(char, at, begin)
         self._paid = 0
@@ -229,11 +229,11 @@ class PatternTrack:
                 found[pattern.tag, end] = Span(start, end, pattern.tag, pattern.holds, None)
         return list(found.values())
 
-    def _first(self, exact: AllStarts, pattern: Pattern, starts: int, end: int, consumed: int) -> int | None:
+    def _first(self, exact: NfaSimulation, pattern: Pattern, starts: int, end: int, consumed: int) -> int | None:
         """The earliest of the beginnings that is one of a match."""
         earliest = exact.offset_of(starts)
         # Once for all beginnings: there can be many, and the text behind them can be long.
-        seen = None if pattern.accepts is None else self._machine.seen(self._slice(earliest, end, consumed))
+        seen = None if pattern.accepts is None else self._machine.folded_text(self._slice(earliest, end, consumed))
         while starts:
             start = exact.offset_of(starts)
             starts &= starts - 1
@@ -264,14 +264,14 @@ class PatternTrack:
         start = min([span.start, *(run.start for run in joined)])
         end = max([span.end, *(run.end for run in joined)])
         text, at = "", start
-        here = Run(span.start, span.end, span.tag, self._slice(span.start, span.end, consumed))
+        here = MatchRun(span.start, span.end, span.tag, self._slice(span.start, span.end, consumed))
         for run in sorted([*joined, here]):
             if run.end > at and len(text) == at - start:
                 text += run.text[at - run.start :]
                 at = run.end
         for run in joined:
             self._runs.remove(run)
-        self._runs.append(Run(start, end, span.tag, text[:MAX_SEEN]))
+        self._runs.append(MatchRun(start, end, span.tag, text[:MAX_SEEN]))
 
     def _grow(self, span: Span, consumed: int) -> bool:
         """The usual case: the match begins within the run that ends last, and makes it longer, or not even that."""
@@ -280,5 +280,5 @@ class PatternTrack:
             return False
         if span.end > last.end:
             more = self._slice(last.end, span.end, consumed) if len(last.text) < MAX_SEEN else ""
-            self._runs[-1] = Run(last.start, span.end, last.tag, last.text + more)
+            self._runs[-1] = MatchRun(last.start, span.end, last.tag, last.text + more)
         return True

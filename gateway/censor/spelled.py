@@ -8,52 +8,29 @@ from collections import deque
 from collections.abc import Callable
 
 from gateway.censor.compile import CompiledRule, Program
+from gateway.censor.releaser import Releaser
 from gateway.censor.stream import Censor
 from gateway.policy.model import Action
 
 
-class SpelledCensor(Censor):
-    """Feed it decoded characters, free of surrogates, after `spell` for those that are escapes; what comes out is raw:
-    escapes as they were, replacements as `write` writes them. All counters and offsets are of the decoded text.
+class _SpelledReleaser(Releaser):
+    """Releases escapes as they were, and replacements as `write` writes them.
 
-    The raw text is for another censor, which reads it as it stands. So of matches that change nothing only those are
-    reported here that an escape has a part in, and such a one does not get a pseudonym.
+    `spelled`: what is being released is written with its escapes already.
     """
 
-    __slots__ = ("_escaped", "_glued", "_piece", "_raw", "_spells", "_write")
+    __slots__ = ("_raw", "_write", "spelled")
 
-    def __init__(self, program: Program, write: Callable[[str], str]) -> None:
-        super().__init__(program)
-        self._piece = program.piece
+    def __init__(self, write: Callable[[str], str]) -> None:
+        super().__init__()
         self._write = write
         self._raw: deque[tuple[int, str]] = deque()  # offsets and escapes that have not come out
-        self._escaped = array("Q")  # offsets of all escapes
-        self._glued = bytearray()  # of each, 1 if its spelling ends as words do
-        self._spells = False  # does what is being released come out raw already?
+        self.spelled = False
 
     def spell(self, offset: int, raw: str) -> None:
-        """The character at `offset`, not fed yet, is spelled so."""
         self._raw.append((offset, raw))
-        self._escaped.append(offset)
-        self._glued.append(raw[-1].isalnum())
 
-    def feed(self, text: str) -> str:
-        if not self._escaped:
-            return super().feed(text)
-        out: list[str] = []
-        for at in range(0, len(text), self._piece):
-            first = self._base
-            self._spells = False
-            released = super().feed(text[at : at + self._piece])
-            out.append(released if self._spells else self._spelled(released, first))
-        return "".join(out)
-
-    def _take(self, to: int) -> str:
-        self._spells = True
-        taken = super()._take(to)
-        return self._spelled(taken, to - len(taken))
-
-    def _spelled(self, text: str, first: int) -> str:
+    def with_escapes(self, text: str, first: int) -> str:
         """Released text as it was spelled; `first` is the offset of its first character."""
         raw, end = self._raw, first + len(text)
         while raw and raw[0][0] < first:
@@ -66,8 +43,48 @@ class SpelledCensor(Censor):
             at = offset + 1
         return "".join([*out, text[at - first :]])
 
-    def _inserted(self, text: str) -> str:
-        return self._write(text)
+    def _release_text(self, to: int) -> str:
+        self.spelled = True
+        released = super()._release_text(to)
+        return self.with_escapes(released, to - len(released))
+
+    def _written(self, replacement: str) -> str:
+        return self._write(replacement)
+
+
+class SpelledCensor(Censor):
+    """Feed it decoded characters, free of surrogates, after `spell` for those that are escapes; what comes out is raw:
+    escapes as they were, replacements as `write` writes them. All counters and offsets are of the decoded text.
+
+    The raw text is for another censor, which reads it as it stands. So of matches that change nothing only those are
+    reported here that an escape has a part in, and such a one does not get a pseudonym.
+    """
+
+    __slots__ = ("_escaped", "_glued", "_piece", "_spelled")
+
+    def __init__(self, program: Program, write: Callable[[str], str]) -> None:
+        self._spelled = _SpelledReleaser(write)
+        super().__init__(program, releaser=self._spelled)
+        self._piece = program.piece
+        self._escaped = array("Q")  # offsets of all escapes
+        self._glued = bytearray()  # of each, 1 if its spelling ends as words do
+
+    def spell(self, offset: int, raw: str) -> None:
+        """The character at `offset`, not fed yet, is spelled so."""
+        self._spelled.spell(offset, raw)
+        self._escaped.append(offset)
+        self._glued.append(raw[-1].isalnum())
+
+    def feed(self, text: str) -> str:
+        if not self._escaped:
+            return super().feed(text)
+        out: list[str] = []
+        for at in range(0, len(text), self._piece):
+            first = self._spelled.base
+            self._spelled.spelled = False
+            released = super().feed(text[at : at + self._piece])
+            out.append(released if self._spelled.spelled else self._spelled.with_escapes(released, first))
+        return "".join(out)
 
     def _is_seen_raw(self, start: int, end: int) -> bool:
         """Is a match of these characters one of the raw text too? Not if an escape is one of them, nor if one stands
@@ -81,6 +98,6 @@ class SpelledCensor(Censor):
         if action is not Action.FLAG or not self._is_seen_raw(start, end):
             super()._report(rule, start, end, action, seen)
 
-    def _redact(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
+    def _replace(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
         if rule.action is not Action.PSEUDONYMIZE or not self._is_seen_raw(start, end):
-            super()._redact(start, end, certain, rule)
+            super()._replace(start, end, certain, rule)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 
 # Characters: of those that a lens makes vanish, so many may be held within a match besides the `max_hold` that it
 # sees. With four bytes each they are 64 KB a text.
@@ -27,12 +28,12 @@ class Window:
         self.start = 0
 
     def fork(self) -> Window:
-        """One that goes on by itself from here."""
-        other = Window(self._max_seen, self._max_unseen)
-        other._runs, other._unseen, other.start = self._runs.copy(), self._unseen, self.start
+        """A window that goes on by itself from here."""
+        other = copy(self)
+        other._runs = self._runs.copy()
         return other
 
-    def take(self, consumed: int, vanishes: bool) -> int:
+    def advance(self, consumed: int, vanishes: bool) -> int:
         """Take the `consumed`-th character, and any before it that did not vanish; returns `start` as it was."""
         before = self.start
         if vanishes:

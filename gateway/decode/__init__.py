@@ -1,14 +1,25 @@
 """Rules and formats enforced while the model writes, token by token.
 
-    vocabulary   what a model's tokens are, in bytes
-    guide        a language × a vocabulary → the tokens that may come next; walk does the reading of the vocabulary
-    compiled     a guide as tables, to be saved and loaded
-    grammar      the same for JSON schemas and grammars, through llguidance
-    constraints  a policy's constraint: what an engine is told of it, and the check of what comes back, by readers
-    masks        banned words × a vocabulary → the tokens that must not come next
-    policies     which words of a configuration's policies are banned; maskfile tells a server
-    rollback     where to cut an answer that says what it must not, what to ban there, when to give up; pure
-    generate     the reference loop over any model: constrain, ban, rollback
+Structured output: a language a model is held to.
+
+    guide         a language × a vocabulary → the tokens that may come next; trie_walk reads the vocabulary
+    compiled      a guide as tables, to be saved and loaded
+    grammar       the same for JSON schemas and grammars, through llguidance
+    constraints   a policy's constraint: parameters for an engine, and the check of its answer by acceptors; lark writes
+                  grammars out for all engines, jsonspelling reads every spelling of a JSON text as one
+
+Logit masks: words a model is kept from.
+
+    masks         banned words × a vocabulary → the tokens that must not come next: a lens_mask for each lens, over a
+                  folded_vocabulary
+    policies      which words of a configuration's policies are banned; maskfile carries them to a server
+    vllm_plugin   masks on vLLM, an answer for each request
+
+Rollback: an answer cut back to before a match.
+
+    rollback      where to cut, what to ban there, when to give up; token_offsets maps characters to tokens
+
+And `vocabulary` reads what a model's tokens are, in bytes; `generate` is the reference loop over any model.
 
 Nothing is imported here: the plugin for vLLM takes what it needs and no more.
 """

@@ -1,5 +1,8 @@
-"""Languages that a text can be read in, character by character: of an expression, of some options, of a schema, of a
-grammar. A language is compiled once and shared by all texts; a reader is for one of them."""
+"""Incremental acceptors: does a text, read character by character, belong to a language?
+
+A language is a regular expression, a choice, a JSON schema or a grammar. It is compiled once and shared by all texts;
+an acceptor is for one of them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.automata.bytes import ByteAutomaton, State
+from gateway.automata.bytes import ByteAutomaton, ByteState
 from gateway.automata.positions import Positions
 from gateway.decode.jsonspelling import JsonSpelling
 from gateway.policy.checks import BadPattern
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     import llguidance
 
 MAX_PARSED = 1 << 18  # bytes of a text under a schema or grammar; the parser keeps a hundred for each
-MAX_REASON = 300  # characters of what llguidance says
+MAX_REASON = 300  # characters of a reason by llguidance
 MAX_WAYS = 250  # in which a text can be read at once
 TRIED_LENGTH, TRIED_CHARACTERS = 200, 32
 
@@ -33,27 +36,27 @@ _NO_TEXT = "no text of at least one character belongs to the language: an answer
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Reader(Protocol):
+class Acceptor(Protocol):
     """Reads one text in the language, character by character."""
 
     def read(self, text: str) -> int:
         """Read on; how many characters of `text` came before the one with which no text of the language can begin.
         Nothing may be read after that one."""
 
-    def whole(self) -> bool:
+    def accepting(self) -> bool:
         """Is what was read a text of the language?"""
 
 
-class Compiled(Protocol):
+class CompiledLanguage(Protocol):
     """A language, to be shared by all texts, in several threads."""
 
-    def reader(self) -> Reader: ...
+    def acceptor(self) -> Acceptor: ...
 
 
 # -- regular expressions and choices -----------------------------------------------------------------------------------
 
 
-class Automaton:
+class RegexLanguage:
     """The automaton works states out when they are first needed, which one thread at a time may do."""
 
     def __init__(self, expression: Positions) -> None:
@@ -63,17 +66,17 @@ class Automaton:
             raise BadPattern(_NO_TEXT, None)
         _refuse_ambiguous(self._automaton, expression)
 
-    def start(self) -> State:
+    def start(self) -> ByteState:
         with self._lock:
             return self._automaton.start()
 
-    def step(self, state: State, byte: int) -> State:
+    def step(self, state: ByteState, byte: int) -> ByteState:
         """A step that is not kept yet."""
         with self._lock:
             return self._automaton.step(state, byte)
 
-    def reader(self) -> Reader:
-        return _ByteReader(self)
+    def acceptor(self) -> Acceptor:
+        return _ByteAcceptor(self)
 
 
 def _refuse_ambiguous(automaton: ByteAutomaton, expression: Positions) -> None:
@@ -88,10 +91,10 @@ def _refuse_ambiguous(automaton: ByteAutomaton, expression: Positions) -> None:
             raise BadPattern(_AMBIGUOUS.format(MAX_WAYS), None)
 
 
-class _ByteReader:
+class _ByteAcceptor:
     __slots__ = ("_automaton", "_state")
 
-    def __init__(self, automaton: Automaton) -> None:
+    def __init__(self, automaton: RegexLanguage) -> None:
         self._automaton = automaton
         self._state = automaton.start()
 
@@ -106,7 +109,7 @@ class _ByteReader:
         self._state = state
         return len(text)
 
-    def whole(self) -> bool:
+    def accepting(self) -> bool:
         return self._state.accepting
 
 
@@ -115,7 +118,7 @@ def _characters_before(data: bytes, at: int) -> int:
     return len(data[:at].decode(errors="ignore"))
 
 
-class Options:
+class ChoiceLanguage:
     """Some texts, in order: those that begin with what was read are neighbours."""
 
     def __init__(self, texts: tuple[str, ...]) -> None:
@@ -125,11 +128,11 @@ class Options:
             raise BadPattern(_NO_TEXT, None)
         self.texts = sorted(texts)
 
-    def reader(self) -> Reader:
-        return OptionsReader(self.texts)
+    def acceptor(self) -> Acceptor:
+        return _ChoiceAcceptor(self.texts)
 
 
-class OptionsReader:
+class _ChoiceAcceptor:
     __slots__ = ("_at", "_begin", "_end", "_texts")
 
     def __init__(self, texts: list[str]) -> None:
@@ -149,7 +152,7 @@ class OptionsReader:
     def _next(self, option: str) -> str:
         return option[self._at : self._at + 1]
 
-    def whole(self) -> bool:
+    def accepting(self) -> bool:
         return len(self._texts[self._begin]) == self._at  # the shortest stands first
 
 
@@ -178,7 +181,7 @@ def _bytes_as_tokens() -> llguidance.LLTokenizer:
     return llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()), eos_token=[_END])
 
 
-class Parsed:
+class GrammarLanguage:
     """What llguidance parses, `grammar` in its dialect of Lark; `source` is what the operator wrote."""
 
     def __init__(self, grammar: str, source: str, *, is_json: bool = False) -> None:
@@ -193,20 +196,20 @@ class Parsed:
         if not any(self._root.deep_copy().compute_bitmask()[: _END // 8]):
             raise BadPattern(_NO_TEXT, None)
 
-    def reader(self) -> Reader:
-        parsing = _Parsing(self._root.deep_copy())
-        return _JsonReader(parsing) if self._is_json else parsing
+    def acceptor(self) -> Acceptor:
+        parsing = _GrammarAcceptor(self._root.deep_copy())
+        return _JsonAcceptor(parsing) if self._is_json else parsing
 
 
-def json_language(schema: str) -> Parsed:
+def json_language(schema: str) -> GrammarLanguage:
     whole = json.loads(schema)
     given = whole.get("x-guidance")
     options = {"whitespace_flexible": True, "coerce_one_of": True}
     whole["x-guidance"] = {**(given if isinstance(given, dict) else {}), **options}
-    return Parsed(f"start: %json {json.dumps(whole)}", schema, is_json=True)
+    return GrammarLanguage(f"start: %json {json.dumps(whole)}", schema, is_json=True)
 
 
-class _Parsing:
+class _GrammarAcceptor:
     """A text that is too long, or too much for the parser, counts as one that has left the language."""
 
     __slots__ = ("_matcher", "_room")
@@ -221,16 +224,16 @@ class _Parsing:
         self._room -= taken
         return len(text) if taken == len(data) else _characters_before(data, taken)
 
-    def whole(self) -> bool:
+    def accepting(self) -> bool:
         return self._matcher.is_accepting()
 
 
-class _JsonReader:
-    """JSON has several spellings of a string, of which the parser knows one."""
+class _JsonAcceptor:
+    """JSON has several spellings of a string, of which the parser reads one."""
 
     __slots__ = ("_parsing", "_spelling")
 
-    def __init__(self, parsing: _Parsing) -> None:
+    def __init__(self, parsing: _GrammarAcceptor) -> None:
         self._parsing = parsing
         self._spelling = JsonSpelling()
 
@@ -243,8 +246,8 @@ class _JsonReader:
                 return at
         return len(text)
 
-    def whole(self) -> bool:
-        return self._parsing.whole()
+    def accepting(self) -> bool:
+        return self._parsing.accepting()
 
 
 _KEYWORDS = frozenset(
@@ -257,12 +260,12 @@ _KEYWORDS = frozenset(
 
 
 def _refusal(error: str, source: str, *, of_lines: bool) -> str:
-    """What llguidance says, without the words of the source: they may have come out of the environment."""
+    """The reason of llguidance without the words of the source, which may come from the environment."""
     first, _, _ = error.partition("\n")
     place = re.match(r"(?:at )?([0-9]+)\([0-9]+\): ", first)
     if place is not None:
         first = first[place.end() :]
     secret = set(re.findall(r"\w+", source)) - _KEYWORDS
-    told = re.sub(r"\w+", lambda word: "…" if word[0] in secret else word[0], first)[:MAX_REASON]
+    shown = re.sub(r"\w+", lambda word: "…" if word[0] in secret else word[0], first)[:MAX_REASON]
     line = f" (line {place[1]})" if place is not None and of_lines else ""
-    return f"llguidance refuses it: {told}{line}"
+    return f"llguidance refuses it: {shown}{line}"

@@ -1,10 +1,10 @@
-"""The constraint of a policy: what an engine is told, and the check of what comes back.
+"""The constraint of a policy: the parameters for an engine, and the check of its answer.
 
-The engines of a vLLM server and the check must mean the same language. So regular expressions are written out before
-anybody gets them, and the check of JSON takes every spelling of a text that an engine may choose: any white space, any
+The engines of a vLLM server and the check must mean the same language. So regular expressions are written out for
+both, and the check of JSON takes every spelling of a text that an engine may choose: any white space, any
 escape.
 
-Nothing here needs more than the base install, but JSON schemas and grammars, for which llguidance is asked.
+Only JSON schemas and grammars need more than the base install: llguidance reads them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import Node, RegexError, parse
-from gateway.automata.unparse import count_ranges, render
-from gateway.decode.acceptors import Automaton, Compiled, Options, Parsed, json_language
+from gateway.automata.unparse import count_ranges, unparse
+from gateway.decode.acceptors import ChoiceLanguage, CompiledLanguage, GrammarLanguage, RegexLanguage, json_language
 from gateway.decode.lark import WrittenOut, written_out
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Constrain, Language
@@ -37,7 +37,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 
 
-# -- what an engine is told --------------------------------------------------------------------------------------------
+# -- parameters for an engine ------------------------------------------------------------------------------------------
 
 
 def structured_outputs(constrain: Constrain) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def structured_outputs(constrain: Constrain) -> dict[str, Any]:
 @lru_cache(KEPT)
 def _written(language: Language, texts: tuple[str, ...]) -> tuple[str, ...]:
     if language is Language.REGEX:
-        return (render(_tree(texts[0])),)
+        return (unparse(_tree(texts[0])),)
     if language is Language.GRAMMAR:
         return (_grammar(texts[0]).text,)
     return texts
@@ -68,7 +68,7 @@ def _tree(pattern: str) -> Node:
     """Raises `BadPattern`."""
     try:
         tree = parse(pattern)
-        render(tree)
+        unparse(tree)
     except RegexError as error:
         raise _bad(error) from None
     _refuse_large(count_ranges(tree))
@@ -119,16 +119,16 @@ def describe(constrain: Constrain) -> str:
 # -- the check ---------------------------------------------------------------------------------------------------------
 
 
-class Reading:
+class ConstraintAcceptor:
     """One text, in pieces cut anywhere; half a surrogate pair waits for the other half, and alone it is U+FFFD.
 
     `characters` is how many have been read, those that left the language not counted.
     """
 
-    __slots__ = ("_high", "_left", "_reader", "characters")
+    __slots__ = ("_acceptor", "_high", "_left", "characters")
 
-    def __init__(self, language: Compiled) -> None:
-        self._reader = language.reader()
+    def __init__(self, language: CompiledLanguage) -> None:
+        self._acceptor = language.acceptor()
         self._high = ""
         self._left = False
         self.characters = 0
@@ -138,7 +138,7 @@ class Reading:
         the character with which it cannot. Nothing may be fed after that."""
         if self._high or (not text.isascii() and _SURROGATE.search(text)):
             return self._feed_units(text)
-        read = self._reader.read(text)
+        read = self._acceptor.read(text)
         self.characters += read
         self._left = read < len(text)
         return read if self._left else None
@@ -150,47 +150,47 @@ class Reading:
                 pair = "\udc00" <= unit <= "\udfff"
                 char = join_surrogates(self._high + unit)[0]  # the pair, or U+FFFD for the half before
                 self._high = ""
-                if not self._takes(char):
+                if not self._accept(char):
                     return begin
                 if pair:
                     continue
             begin = at
             if "\ud800" <= unit <= "\udbff":
                 self._high = unit
-            elif not self._takes(_REPLACEMENT if "\udc00" <= unit <= "\udfff" else unit):
+            elif not self._accept(_REPLACEMENT if "\udc00" <= unit <= "\udfff" else unit):
                 return begin
         return None
 
-    def _takes(self, char: str) -> bool:
-        read = self._reader.read(char)
+    def _accept(self, char: str) -> bool:
+        read = self._acceptor.read(char)
         self.characters += read
         self._left = not read
         return not self._left
 
-    def whole(self) -> bool:
+    def accepting(self) -> bool:
         """At the end of the text: is it one of the language?"""
         if self._high and not self._left:
             self._high = ""
-            self._takes(_REPLACEMENT)
-        return not self._left and self._reader.whole()
+            self._accept(_REPLACEMENT)
+        return not self._left and self._acceptor.accepting()
 
 
-def compiled(constrain: Constrain) -> Compiled:
+def compiled(constrain: Constrain) -> CompiledLanguage:
     """Its language, compiled once. Raises `BadPattern` as `read_constraint` does."""
     return _compiled(constrain.language, constrain.texts)
 
 
 @lru_cache(KEPT)
-def _compiled(language: Language, texts: tuple[str, ...]) -> Compiled:
+def _compiled(language: Language, texts: tuple[str, ...]) -> CompiledLanguage:
     match language:
         case Language.REGEX:
-            return Automaton(_positions(_tree(texts[0])))
+            return RegexLanguage(_positions(_tree(texts[0])))
         case Language.CHOICE:
-            return Options(texts)
+            return ChoiceLanguage(texts)
         case Language.JSON_SCHEMA:
             return json_language(texts[0])
         case Language.GRAMMAR:
-            return Parsed(_grammar(texts[0]).text, texts[0])
+            return GrammarLanguage(_grammar(texts[0]).text, texts[0])
 
 
 def _positions(node: Node) -> Positions:

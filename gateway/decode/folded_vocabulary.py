@@ -108,7 +108,20 @@ class FoldedVocabulary:
         self._any_inner = any(token.inner for token in self._odd.values())
         silent = [number for number, data in enumerate(tokens) if not data]
         self.silent: Ids = np.array([*silent, *range(len(tokens), self.width)], dtype=np.int64)
-        self._sort()
+        # Ranks that put the characters of no word first.
+        alphabet = sorted({unit for units in self._plain if units for unit in units}, key=self._rank)
+        self._ranks = {ord(unit): chr(rank) for rank, unit in enumerate(alphabet)}
+        self._first_in_words = chr(sum(not self.folds.in_words(unit) for unit in alphabet))
+        keyed = sorted(
+            (units.translate(self._ranks), number) for number, units in enumerate(self._plain) if units is not None
+        )
+        self._keys = [key for key, _ in keyed]
+        self.order: Ids = np.array([number for _, number in keyed], dtype=np.int64)
+        self._inner = [
+            (place, token.inner)
+            for place, number in enumerate(self.order.tolist())
+            if (token := self._odd.get(number)) and token.inner
+        ]
 
     def token(self, number: int) -> Token | str | None:
         """A token's folded text, or its parts where it is more than text; None for one that adds nothing."""
@@ -130,21 +143,6 @@ class FoldedVocabulary:
                     self.headed.setdefault(head, []).append((number, token))
             if not head:
                 self._plain[number] = units
-
-    def _sort(self) -> None:
-        alphabet = sorted({unit for units in self._plain if units for unit in units}, key=self._rank)
-        self._ranks = {ord(unit): chr(rank) for rank, unit in enumerate(alphabet)}
-        self._first_in_words = chr(sum(not self.folds.in_words(unit) for unit in alphabet))
-        keyed = sorted(
-            (units.translate(self._ranks), number) for number, units in enumerate(self._plain) if units is not None
-        )
-        self._keys = [key for key, _ in keyed]
-        self.order: Ids = np.array([number for _, number in keyed], dtype=np.int64)
-        self._inner = [
-            (place, token.inner)
-            for place, number in enumerate(self.order.tolist())
-            if (token := self._odd.get(number)) and token.inner
-        ]
 
     def _rank(self, unit: str) -> tuple[bool, str]:
         return self.folds.in_words(unit), unit

@@ -1,4 +1,4 @@
-"""The reference loop: a model, token by token, held to a constraint, kept from words, rolled back from matches.
+"""The reference loop: any model, token by token, under a constraint, a mask of words, and rollback.
 
 It shows in one place what the gateway does with a served model, and runs over any: a model is a function from token
 prefixes to log-probabilities.
@@ -19,14 +19,14 @@ from gateway.automata.vocabulary import Vocabulary
 from gateway.censor.compile import Program, compile_policy
 from gateway.censor.stream import Censor
 from gateway.decode.guide import Constraint
-from gateway.decode.rollback import Caps, Ledger, token_of
+from gateway.decode.rollback import Attempts, Caps, token_of
 from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
 
 Row = NDArray[np.float64]  # float[vocabulary]
 Choose = Callable[[Row], int]
 
 
-class Model(Protocol):
+class NextTokenModel(Protocol):
     """A language model."""
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> NDArray[np.floating[Any]]:
@@ -80,9 +80,9 @@ class Finish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """`text` holds no match of a rule of `rollback`. `tokens`: what the model was left to say, without the end of text;
-    where matches were replaced, they still stand in it. `sampled`: tokens drawn, those thrown away included."""
+class GeneratedAnswer:
+    """`text` holds no match of a rule of `rollback`. `tokens`: what the model wrote in the end, without the end of
+    text; where matches were replaced, they still stand in it. `sampled`: tokens drawn, those thrown away included."""
 
     text: str
     tokens: tuple[int, ...]
@@ -92,7 +92,7 @@ class Answer:
 
 
 def generate(
-    model: Model,
+    model: NextTokenModel,
     prompt: Iterable[int],
     vocabulary: Vocabulary,
     *,
@@ -104,11 +104,11 @@ def generate(
     seed: int = 0,
     choose: Choose | None = None,
     at_text_start: bool = False,
-) -> Answer:
+) -> GeneratedAnswer:
     """Let a model answer.
 
-    `prompt`: token ids. `constrain`: only what it allows is said. `ban`: what it forbids is not. `rollback`: what
-    matches its rules is taken back. Where these leave nothing to say, the answer backs out, if there is rollback, or
+    `prompt`: token ids. `constrain`: only what it allows is written. `ban`: what it forbids is not. `rollback`: what
+    matches its rules is cut. Where these leave no token, the answer backs out, if there is rollback, or
     ends (`Finish.STUCK`). `temperature` 0 takes the likeliest token, of equals the first. `choose` draws a token id
     from probabilities, float[vocabulary] with sum 1, in place of a generator seeded with `seed`. `at_text_start`: the
     answer begins a text (`Vocabulary.pieces`).
@@ -116,19 +116,17 @@ def generate(
     """
     if not temperature >= 0:
         raise ValueError(f"temperature is {temperature}: 0 or more is needed")
-    run = _Run(
-        _Task(
-            model=model,
-            prompt=tuple(prompt),
-            vocabulary=vocabulary,
-            constrain=constrain,
-            ban=ban,
-            rollback=rollback,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            choose=choose or _seeded(seed),
-            at_text_start=at_text_start,
-        )
+    run = _Generation(
+        model,
+        tuple(prompt),
+        vocabulary,
+        constrain,
+        ban,
+        rollback,
+        max_tokens,
+        temperature,
+        choose or _seeded(seed),
+        at_text_start,
     )
     finish = None
     while finish is None:
@@ -138,18 +136,14 @@ def generate(
 
 def _seeded(seed: int) -> Choose:
     generator = np.random.default_rng(seed)
-
-    def choose(probabilities: Row) -> int:
-        return int(generator.choice(len(probabilities), p=probabilities))
-
-    return choose
+    return lambda probabilities: int(generator.choice(len(probabilities), p=probabilities))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
-    """The arguments of `generate`."""
+@dataclass(eq=False)
+class _Generation:
+    """One answer in the making. What is known before each token is kept, to be gone back to."""
 
-    model: Model
+    model: NextTokenModel
     prompt: tuple[int, ...]
     vocabulary: Vocabulary
     constrain: Constraint[Any] | None
@@ -159,131 +153,122 @@ class _Task:
     temperature: float
     choose: Choose
     at_text_start: bool
+    tokens: list[int] = field(default_factory=list)
+    pieces: list[bytes] = field(default_factory=list)
+    sampled: int = 0
+    before_match: str | None = None
 
-
-class _Run:
-    """One answer in the making. What is known before each token is kept, to be gone back to."""
-
-    def __init__(self, task: _Task) -> None:
-        self._task = task
-        self._tokens: list[int] = []
-        self._pieces: list[bytes] = []
-        self._constraints = [task.constrain.start()] if task.constrain else []
-        self._masks = [task.ban.start()] if task.ban else []
-        self._watch: _Watch | None = None
-        self._ledger: Ledger | None = None
-        self._before_match: str | None = None
-        self._sampled = 0
-        if task.rollback:
-            self._program = task.rollback.program(Action.BLOCK)
-            self._watch = _Watch(self._program)
-            self._ledger = Ledger(task.rollback.caps, at_once=task.temperature == 0)
+    def __post_init__(self) -> None:
+        self.constraints = [self.constrain.start()] if self.constrain else []
+        self.masks = [self.ban.start()] if self.ban else []
+        self.program = self.rollback.program(Action.BLOCK) if self.rollback else None
+        self.detector = _MatchDetector(self.program) if self.program else None
+        self.attempts = Attempts(self.rollback.caps, at_once=self.temperature == 0) if self.rollback else None
 
     def step(self) -> Finish | None:
         """Draw a token, or go back; why the answer ended, if it did."""
-        if len(self._tokens) >= self._task.max_tokens:
+        if len(self.tokens) >= self.max_tokens:
             return self._close(Finish.LENGTH)
         probabilities = self._probabilities()
         if probabilities is None:
             return self._back_out()
-        token = self._task.choose(probabilities) if self._task.temperature else int(np.argmax(probabilities))
-        self._sampled += 1
-        if token in self._task.vocabulary.end:
+        token = self.choose(probabilities) if self.temperature else int(np.argmax(probabilities))
+        self.sampled += 1
+        if token in self.vocabulary.end:
             return self._close(Finish.STOP)
-        piece = self._take(token)
-        if self._watch and self._watch.feed(piece):
+        piece = self._append(token)
+        if self.detector and self.detector.feed(piece):
             return self._roll_back()
         return None
 
-    def answer(self, finish: Finish) -> Answer:
+    def answer(self, finish: Finish) -> GeneratedAnswer:
         """What came out. Whatever happened, no match leaves."""
-        text = self._before_match
+        text = self.before_match
         if text is None:
-            text = b"".join(self._pieces).decode("utf-8", "replace")
-        if self._task.rollback:
-            censor = Censor(self._task.rollback.program(Action.REDACT))
+            text = b"".join(self.pieces).decode("utf-8", "replace")
+        if self.rollback:
+            censor = Censor(self.rollback.program(Action.REDACT))
             text = censor.feed(text) + censor.finish()
-        rollbacks = self._ledger.rollbacks if self._ledger else 0
-        return Answer(text, tuple(self._tokens), finish, self._sampled, rollbacks)
+        rollbacks = self.attempts.rollbacks if self.attempts else 0
+        return GeneratedAnswer(text, tuple(self.tokens), finish, self.sampled, rollbacks)
 
     def _probabilities(self) -> Row | None:
         """Of each token to come next; None if none may come."""
-        task, position = self._task, len(self._tokens)
-        rows = task.model([(*task.prompt, *self._tokens)])
-        if rows.shape != (1, len(task.vocabulary)):
+        position = len(self.tokens)
+        rows = self.model([(*self.prompt, *self.tokens)])
+        if rows.shape != (1, len(self.vocabulary)):
             raise ValueError(
                 f"the model gave log-probabilities of shape {rows.shape} for one prefix and a vocabulary of "
-                f"{len(task.vocabulary)}: read the vocabulary with the size that the model knows"
+                f"{len(self.vocabulary)}: read the vocabulary with the size that the model knows"
             )
         scores = rows[0].astype(np.float64)
-        if task.constrain:
-            allowed = task.constrain.allowed(self._constraints[-1])
+        if self.constrain:
+            allowed = self.constrain.allowed(self.constraints[-1])
             constrained = np.full_like(scores, -np.inf)
             constrained[allowed] = scores[allowed]
             scores = constrained
-        if task.ban:
-            scores[task.ban.row(self._masks[-1], position + 1 == task.max_tokens)] = -np.inf
-        if self._ledger:
-            scores[list(self._ledger.banned(position))] = -np.inf
+        if self.ban:
+            scores[self.ban.row(self.masks[-1], position + 1 == self.max_tokens)] = -np.inf
+        if self.attempts:
+            scores[list(self.attempts.banned(position))] = -np.inf
         highest = scores.max()
         if highest == -np.inf:
             return None
-        weights: Row = np.exp((scores - highest) / (task.temperature or 1.0))
+        weights: Row = np.exp((scores - highest) / (self.temperature or 1.0))
         weights /= weights.sum()
         return weights
 
-    def _take(self, token: int) -> bytes:
-        task = self._task
-        [piece] = task.vocabulary.pieces([token], task.at_text_start and not any(self._pieces))
-        if task.constrain:
-            self._constraints.append(task.constrain.advance(self._constraints[-1], token))
-        if task.ban:
-            self._masks.append(task.ban.advance(self._masks[-1], token))
-        self._tokens.append(token)
-        self._pieces.append(piece)
+    def _append(self, token: int) -> bytes:
+        [piece] = self.vocabulary.pieces([token], self.at_text_start and not any(self.pieces))
+        if self.constrain:
+            self.constraints.append(self.constrain.advance(self.constraints[-1], token))
+        if self.ban:
+            self.masks.append(self.ban.advance(self.masks[-1], token))
+        self.tokens.append(token)
+        self.pieces.append(piece)
         return piece
 
     def _close(self, finish: Finish) -> Finish | None:
         """The end of the text can make a match certain."""
-        return self._roll_back(finish) if self._watch and self._watch.finish() else finish
+        return self._roll_back(finish) if self.detector and self.detector.finish() else finish
 
     def _roll_back(self, finish: Finish | None = None) -> Finish | None:
         """A match is certain; `finish`: the answer ends with it."""
-        assert self._task.rollback and self._watch and self._ledger
-        start = self._watch.released
-        position = token_of(self._pieces, start)
-        ledger = self._ledger.after_match(position, self._tokens[position])
-        if ledger is not None:
-            self._ledger = ledger
+        assert self.rollback and self.detector and self.attempts
+        start = self.detector.released
+        position = token_of(self.pieces, start)
+        attempts = self.attempts.after_match(position, self.tokens[position])
+        if attempts is not None:
+            self.attempts = attempts
             self._cut(position)
             return None
-        self._watch = None
-        if self._task.rollback.exhausted is Exhausted.REDACT:
+        self.detector = None
+        if self.rollback.exhausted is Exhausted.REDACT:
             return finish
-        self._before_match = b"".join(self._pieces).decode("utf-8", "replace")[:start]
+        self.before_match = b"".join(self.pieces).decode("utf-8", "replace")[:start]
         self._cut(position)
         return Finish.EXHAUSTED
 
     def _back_out(self) -> Finish | None:
         """Nothing may come here: not the token before, then."""
-        position = len(self._tokens) - 1
-        if self._ledger is None or position < 0:
+        position = len(self.tokens) - 1
+        if self.attempts is None or position < 0:
             return Finish.STUCK
-        ledger = self._ledger.after_dead_end(position, self._tokens[position])
-        if ledger is None:
+        attempts = self.attempts.after_dead_end(position, self.tokens[position])
+        if attempts is None:
             return Finish.STUCK
-        self._ledger = ledger
+        self.attempts = attempts
         self._cut(position)
         return None
 
     def _cut(self, position: int) -> None:
-        del self._tokens[position:], self._pieces[position:]
-        del self._constraints[position + 1 :], self._masks[position + 1 :]
-        if self._watch:
-            self._watch = _Watch(self._program, self._pieces)
+        del self.tokens[position:], self.pieces[position:]
+        del self.constraints[position + 1 :], self.masks[position + 1 :]
+        if self.program and self.detector:
+            self.detector = _MatchDetector(self.program, self.pieces)
 
 
-class _Watch:
+class _MatchDetector:
     """Looks for matches: a censor whose rules all block releases what is before the first one that is certain.
 
     `released`: how many characters that is.

@@ -120,5 +120,5 @@ class _Described:
         self._by_byte = {text[0]: token for token, text in enumerate(self.tokens) if len(text) == 1}
 
     def __call__(self, text: bytes) -> list[int]:
-        """Asked for texts that are to be forced, and none is: any spelling will do."""
+        """The tokens of a text that must follow. None is ever forced, so any spelling will do."""
         return [self._by_byte[byte] for byte in text]

@@ -16,12 +16,12 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from gateway.automata.bytes import ByteAutomaton, State
+from gateway.automata.bytes import ByteAutomaton, ByteState
 from gateway.automata.charset import CharSet
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import Chars, Concat, parse
 from gateway.automata.vocabulary import Ints, Vocabulary
-from gateway.decode.trie_walk import Rows, Search
+from gateway.decode.trie_walk import Reachability, TransitionTable
 
 MAX_CACHED_TOKENS = 16_000_000  # four bytes each
 
@@ -89,7 +89,7 @@ class GuideState:
 
     __slots__ = ("automaton", "first")
 
-    def __init__(self, automaton: State | None, first: bool) -> None:
+    def __init__(self, automaton: ByteState | None, first: bool) -> None:
         self.automaton = automaton
         self.first = first
 
@@ -126,10 +126,10 @@ class Guide:
         self._language = language
         self._strips = at_text_start and vocabulary.strips_first_space
         self._ends: Ints = np.array(vocabulary.end, np.int32)
-        self._rows = Rows(language)
+        self._rows = TransitionTable(language)
         self._bytes = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
-        self._by_bytes = Search(self._after_bytes, language.accepting)
-        self._by_tokens = Search(self._after_tokens, self._is_completed_by_bytes)
+        self._by_bytes = Reachability(self._after_bytes, language.accepting)
+        self._by_tokens = Reachability(self._after_tokens, self._is_completed_by_bytes)
         self._cache: OrderedDict[GuideState, Ints] = OrderedDict()
         self._cached = 0
         if not len(self.allowed(self.start())):
@@ -187,7 +187,7 @@ class Guide:
             tokens, places = tokens[useful[places]], (np.cumsum(useful) - 1)[places[useful[places]]]
         return tokens, places.astype(np.int32), [GuideState(target, False) for target in targets]
 
-    def _can_be_completed(self, state: State) -> bool:
+    def _can_be_completed(self, state: ByteState) -> bool:
         answer = self._by_tokens.leads_to_an_end(state)
         if answer is None:
             raise DeadLanguage(
@@ -196,14 +196,14 @@ class Guide:
             )
         return answer
 
-    def _is_completed_by_bytes(self, state: State) -> bool:
-        """Much quicker to tell, and most times enough."""
+    def _is_completed_by_bytes(self, state: ByteState) -> bool:
+        """Much quicker, and most times enough."""
         return self._by_bytes.leads_to_an_end(state) or False
 
-    def _after_bytes(self, state: State) -> Iterator[State]:
+    def _after_bytes(self, state: ByteState) -> Iterator[ByteState]:
         targets = (self._language.step(state, byte) for byte in self._bytes)
         return filter(self._language.live, targets)
 
-    def _after_tokens(self, state: State) -> list[State]:
+    def _after_tokens(self, state: ByteState) -> list[ByteState]:
         _, rows = self._rows.walk(self.vocabulary, state, False)
         return [self._rows.states[row] for row in np.unique(rows).tolist()]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import Chars, Concat, Node, RegexError, parse
-from gateway.automata.unparse import count_ranges, render
+from gateway.automata.unparse import count_ranges, unparse
 
 _ATTRIBUTES = re.compile(r"^[ \t]*[?!]?[A-Za-z_]\w*(?:\.\d+)?[ \t]*\[[^\]\n]*\][ \t]*:", re.M)
 _TOKEN = re.compile(
@@ -87,12 +87,12 @@ def _in_any_case(token: re.Match[str]) -> Node | None:
     try:
         text = json.loads(token["string"][:-1])
     except ValueError:
-        return None  # whoever reads the grammar says what is wrong with it
+        return None  # the engine refuses it with a reason of its own
     return Concat(tuple(Chars(CharSet.of(char).ignoring_case()) for char in text))
 
 
 def _rendered(node: Node, position: int) -> str:
     try:
-        return render(node)
+        return unparse(node)
     except RegexError as error:
         raise RegexError(error.reason, position) from None

@@ -78,7 +78,7 @@ class LensMask:
         self._ends: dict[tuple[int, bool], tuple[bool, bool]] = {}
         self._rests: dict[tuple[int, bool, bool], list[tuple[int, int]]] = {}
         self._headed: dict[tuple[LensState, bool], list[int]] = {}
-        self._scan()
+        self._inside, self._first = self._words_in_tokens()
 
     # -- the automaton -------------------------------------------------------------------------------------------------
 
@@ -140,21 +140,13 @@ class LensMask:
             path = self._trie.path(node)
             ended = [
                 edges
-                for suffix, at_edge in self._suffixes(node, left)
+                for suffix, at_edge in self._trie.suffixes(node, left)
                 if (edges := self._edges.get(path[len(path) - self._trie.length[suffix] :]))
                 and (at_edge or not edges.left)
             ]
             known = any(not edges.right for edges in ended), any(edges.right for edges in ended)
             self._ends[node, left] = known
         return known
-
-    def _suffixes(self, node: int, left: bool) -> Iterator[tuple[int, bool]]:
-        """The suffixes that begin a word, longest first, and whether an edge precedes each."""
-        at_edge = not left
-        while node:
-            yield node, at_edge
-            at_edge = not self._trie.before[node]
-            node = self._trie.fail[node]
 
     # -- what is forbidden ---------------------------------------------------------------------------------------------
 
@@ -176,7 +168,7 @@ class LensMask:
     def _ranges(self, node: int, left: bool, last: bool) -> tuple[tuple[int, int], ...]:
         """The ranges of all words that began in the state, none of which meets another."""
         found: list[tuple[int, int]] = []
-        for suffix, at_edge in self._suffixes(node, left):
+        for suffix, at_edge in self._trie.suffixes(node, left):
             known = self._rests.get((suffix, at_edge, last))
             if known is None:
                 known = self._rests[suffix, at_edge, last] = self._rests_after(suffix, at_edge, last)
@@ -241,9 +233,10 @@ class LensMask:
                 flags[self.vocabulary.silent] = True
         return flags
 
-    def _scan(self) -> None:
-        """Find the words inside tokens: `_inside` anywhere, `_first` at the beginning where it must be an edge; under
-        True those that end with the token and would want an edge after it."""
+    def _words_in_tokens(self) -> tuple[dict[bool, Flags], dict[bool, Flags]]:
+        """The tokens with words inside: anywhere, and at the beginning where it must be an edge; under True those whose
+        word ends with the token and needs an edge after it. Found by one search with pyahocorasick's automaton through
+        all tokens, joined to one text."""
         places: dict[tuple[bool, bool], list[int]] = {
             (first, ends): [] for first in (False, True) for ends in (False, True)
         }
@@ -269,8 +262,8 @@ class LensMask:
         for tokens in self.vocabulary.headed.values():
             for number, _ in tokens:
                 flags[True, False][number] = flags[True, True][number] = False
-        self._inside = {ends: flags[False, ends] for ends in (False, True)}
-        self._first = {ends: flags[True, ends] for ends in (False, True)}
+        inside, first = ({ends: flags[at_begin, ends] for ends in (False, True)} for at_begin in (False, True))
+        return inside, first
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

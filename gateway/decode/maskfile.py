@@ -1,4 +1,4 @@
-"""The banned words of a gateway's policies as a file, for the server that masks them; and what a request says of them.
+"""The file of banned words for the server that masks them, and the parameters of a request that names them.
 
 The file is written by the gateway's host and named when the model server starts. Each policy in it has a *digest*, the
 SHA-256 of its words and lenses. A request names policy and digest, so a server that has other words than the gateway
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gateway.decode.masks import BannedWords
+from gateway.decode.masks import WordBan
 from gateway.files import write_private
 from gateway.policy.model import Fold
 
@@ -26,8 +26,7 @@ MAX_FILE = 64 * 1024 * 1024  # bytes
 POLICY, DIGEST, KEPT, NOT_FIRST = "portcullis.policy", "portcullis.digest", "portcullis.kept", "portcullis.not_first"
 MAX_NOT_FIRST = 1024
 
-# How a server says why it refuses a request, and what the gateway makes of it, which repeats nothing that comes from
-# outside.
+# Reasons for which a server refuses a request, and the gateway's own message for each: it repeats nothing from outside.
 NO_MASKS, NO_POLICY, OTHER_WORDS = "this server has no masks", "in the file of masks of this server", "has other words"
 _REFUSALS = {
     NO_MASKS: "the server was started without a file of masks; start it with PORTCULLIS_MASKS=FILE",
@@ -37,7 +36,7 @@ _REFUSALS = {
 
 
 class MaskFileError(ValueError):
-    """A file that is none of banned words; says which file and what is wrong, and no word."""
+    """Not a file of banned words. The message names the file and what is wrong, and quotes no word."""
 
 
 class MaskRequestError(ValueError):
@@ -49,10 +48,10 @@ class BannedPolicy:
     """A policy's banned words and their digest."""
 
     digest: str = field(repr=False)
-    banned: tuple[BannedWords, ...]
+    banned: tuple[WordBan, ...]
 
     @staticmethod
-    def of(banned: Sequence[BannedWords]) -> BannedPolicy:
+    def of(banned: Sequence[WordBan]) -> BannedPolicy:
         return BannedPolicy(hashlib.sha256(_canonical(_described(banned))).hexdigest(), tuple(banned))
 
 
@@ -98,17 +97,17 @@ def read_masks(path: Path) -> dict[str, BannedPolicy]:
     return policies
 
 
-def _described(banned: Sequence[BannedWords]) -> list[dict[str, Any]]:
+def _described(banned: Sequence[WordBan]) -> list[dict[str, Any]]:
     return [
         {"words": list(each.words), "fold": sorted(each.fold), "whole_word": each.whole_word} for each in banned
     ]  # fmt: skip
 
 
-def _banned(rule: dict[str, Any]) -> BannedWords:
+def _banned(rule: dict[str, Any]) -> WordBan:
     words, whole_word = rule["words"], rule["whole_word"]
     if not isinstance(whole_word, bool) or not isinstance(words, list) or not all(type(word) is str for word in words):
         raise TypeError
-    return BannedWords(words=tuple(words), fold=frozenset(map(Fold, rule["fold"])), whole_word=whole_word)
+    return WordBan(words=tuple(words), fold=frozenset(map(Fold, rule["fold"])), whole_word=whole_word)
 
 
 def _canonical(content: Any) -> bytes:
@@ -173,7 +172,7 @@ def select(policies: Mapping[str, BannedPolicy], request: MaskRequest) -> Banned
 
 def refusal(answer: str) -> str:
     """Why a server refused a request, by the text of its answer, in words of ours."""
-    for said, meaning in _REFUSALS.items():
-        if said in answer:
-            return meaning
+    for reason, message in _REFUSALS.items():
+        if reason in answer:
+            return message
     return "the server refuses a request with a mask"

@@ -1,14 +1,14 @@
 """Banned words as masks over a model's next token: exact, for every way to spell a word in tokens.
 
     compiler = MaskCompiler(tokens, end_tokens)        # once for each tokenizer
-    mask = compiler.compile([BannedWords.of(rule)])    # once for each policy
+    mask = compiler.compile([WordBan.of(rule)])    # once for each policy
     state = mask.start()
     logits[mask.row(state)] = -inf                     # before each token
     state = mask.advance(state, token)                 # after it
 
 The text of an answer whose tokens are chosen so holds no match of the rules as `gateway.censor` finds them. There are
 three exceptions, for which the censor stands behind: where a mask is `exhausted` only the end of the text is left,
-though it may make a waiting word certain; a text that is cut where nobody said `last` ends with an edge; and a caller
+though it may make a waiting word certain; a text that is cut where `last` was not set ends with an edge; and a caller
 whose own constraints leave nothing beside the mask may have to ignore it.
 
 On the safe side: under `accents` a word that begins with a vowel or final letter of Hangul is also found inside a
@@ -34,23 +34,23 @@ MAX_KEPT_STATES = 20_000
 MAX_KEPT_STEPS = 50_000  # some 15 MB
 MAX_SHARED = 64
 
-State = tuple[LensState, ...]  # one for each lens; a plain value, to be kept and compared
+MaskState = tuple[LensState, ...]  # one for each lens; a plain value, to be kept and compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BannedWords:
-    """Words that must not be said, as seen through the lens of `fold`; `whole_word` as in a rule."""
+class WordBan:
+    """Forbidden words, as seen through the lens of `fold`; `whole_word` as in a rule."""
 
     words: tuple[str, ...] = field(repr=False)
     fold: frozenset[Fold]
     whole_word: bool = False
 
     @staticmethod
-    def of(rule: Rule) -> BannedWords:
+    def of(rule: Rule) -> WordBan:
         """Raises ValueError for a rule without words: patterns and detectors have no mask."""
         if not rule.words:
             raise ValueError(f"rule {rule.id!r}: only words can be masked; a pattern or detector cannot")
-        return BannedWords(words=rule.words, fold=rule.fold, whole_word=rule.whole_word)
+        return WordBan(words=rule.words, fold=rule.fold, whole_word=rule.whole_word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +85,17 @@ class BanMask:
         # Tokens that neither write nor end lead nowhere: to leave only them is to leave nothing.
         self._idle = np.setdiff1d(lenses[0].vocabulary.silent, self.end_tokens)
         self._shared_of: dict[tuple[Sets, ...], int] = {}
-        self._known: dict[tuple[State, bool], Forbidden] = {}
-        self._steps: dict[tuple[State, int], State] = {}
+        self._known: dict[tuple[MaskState, bool], Forbidden] = {}
+        self._steps: dict[tuple[MaskState, int], MaskState] = {}
         self._kept_ids = 0
 
-    def start(self) -> State:
+    def start(self) -> MaskState:
         """The state before any text."""
         return tuple(lens.start() for lens in self._lenses)
 
-    def advance(self, state: State, token: int) -> State:
+    def advance(self, state: MaskState, token: int) -> MaskState:
         """The state after a token, be it forbidden or not."""
-        # Texts come back to few states, by tokens of which some are said all the time.
+        # Texts come back to few states, by tokens of which some are frequent.
         reached = self._steps.get((state, token))
         if reached is None:
             reached = tuple(lens.advance(at, token) for lens, at in zip(self._lenses, state, strict=True))
@@ -104,11 +104,11 @@ class BanMask:
             self._steps[state, token] = reached
         return reached
 
-    def feed(self, state: State, data: bytes) -> State:
-        """The state after some bytes of text: what an answer that is resumed has said before."""
+    def feed(self, state: MaskState, data: bytes) -> MaskState:
+        """The state after some bytes of text: what a resumed answer holds already."""
         return tuple(lens.feed(at, data) for lens, at in zip(self._lenses, state, strict=True))
 
-    def forbidden(self, state: State, last: bool = False) -> Forbidden:
+    def forbidden(self, state: MaskState, last: bool = False) -> Forbidden:
         """What must not come next; `last`: and the text is cut after it."""
         known = self._known.get((state, last))
         if known is None:
@@ -120,7 +120,7 @@ class BanMask:
             self._known[state, last] = known
         return known
 
-    def row(self, state: State, last: bool = False, out: Flags | None = None) -> Flags:
+    def row(self, state: MaskState, last: bool = False, out: Flags | None = None) -> Flags:
         """The same as `width` flags, into `out` if it is given."""
         forbidden = self.forbidden(state, last)
         if out is None:
@@ -130,7 +130,7 @@ class BanMask:
         out[forbidden.tokens] = True
         return out
 
-    def _work_out(self, state: State, last: bool) -> Forbidden:
+    def _work_out(self, state: MaskState, last: bool) -> Forbidden:
         found = [lens.forbidden(at, last) for lens, at in zip(self._lenses, state, strict=True)]
         ranges = [
             lens.vocabulary.order[begin:end]
@@ -166,6 +166,45 @@ class BanMask:
         return self._shared_of[sets], None
 
 
+class MaskedAnswer:
+    """The tokens of one answer. `kept`: the tokens it had before it was resumed; `limit`: so many tokens may
+    follow; `not_first`: ids forbidden as the first of them.
+
+    A token that the server does not report (a placeholder below 0) makes the answer `lost`: its text is unknown, and
+    all that may follow is its end.
+    """
+
+    __slots__ = ("_limit", "_not_first", "_state", "count", "lost", "mask")
+
+    def __init__(
+        self, mask: BanMask, kept: Sequence[int] = (), limit: int | None = None, not_first: Sequence[int] = ()
+    ) -> None:
+        self.mask = mask
+        self._limit = limit
+        self._not_first: Ids = np.array([token for token in not_first if token < mask.width], dtype=np.int64)
+        self._state = mask.start()
+        self.count = 0
+        self.lost = False
+        self.add(kept)
+        self.count = 0
+
+    def add(self, tokens: Sequence[int]) -> None:
+        """Append tokens."""
+        for token in tokens:
+            if token < 0:
+                self.lost = True
+            else:
+                self._state = self.mask.advance(self._state, token)
+        self.count += len(tokens)
+
+    def forbidden(self) -> tuple[Forbidden, Ids]:
+        """What must not come next: by the mask, and token ids besides."""
+        if self.lost:
+            return self.mask.only_end, self._not_first[:0]
+        last = self._limit is not None and self.count + 1 >= self._limit
+        return self.mask.forbidden(self._state, last), self._not_first[: 0 if self.count else None]
+
+
 class MaskCompiler:
     """Makes masks for one tokenizer, whose vocabulary is folded once for each lens.
 
@@ -184,7 +223,7 @@ class MaskCompiler:
         self._tokens = [None if number in self.end_tokens else data for number, data in enumerate(tokens)]
         self._folded: dict[frozenset[Fold], FoldedVocabulary] = {}
 
-    def compile(self, banned: Iterable[BannedWords]) -> BanMask:
+    def compile(self, banned: Iterable[WordBan]) -> BanMask:
         """Raises ValueError if a word is empty through its lens, or if nothing is banned."""
         by_lens: dict[frozenset[Fold], dict[str, Edges]] = {}
         for each in banned:
@@ -209,5 +248,5 @@ class MaskCompiler:
 
 
 def _needs_edge(char: str) -> bool:
-    """A word's edge that is no character of a word itself, or CJK, needs no boundary (CONTRACT §4.12)."""
+    """A word's edge that is no character of a word itself, or CJK, needs no boundary (semantics rule 12)."""
     return is_word_char(char) and not is_cjk(char)

@@ -1,4 +1,4 @@
-"""Which words a model behind the gateway must not say: a configuration's policies as entries of the file of masks.
+"""The banned words of a configuration's policies, as entries of the file of masks.
 
     banned_of(config.policies)        # {"strict": ..., "strict/exhausted": ...}
 
@@ -45,6 +45,6 @@ def exhausted_rules(policy: Policy) -> tuple[Rule, ...]:
 
 def _banned(rules: tuple[Rule, ...]) -> BannedPolicy:
     from gateway.decode.maskfile import BannedPolicy
-    from gateway.decode.masks import BannedWords
+    from gateway.decode.masks import WordBan
 
-    return BannedPolicy.of([BannedWords.of(rule) for rule in rules])
+    return BannedPolicy.of([WordBan.of(rule) for rule in rules])

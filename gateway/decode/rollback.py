@@ -1,13 +1,13 @@
-"""Rollback: an answer that says what it must not is cut back and goes on another way. Pure decisions: no model, no IO.
+"""Rollback: where to cut an answer that holds a match, and what to ban there. Pure decisions: no model, no IO.
 
 A match is cut out from the token in which its first byte lies; to ban only the last token of it would bend the answer
 towards words that merely begin like the forbidden one. The first time the model draws again at that position, since
-another draw from the same law is nearest to what the model says when it does not say the word. After that the token
+another draw from the same distribution is nearest to what the model writes without the word. After that the token
 that led into the match is banned there, one more each time. A ban belongs to the text before it: when an earlier
 position changes, those of later ones are dropped.
 
-Whoever decodes keeps the `Ledger`: `after_match` tells how to go on, or that it is time to give up. Whoever draws
-again with seeds takes a new one for each of `Ledger.rollbacks`.
+The caller that decodes keeps the `Attempts`; `after_match` returns how to go on, None to give up. A caller that samples
+with seeds uses a new one for each of `Attempts.rollbacks`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Caps:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PositionAttempts:
     """What was tried at a position (tokens before it, the prompt's not counted)."""
 
     position: int
@@ -35,7 +35,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class Attempts:
     """What rollback has tried so far.
 
     `at_once`: ban without drawing again, as at temperature 0, where the same token would come. `tried`: by rising
@@ -44,31 +44,31 @@ class Ledger:
 
     caps: Caps = Caps()
     at_once: bool = False
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[PositionAttempts, ...] = ()
     rollbacks: int = 0
 
     def banned(self, position: int) -> frozenset[int]:
         """The tokens that must not come at a position."""
         return next((tried.banned for tried in self.tried if tried.position == position), frozenset())
 
-    def after_match(self, position: int, token: int) -> Ledger | None:
+    def after_match(self, position: int, token: int) -> Attempts | None:
         """A match begins in `token`, which stands at `position`: keep the tokens before it and go on with this ledger.
         None: a cap is reached, and the rule's `exhausted` says what happens."""
         return self._cut(position, token, ban=self.at_once)
 
-    def after_dead_end(self, position: int, token: int) -> Ledger | None:
+    def after_dead_end(self, position: int, token: int) -> Attempts | None:
         """Nothing may come after `token`, at `position`: as after a match, but to draw it again would not help."""
         return self._cut(position, token, ban=True)
 
-    def _cut(self, position: int, token: int, ban: bool) -> Ledger | None:
+    def _cut(self, position: int, token: int, ban: bool) -> Attempts | None:
         before = tuple(tried for tried in self.tried if tried.position < position)
-        here = next((tried for tried in self.tried if tried.position == position), Tried(position))
+        here = next((tried for tried in self.tried if tried.position == position), PositionAttempts(position))
         if here.rollbacks >= self.caps.per_position or self.rollbacks >= self.caps.per_answer:
             return None
         banned = here.banned | {token} if ban or here.rollbacks else here.banned
         return replace(
             self,
-            tried=(*before, Tried(position, here.rollbacks + 1, banned)),
+            tried=(*before, PositionAttempts(position, here.rollbacks + 1, banned)),
             rollbacks=self.rollbacks + 1,
         )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
 
 
-class Spelled:
+class TokenOffsets:
     """Tokens in a row, from a place between two characters on. Bytes that are no UTF-8 count as U+FFFD."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:

@@ -1,4 +1,4 @@
-"""An automaton's way through a whole vocabulary, and whether a way leads to an end.
+"""Which tokens of a vocabulary an automaton can read, and whether an end can be reached.
 
 The tokens that can be read from a state are found by walking the trie of the vocabulary a depth at a time, with the
 states of a whole depth in one array.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.automata.bytes import ByteAutomaton, State, Tail
+from gateway.automata.bytes import ByteAutomaton, ByteState, Tail
 from gateway.automata.vocabulary import Ints, Vocabulary
 
 MAX_ROWS = 16_384  # a kilobyte each
@@ -23,7 +23,7 @@ _SPACE = ord(" ")
 _UNKNOWN = -1
 
 
-class Rows:
+class TransitionTable:
     """The automaton's transitions as a table, a row for each state that was met; row 0 is where no text is completed.
 
     Row numbers hold until the next walk. A walk may add a row for each node of the trie, at worst, beyond `MAX_ROWS`.
@@ -31,19 +31,19 @@ class Rows:
 
     def __init__(self, language: ByteAutomaton) -> None:
         self._language = language
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
-        self.states: list[State] = [State()]
+    def _reset(self) -> None:
+        self.states: list[ByteState] = [ByteState()]
         self._numbers: dict[Entries, int] = {frozenset(): 0}
         self._table: Ints = np.full((64, 256), _UNKNOWN, np.int32)
         self._table[0] = 0
 
-    def walk(self, vocabulary: Vocabulary, begin: State, skips_space: bool) -> tuple[Ints, Ints]:
+    def walk(self, vocabulary: Vocabulary, begin: ByteState, skips_space: bool) -> tuple[Ints, Ints]:
         """The tokens that the automaton can read from `begin`, and the row after each. `skips_space`: a token's first
         byte, if it is a space, is not read."""
         if len(self.states) > MAX_ROWS:
-            self._begin_anew()
+            self._reset()
         return walk_trie(vocabulary, self._number(begin), self._after, skips_space)
 
     def _after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
@@ -58,7 +58,7 @@ class Rows:
             after[unknown] = self._table[rows, read]
         return after
 
-    def _number(self, state: State) -> int:
+    def _number(self, state: ByteState) -> int:
         number = self._numbers.setdefault(state.entries, len(self.states))
         if number == len(self.states):
             self.states.append(state)
@@ -70,9 +70,11 @@ class Rows:
 def walk_trie(
     vocabulary: Vocabulary, begin: int, after: Callable[[Ints, NDArray[np.uint8]], Ints], skips_space: bool
 ) -> tuple[Ints, Ints]:
-    """The tokens that can be read from row `begin` of a transition table, and the row after each: int32[n] both.
-    `after`: the rows behind some rows and bytes, 0 where nothing can follow. `skips_space`: a token's first byte, if it
-    is a space, is not read."""
+    """The tokens that can be read from row `begin` of a table, and the row after each, a depth of the trie at a time.
+
+    `after`: the rows that some bytes lead to from as many rows, 0 where none does. `skips_space`: a token's first byte,
+    if it is a space, is not read.
+    """
     trie = vocabulary.trie
     nodes: Ints = np.zeros(1, np.int32)
     rows: Ints = np.full(1, begin, np.int32)
@@ -81,11 +83,11 @@ def walk_trie(
         counts = trie.first[nodes + 1] - trie.first[nodes]
         rows = np.repeat(rows, counts)
         nodes = spread(trie.first[nodes], counts)
-        behind = after(rows, trie.byte[nodes])
+        reached = after(rows, trie.byte[nodes])
         if skips_space:
-            behind = np.where(trie.byte[nodes] == _SPACE, rows, behind)
+            reached = np.where(trie.byte[nodes] == _SPACE, rows, reached)
             skips_space = False
-        nodes, rows = nodes[behind != 0], behind[behind != 0]
+        nodes, rows = nodes[reached != 0], reached[reached != 0]
         met_nodes.append(nodes)
         met_rows.append(rows)
     nodes, rows = np.concatenate(met_nodes), np.concatenate(met_rows)
@@ -99,16 +101,16 @@ def spread(begins: Ints, counts: Ints) -> Ints:
     return np.arange(len(begins) and last[-1], dtype=np.int32) + np.repeat(begins - last + counts, counts)
 
 
-class Search:
+class Reachability:
     """Can an end be reached by some steps? `reached`: is this state an end? Answers are kept, as many as a search may
     visit states."""
 
-    def __init__(self, steps: Callable[[State], Iterable[State]], reached: Callable[[State], bool]) -> None:
+    def __init__(self, steps: Callable[[ByteState], Iterable[ByteState]], reached: Callable[[ByteState], bool]) -> None:
         self._steps = steps
         self._reached = reached
         self._known: dict[Entries, bool] = {}
 
-    def leads_to_an_end(self, begin: State) -> bool | None:
+    def leads_to_an_end(self, begin: ByteState) -> bool | None:
         """Depth first, until a state is found of which the answer is known. What led there has the same answer; and if
         nothing is found, nothing that was searched leads to an end. None: `MAX_SEARCHED` states were not enough."""
         known = self._known

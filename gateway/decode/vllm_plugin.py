@@ -25,9 +25,8 @@ from vllm.logger import init_logger
 from vllm.v1.sample.logits_processor import BatchUpdate, MoveDirectionality
 from vllm.v1.sample.logits_processor import LogitsProcessor as V1Processor
 
-from gateway.decode.answer import MaskedAnswer
 from gateway.decode.maskfile import NO_MASKS, BannedPolicy, MaskRequest, MaskRequestError, read_masks, select
-from gateway.decode.masks import BanMask, MaskCompiler
+from gateway.decode.masks import BanMask, MaskCompiler, MaskedAnswer
 from gateway.decode.vocabulary import read_vocabulary
 
 try:
@@ -122,7 +121,7 @@ class _Masks:
         return self._on_device[key]
 
 
-class _Rows:
+class _BatchRows:
     """The answers of V1's batch, by row."""
 
     def __init__(self, masks: _Masks) -> None:
@@ -147,11 +146,11 @@ class _Rows:
     def answers(self) -> list[tuple[int, MaskedAnswer]]:
         """Every row's answer, with all the tokens that it has by now: vLLM adds them to the same list."""
         for answer, output in self._rows.values():
-            answer.take(output[answer.count :])
+            answer.add(output[answer.count :])
         return [(row, answer) for row, (answer, _) in self._rows.items()]
 
 
-class _Slots:
+class _BatchSlots:
     """The answers of Model Runner V2, by slot. Its tokens live on the device, so every step waits for them."""
 
     def __init__(self, masks: _Masks, requests: LogitsProcRequestState) -> None:
@@ -186,7 +185,7 @@ class _Slots:
                 answer = _followed(self._masks, params, request, prompt_length) or self._masks.lost()
                 self._answers[slot] = answer
             fresh = self._requests.all_token_ids.gpu[slot, prompt_length + answer.count : length].tolist()
-            answer.take(fresh)
+            answer.add(fresh)
             found.append((row, answer))
         return found
 
@@ -205,9 +204,9 @@ class BannedWords(V1Processor, V2Processor):  # type: ignore[misc]
     """To be named by `--logits-processors`. Which model runner is asking shows in what it constructs this with."""
 
     def __init__(self, vllm_config: VllmConfig, where: Any, is_pin_memory: bool = False) -> None:
-        """Raises ValueError where words could be said in spite of the mask; MaskFileError and OSError for the file."""
+        """Raises ValueError where words could be written despite the mask; MaskFileError and OSError for the file."""
         self._masks: _Masks | None = None
-        self._batch: _Rows | _Slots | None = None
+        self._batch: _BatchRows | _BatchSlots | None = None
         policies = _policies()
         if policies is None or not self._wanted(vllm_config):
             return
@@ -220,7 +219,7 @@ class BannedWords(V1Processor, V2Processor):  # type: ignore[misc]
                 f"--logits-processors {_MODULE}:BannedWords, or with --no-async-scheduling"
             )
         self._masks = _Masks(policies, vllm_config, where.device if v2 else where)
-        self._batch = _Slots(self._masks, where) if v2 else _Rows(self._masks)
+        self._batch = _BatchSlots(self._masks, where) if v2 else _BatchRows(self._masks)
 
     def _wanted(self, vllm_config: VllmConfig) -> bool:
         return True
@@ -247,13 +246,13 @@ class BannedWords(V1Processor, V2Processor):  # type: ignore[misc]
     # -- V1 ------------------------------------------------------------------------------------------------------------
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
-        if batch_update is not None and isinstance(self._batch, _Rows):
+        if batch_update is not None and isinstance(self._batch, _BatchRows):
             self._batch.update(batch_update)
 
     # -- V2 ------------------------------------------------------------------------------------------------------------
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        return isinstance(self._batch, _Slots) and self._batch.add(req_idx, sampling_params)
+        return isinstance(self._batch, _BatchSlots) and self._batch.add(req_idx, sampling_params)
 
     # -- both ----------------------------------------------------------------------------------------------------------
 
@@ -261,7 +260,7 @@ class BannedWords(V1Processor, V2Processor):  # type: ignore[misc]
         if self._masks is None or self._batch is None:
             return logits
         try:
-            answers = self._batch.answers() if isinstance(self._batch, _Rows) else self._batch.answers(ctx)
+            answers = self._batch.answers() if isinstance(self._batch, _BatchRows) else self._batch.answers(ctx)
             if answers:
                 self._masks.apply(logits, answers)
         except Exception as error:  # here it would end the server

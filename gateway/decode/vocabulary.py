@@ -1,7 +1,7 @@
 """Hugging Face tokenizers → vocabularies: what each token writes, byte for byte.
 
-A `tokenizer.json` says it all, so no tokenizer library is needed: the tokens of its model, each in a spelling of its
-own kind, and a decoder that tells which kind it is.
+A `tokenizer.json` is complete, so no tokenizer library is needed: the tokens of its model, each in a spelling of its
+own kind, and a decoder that shows which kind it is.
 
 * **byte-level** (GPT-2 and its heirs): every byte is a printable character. The table is the one of GPT-2's encoder:
   printable Latin-1 characters stand for themselves, the rest for U+0100 and on.
@@ -32,9 +32,9 @@ def read_vocabulary(source: Any, end: Iterable[int | str] = (), size: int | None
     """The vocabulary of a tokenizer.
 
     `source`: a `tokenizer.json`, the folder of a model, a `tokenizers.Tokenizer`, or a fast tokenizer of transformers.
-    `end`: the ids or names of the tokens that end a text; without it, what the model's folder or the tokenizer says.
+    `end`: the ids or names of the tokens that end a text; without it, what the model's folder or the tokenizer names.
     `size`: how many tokens the model knows, where that is more than the tokenizer names.
-    Raises TokenizerError if it is of another kind, or nothing tells how a text ends; OSError if it cannot be read.
+    Raises TokenizerError if it is of another kind, or no token ends a text; OSError if it cannot be read.
     """
     if isinstance(source, str | Path):
         path = Path(source)
@@ -56,7 +56,7 @@ def read_vocabulary(source: Any, end: Iterable[int | str] = (), size: int | None
 
 
 class _Spelling:
-    """How the tokens of one tokenizer are written, as its decoder tells."""
+    """How the tokens of one tokenizer are written, by its decoder."""
 
     def __init__(self, described: dict[str, Any], place: str) -> None:
         self._described = described
@@ -143,7 +143,7 @@ def _number(end: int | str, described: dict[str, Any], place: str) -> int:
 
 
 def _described(source: Any) -> tuple[dict[str, Any], list[int | str]]:
-    """A tokenizer that is in memory as its `tokenizer.json` would be, and the ends it knows."""
+    """A tokenizer that is in memory as its `tokenizer.json` would be, and the tokens that end a text."""
     backend = getattr(source, "backend_tokenizer", source)
     if not hasattr(backend, "to_str"):
         raise TokenizerError(
@@ -156,7 +156,7 @@ def _described(source: Any) -> tuple[dict[str, Any], list[int | str]]:
 
 
 def _ends_in(folder: Path) -> list[int | str]:
-    """What a model's folder says: the tokens that end its generation, or else the one that ends its texts."""
+    """From a model's folder: the tokens that end its generation, or else the one that ends its texts."""
     for name in ("generation_config.json", "config.json"):
         end = _parsed(folder / name).get("eos_token_id") if (folder / name).exists() else None
         if end is not None:

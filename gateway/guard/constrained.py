@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.decode.constraints import Reading, compiled
+from gateway.decode.constraints import ConstraintAcceptor, compiled
 from gateway.guard.channels import ChannelCounts, Finding, GuardedText
 from gateway.observe.facts import HELD, LEFT, UNFINISHED
 from gateway.policy.model import Action, Channel, Conflict, Language, Mode, Policy, Violation
@@ -124,7 +124,7 @@ class ConstraintCheck:
         self._choice = choice
         self._blocks = policy.mode is Mode.ENFORCE and policy.constrain.on_violation is Violation.BLOCK
         self._language = compiled(policy.constrain)
-        self._reading = Reading(self._language)
+        self._reading = ConstraintAcceptor(self._language)
         self._outcome: str | None = None
         self.ends_badly = False  # of a whole answer: it will be blocked, although no character of it is wrong
 
@@ -137,9 +137,9 @@ class ConstraintCheck:
         """Before a whole answer is read: how will it end?"""
         if not self._blocks:
             return
-        reading = Reading(self._language)
+        reading = ConstraintAcceptor(self._language)
         if all(reading.feed(text) is None for text in texts):
-            self.ends_badly = calls_tools or (_is_complete(reason) and not reading.whole())
+            self.ends_badly = calls_tools or (_is_complete(reason) and not reading.accepting())
 
     def read(self, text: str) -> int | None:
         """Read a piece; how much of it comes out if the choice ends in it, None if it goes on."""
@@ -167,7 +167,7 @@ class ConstraintCheck:
         """The answer ends, for this reason, or breaks off for none; what blocks it, if something does."""
         if self._outcome is not None:
             return None
-        if self._reading.whole():
+        if self._reading.accepting():
             self._outcome = HELD
         elif _is_complete(reason):
             return self.leave()

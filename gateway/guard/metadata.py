@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.censor.joins import Joins, Sequence
+from gateway.censor.joins import LabelAutomaton, LabelState
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.surrogates import join_surrogates
@@ -58,8 +58,8 @@ class Metadata:
         self._clean: set[str] = set(known)
         self._changed: dict[str, tuple[str, ChannelText]] = {}
         # The labels at one place, as some clients join them.
-        self._joins = Joins(counts.compiled.program(Direction.OUTPUT, Channel.OTHER))
-        self._sequences: dict[Path, Sequence] = {}
+        self._joins = LabelAutomaton(counts.compiled.program(Direction.OUTPUT, Channel.OTHER))
+        self._sequences: dict[Path, LabelState] = {}
 
     def is_clean(self, text: str) -> bool:
         return text in self._clean or text in CONSTANT_LABELS

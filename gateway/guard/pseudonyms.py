@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from gateway.censor.compile import CompiledPolicy, label
 from gateway.censor.lens import is_mark
-from gateway.censor.stream import Cluster
+from gateway.censor.releaser import Cluster
 from gateway.policy.model import Action, Mode
 
 MAX_PLACEHOLDERS = 10_000  # of one request

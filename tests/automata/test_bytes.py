@@ -10,7 +10,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.automata import charset
-from gateway.automata.bytes import DONE, ByteAutomaton, State, Tail, Utf8
+from gateway.automata.bytes import DONE, ByteAutomaton, ByteState, Tail, Utf8
 from gateway.automata.charset import ANY, CharSet
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
@@ -122,7 +122,7 @@ def same_language(pattern: str) -> None:
 )
 def test_a_live_state_can_be_completed(pattern: str) -> None:
     machine = automaton(pattern)
-    sources: dict[int, list[State]] = {}
+    sources: dict[int, list[ByteState]] = {}
     reached, waiting = {id(machine.start()): machine.start()}, [machine.start()]
     while waiting:
         state = waiting.pop()

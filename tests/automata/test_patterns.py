@@ -11,7 +11,7 @@ from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly, wo
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
 from gateway.censor.lens import Lens
-from gateway.censor.pattern_cursor import PatternTrack
+from gateway.censor.pattern_cursor import PatternCursor
 from gateway.censor.window import Window
 from gateway.policy.model import Fold
 
@@ -50,24 +50,24 @@ def test_as_many_different_characters_as_a_pattern_may_have_are_little_work() ->
 def test_what_is_remembered_is_bounded_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patterns, "MAX_ENTRIES", 500)
     machine = PatternMachine([Pattern(positions(parse("a[ab]{40}c")), tag=0)], Lens(frozenset()).fold)
-    track = PatternTrack(machine, 1024, Window(1024), lambda start, end: False)
+    cursor = PatternCursor(machine, 1024, Window(1024), lambda start, end: False)
     chosen, scanned = random.Random(4), 0
     for _ in range(3000):
         text = "".join(chosen.choices("ab", k=chosen.randint(1, 60))) + " "
-        reached = track.try_quickly(text, scanned)
+        reached = cursor.try_quickly(text, scanned)
         if reached is not None:
-            track.go(reached, text, scanned)
+            cursor.advance(reached, text, scanned)
         else:
             for at, char in enumerate(text, start=scanned + 1):
-                track.step(char, at)
-            track.relax(scanned + len(text))
+                cursor.step(char, at)
+            cursor.return_to_quick(scanned + len(text))
         scanned += len(text)
         assert sum(1 + len(state.entries) for state in machine._states.values()) <= 500
 
 
 def test_a_text_through_the_lens_keeps_its_places() -> None:
     machine = PatternMachine([], Lens(frozenset({Fold.WIDTH, Fold.INVISIBLE})).fold)
-    assert machine.seen("a b").text == "a b"
-    text, at = machine.seen("x\u200b\ufb01\uff11!")
+    assert machine.folded_text("a b").text == "a b"
+    text, at = machine.folded_text("x\u200b\ufb01\uff11!")
     assert text == "xfi1!"
     assert [text[at[place] :] for place in range(5)] == ["xfi1!", "fi1!", "fi1!", "1!", "!"]

@@ -207,6 +207,9 @@ _POSIX_IN_ASCII = {
 @example("[ #]#]\n")
 @example("a\\ b\\#")
 @example("a#b")
+@example("a#\\\nb")
+@example("(?#\\)b)a")
+@example("1#\\")
 def test_e12_what_x_leaves_out_is_what_it_leaves_out_to_re(body: str) -> None:
     try:
         machine = positions(parse(f"(?x){body}"))

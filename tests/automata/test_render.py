@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 
 from gateway.automata.regex import MAX_LENGTH, RegexError, parse
-from gateway.automata.unparse import count_ranges, render
+from gateway.automata.unparse import count_ranges, unparse
 from tests.automata.test_bytes import same_language
 from tests.support.examples import examples
 from tests.support.expressions import Expression, expressions, matches, texts
@@ -24,13 +24,13 @@ WRITTEN = re.compile(r"(?:\w|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|[\[\](){}|*+?,:-])*")
 @example(Expression(r"(?i:a)|[\W\d]{,2}", r"(?i:a)|[\W\d]{,2}"))
 def test_the_language_is_the_same(expression: Expression) -> None:
     try:
-        rendered = render(parse(expression.ours))
+        rendered = unparse(parse(expression.ours))
     except RegexError:
         assume(False)
         raise
     assert WRITTEN.fullmatch(rendered), rendered
     assume(len(rendered) <= MAX_LENGTH)
-    patterns = re.compile(rendered), re.compile(render(parse(rendered)))
+    patterns = re.compile(rendered), re.compile(unparse(parse(rendered)))
     for text in texts(ALPHABET, 3):
         expected = matches(expression.pythons, False, text, 0, len(text))
         assert [pattern.fullmatch(text) is not None for pattern in patterns] == [expected] * 2, text
@@ -38,7 +38,7 @@ def test_the_language_is_the_same(expression: Expression) -> None:
 
 @pytest.mark.parametrize("pattern", ["|a", "(|a|bc)", "(?:|a)*c?", "(?:|(?:|a)){2}", "^$|a"])
 def test_e11_outlines_gets_to_what_stands_behind_an_empty_alternative(pattern: str) -> None:
-    rendered = render(parse(pattern))
+    rendered = unparse(parse(pattern))
     end = 256
     vocabulary = outlines_core.Vocabulary(end, {bytes([byte]): [byte] for byte in range(end)})
     index = outlines_core.Index(rendered, vocabulary)
@@ -50,7 +50,7 @@ def test_e11_outlines_gets_to_what_stands_behind_an_empty_alternative(pattern: s
 @settings(max_examples=examples(60), deadline=None)
 @given(expressions(ALPHABET + "\n", portable=True))
 def test_it_is_the_same_to_outlines_core(expression: Expression) -> None:
-    same_language(render(parse(expression.ours)))
+    same_language(unparse(parse(expression.ours)))
 
 
 @pytest.mark.parametrize(
@@ -83,20 +83,20 @@ def test_it_is_the_same_to_outlines_core(expression: Expression) -> None:
     ],
 )
 def test_written_out(pattern: str, rendered: str) -> None:
-    assert render(parse(pattern)) == rendered
+    assert unparse(parse(pattern)) == rendered
 
 
 @pytest.mark.parametrize("pattern", ["[_^]", r"[\^x]", r"[\^-z]", "[^a]", r"[\]-_]", r"[!^]"])
 def test_no_class_begins_with_a_caret(pattern: str) -> None:
     """One engine takes it for a negation, even as a number."""
-    assert r"[\u005e" not in render(parse(pattern))
+    assert r"[\u005e" not in unparse(parse(pattern))
 
 
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
-        (r"\bword", r"\b and \B cannot be told to a model"),
-        (r"a\Bb", r"\b and \B cannot be told to a model"),
+        (r"\bword", r"\b and \B cannot be passed to a model"),
+        (r"a\Bb", r"\b and \B cannot be passed to a model"),
         ("a^b", "can only stand at the beginning and at the end"),
         ("a$b", "can only stand at the beginning and at the end"),
         ("(?:^|a)^b", "can only stand at the beginning and at the end"),
@@ -109,7 +109,7 @@ def test_no_class_begins_with_a_caret(pattern: str) -> None:
 )
 def test_refused(pattern: str, reason: str) -> None:
     with pytest.raises(RegexError) as refused:
-        render(parse(pattern))
+        unparse(parse(pattern))
     assert reason in refused.value.reason and refused.value.position is None
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.automata.nfa import AllStarts
+from gateway.automata.nfa import NfaSimulation
 from gateway.censor.compile import Program, compile_policy
-from gateway.censor.joins import MAX_LABEL, MAX_STEPS, Joins
+from gateway.censor.joins import MAX_LABEL, MAX_STEPS, LabelAutomaton
 from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Channel, Direction, Overflow, Policy, Rule
 from tests.support.examples import examples
@@ -22,7 +22,7 @@ def program(*rules: Rule, **given: object) -> Program:
     return compiled
 
 
-def shown(joins: Joins, labels: list[str]) -> list[str]:
+def shown(joins: LabelAutomaton, labels: list[str]) -> list[str]:
     sequence, kept = joins.start, []
     for label in labels:
         reached = joins.follow(sequence, label)
@@ -64,12 +64,12 @@ LABELS = st.lists(st.sampled_from(PIECES), max_size=24)
 def test_d12_labels_are_judged_as_one_censor_over_all_of_them_would(
     compiled: Program, labels: list[str], times: int
 ) -> None:
-    assert shown(Joins(compiled), labels * times) == naively_shown(compiled, labels * times)
+    assert shown(LabelAutomaton(compiled), labels * times) == naively_shown(compiled, labels * times)
 
 
 @pytest.mark.parametrize("filler", [0, 5, 1014, 1015, 1016, 1021, 5000])
 def test_d12_a_label_of_any_length_is_checked_against_itself(filler: int) -> None:
-    joins = Joins(program(Rule(id="r", words=("12MONKEYS",))))
+    joins = LabelAutomaton(program(Rule(id="r", words=("12MONKEYS",))))
     label = "KEYS" + "x" * filler + "12MON"
     assert shown(joins, [label] * 3) == [label]
     assert shown(joins, ["x" + label[:-1]] * 3) == ["x" + label[:-1]] * 3
@@ -80,24 +80,24 @@ def test_d12_a_label_of_any_length_is_checked_against_itself(filler: int) -> Non
 )
 @pytest.mark.parametrize("labels", [["ab", "cd"], ["a", "bcd"], ["abc", "d"], ["a", "b", "c", "d"], ["xabcd ab", "cd"]])
 def test_d12_a_match_across_labels_counts_wherever_they_meet(rule: Rule, labels: list[str]) -> None:
-    assert shown(Joins(program(rule)), labels) == labels[:-1]
+    assert shown(LabelAutomaton(program(rule)), labels) == labels[:-1]
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How many characters are given to a censor, and how many steps its patterns take in the exact way."""
     counts = {"characters": 0, "steps": 0}
-    feed, step = Censor.feed_exempt, AllStarts.step
+    feed, step = Censor.feed_exempt, NfaSimulation.step
 
     def feeding(censor: Censor, text: str) -> str:
         counts["characters"] += len(text)
         return feed(censor, text)
 
-    def stepping(starts: AllStarts, char: str, offset: int, earliest: int) -> object:
+    def stepping(starts: NfaSimulation, char: str, offset: int, earliest: int) -> object:
         counts["steps"] += 1
         return step(starts, char, offset, earliest)
 
     monkeypatch.setattr(Censor, "feed_exempt", feeding)
-    monkeypatch.setattr(AllStarts, "step", stepping)
+    monkeypatch.setattr(NfaSimulation, "step", stepping)
     return counts
 
 
@@ -113,7 +113,7 @@ HOSTILE = {
 def test_d6_each_label_is_read_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = HOSTILE[name]
     size = sum(map(len, labels))
-    joins = Joins(
+    joins = LabelAutomaton(
         program(Rule(id="w", words=("12MONKEYS",)), Rule(id="e", detector="email"), Rule(id="u", detector="url"))
     )
     counts = counted(monkeypatch)
@@ -125,7 +125,9 @@ def test_d6_each_label_is_read_once(name: str, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("cycle", [["name"], ["https", "2024", "[REDACTED]"], [f"v{number}" for number in range(100)]])
 def test_d6_labels_that_repeat_are_looked_up(cycle: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    joins = Joins(program(Rule(id="w", words=("12MONKEYS",)), *(Rule(id=d, detector=d) for d in ("email", "us_ssn"))))
+    joins = LabelAutomaton(
+        program(Rule(id="w", words=("12MONKEYS",)), *(Rule(id=d, detector=d) for d in ("email", "us_ssn")))
+    )
     shown(joins, cycle * 70)
     counts = counted(monkeypatch)
     assert shown(joins, cycle * 100) == cycle * 100
@@ -133,7 +135,7 @@ def test_d6_labels_that_repeat_are_looked_up(cycle: list[str], monkeypatch: pyte
 
 
 def test_d6_what_is_kept_of_an_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    joins = Joins(program(Rule(id="w", words=("12MONKEYS",))))
+    joins = LabelAutomaton(program(Rule(id="w", words=("12MONKEYS",))))
     labels = [f"{number}-12MON" for number in range(MAX_STEPS + 50)]
     shown(joins, labels)
     counts = counted(monkeypatch)
@@ -142,7 +144,7 @@ def test_d6_what_is_kept_of_an_answer_is_bounded(monkeypatch: pytest.MonkeyPatch
     shown(joins, labels[MAX_STEPS:])
     assert counts["characters"] == sum(map(len, labels[MAX_STEPS:]))
     for length, read in ((MAX_LABEL, 0), (MAX_LABEL + 1, MAX_LABEL + 1)):
-        joins = Joins(program(Rule(id="w", words=("12MONKEYS",))))
+        joins = LabelAutomaton(program(Rule(id="w", words=("12MONKEYS",))))
         joins.follow(joins.start, string.ascii_lowercase[0] * length)
         counts["characters"] = 0
         joins.follow(joins.start, "a" * length)

@@ -108,7 +108,7 @@ def test_d34_what_vanishes_for_one_rule_counts_for_another() -> None:
 def test_d34_what_is_remembered_of_them_is_bounded() -> None:
     window = Window(8, 100)
     for consumed in range(1, 20_000):
-        window.take(consumed, consumed % 3 > 0)
+        window.advance(consumed, consumed % 3 > 0)
         assert len(window._runs) <= 9
         assert consumed - window.start <= 108
 
@@ -120,7 +120,7 @@ def test_a_window_is_as_its_definition_says(vanishing: list[bool], seen: int, un
     window = Window(seen, unseen)
     starts = [0]
     for consumed in range(quickly + 1, len(vanishing) + 1):
-        before = window.take(consumed, vanishing[consumed - 1])
+        before = window.advance(consumed, vanishing[consumed - 1])
         assert before == starts[-1]
         inside = [
             start

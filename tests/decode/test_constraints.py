@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.decode import acceptors as readers
 from gateway.decode.checks import CHECKS
-from gateway.decode.constraints import Reading, compiled, describe, read_constraint, structured_outputs
+from gateway.decode.constraints import ConstraintAcceptor, compiled, describe, read_constraint, structured_outputs
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Conflict, Constrain, Language, Violation
 from tests.support.examples import examples
@@ -50,13 +50,13 @@ def grammar(text: str) -> Constrain:
 
 def verdict(constrain: Constrain, *pieces: str) -> tuple[int | None, bool]:
     """Where a text leaves the language, if it does, and whether it is whole."""
-    reading, before = Reading(compiled(constrain)), 0
+    reading, before = ConstraintAcceptor(compiled(constrain)), 0
     for piece in pieces:
         stands = reading.feed(piece)
         if stands is not None:
-            return before + stands, reading.whole()
+            return before + stands, reading.accepting()
         before += len(piece)
-    return None, reading.whole()
+    return None, reading.accepting()
 
 
 # -- what an engine is told --------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_halves_of_a_surrogate_pair() -> None:
 
 
 def test_characters_are_counted_as_the_censor_counts_them() -> None:
-    reading = Reading(compiled(choice("a😀b")))
+    reading = ConstraintAcceptor(compiled(choice("a😀b")))
     assert reading.feed("a\ud83d") is None and reading.characters == 1
     assert reading.feed("\ude00x") == 1 and reading.characters == 2
 
@@ -258,7 +258,7 @@ def test_several_threads_parse_at_once() -> None:
 
 REFUSED: list[tuple[Constrain, str, int | None]] = [
     (regex("a(?=b)"), "look-around is not supported: name what may stand there as a part of the match", 1),
-    (regex(r"\bword"), r"\b and \B cannot be told to a model", None),
+    (regex(r"\bword"), r"\b and \B cannot be passed to a model", None),
     (regex("a^b"), "can only stand at the beginning and at the end of the whole", None),
     (regex("a+?"), "lazy quantifiers mean nothing here", 1),
     (regex("(a)\\1"), "back-references are not supported", 3),
@@ -335,14 +335,14 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 from gateway.decode.checks import CHECKS
-from gateway.decode.constraints import Reading, compiled
+from gateway.decode.constraints import ConstraintAcceptor, compiled
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Constrain, Language
 
 for language, text in ((Language.REGEX, "[a-z]+"), (Language.CHOICE, "yes")):
     constrain = Constrain(language=language, texts=(text,))
     CHECKS.read_constraint(constrain)
-    assert Reading(compiled(constrain)).feed("yes.") == 3
+    assert ConstraintAcceptor(compiled(constrain)).feed("yes.") == 3
 for language, text in ((Language.JSON_SCHEMA, "{}"), (Language.GRAMMAR, 'start: "a"')):
     try:
         CHECKS.read_constraint(Constrain(language=language, texts=(text,)))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gateway.decode.generate import Answer, Finish, Rollback, generate
+from gateway.decode.generate import Finish, GeneratedAnswer, Rollback, generate
 from gateway.decode.guide import Guide, choice, regex
-from gateway.decode.masks import BannedWords, MaskCompiler
+from gateway.decode.masks import MaskCompiler, WordBan
 from gateway.decode.rollback import Caps
 from gateway.decode.vocabulary import Vocabulary
 from gateway.policy.model import Exhausted, Fold, Rule
@@ -56,7 +56,7 @@ def says(text: str) -> bool:
 def test_a_model_says_what_it_wants() -> None:
     vocabulary = vocabulary_of("▁t", "alk", "!")
     answer = generate(wanting(vocabulary, 0, 1, 2), [], vocabulary, temperature=0)
-    assert answer == Answer(" talk!", (0, 1, 2), Finish.STOP, sampled=4, rollbacks=0)
+    assert answer == GeneratedAnswer(" talk!", (0, 1, 2), Finish.STOP, sampled=4, rollbacks=0)
     assert generate(wanting(vocabulary, 0, 1, 2), [], vocabulary, temperature=0, max_tokens=2).finish is Finish.LENGTH
     assert generate(wanting(vocabulary, 0), [], vocabulary, max_tokens=0).tokens == ()
 
@@ -190,7 +190,7 @@ def test_what_is_kept_may_be_the_beginning_of_another_word() -> None:
         temperature=0,
         max_tokens=2,
     )
-    assert answer == Answer("lklk", (2, 2), Finish.LENGTH, sampled=6, rollbacks=3)
+    assert answer == GeneratedAnswer("lklk", (2, 2), Finish.LENGTH, sampled=6, rollbacks=3)
 
 
 def test_ways_in_which_the_published_machine_leaked() -> None:
@@ -211,7 +211,7 @@ def test_the_second_known_leak_what_is_drawn_again_is_looked_at_too() -> None:
         return row
 
     answer = generate(model, [], PIECES, rollback=Rollback((BANNED,)), temperature=0)
-    assert answer == Answer("", (), Finish.STOP, sampled=5, rollbacks=4)
+    assert answer == GeneratedAnswer("", (), Finish.STOP, sampled=5, rollbacks=4)
 
 
 @pytest.mark.parametrize(
@@ -376,7 +376,7 @@ def test_text_before_a_match_within_its_token_is_kept_when_the_answer_ends_there
         rollback=Rollback((BANNED,), Caps(per_position=0), Exhausted.BLOCK),
         temperature=0,
     )
-    assert answer == Answer(" let us ", (), Finish.EXHAUSTED, sampled=1, rollbacks=0)
+    assert answer == GeneratedAnswer(" let us ", (), Finish.EXHAUSTED, sampled=1, rollbacks=0)
 
 
 def test_what_ends_the_text_does_not_go_on_when_rollback_is_exhausted() -> None:
@@ -385,7 +385,7 @@ def test_what_ends_the_text_does_not_go_on_when_rollback_is_exhausted() -> None:
     answer = generate(
         wanting(vocabulary, 0), [], vocabulary, rollback=Rollback((rule,), Caps(per_answer=0)), temperature=0
     )
-    assert answer == Answer("[REDACTED]", (0,), Finish.STOP, sampled=2, rollbacks=0)
+    assert answer == GeneratedAnswer("[REDACTED]", (0,), Finish.STOP, sampled=2, rollbacks=0)
 
 
 def test_a_constraint_that_leaves_only_the_word_backs_out_or_is_stuck() -> None:
@@ -415,7 +415,7 @@ def test_a_constraint_that_leaves_only_the_word_backs_out_or_is_stuck() -> None:
 
 
 def mask_of(vocabulary: Vocabulary, *words: str, whole_word: bool = False) -> Any:
-    banned = BannedWords(words=words, fold=frozenset({Fold.CASE}), whole_word=whole_word)
+    banned = WordBan(words=words, fold=frozenset({Fold.CASE}), whole_word=whole_word)
     return MaskCompiler(vocabulary.tokens, vocabulary.end).compile([banned])
 
 

@@ -44,7 +44,7 @@ def test_written_out(grammar: str, text: str, ranges: int) -> None:
         ("start: /a/m", 10, "i and s are supported"),
         ("start: /a(?!b)/", 9, "look-around is not supported"),
         ("start: /ab??/s", 10, "lazy quantifiers mean nothing here"),
-        (r"start: /a\bb/", 7, r"\b and \B cannot be told to a model"),
+        (r"start: /a\bb/", 7, r"\b and \B cannot be passed to a model"),
         (r"start: /[\ud800]/", 7, "has no character"),
     ],
 )

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gateway.decode.answer import MaskedAnswer
 from gateway.decode.maskfile import (
     BannedPolicy,
     MaskFileError,
@@ -19,11 +18,11 @@ from gateway.decode.maskfile import (
     select,
     write_masks,
 )
-from gateway.decode.masks import BannedWords, MaskCompiler
+from gateway.decode.masks import MaskCompiler, MaskedAnswer, WordBan
 from gateway.policy.model import DEFAULT_FOLD, Fold
 
-SECRET = BannedWords(words=("swordfish", "élan"), fold=DEFAULT_FOLD, whole_word=True)
-OTHER = BannedWords(words=("other",), fold=frozenset({Fold.ACCENTS}))
+SECRET = WordBan(words=("swordfish", "élan"), fold=DEFAULT_FOLD, whole_word=True)
+OTHER = WordBan(words=("other",), fold=frozenset({Fold.ACCENTS}))
 STRICT = BannedPolicy.of([SECRET, OTHER])
 MILD = BannedPolicy.of([OTHER])
 
@@ -42,8 +41,8 @@ def test_a_digest_is_of_everything_that_matters() -> None:
         [SECRET],
         [OTHER, SECRET],
         [SECRET, OTHER],
-        [BannedWords(words=SECRET.words, fold=SECRET.fold)],
-        [BannedWords(words=SECRET.words, fold=frozenset(), whole_word=True)],
+        [WordBan(words=SECRET.words, fold=SECRET.fold)],
+        [WordBan(words=SECRET.words, fold=frozenset(), whole_word=True)],
     ]
     digests = [BannedPolicy.of(each).digest for each in variants]
     assert len(set(digests)) == len(digests)
@@ -129,7 +128,7 @@ def test_unknown_digests(request_: MaskRequest, message: str) -> None:
 # -- an answer under a mask --------------------------------------------------------------------------------------------
 
 TOKENS = [b"a", b"b", b"ab", b" ", b"c", None]
-MASK = MaskCompiler(TOKENS, [5]).compile([BannedWords(words=("ab",), fold=frozenset(), whole_word=True)])
+MASK = MaskCompiler(TOKENS, [5]).compile([WordBan(words=("ab",), fold=frozenset(), whole_word=True)])
 
 
 def allowed(answer: MaskedAnswer) -> list[int]:
@@ -143,7 +142,7 @@ def allowed(answer: MaskedAnswer) -> list[int]:
 def test_tokens_are_followed() -> None:
     answer = MaskedAnswer(MASK)
     assert allowed(answer) == [0, 1, 2, 3, 4, 5]
-    answer.take([0, 1])
+    answer.add([0, 1])
     assert answer.count == 2
     assert allowed(answer) == [0, 1, 2, 4]  # neither a space nor the end
 
@@ -156,19 +155,19 @@ def test_a_resumed_answer() -> None:
 
 def test_the_last_token() -> None:
     answer = MaskedAnswer(MASK, limit=2)
-    answer.take([0])
+    answer.add([0])
     assert allowed(answer) == [0, 2, 3, 4, 5]  # "a" and "b" would be cut off as a word
 
 
 def test_not_first() -> None:
     answer = MaskedAnswer(MASK, not_first=[0, 4, 99])
     assert allowed(answer) == [1, 2, 3, 5]
-    answer.take([3])
+    answer.add([3])
     assert allowed(answer) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_token_that_is_not_told() -> None:
     answer = MaskedAnswer(MASK, not_first=[5])
-    answer.take([0, -1])
+    answer.add([0, -1])
     assert answer.lost
     assert allowed(answer) == [5]

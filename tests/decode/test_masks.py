@@ -14,7 +14,7 @@ import pytest
 from gateway.automata.literals import is_word_char
 from gateway.censor.lens import Lens, is_cjk
 from gateway.decode.lens_mask import _joined
-from gateway.decode.masks import BanMask, BannedWords, MaskCompiler, State
+from gateway.decode.masks import BanMask, MaskCompiler, MaskState, WordBan
 from gateway.policy.model import DEFAULT_FOLD, Fold, Rule
 from tests.support.decode_routes import BANNED, LEAKS, ROUTES, TOKENS, token_bytes
 
@@ -23,14 +23,14 @@ ALL = frozenset(Fold)
 STATES = 150  # met in each case; small vocabularies have fewer
 
 
-def words(*texts: str, fold: frozenset[Fold] = DEFAULT_FOLD, whole_word: bool = False) -> BannedWords:
-    return BannedWords(words=texts, fold=fold, whole_word=whole_word)
+def words(*texts: str, fold: frozenset[Fold] = DEFAULT_FOLD, whole_word: bool = False) -> WordBan:
+    return WordBan(words=texts, fold=fold, whole_word=whole_word)
 
 
 # -- the oracle --------------------------------------------------------------------------------------------------------
 
 
-def certain(banned: Iterable[BannedWords], data: bytes, ended: bool) -> set[tuple[str, str, int]]:
+def certain(banned: Iterable[WordBan], data: bytes, ended: bool) -> set[tuple[str, str, int]]:
     """The matches that are certain in a text of bytes; `ended`: its end counts as an edge."""
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(data)
     found: set[tuple[str, str, int]] = set()
@@ -64,7 +64,7 @@ def is_letter(char: str) -> bool:
     return is_word_char(char) and not is_cjk(char)
 
 
-def naive(banned: Sequence[BannedWords], tokens: Sequence[bytes | None], said: bytes, last: bool) -> list[bool]:
+def naive(banned: Sequence[WordBan], tokens: Sequence[bytes | None], said: bytes, last: bool) -> list[bool]:
     """For each token: does it make a match certain? The end of the text is the token None."""
     before = certain(banned, said, ended=False)
     return [
@@ -82,7 +82,7 @@ class Case:
 
     name: str
     tokens: tuple[bytes | None, ...]
-    banned: tuple[BannedWords, ...]
+    banned: tuple[WordBan, ...]
 
     def mask(self) -> BanMask:
         return MaskCompiler(self.tokens, [len(self.tokens) - 1]).compile(self.banned)
@@ -151,7 +151,7 @@ def random_case(seed: int) -> Case:
     return Case(f"random {seed}", (*tokens, None), tuple(usable) or (words("a", fold=fold),))
 
 
-def states(mask: BanMask, tokens: Sequence[bytes | None]) -> dict[State, bytes]:
+def states(mask: BanMask, tokens: Sequence[bytes | None]) -> dict[MaskState, bytes]:
     """The states that can be reached, forbidden tokens included, each with one text that leads there."""
     known = {mask.start(): b""}
     waiting = deque(known)
@@ -340,15 +340,15 @@ def test_e14_many_ids_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) ->
         ([1], [words("\u200b")], "empty when seen through the lens"),
     ],
 )
-def test_errors(end: list[int], banned: list[BannedWords], message: str) -> None:
+def test_errors(end: list[int], banned: list[WordBan], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         MaskCompiler([b"a", None], end).compile(banned)
 
 
 def test_only_words_are_masked() -> None:
-    assert BannedWords.of(Rule(id="a", words=("b",), whole_word=True)) == words("b", whole_word=True)
+    assert WordBan.of(Rule(id="a", words=("b",), whole_word=True)) == words("b", whole_word=True)
     with pytest.raises(ValueError, match="rule 'a': only words can be masked"):
-        BannedWords.of(Rule(id="a", pattern="b+"))
+        WordBan.of(Rule(id="a", pattern="b+"))
 
 
 def test_words_are_not_shown() -> None:

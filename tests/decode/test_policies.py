@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gateway.decode.maskfile import BannedPolicy
-from gateway.decode.masks import BannedWords
+from gateway.decode.masks import WordBan
 from gateway.decode.policies import banned_of
 from gateway.policy.model import Action, Decode, Fold, Mode, Policy, Rule
 
@@ -35,9 +35,7 @@ OTHER = Rule(id="other", words=("redacted",))
 )
 def test_entries(rules: tuple[Rule, ...], entries: dict[str, tuple[Rule, ...]]) -> None:
     found = banned_of({"p": Policy(name="p", rules=rules)})
-    assert found == {
-        name: BannedPolicy.of([BannedWords.of(rule) for rule in banned]) for name, banned in entries.items()
-    }
+    assert found == {name: BannedPolicy.of([WordBan.of(rule) for rule in banned]) for name, banned in entries.items()}
 
 
 def test_each_policy_has_its_own() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.decode.generate import Finish, Rollback, generate
-from gateway.decode.rollback import Caps, Ledger, token_of
+from gateway.decode.rollback import Attempts, Caps, token_of
 from gateway.decode.vocabulary import Vocabulary
 from gateway.policy.model import Rule
 from loadtest import laws
@@ -19,7 +19,7 @@ from tests.support.examples import examples
 UNLIMITED = Caps(per_position=10**6, per_answer=10**6)
 
 
-def after(ledger: Ledger, *matches: tuple[int, int]) -> Ledger:
+def after(ledger: Attempts, *matches: tuple[int, int]) -> Attempts:
     for position, token in matches:
         following = ledger.after_match(position, token)
         assert following is not None
@@ -31,7 +31,7 @@ def after(ledger: Ledger, *matches: tuple[int, int]) -> Ledger:
 
 
 def test_the_model_draws_again_once_and_then_tokens_are_banned() -> None:
-    once = after(Ledger(), (3, 7))
+    once = after(Attempts(), (3, 7))
     assert once.banned(3) == frozenset()
     assert after(once, (3, 7)).banned(3) == {7}
     assert after(once, (3, 8)).banned(3) == {8}
@@ -40,33 +40,33 @@ def test_the_model_draws_again_once_and_then_tokens_are_banned() -> None:
 
 
 def test_at_temperature_0_tokens_are_banned_at_once() -> None:
-    assert after(Ledger(at_once=True), (3, 7), (3, 8)).banned(3) == {7, 8}
+    assert after(Attempts(at_once=True), (3, 7), (3, 8)).banned(3) == {7, 8}
 
 
 def test_bans_of_later_positions_are_dropped_when_an_earlier_one_changes() -> None:
-    ledger = after(Ledger(at_once=True), (2, 1), (5, 7), (9, 8))
+    ledger = after(Attempts(at_once=True), (2, 1), (5, 7), (9, 8))
     assert (ledger.banned(2), ledger.banned(5), ledger.banned(9)) == ({1}, {7}, {8})
     cut = after(ledger, (5, 6))
     assert (cut.banned(2), cut.banned(5), cut.banned(9)) == ({1}, {6, 7}, frozenset())
     # What was tried is dropped with it: the model draws again there before anything is banned.
-    assert after(Ledger(), (5, 7), (2, 1), (5, 7)).banned(5) == frozenset()
+    assert after(Attempts(), (5, 7), (2, 1), (5, 7)).banned(5) == frozenset()
 
 
 def test_a_dead_end_is_banned_at_once() -> None:
-    ledger = Ledger().after_dead_end(4, 9)
+    ledger = Attempts().after_dead_end(4, 9)
     assert ledger is not None
     assert ledger.banned(4) == {9}
 
 
 def test_caps_for_a_position_and_for_the_answer() -> None:
-    ledger = after(Ledger(Caps(per_position=2, per_answer=4)), (1, 5), (1, 5))
+    ledger = after(Attempts(Caps(per_position=2, per_answer=4)), (1, 5), (1, 5))
     assert ledger.after_match(1, 6) is None
     assert ledger.after_dead_end(1, 6) is None
     ledger = after(ledger, (3, 5), (3, 5))
     assert ledger.rollbacks == 4
     assert ledger.after_match(7, 5) is None
     # A position counts anew behind a text that has changed.
-    assert after(Ledger(Caps(2, 9)), (3, 5), (3, 5), (1, 5), (3, 5), (3, 5)).rollbacks == 5
+    assert after(Attempts(Caps(2, 9)), (3, 5), (3, 5), (1, 5), (3, 5), (3, 5)).rollbacks == 5
 
 
 PARTS = st.lists(
@@ -108,8 +108,8 @@ def test_rollback_is_four_times_nearer_to_the_true_law_than_a_mask_of_the_last_t
         model = laws.random_model(seed, size=5, drawn_to=(1, drawn_to, drawn_to))
         share, true = laws.free_of_the_word(model, 6)
         masked = laws.distance(laws.masked(model, 6, mask), true)
-        banned = laws.distance(laws.rolled_back(model, 6, Ledger(UNLIMITED, at_once=True)), true)
-        drawn_again = laws.distance(laws.rolled_back(model, 6, Ledger(UNLIMITED)), true)
+        banned = laws.distance(laws.rolled_back(model, 6, Attempts(UNLIMITED, at_once=True)), true)
+        drawn_again = laws.distance(laws.rolled_back(model, 6, Attempts(UNLIMITED)), true)
         assert masked > 4 * drawn_again
         rows.append((share, masked, banned, drawn_again))
     mean = np.mean(rows, axis=0)
@@ -163,6 +163,6 @@ def test_the_loop_has_the_law_that_the_decisions_come_to(temperature: float) -> 
         assert answer.finish is Finish.LENGTH and "abc" not in answer.text
         said[answer.tokens] += branches.share
     powers = {place: law ** (1 / temperature) for place, law in model.items()}
-    expected = laws.rolled_back({place: law / law.sum() for place, law in powers.items()}, 4, Ledger(UNLIMITED))
+    expected = laws.rolled_back({place: law / law.sum() for place, law in powers.items()}, 4, Attempts(UNLIMITED))
     assert said.sum() == pytest.approx(1)
     assert laws.distance(said, expected) < 1e-9

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gateway.decode.rollback import Caps, Ledger
+from gateway.decode.rollback import Attempts, Caps
 from loadtest import law_bench, laws
 from loadtest.law_bench import FAMILIES, Row, main, measure, table, verdicts
 from loadtest.sections import HEAD, put
@@ -64,7 +64,7 @@ def test_the_law_of_drawing_again() -> None:
         assert law[text] == pytest.approx(visits[place[text]])
 
 
-@pytest.mark.parametrize("way", [Ledger(UNLIMITED), Ledger(UNLIMITED, at_once=True), laws.DrawAgain()], ids=repr)
+@pytest.mark.parametrize("way", [Attempts(UNLIMITED), Attempts(UNLIMITED, at_once=True), laws.DrawAgain()], ids=repr)
 def test_a_law_of_rollback_is_one_and_never_says_the_word(way: laws.Decisions) -> None:
     law = laws.rolled_back(MODEL, LENGTH, way)
     assert law.sum() == pytest.approx(1)
@@ -75,8 +75,8 @@ def test_to_begin_the_whole_answer_again_is_exact() -> None:
     """The word takes up all of an answer of its length, so that to draw again there is to begin again."""
     _, true = laws.free_of_the_word(MODEL, 3)
     again = laws.distance(laws.rolled_back(MODEL, 3, laws.DrawAgain()), true)
-    once = laws.distance(laws.rolled_back(MODEL, 3, Ledger(UNLIMITED)), true)
-    at_once = laws.distance(laws.rolled_back(MODEL, 3, Ledger(UNLIMITED, at_once=True)), true)
+    once = laws.distance(laws.rolled_back(MODEL, 3, Attempts(UNLIMITED)), true)
+    at_once = laws.distance(laws.rolled_back(MODEL, 3, Attempts(UNLIMITED, at_once=True)), true)
     assert again == pytest.approx(0)
     assert at_once > once > 0.001
 

@@ -76,7 +76,7 @@ def test_what_becomes_of_violations_and_conflicts() -> None:
         ("{regex: a, backend: guidance}", ".backend", "unknown key"),
         ("{regex: ''}", ".regex", ""),
         ("{regex: 'a{0}'}", ".regex", "no text of at least one character"),
-        (r"{regex: '\bword'}", ".regex", r"\b and \B cannot be told to a model"),
+        (r"{regex: '\bword'}", ".regex", r"\b and \B cannot be passed to a model"),
         ("{regex: 'ab(?=c)'}", ".regex", "name what may stand there as a part of the match (at position 2)"),
         (r"{regex: '\w{50}'}", ".regex", "ranges of characters, and 30000 are allowed"),
         ("{regex: '(${S}'}", ".regex", "the group has no end"),
@@ -120,4 +120,4 @@ def test_the_check_prints_a_line_about_it(tmp_path: Path, capsys: pytest.Capture
     assert line in capsys.readouterr().out.splitlines()
     file.write_text(with_constrain(r"{regex: '\bword'}"))
     assert cli.main(["check", str(file)]) == 2
-    assert "policies.p.constrain.regex: \\b and \\B cannot be told to a model" in capsys.readouterr().err
+    assert "policies.p.constrain.regex: \\b and \\B cannot be passed to a model" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.decode.maskfile import BannedPolicy
-from gateway.decode.masks import BannedWords
+from gateway.decode.masks import WordBan
 from gateway.policy.model import Action, Config, Decode, Policy, Route, Rule, Upstream
 
 MASKED = Rule(id="masked", words=("swordfish",), decode=Decode.MASK)
@@ -24,4 +24,4 @@ def config_of(*rules: Rule, base_url: str = "http://127.0.0.1:9/v1", **route: An
 
 def banning(*words: str, whole_word: bool = False) -> BannedPolicy:
     rule = Rule(id="r", words=words, whole_word=whole_word)
-    return BannedPolicy.of([BannedWords.of(rule)])
+    return BannedPolicy.of([WordBan.of(rule)])

@@ -110,7 +110,7 @@ class Oracle:
 
     def spellings(self, word: str, lens: Lens) -> list[str]:
         """With each voiced kana in one piece or two."""
-        forms = [{char, unicodedata.normalize("NFD", char)} if char in "ガパ" else {char} for char in word]
+        forms = [{char, unicodedata.normalize("NFD", char)} if char in "ガバパ" else {char} for char in word]
         return ["".join(form) for form in product(*forms)] if Fold.WIDTH in lens.folds else [word]
 
     def guard(self, rule: Rule, word: str) -> int:

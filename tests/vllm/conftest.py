@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.decode.maskfile import BannedPolicy, MaskRequest, write_masks
-from gateway.decode.masks import BannedWords
+from gateway.decode.masks import WordBan
 from gateway.policy.model import DEFAULT_FOLD
 from tests.support.vllm_server import START, Server, serving
 
@@ -15,7 +15,7 @@ NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine
 
 
 def banning(*words: str, whole_word: bool = False) -> BannedPolicy:
-    return BannedPolicy.of([BannedWords(words=words, fold=DEFAULT_FOLD, whole_word=whole_word)])
+    return BannedPolicy.of([WordBan(words=words, fold=DEFAULT_FOLD, whole_word=whole_word)])
 
 
 POLICIES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.decode.constraints import Reading, compiled, structured_outputs
+from gateway.decode.constraints import ConstraintAcceptor, compiled, structured_outputs
 from gateway.policy.model import Config, Constrain, Language, Policy, Route, Upstream
 from tests.support.gateway import PATIENT, running
 from tests.support.vllm_server import NAME, Server, chat, serving
@@ -66,10 +66,10 @@ def sampled(server: Server, constrain: Constrain, count: int, **more: Any) -> li
 
 
 def verdict(constrain: Constrain, text: str) -> str:
-    reading = Reading(compiled(constrain))
+    reading = ConstraintAcceptor(compiled(constrain))
     if reading.feed(text) is not None:
         return "left"
-    return "held" if reading.whole() else "unfinished"
+    return "held" if reading.accepting() else "unfinished"
 
 
 def check(constrain: Constrain, choices: list[Any], least: int) -> None:

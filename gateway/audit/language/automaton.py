@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from gateway.automata.bytes import ByteAutomaton, State, Tail
+from gateway.automata.bytes import ByteAutomaton, ByteState, Tail
 from gateway.automata.positions import positions
 from gateway.automata.regex import Node, parse
 
@@ -167,10 +167,10 @@ class Regex(LazyDfa[frozenset[tuple[int, Tail]]]):
         self._language = ByteAutomaton(
             (positions(tree, max_positions=MAX_POSITIONS, may_be_empty=True) for tree in trees), max_cache=10_000
         )
-        self._states: dict[frozenset[tuple[int, Tail]], State] = {}
+        self._states: dict[frozenset[tuple[int, Tail]], ByteState] = {}
         super().__init__(self._key_of(self._language.start()))
 
-    def _key_of(self, state: State) -> frozenset[tuple[int, Tail]] | None:
+    def _key_of(self, state: ByteState) -> frozenset[tuple[int, Tail]] | None:
         if not state.entries:
             return None
         return self._states.setdefault(state.entries, state).entries

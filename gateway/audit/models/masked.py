@@ -17,7 +17,7 @@ from gateway.audit.matcher import RuleMatcher
 from gateway.audit.model import LanguageModel, Messages, ModelError
 from gateway.audit.query.model import Query, compile
 from gateway.automata.vocabulary import Ints, Vocabulary
-from gateway.decode.masks import BannedWords, MaskCompiler, State
+from gateway.decode.masks import MaskCompiler, MaskState, WordBan
 from gateway.policy.model import Rule
 
 MAX_KEPT = 100_000  # places in strings, and prefixes' states with what straddles their end
@@ -30,7 +30,7 @@ class _MaskPosition(NamedTuple):
     a prefix ended, None if none has."""
 
     prefix: int
-    mask: State | None
+    mask: MaskState | None
 
 
 class MaskedModel:
@@ -51,7 +51,7 @@ class MaskedModel:
         self.logprobs_of = model.logprobs_of
         self._model = model
         compiler = MaskCompiler(self.vocabulary.tokens, self.vocabulary.end, len(self.vocabulary))
-        self._mask = compiler.compile(map(BannedWords.of, rules))
+        self._mask = compiler.compile(map(WordBan.of, rules))
         self._matcher = RuleMatcher(rules)
         self._begin = 0
         self._prefix = prefix

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 from gateway.censor.detectors.secrets import KEY_BEFORE
 
 
 class Issuer(NamedTuple):
-    """Who gives out keys that begin with `lead` and go on with `rest`, regular expressions, and the page that says so.
+    """The issuer of keys that begin with `lead` and go on with `rest`, regular expressions, and the page that documents
+    them.
 
     `checksum`: the last six characters are that of all others behind the lead.
     """
@@ -131,9 +132,9 @@ API_KEY = Detector(
     name="api_key",
     label="API_KEY",
     title="API key",
-    shapes=(
-        Shape(rf"(?:{_any_of(issuer.lead for issuer in WORDS)})[A-Za-z0-9_]+", KEY_BEFORE, _after("A-Za-z0-9_")),
-        Shape(rf"(?:{_any_of(issuer.lead for issuer in TOKENS)}){_TOKEN}+", KEY_BEFORE, _after(r"A-Za-z0-9_\-")),
+    formats=(
+        Format(rf"(?:{_any_of(issuer.lead for issuer in WORDS)})[A-Za-z0-9_]+", KEY_BEFORE, _after("A-Za-z0-9_")),
+        Format(rf"(?:{_any_of(issuer.lead for issuer in TOKENS)}){_TOKEN}+", KEY_BEFORE, _after(r"A-Za-z0-9_\-")),
     ),
     validate=is_api_key,
     # In two halves, so that scanners of repositories do not take them for leaks.
@@ -154,23 +155,6 @@ API_KEY = Detector(
         "SK" + "0123456789abcdef0123456789abcdef",
         "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh",
         "dop_v1_" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
-    ),
-    near_misses=(
-        "AKIAIOSFODNN7EXAMPL",
-        "AKIAIOSFODNN7EXAMPLE1",
-        "AKIAIOSFODNN7EXAMPL1",
-        "ghp_" + "zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ0mLq18",
-        "ghp_" + "zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ0mLq1",
-        "ghx_" + "zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ0mLq17",
-        "npm_" + "zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ0mLq27",
-        "pk_live_" + "4eC39HqLyjWDarjtT1zdp7dc",
-        "xoxb-not-a-real-token-this-will-not-work",
-        "sk-learn",
-        "task-proj-AbCdEf0123456789AbCdEf0123456789AbCdEf0123456789",
-        "AIza" + "SyDaGmWKa4JsXZ-HjGw7ISLn_3namBGewQ",
-        "glpat-short",
-        "pypi-" + "AgEIcHlwaS5vcmc",
-        "SK0123456789abcdef0123456789abcdeg",
     ),
     source=f"The issuers' own pages, which docs/detectors.md lists; of GitHub's checksum, {_GITHUB}",
     note=(

@@ -1,4 +1,4 @@
-"""What a detector is: shapes that the pattern machine follows, and a function that has the last word."""
+"""What a detector is: forms that the pattern machine follows, and a function that decides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Format:
     """One way a value is written. `before` and `after` must match directly beside `body`, and are no part of the match.
 
     All three are regular expressions as rules may use them; every character of `after` stands at a fixed distance from
@@ -21,20 +21,18 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """A named kind of value. A match is every substring in one of the shapes that `validate` accepts.
+    """A named kind of value. A match is every substring in one of the forms that `validate` accepts.
 
-    `validate` is asked about text in one of the shapes, as the rule's lens sees it; it answers within microseconds and
+    `validate` gets text in one of the forms, as the rule's lens sees it; it answers within microseconds and
     never raises. None accepts everything. `label` names the value in placeholders. Each of `examples` is found as a
-    whole, in none of `near_misses` is anything found. `source` is the specification that the rules come from, `note`
-    says what is left out.
+    whole. `source` is the specification that the rules come from, `note`: what is left out.
     """
 
     name: str
     label: str
     title: str
-    shapes: tuple[Shape, ...]
+    formats: tuple[Format, ...]
     validate: Callable[[str], bool] | None
     examples: tuple[str, ...]
-    near_misses: tuple[str, ...]
     source: str
     note: str = ""

@@ -9,7 +9,7 @@ import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from string import ascii_lowercase
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 
 # Inside a class: letters outside ASCII, of scripts that put spaces between words.
 _FOREIGN = (
@@ -103,10 +103,10 @@ EMAIL = Detector(
     name="email",
     label="EMAIL",
     title="E-mail address",
-    shapes=(
-        Shape(rf"{_LOCAL}@(?:{_DOMAIN}|{_UNSPACED_DOMAIN})", _LOCAL_BEFORE),
-        Shape(rf"{_LOCAL}@{_LABELS}{_TOP_LEVEL_ALONE}", _LOCAL_BEFORE, rf"$|[^A-Za-z{_FOREIGN}]"),
-        Shape(
+    formats=(
+        Format(rf"{_LOCAL}@(?:{_DOMAIN}|{_UNSPACED_DOMAIN})", _LOCAL_BEFORE),
+        Format(rf"{_LOCAL}@{_LABELS}{_TOP_LEVEL_ALONE}", _LOCAL_BEFORE, rf"$|[^A-Za-z{_FOREIGN}]"),
+        Format(
             rf"[{_UNSPACED}]{{1,32}}@{_UNSPACED_DOMAIN}",
             rf"^|[^{_UNSPACED}{_WORD}%+\-.@]|\.\.\.",
         ),
@@ -127,27 +127,6 @@ EMAIL = Detector(
         "alice@example.se",
         "alice@example.services",
     ),
-    near_misses=(
-        "alice@example",
-        "alice@localhost",
-        "@example.com",
-        "alice@@example.com",
-        "alice@.com",
-        "alice@example..com",
-        "alice@-example.com",
-        "alice.@example.com",
-        "al..ice@example.com",
-        ".alice@example.com",
-        "alice@example.c",
-        "alice at example.com",
-        "lodash@4.17.21",
-        "logo@2x.png",
-        "icon@3x.webp",
-        "getty@tty1.service",
-        "user@1000.socket",
-        "@alice@example.com",
-        f"{'a' * 65}@example.com",
-    ),
     source=(
         "RFC 5321 section 4.1.2 and RFC 5322 section 3.4.1 (dot-atom form), RFC 6531 (letters beyond ASCII), "
         "https://www.rfc-editor.org/rfc/rfc5321"
@@ -166,21 +145,9 @@ IPV4 = Detector(
     name="ipv4",
     label="IPV4",
     title="IPv4 address",
-    shapes=(Shape(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}", _QUAD_BEFORE, _QUAD_AFTER),),
+    formats=(Format(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}", _QUAD_BEFORE, _QUAD_AFTER),),
     validate=is_ipv4_address,
     examples=("192.168.1.1", "8.8.8.8", "203.0.113.255", "0.0.0.0", "10.0.0.1"),  # noqa: S104
-    near_misses=(
-        "256.1.1.1",
-        "1.2.3",
-        "1.2.3.4.5",
-        "1.2.3.4444",
-        "192.168.01.1",
-        "v1.2.3.4",
-        "package-1.2.3.4.tar.gz",
-        "1.2.3.4-beta",
-        "1.2.3.x",
-        "3.14.15",
-    ),
     source=(
         "RFC 3986 section 3.2.2 (IPv4address: four decimal numbers up to 255 without leading zeros), "
         "https://www.rfc-editor.org/rfc/rfc3986#section-3.2.2"
@@ -192,8 +159,8 @@ IPV6 = Detector(
     name="ipv6",
     label="IPV6",
     title="IPv6 address",
-    shapes=(
-        Shape(
+    formats=(
+        Format(
             r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:.]{1,40}(?:%[A-Za-z0-9._~\-]{0,15}[A-Za-z0-9])?",
             before=r"^|[^A-Za-z0-9_:.]|[G-Zg-z_]:|[Vv]6:",
             after=r"$|[^A-Za-z0-9_:.]|[:.](?:$|[^A-Za-z0-9_:.])",
@@ -211,22 +178,6 @@ IPV6 = Detector(
         "2001:db8:0:0:8:800:200C:417A",
         "2001:4860:4860::8888",
         "1:2:3:4:5:6:7:8",
-    ),
-    near_misses=(
-        "2001:db8:::1",
-        "2001:db8::1::2",
-        "2001:db8::g",
-        "1:2:3:4:5:6:7:8:9",
-        "1:2:3:4:5:6:7",
-        "12345::1:2",
-        "12:30:45",
-        "x[1::2]",
-        "x[::2]",
-        "z[337::617]",
-        "redis:x:102:105::/",
-        "::",
-        "std::dec",
-        "::ffff:192.0.2.256",
     ),
     source=(
         "RFC 4291 section 2.2 (text forms), RFC 4007 section 11 (zones), "
@@ -250,8 +201,8 @@ MAC_ADDRESS = Detector(
     name="mac_address",
     label="MAC_ADDRESS",
     title="MAC address",
-    shapes=(
-        Shape(
+    formats=(
+        Format(
             rf"{_octets(':')}|{_octets('-')}|[0-9A-Fa-f]{{4}}(?:\.[0-9A-Fa-f]{{4}}){{2,3}}",
             before=r"^|[^A-Za-z0-9_:.\-]|[G-Zg-z_][:\-]|[Mm][Aa][Cc][:\-]",
             after=_MAC_AFTER,
@@ -264,17 +215,6 @@ MAC_ADDRESS = Detector(
         "001a.2b3c.4d5e",
         "02:00:5e:10:00:00:00:01",
         "ff:ff:ff:ff:ff:ff",
-    ),
-    near_misses=(
-        "00:1A:2B:3C:4D",
-        "00:1A:2B:3C:4D:5G",
-        "00:1A:2B:3C:4D:5E:6F",
-        "00:1A-2B:3C:4D:5E",
-        "001a.2b3c",
-        "1234.5678.9012",
-        "001A2B3C4D5E",
-        "000:1A:2B:3C:4D:5E",
-        "12:30:45",
     ),
     source=(
         "IEEE Std 802-2014 clause 8 (EUI-48 and EUI-64, hexadecimal representation), "
@@ -299,9 +239,9 @@ URL = Detector(
     name="url",
     label="URL",
     title="Web address",
-    shapes=(
-        Shape(rf"{_SCHEME}(?:{_HOST}|\[[0-9A-Fa-f:.]+\]|{_UNSPACED_HOST})|{_WWW}", _NO_LETTER),
-        Shape(
+    formats=(
+        Format(rf"{_SCHEME}(?:{_HOST}|\[[0-9A-Fa-f:.]+\]|{_UNSPACED_HOST})|{_WWW}", _NO_LETTER),
+        Format(
             rf"[{_INNER}\]][{_PUNCTUATION}]{{0,3}}(?:[{_INNER}]|\([{_INNER}.,;:!?'*]*\))",
             rf"{_NO_LETTER}(?:{_SCHEME}(?:{_UNSPACED_HOST[:-4]})?|{_WWW[:-3]})[{_INNER}{_PUNCTUATION}]*",
         ),
@@ -319,15 +259,6 @@ URL = Detector(
         "HTTPS://EXAMPLE.COM/A",
         "https://日本語.jp/x",
         "http://www.例え.jp:8080/a?b=1",
-    ),
-    near_misses=(
-        "http://",
-        "http:/example.com",
-        "https:example.com",
-        "example.com",
-        "www.",
-        "www.example",
-        "xhttps://",
     ),
     source="RFC 3986 (syntax) and its appendix C (delimiters in text), RFC 3987, https://www.rfc-editor.org/rfc/rfc3986",
     note=(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from stdnum import ean, iban, luhn
 from stdnum.us import ssn
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 
 # Inside a class: hyphen-minus, hyphen, figure dash, en dash, minus sign.
 DASHES = r"\-\u2010\u2012\u2013\u2212"
@@ -104,16 +104,16 @@ CREDIT_CARD = Detector(
     name="credit_card",
     label="CREDIT_CARD",
     title="Payment card number",
-    shapes=(
-        Shape(r"\d{12,19}", _NUMBER_BEFORE, _NUMBER_AFTER),
+    formats=(
+        Format(r"\d{12,19}", _NUMBER_BEFORE, _NUMBER_AFTER),
         # As printed: 4-4-4-4 with up to three more digits, 4-4-5, 4-6-4, 4-6-5 and 6-13.
-        Shape(
+        Format(
             rf"\d{{4}}(?:{_GAP}\d{{4}}){{2}}{_GAP}(?:\d{{2,4}}|\d{{4}}{_GAP}\d{{1,3}})",
             _GROUP_BEFORE,
             _NUMBER_AFTER,
         ),
-        Shape(rf"\d{{4}}{_GAP}(?:\d{{4}}{_GAP}\d{{5}}|\d{{6}}{_GAP}\d{{4,5}})", _GROUP_BEFORE, _NUMBER_AFTER),
-        Shape(rf"\d{{6}}{_GAP}\d{{13}}", _GROUP_BEFORE, _NUMBER_AFTER),
+        Format(rf"\d{{4}}{_GAP}(?:\d{{4}}{_GAP}\d{{5}}|\d{{6}}{_GAP}\d{{4,5}})", _GROUP_BEFORE, _NUMBER_AFTER),
+        Format(rf"\d{{6}}{_GAP}\d{{13}}", _GROUP_BEFORE, _NUMBER_AFTER),
     ),
     validate=is_card_number,
     examples=(
@@ -131,21 +131,6 @@ CREDIT_CARD = Detector(
         "6759649826438453",
         "4222222222222",
     ),
-    near_misses=(
-        "4111111111111112",
-        "4111 1111 1111 1112",
-        "41111111111111111",
-        "4111111111111111111111",
-        "0.4111111111111111",
-        "0x4111111111111111",
-        "0xdeadbeef4111111111111111",
-        "4000000000006",
-        "4111111111111111.25",
-        "1234567812345670",
-        "4111 1111 1111",
-        "5105-1051-0510-5101",
-        "41 11 11 11 11 11 11 11",
-    ),
     source=(
         "ISO/IEC 7812-1 (length, check digit, issuer identification number), https://www.iso.org/standard/70484.html; "
         "the card schemes' published ranges"
@@ -160,8 +145,8 @@ IBAN = Detector(
     name="iban",
     label="IBAN",
     title="International bank account number",
-    shapes=(
-        Shape(
+    formats=(
+        Format(
             rf"[A-Za-z]{{2}}[0-9]{{2}}(?:{_GAP}?[A-Za-z0-9]{{4}}){{2,7}}(?:{_GAP}?[A-Za-z0-9]{{1,3}})?",
             before=r"^|[^A-Za-z0-9]",
             after=r"$|[^A-Za-z0-9]",
@@ -177,15 +162,6 @@ IBAN = Detector(
         "NO93 8601 1117 947",
         "NL91-ABNA-0417-1643-00",
         "MT84 MALT 0110 0001 2345 MTLC AST0 01S",
-    ),
-    near_misses=(
-        "DE89370400440532013001",
-        "DE98 3704 0044 0532 0130 00",
-        "GB29 NWBK 6016 1331 9268 1",
-        "XX89370400440532013000",
-        "DE8937040044053201300X",
-        "XDE89370400440532013000",
-        "DE893704004405320130001",
     ),
     source=(
         "ISO 13616-1 and the SWIFT IBAN registry, "
@@ -214,29 +190,12 @@ US_SSN = Detector(
     name="us_ssn",
     label="US_SSN",
     title="US social security number",
-    shapes=(
-        Shape(rf"\d{{3}}[{DASHES}]\d{{2}}[{DASHES}]\d{{4}}", *_HYPHENED),
-        Shape(r"\d{3} \d{2} \d{4}", *_SPACED),
+    formats=(
+        Format(rf"\d{{3}}[{DASHES}]\d{{2}}[{DASHES}]\d{{4}}", *_HYPHENED),
+        Format(r"\d{3} \d{2} \d{4}", *_SPACED),
     ),
     validate=is_social_security_number,
     examples=("123-45-6789", "536-90-4399", "536 90 4399", "899-12-3456"),
-    near_misses=(
-        "000-12-3456",
-        "666-12-3456",
-        "900-12-3456",
-        "123-00-4567",
-        "123-45-0000",
-        "078-05-1120",
-        "1123-45-6789",
-        "123-45-67890",
-        "9-123-45-6789",
-        "123-45-6789-0",
-        "PN-123-45-6789",
-        "123-45-6789-B",
-        "123-45 6789",
-        "123456789",
-        "12 123 45 6789",
-    ),
     source=(
         "US Social Security Administration, Program Operations Manual RM 10201.035 (invalid numbers), "
         "https://secure.ssa.gov/poms.nsf/lnx/0110201035"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 from gateway.censor.detectors.numbers import DASHES, digits
 
 # ITU-T E.164 country codes. No code is the beginning of another one.
@@ -84,32 +84,32 @@ PHONE = Detector(
     name="phone",
     label="PHONE",
     title="Telephone number",
-    shapes=(
-        Shape(rf"\+[1-9][\d ()./{DASHES}]{{5,24}}\d", r"^|[^\dA-Za-z+]", r"$|[^\dA-Za-z.+\-]|[.+\-](?:$|\D)|[xX]\d"),
-        Shape(
+    formats=(
+        Format(rf"\+[1-9][\d ()./{DASHES}]{{5,24}}\d", r"^|[^\dA-Za-z+]", r"$|[^\dA-Za-z.+\-]|[.+\-](?:$|\D)|[xX]\d"),
+        Format(
             rf"00 ?[1-9][\d ()./{DASHES}]{{7,24}}\d",
             rf"^|[^\dA-Za-z+.,:/ {DASHES}]|[A-Za-z][.:]|(?:^|\D) ",
             _APART_AFTER,
         ),
         # (212) 555-0123, 212-555-0123, 1-212-555-0123, 212.555.0123, 212 555-0123
-        Shape(
+        Format(
             rf"(?:1{_GAP}?)?(?:\([2-9]\d\d\){_GAP}?[2-9]\d\d{_GAP}|[2-9]\d\d{_GAPS}[2-9]\d\d[.{DASHES}])\d{{4}}",
             _BEFORE,
             _AFTER,
         ),
-        Shape(r"(?:1 )?[2-9]\d\d [2-9]\d\d \d{4}", _ALONE_BEFORE, _ALONE_AFTER),
+        Format(r"(?:1 )?[2-9]\d\d [2-9]\d\d \d{4}", _ALONE_BEFORE, _ALONE_AFTER),
         # (020) 7946 0958, 07700 900123, 030/123456, 044 668 18 00, 03-1234-5678, 01 23 45 67 89
-        Shape(
+        Format(
             rf"(?:\(0[1-9]\d{{0,4}}\) ?|0[1-9]\d{{1,4}}{_SIGN}|0[1-9]{_SIGN}\d{{3}})[\d ./{DASHES}]{{3,13}}\d",
             _BEFORE,
             _AFTER,
         ),
-        Shape(rf"(?:0[1-9]\d{{1,4}} |0[1-9] \d{{3}})[\d ./{DASHES}]{{3,13}}\d", _ALONE_BEFORE, _APART_AFTER),
-        Shape(rf"0[1-9](?:{_GAP}\d\d){{4}}", _ALONE_BEFORE, _ALONE_AFTER),
-        Shape(r"0[167]\d{8,10}", _BEFORE, _AFTER),
+        Format(rf"(?:0[1-9]\d{{1,4}} |0[1-9] \d{{3}})[\d ./{DASHES}]{{3,13}}\d", _ALONE_BEFORE, _APART_AFTER),
+        Format(rf"0[1-9](?:{_GAP}\d\d){{4}}", _ALONE_BEFORE, _ALONE_AFTER),
+        Format(r"0[167]\d{8,10}", _BEFORE, _AFTER),
         # (11) 91234-5678, 138 1234 5678
-        Shape(rf"\(\d\d\) ?9?\d{{4}}{_DASH}\d{{4}}", _BEFORE, _AFTER),
-        Shape(rf"1[3-9]\d[ {DASHES}]\d{{4}}[ {DASHES}]\d{{4}}", _ALONE_BEFORE, _ALONE_AFTER),
+        Format(rf"\(\d\d\) ?9?\d{{4}}{_DASH}\d{{4}}", _BEFORE, _AFTER),
+        Format(rf"1[3-9]\d[ {DASHES}]\d{{4}}[ {DASHES}]\d{{4}}", _ALONE_BEFORE, _ALONE_AFTER),
     ),
     validate=is_phone_number,
     examples=(
@@ -136,33 +136,6 @@ PHONE = Detector(
         "03-1234-5678",
         "(11) 91234-5678",
         "138 1234 5678",
-    ),
-    near_misses=(
-        "+1 115 555 2671",
-        "+1 415 555 267",
-        "+999 123 4567",
-        "+12345",
-        "+4912345678901234",
-        "115-555-2671",
-        "911-555-2671",
-        "415-555-26711",
-        "1415-555-2671-22",
-        "2024-11-21",
-        "01.02.2024",
-        "01.02.2024 12:30",
-        "0123456789",
-        "0.0612345678",
-        "+3.14159265",
-        "+35236450.6",
-        "+40.203610-075.004170/",
-        "+27.591600+086.564000/",
-        "+401213-0750015/",
-        "0123.4567.8901",
-        "02110-1301",
-        "1 021 314 571",
-        "1,234,567.89",
-        "555-2671",
-        "0-306-40615-2",
     ),
     source=(
         "ITU-T E.164 (international numbers) and E.123 (how they are written), https://www.itu.int/rec/T-REC-E.164; "

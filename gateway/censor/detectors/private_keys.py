@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 
 _PART = 20
 _LONG_PART = 40
@@ -68,9 +68,9 @@ _WORDS_BEFORE, _WORDS_BETWEEN = 20, 16
 
 # Each match but the first begins with the last character of one before it, so a context ends before that.
 _PEM = (
-    Shape(_BEGIN),
-    Shape(rf"{_BEGIN_END}(?:{_HEAD}{_B}|{_B}{{{_PART}}}|{_apart(_WORDS_BEFORE)}|(?:{_LINE}| )?{_END})", _BEGINS),
-    Shape(
+    Format(_BEGIN),
+    Format(rf"{_BEGIN_END}(?:{_HEAD}{_B}|{_B}{{{_PART}}}|{_apart(_WORDS_BEFORE)}|(?:{_LINE}| )?{_END})", _BEGINS),
+    Format(
         rf"{_B}(?:(?:{_LINE}|{_ESCAPE})?{_B}|{_apart(_WORDS_BETWEEN, or_end='|' + _END)}|(?:{_LINE})?{_END})",
         rf"{_BEGIN}(?:{_HEAD}|{_B}{{{_PART - 1}}}|{_apart(_WORDS_BEFORE, less=1)})"
         rf"(?:{_B}|(?:{_LINE}|{_ESCAPE}){_B}|{_apart(_WORDS_BETWEEN, less=1)})*(?:{_LINE}|{_ESCAPE})?",
@@ -93,9 +93,9 @@ def _aligned(text: str) -> str:
 _BASE64_BEGINS = rf"(?:{_aligned('-----BEGIN ')}){_B}{{0,24}}"
 _BASE64_KEY = rf"(?:{_aligned('PRIVATE KEY')})"
 _BASE64 = (
-    Shape(_BASE64_BEGINS + _BASE64_KEY),
-    Shape(_BASE64_KEY + _B, _BASE64_BEGINS),
-    Shape(
+    Format(_BASE64_BEGINS + _BASE64_KEY),
+    Format(_BASE64_KEY + _B, _BASE64_BEGINS),
+    Format(
         rf"{_B}(?:{_B}|{_LINE}{_B}{{{_PART}}})",
         rf"{_BASE64_BEGINS}{_BASE64_KEY}(?:{_B}|{_LINE}{_B}{{{_PART - 1}}})*",
     ),
@@ -115,9 +115,9 @@ def _hex(text: str) -> str:
 _HEX_BEGINS = rf"(?:{_hex('-')})?{_hex('----BEGIN ')}(?:{_DIGIT}{{2}}{_BETWEEN}){{0,15}}{_hex('PRIVATE ')}"
 _HEX_KEY = _hex("KEY").removesuffix(_BETWEEN)
 _HEX = (
-    Shape(_HEX_BEGINS + _HEX_KEY),
-    Shape(rf"{_HEX_KEY}{_BETWEEN}{_DIGIT}{{2}}", _HEX_BEGINS),
-    Shape(
+    Format(_HEX_BEGINS + _HEX_KEY),
+    Format(rf"{_HEX_KEY}{_BETWEEN}{_DIGIT}{{2}}", _HEX_BEGINS),
+    Format(
         rf"{_DIGIT}(?:{_DIGIT}|{_BETWEEN}{_DIGIT}{{2}})",
         rf"{_HEX_BEGINS}{_HEX_KEY}(?:{_BETWEEN}{_DIGIT})*{_BETWEEN}",
     ),
@@ -134,22 +134,22 @@ _LONG_MEMBER = (
 )
 _JWK_SHORT = 43
 _JWK = (
-    Shape(rf"{_URL_SAFE}{{{_JWK_SHORT}}}", _MEMBER, r"\\|[\"']"),
-    Shape(rf"{_URL_SAFE}{{60}}", _MEMBER),
-    Shape(rf"{_URL_SAFE}{{80}}", rf"{_QUOTE}(?:p|q|dp|dq|qi){_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}"),
-    Shape(rf"{_URL_SAFE}{{2}}", rf"{_LONG_MEMBER}{_URL_SAFE}*"),
+    Format(rf"{_URL_SAFE}{{{_JWK_SHORT}}}", _MEMBER, r"\\|[\"']"),
+    Format(rf"{_URL_SAFE}{{60}}", _MEMBER),
+    Format(rf"{_URL_SAFE}{{80}}", rf"{_QUOTE}(?:p|q|dp|dq|qi){_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}"),
+    Format(rf"{_URL_SAFE}{{2}}", rf"{_LONG_MEMBER}{_URL_SAFE}*"),
 )
 
 # XML Signature's RSAKeyValue, as .NET writes a private one.
 _ELEMENT = r"(?:<|&lt;)(?:D|P|Q|DP|DQ|InverseQ)(?:>|&gt;)\s{0,80}"
 _XML = (
-    Shape(rf"{_B}{{{_LONG_PART}}}", _ELEMENT),
-    Shape(rf"{_B}\s{{0,80}}{_B}", rf"{_ELEMENT}{_B}{{{_LONG_PART - 1}}}(?:{_B}|\s)*"),
+    Format(rf"{_B}{{{_LONG_PART}}}", _ELEMENT),
+    Format(rf"{_B}\s{{0,80}}{_B}", rf"{_ELEMENT}{_B}{{{_LONG_PART - 1}}}(?:{_B}|\s)*"),
 )
 
 # WireGuard: 32 bytes in base64 under that name.
 _NAME = r"(?i:private[_\-]?key)" + rf"(?:{_QUOTE})?\s{{0,8}}[:=]\s{{0,8}}(?:{_QUOTE})?"
-_WIREGUARD = (Shape("[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=", _NAME),)
+_WIREGUARD = (Format("[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=", _NAME),)
 
 
 def is_private_key(text: str) -> bool:
@@ -168,7 +168,7 @@ PRIVATE_KEY = Detector(
     name="private_key",
     label="PRIVATE_KEY",
     title="Private key",
-    shapes=(*_PEM, *_BASE64, *_HEX, *_JWK, *_XML, *_WIREGUARD),
+    formats=(*_PEM, *_BASE64, *_HEX, *_JWK, *_XML, *_WIREGUARD),
     validate=is_private_key,
     examples=(
         f"{_dashed('BEGIN PRIVATE KEY')}\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n"
@@ -186,17 +186,6 @@ PRIVATE_KEY = Detector(
         _dashed("Begin Private Key"),
         "\u2014\u2013BEGIN PRIVATE KEY\u2014\u2013",
         "LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0t",
-    ),
-    near_misses=(
-        f"{_dashed('BEGIN PUBLIC KEY')}\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n"
-        f"{_dashed('END PUBLIC KEY')}",
-        f"{_dashed('BEGIN CERTIFICATE')}\nMIIBszCCAVmgAwIBAgIU\n{_dashed('END CERTIFICATE')}",
-        "BEGIN PRIVATE KEY",
-        "-- BEGIN PRIVATE KEY --",
-        _dashed("BEGIN PUBLIC KEY"),
-        "PublicKey = xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=",
-        _dashed("END PRIVATE KEY"),
-        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBm",
     ),
     source=(
         "RFC 7468 sections 10 and 11 (PKCS #8), RFC 1421 section 4.4 (header lines), RFC 9580 section 6.2 (OpenPGP), "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode
 
-from gateway.censor.detectors.model import Detector, Shape
+from gateway.censor.detectors.model import Detector, Format
 
 # A token also begins behind a line feed that a program or JSON has escaped.
 KEY_BEFORE = r"(?:^|[^A-Za-z0-9]|\\[nrt])"
@@ -39,9 +39,9 @@ JWT = Detector(
     name="jwt",
     label="JWT",
     title="JSON web token",
-    shapes=(
-        Shape(rf"{_HEADER}(?:{_B64}*\.{_B64}|{_B64}{{{_LONG}}})", KEY_BEFORE),
-        Shape(
+    formats=(
+        Format(rf"{_HEADER}(?:{_B64}*\.{_B64}|{_B64}{{{_LONG}}})", KEY_BEFORE),
+        Format(
             rf"{_B64}\.{{0,2}}{_B64}",
             rf"{KEY_BEFORE}{_HEADER}(?:{_B64}*\.[A-Za-z0-9_\-.]*|{_B64}{{{_LONG - 1}}}{_B64}*)",
         ),
@@ -55,14 +55,6 @@ JWT = Detector(
         "eyJhbGciOiJkaXIiLCJlbmMiOiJBMTI4R0NNIn0..yVi-LdQQngN0C5WS.1McwSmhZzAtmmLp9y-OdnJwaJFo1nj_4ashmzl2LhubGf0Jl1OTEVJzsHZ"
         "b7bkup7cGTkuxh6Vfv10ljHsjWf_URXoxP3stQqQeViVcuPV0y2Q_WHYzTNGZpmHe-hM6gjDhyZyvu3yeXGFSvfPQmp9pWVOgDjI4RC0MQ83rzzn"
         "-8XZTnNGtS8fPLcNR-3qLB5mIQtbOB9uOtB-o_NMAf_-EQnPm0BSeVP2WKxzGB5Tz9vEbT5ZXA.b2RbHMYWGQ2wNJuDNgYORw",
-    ),
-    near_misses=(
-        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9",
-        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0",
-        "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.",
-        "eyJ0eXAiOiJKV1QifQ.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",
-        "abc.def.ghi",
-        "eyes.open.wide",
     ),
     source=(
         "RFC 7519 (JWT), RFC 7515 section 7.1 and RFC 7516 section 7.1 (compact form), "

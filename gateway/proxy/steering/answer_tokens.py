@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.decode.token_offsets import Spelled
+from gateway.decode.token_offsets import TokenOffsets
 
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
@@ -18,7 +18,7 @@ class AnswerTokens:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.prompt: list[int] | None = None
-        self.spelled = Spelled(vocabulary)
+        self.spelled = TokenOffsets(vocabulary)
         self._vocabulary = vocabulary
         self._reasoning: list[int] = []
         self._undecided: list[int] = []  # not known yet whether they belong to the text
@@ -74,7 +74,7 @@ class AnswerTokens:
     def _start_of(self, tokens: list[int], text: str) -> int | None:
         """The first of the tokens behind the reasoning that writes `text`."""
         for start in range(len(tokens)):
-            spelled = Spelled(self._vocabulary)
+            spelled = TokenOffsets(self._vocabulary)
             if "".join(map(spelled.add, tokens[start:])).startswith(text):
                 return start
         return None

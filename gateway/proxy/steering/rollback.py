@@ -5,7 +5,7 @@ text is held back to the start of the token in which a match could begin (semant
 the tokens from there on are dropped, and `resume` is the request that continues the answer: by token ids, on
 `/completions`, whose events are converted to those of the first response. The client sees one answer.
 
-The decisions are those of `gateway.decode.rollback.Ledger`. Where nothing can be rolled back, everything passes, and
+The decisions are those of `gateway.decode.rollback.Attempts`. Where nothing can be rolled back, everything passes, and
 the guard behind applies the rule's `exhausted`.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.censor.compile import Program
 from gateway.censor.stream import Censor
-from gateway.decode.rollback import Caps, Ledger
+from gateway.decode.rollback import Attempts, Caps
 from gateway.guard.channels import Finding, OnFinding
 from gateway.observe.facts import RolledBack
 from gateway.policy.model import Action, Channel, Direction
@@ -121,7 +121,7 @@ class RollbackStream:
         self.facts: list[RolledBack] = []
         self._params = params
         self._on_finding = on_finding
-        self._ledger = Ledger(params.caps, at_once=params.deterministic)
+        self._ledger = Attempts(params.caps, at_once=params.deterministic)
         self._tokens = AnswerTokens(params.vocabulary)
         self._stops = _StopStrings(params.stops, params.include_stop)
         self._head: Json = {}

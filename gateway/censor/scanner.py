@@ -1,0 +1,151 @@
+"""Where the matches are: the machines of a program, stepped together over one text.
+
+What a match does to the text is decided elsewhere (`gateway.censor.stream`), and so is what comes out
+(`gateway.censor.releaser`). There are two ways to step, and both find the same: `scan_quickly`, for text in which no
+character is remarkable, and `step`, one character at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+
+from gateway.censor.compile import Program
+from gateway.censor.literal_cursor import LiteralCursor, Span
+from gateway.censor.pattern_cursor import PatternCursor
+from gateway.censor.window import Window
+
+
+class Scanner:
+    """The cursors of one text. `scanned`: characters that they have read."""
+
+    __slots__ = ("_exempt", "literals", "patterns", "scanned")
+
+    def __init__(self, program: Program | None) -> None:
+        self.scanned = 0
+        self._exempt: list[tuple[int, int]] = []  # original offsets of what stays as it is
+        self.literals: list[LiteralCursor] = []
+        self.patterns: list[PatternCursor] = []
+        if program is not None:
+            hold, unseen = program.max_hold, program.max_unseen
+            self.literals = [LiteralCursor(machine, Window(hold, unseen)) for machine in program.machines]
+            self.patterns = [
+                PatternCursor(machine, hold, Window(hold, unseen), self.past_exempt) for machine in program.patterns
+            ]
+
+    def scan_quickly(self, text: str) -> int | None:
+        """Step all cursors over `text`; the length of the live suffix behind it. None if a character is remarkable (a
+        match is certain, or a character folds to none or several): then nothing has happened."""
+        reached = []
+        for cursor in self.literals:
+            if cursor.jumps:
+                return None
+            state = cursor.state
+            try:
+                for char in text:
+                    state = state[char]
+                    if state.arrival is not None:
+                        return None
+            except KeyError:
+                walked = cursor.machine.walk(cursor.state, text)
+                if walked is None:
+                    return None
+                state = walked
+            reached.append(state)
+        before = self.scanned
+        scanned = before + len(text)
+        live = 0
+        if self.patterns:
+            ways = []
+            for following in self.patterns:
+                way = following.try_quickly(text, before)
+                if way is None:
+                    return None
+                ways.append(way)
+            for following, way in zip(self.patterns, ways, strict=True):
+                following.advance(way, text, scanned)
+                start = following.live_start()
+                if start is not None and scanned - start > live:
+                    live = scanned - start
+        for cursor, state in zip(self.literals, reached, strict=True):
+            cursor.state = state
+            cursor.folded += len(text)
+            of_this = state.live if state.live >= 0 else cursor.machine.live(state)
+            if of_this > live:
+                live = of_this
+        self.scanned = scanned
+        return live
+
+    def step(self, char: str) -> tuple[list[Span], list[tuple[int, int]]]:
+        """Take one character. Returns the matches that are certain with it, and the starts that have left the live
+        suffix by growing too old, each with the tag of the rule that text was held for."""
+        self.scanned = scanned = self.scanned + 1
+        spans: list[Span] = []
+        left: list[tuple[int, int]] = []
+        for cursor in self.literals:
+            spans += cursor.step(char, scanned)
+            if cursor.left:
+                left += ((start, tag) for tag, start in cursor.left.items())
+        for following in self.patterns:
+            spans += following.step(char, scanned)
+            if following.left:
+                left += ((start, tag) for tag, start in following.left.items())
+        return self._without_exempt(spans) if spans and self._exempt else spans, left
+
+    def live_start(self) -> int:
+        """Where the longest live suffix within its window starts."""
+        starts = [cursor.live_start() for cursor in self.literals]
+        starts += [cursor.live_start() for cursor in self.patterns]
+        return min((start for start in starts if start is not None), default=self.scanned)
+
+    def at_end(self) -> list[Span]:
+        """The matches that the end of the text makes certain."""
+        spans = [span for cursor in self.literals for span in cursor.ending()]
+        spans += [span for cursor in self.patterns for span in cursor.ending(self.scanned)]
+        return self._without_exempt(spans)
+
+    def would_hold_at_end(self, cheaply: int) -> bool:
+        """Would the end of the text make a match certain that changes something?
+
+        Nothing changes, but that a pattern's text of more than `cheaply` characters is not taken again next time.
+        """
+        spans = [span for cursor in self.literals for span in cursor.ending()]
+        for following in self.patterns:
+            if following.may_end():
+                again = following.repeated(self.scanned) <= cheaply
+                at_end = following.fork(self.past_exempt) if again else following
+                spans += at_end.ending(self.scanned)
+                at_end.forget_fresh()
+        return any(span.holds for span in self._without_exempt(spans))
+
+    # -- text that stays as it is --------------------------------------------------------------------------------------
+
+    def exempt(self, length: int, within: int) -> None:
+        """The next `length` characters stay as they are. `within`: no match is longer than so many characters."""
+        self._exempt = [place for place in self._exempt if place[1] > self.scanned - within]
+        self._exempt.append((self.scanned, self.scanned + length))
+
+    def past_exempt(self, start: int, end: int) -> int:
+        """Where a match begins when what is exempt at its beginning stays as it is; `end` if that is all of it."""
+        return min(next((over for begin, over in self._exempt if begin <= start < over), start), end)
+
+    def exempt_after(self, offset: int) -> list[tuple[int, int]]:
+        """What is exempt and ends behind `offset`, as distances back from the end of the text."""
+        return [(self.scanned - start, self.scanned - end) for start, end in self._exempt if end > offset]
+
+    def _without_exempt(self, spans: Iterable[Span]) -> list[Span]:
+        """A pattern's match begins past what is exempt already: what follows that may be exempt, too, and counts."""
+        return [
+            span if span.seen is None else span._replace(start=start)
+            for span in spans
+            if span.seen is None or (start := self.past_exempt(span.start, span.end)) < span.end
+        ]
+
+    def fork(self, held_from: int) -> Scanner:
+        """A scanner that goes on by itself from here. What ended before `held_from` is in no match that could still
+        count."""
+        other = copy(self)
+        other.literals = [cursor.fork() for cursor in self.literals]
+        other.patterns = [cursor.fork(other.past_exempt) for cursor in self.patterns]
+        other._exempt = [place for place in self._exempt if place[1] > held_from]
+        return other
