@@ -9,9 +9,8 @@ import traceback
 from pathlib import Path
 
 from gateway.censor.compile import compile_policy
-from gateway.decode.checks import CHECKS
+from gateway.config import ConfigError, load, warnings
 from gateway.policy.lint import large_list
-from gateway.policy.load import ConfigError, load, warnings
 from gateway.policy.model import Balance, Channel, Direction
 from gateway.serving import command as serving
 from gateway.serving.vllm.command_line import managed_upstreams
@@ -100,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
 def _check(options: argparse.Namespace) -> int:
     from gateway.censor.explain import explain
 
-    config = load(options.config, checks=CHECKS)
+    config = load(options.config)
     for name, policy in config.policies.items():
         print(f"policy {name}: mode {policy.mode}, max_hold {policy.max_hold}, on_overflow {policy.on_overflow}")
         for rule in policy.rules:
@@ -127,7 +126,7 @@ def _check(options: argparse.Namespace) -> int:
         renamed = f", renamed {route.rename}" if route.rename else ""
         behind = ", then ".join(route.upstreams) if route.balance is Balance.FIRST else " or ".join(route.upstreams)
         print(f"route {route.model!r}: upstream {behind}, policy {route.policy}{renamed}")
-    for warning in warnings(config, CHECKS):
+    for warning in warnings(config):
         print(f"warning: {warning}")
     print(f"{options.config}: valid")
     return 0
@@ -136,7 +135,7 @@ def _check(options: argparse.Namespace) -> int:
 def _scan(options: argparse.Namespace) -> int:
     from gateway.scan import scan
 
-    config = load(options.config, checks=CHECKS)
+    config = load(options.config)
     name = options.policy
     if name is None:
         name = "default" if "default" in config.policies or len(config.policies) != 1 else next(iter(config.policies))
@@ -152,7 +151,7 @@ def _masks(options: argparse.Namespace) -> int:
 
     from gateway.decode.policies import banned_of
 
-    config = load(options.config, checks=CHECKS)
+    config = load(options.config)
     try:
         policies = banned_of(config.policies)
     except ImportError:

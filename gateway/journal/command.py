@@ -13,11 +13,10 @@ from pathlib import Path
 import msgspec
 
 from gateway.censor.compile import fold_word, pattern_folds
-from gateway.decode.checks import CHECKS
+from gateway.config import ConfigError, load
 from gateway.journal.index import Indexed, search, update
 from gateway.journal.lines import Line, encode_line, text_hmac
 from gateway.journal.names import index_path
-from gateway.policy.load import ConfigError, load
 from gateway.policy.model import DEFAULT_FOLD, Config
 
 EXIT_USAGE = 2
@@ -36,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run `portcullis journal` with what stands behind it; returns the exit status, 0 or 2."""
     options = _parser().parse_args(arguments)
     try:
-        config = load(options.config, checks=CHECKS)
+        config = load(options.config)
         if config.journal is None:
             raise Unusable(config.source, "journal: is missing; this configuration keeps no journal")
         hashes = _hashes(options, config, config.journal.key)

@@ -31,8 +31,7 @@ def read_constrain(value: Value, checks: Checks) -> Constrain:
     try:
         checks.read_constraint(constrain)
     except BadPattern as error:
-        where = "" if error.position is None else f" (at position {error.position})"
-        raise given.fail(error.reason + where) from None
+        raise given.fail(str(error)) from None
     return constrain
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from gateway.policy.checks import UNCHECKED, Checks, Finds, PatternFacts
+from gateway.policy.checks import Checks, Finds, PatternFacts
 from gateway.policy.decoding import decoding_warnings
 from gateway.policy.exposure import is_loopback
 from gateway.policy.model import (
@@ -28,12 +28,8 @@ SECONDS_A_MILLION, MEGABYTES_A_MILLION = 3.6, 105
 VERSION = re.compile(r"/v[0-9]+[a-z0-9.]*(/|$)")
 
 
-def warnings(config: Config, checks: Checks = UNCHECKED) -> tuple[str, ...]:
-    """One `key.path: text` for each finding, in the order of the file's parts; no word and no key is in them.
-
-    `checks` are those that `load` takes; without them, words are compared as they are written, and nothing is said of
-    patterns and detectors.
-    """
+def warnings(config: Config, checks: Checks) -> tuple[str, ...]:
+    """One `key.path: text` for each finding, in the order of the file's parts; no word and no key is in them."""
     found = [*_listen_warnings(config), *_key_warnings(config), *_upstream_warnings(config), *_route_warnings(config)]
     for policy in config.policies.values():
         found += _policy_warnings(config, policy, checks)

@@ -7,16 +7,14 @@ nowhere are all refused. The reading goes on after an error, so that all are rep
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gateway.policy.checks import UNCHECKED, Checks
+from gateway.policy.checks import Checks
 from gateway.policy.decoding import check_decoding
-from gateway.policy.exposure import check_exposure, is_loopback
+from gateway.policy.exposure import check_exposure
 from gateway.policy.files import Files
 from gateway.policy.keys import read_auth
-from gateway.policy.lint import warnings
 from gateway.policy.listen import host_is_shown, read_listen
 from gateway.policy.model import Auth, Config, Limits, Listen, Policy, Upstream
 from gateway.policy.rules import read_policies
@@ -27,8 +25,6 @@ from gateway.policy.urls import read_state_url
 from gateway.policy.value import ConfigError, Errors, TooManyErrors, Value
 from gateway.policy.yaml_source import read_nodes
 
-__all__ = ["ConfigError", "check_exposure", "is_loopback", "load", "parse", "warnings"]
-
 ROOT_KEYS = ("listen", "auth", "upstreams", "routes", "policies", "limits", "journal", "telemetry", "state")
 LATER_ROOT_KEYS = {"otel": "use telemetry"}
 LIMIT_KEYS = ("max_body", "max_streams", "max_event", "send_timeout")
@@ -36,13 +32,8 @@ LIMIT_KEYS = ("max_body", "max_streams", "max_event", "send_timeout")
 MAX_STREAMS = 1_000_000
 
 
-def load(path: Path | str, environ: Mapping[str, str] = os.environ, *, checks: Checks = UNCHECKED) -> Config:
-    """Read the file at `path`; word lists are looked for beside it.
-
-    With `checks`, words of which folding leaves nothing are refused, and patterns and detectors that there cannot be.
-    Raises `ConfigError` for everything that is wrong, the rest of it in `ConfigError.others`. The absolute paths of the
-    files that were opened, the one at `path` first, are in `Config.files` and in `ConfigError.files`.
-    """
+def load(path: Path | str, environ: Mapping[str, str], checks: Checks) -> Config:
+    """Read the file at `path`: `gateway.config.load` with other checks than those of the censor and the decoder."""
     path = Path(path)
     source = str(path)
     files = Files(path.parent)
@@ -54,15 +45,8 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ, *, checks: C
         raise
 
 
-def parse(
-    text: str,
-    source: str,
-    base_dir: Path,
-    environ: Mapping[str, str] = os.environ,
-    *,
-    checks: Checks = UNCHECKED,
-) -> Config:
-    """Like `load`, from a text already read; `source` names it in errors, `base_dir` is where word lists are."""
+def parse(text: str, source: str, base_dir: Path, environ: Mapping[str, str], checks: Checks) -> Config:
+    """Like `load`, from text; `source` names it in errors, word lists are relative to `base_dir`."""
     return _read(text, source, Files(base_dir), environ, checks)
 
 

@@ -200,15 +200,14 @@ def _pattern(section: Section, fold: frozenset[Fold], checks: Checks) -> str:
     try:
         checks.read_pattern(pattern, fold)
     except BadPattern as error:
-        where = "" if error.position is None else f" (at position {error.position})"
-        raise value.fail(error.reason + where) from None
+        raise value.fail(str(error)) from None
     return pattern
 
 
 def _detector(section: Section, checks: Checks) -> str:
     _refuse_word_keys(section, "a detector knows where what it looks for may begin and end")
     value = section["detector"]
-    return value.nonempty() if checks.detectors is None else read_reference(value, "detector", checks.detectors)
+    return read_reference(value, "detector", checks.detectors)
 
 
 def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.decode.checks import CHECKS
+from gateway.config import ConfigError, load, warnings
+from gateway.policy.exposure import check_exposure
 from gateway.policy.files import Files
-from gateway.policy.load import ConfigError, check_exposure, load, warnings
 from gateway.policy.model import Auth, ClientKey, Config, Listen, Upstream
 from gateway.policy.upstreams import read_key, read_upstreams
 from gateway.policy.value import Kind, Node, Scalar, Value
@@ -85,7 +85,7 @@ def _serve(options: argparse.Namespace) -> int:
         return _run(_config_from(os.environ, wanted), options, wanted=wanted)
     # A path that stays right if the working directory does not.
     path = options.config.absolute()
-    return _run(load(options.config, checks=CHECKS), options, lambda: load(path, checks=CHECKS), wanted)
+    return _run(load(options.config), options, lambda: load(path), wanted)
 
 
 def _bear_signals() -> None:
@@ -215,7 +215,7 @@ def _run_until_stopped(
     from gateway.serving.workers import supervisor
 
     _allow_many_sockets()
-    for warning in warnings(config, CHECKS):
+    for warning in warnings(config):
         print(f"{config.source}: warning: {warning}", file=sys.stderr)
     listener, address = _listen(config.listen.host, config.listen.port)
     admin = config.listen.admin

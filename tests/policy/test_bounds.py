@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config import ConfigError, load
 from gateway.policy import constraints, files, rules, yaml_source
 from gateway.policy.files import MAX_CONFIG, MAX_LIST, NotRegular, TooLarge, read_regular
-from gateway.policy.load import ConfigError, load
 from gateway.serving.watch import fingerprint
 from tests.support.policies import read, read_rule, refused, text_of
 

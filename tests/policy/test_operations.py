@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.policy.load import ConfigError, load
+from gateway.config import ConfigError, load
 from gateway.policy.model import Address, Balance, Fsync, Health, Journal, Listen, Retries, Telemetry
 from tests.support.policies import SECRET, read, read_parts, refused, text_of
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from gateway.app import METRICS
+from gateway.config import load
 from gateway.observe.log import RequestLog
-from gateway.policy.load import load
 from gateway.serving.logs import cuts_unsaid, log_servers_to
 from gateway.serving.workers import supervisor
 from gateway.serving.workers.ipc import CLIENT

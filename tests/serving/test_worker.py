@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.app import LIMITS, METRICS
-from gateway.policy.load import load
+from gateway.config import load
 from gateway.serving.workers.ipc import CLIENT, Closed, Done, Drain, Message, Ready, Start, frame, receive
 from tests.support.gateway import PATIENCE
 from tests.support.pages import ROOT

@@ -33,8 +33,8 @@ from gateway.audit.run.scheduler import Spread
 from gateway.audit.run.tasks import Here
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.files import write_private
-from gateway.policy.load import ConfigError
 from gateway.policy.model import Action, Rule
+from gateway.policy.value import ConfigError
 
 DONE, STILL_SAID, USAGE, FINDINGS, UNWRITTEN, NO_MODEL, INTERRUPTED = 0, 1, EXIT_USAGE, 3, EXIT_UNWRITTEN, 75, 130
 SAMPLES = 20
