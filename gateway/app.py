@@ -24,7 +24,7 @@ from gateway.observe.facts import Fact
 from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.observe.tracing import make_tracer
-from gateway.policy.exposure import is_loopback
+from gateway.policy.listen import is_loopback
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import SWITCH_INTERVAL, in_background

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from gateway.policy.checks import Checks, Finds, PatternFacts
-from gateway.policy.decoding import decoding_warnings
-from gateway.policy.exposure import is_loopback
+from gateway.policy.listen import is_loopback
 from gateway.policy.model import (
     DEFAULT_MAX_HOLD,
     DEFAULT_REPLACEMENT,
@@ -17,8 +16,11 @@ from gateway.policy.model import (
     Config,
     Exhausted,
     Fold,
+    Mode,
     Policy,
     Rule,
+    UpstreamType,
+    routed_pairs,
 )
 
 # Characters in the words of a rule from which the time to compile them is told. Measured on one core: 1,000,000 words
@@ -34,7 +36,7 @@ def warnings(config: Config, checks: Checks) -> tuple[str, ...]:
     for policy in config.policies.values():
         found += _policy_warnings(config, policy, checks)
     found += _state_warnings(config)
-    found += decoding_warnings(config)
+    found += _steering_warnings(config)
     return tuple(found)
 
 
@@ -59,7 +61,7 @@ def _key_warnings(config: Config) -> Iterator[str]:
 def _state_warnings(config: Config) -> Iterator[str]:
     limits = ((key.rpm, key.tpm, key.max_streams) for key in config.auth.keys)
     if config.state is not None and all(limit is None for limited in limits for limit in limited):
-        yield "state: no key has a limit (rpm, tpm, max_streams), so there is nothing to share"
+        yield f"{config.state_key}: no key has a limit (rpm, tpm, max_streams), so there is nothing to share"
 
 
 def _upstream_warnings(config: Config) -> Iterator[str]:
@@ -87,6 +89,20 @@ def _route_warnings(config: Config) -> Iterator[str]:
             yield f"routes[{i}].balance: has no effect with one upstream"
         # `**` and the like mean the same as `*`.
         seen.setdefault("*" if set(route.model) == {"*"} else route.model, i)
+
+
+def _steering_warnings(config: Config) -> Iterator[str]:
+    """What a policy asks of a model and its upstream will not do."""
+    for at, policy, upstream in routed_pairs(config):
+        if upstream.type == UpstreamType.VLLM:
+            continue
+        who = f"{at}: upstream {upstream.name} is not of type: vllm"
+        if policy.constrain is not None and policy.mode is Mode.ENFORCE:
+            yield f"{who}, so answers under policy {policy.name} are checked against its constraint, not held to it"
+        if policy.rolls_back:
+            yield f"{who}, so rules of policy {policy.name} with action: rollback act as their exhausted says"
+        if policy.masked:
+            yield f"{who}, so decode: mask has no effect there; the rules of policy {policy.name} act on what is said"
 
 
 def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator[str]:

@@ -7,6 +7,7 @@ changes afterwards: a reload makes a new `Config`, and what runs keeps the one i
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -259,13 +260,20 @@ class Retries:
     budget: float = 0.2
 
 
+class UpstreamType(StrEnum):
+    """Any OpenAI-compatible server; a vLLM, whose decoding can be steered; the embedded demo."""
+
+    OPENAI = "openai"
+    VLLM = "vllm"
+    DEMO = "demo"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A server to forward to. `type` is `openai` (any OpenAI-compatible server), `vllm` (a model of one's own, which
-    can be steered) or `demo` (embedded). `tokenizer` is the path of a model's folder or `tokenizer.json`."""
+    """A server to forward to. `tokenizer` is the path of a model's folder or `tokenizer.json`."""
 
     name: str
-    type: str = "openai"
+    type: str = UpstreamType.OPENAI
     base_url: str = ""
     api_key: str | None = field(default=None, repr=False)
     timeouts: Timeouts = Timeouts()
@@ -311,8 +319,8 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    host: str
+class ListenAddress:
+    host: str = "127.0.0.1"
     port: int
 
 
@@ -324,7 +332,7 @@ class Listen:
 
     host: str = "127.0.0.1"
     port: int = 8080
-    admin: Address | None = None
+    admin: ListenAddress | None = None
     drain_timeout: float = 30.0
     hosts: tuple[str, ...] = ()
 
@@ -403,6 +411,14 @@ class Config:
     limits: Limits = Limits()
     journal: Journal | None = None
     telemetry: Telemetry | None = None
-    state: str | None = field(default=None, repr=False)  # redis://..., shared by several gateways
+    state: str | None = field(default=None, repr=False)  # the URL of a Redis server, shared by several gateways
+    state_key: str = field(default="state", compare=False)  # its key in the file: `redis`, or `state`
     source: str = "<memory>"
     files: tuple[str, ...] = ()  # absolute paths of the file and its word lists, symbolic links not followed
+
+
+def routed_pairs(config: Config) -> Iterator[tuple[str, Policy, Upstream]]:
+    """Each policy with each upstream that serves it, and the key path of their route."""
+    for i, route in enumerate(config.routes):
+        for name in route.upstreams:
+            yield f"routes[{i}]", config.policies[route.policy], config.upstreams[name]

@@ -1,4 +1,4 @@
-"""The `policies` part of a configuration file → `Policy` and `Rule`, word lists included."""
+"""The `policies` section: policies and rules, word lists included."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from functools import partial
 from typing import TypeAlias
 
 from gateway.policy.checks import BadPattern, Checks
-from gateway.policy.constraints import read_constrain
+from gateway.policy.constraints import CONSTRAIN, read_constrain
 from gateway.policy.files import Files
+from gateway.policy.key_table import (
+    BOOLEAN,
+    NAME,
+    PATH,
+    TEXT,
+    Form,
+    Key,
+    KeyTable,
+    choice,
+    several,
+    whole,
+)
 from gateway.policy.model import (
     DEFAULT_FOLD,
-    DEFAULT_MAX_HOLD,
     DEFAULT_PATTERN_FOLD,
-    DEFAULT_REPLACEMENT,
     Action,
     Channel,
     Decode,
@@ -27,7 +37,6 @@ from gateway.policy.model import (
     Rule,
     Unknown,
 )
-from gateway.policy.upstreams import read_reference
 from gateway.policy.value import NOT_AVAILABLE, ConfigError, Section, Value
 
 MAX_HOLD_LIMIT = 1_000_000
@@ -37,138 +46,226 @@ MAX_CHARACTERS = 10_000_000
 MAX_WORD = 10_000  # characters
 ASCII_SPACE = " \t\n\r\f\v"
 
-POLICY_KEYS = ("mode", "max_hold", "on_overflow", "unknown", "constrain", "rules")
-RULE_KEYS = (
-    *("id", "words", "words_file", "pattern", "detector", "action", "replacement", "mask", "message", "whole_word"),
-    *("fold", "variants", "edits", "secret", "guard_tail", "apply_to", "channels", "exhausted", "decode"),
-)
 WORD_SOURCES = ("words", "words_file")
 SOURCES = (*WORD_SOURCES, "pattern", "detector")
-NOTHING = ("nothing",)  # of a rule whose words were refused while the file is read on
-LATER_RULE_KEYS = {"protect": "use words, pattern or detector"}
-_LONE_SIGN = (
+PLACEHOLDER = ("nothing",)  # the words of a rule whose words were refused
+LATER_FOLDS = ("confusables", "leet", "spacing")
+LONE_SIGN = (
     "a lone # could be a comment or a word: leave the line out, or write a text behind `# `; a rule for the word has "
     'words: ["#"]'
 )
-LATER_FOLDS = ("confusables", "leet", "spacing")
 
 
-def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Policy]:
-    """Every policy by its name. Raises `ConfigError`."""
-    lists = _Lists(files, checks)
-    return {
-        name: policy.attempt(partial(_policy, name, lists, checks), Policy(name=name))
-        for name, policy in value.named().items()
-    }
-
-
-def _policy(name: str, lists: _Lists, checks: Checks, value: Value) -> Policy:
-    section = value.section(POLICY_KEYS)
-    rules: dict[str, Rule] = {}
-    for rule_value in section["rules"].items() if "rules" in section else []:
-        rule = rule_value.attempt(partial(_rule, lists, checks), None)
-        if rule is not None and rule.id in rules:
-            at = rule_value.section(RULE_KEYS)["id"]
-            at.note(at.wrong("an id that no earlier rule of the policy has"))
-        elif rule is not None:
-            rules[rule.id] = rule
-    constrain = section.get("constrain", lambda constrain: read_constrain(constrain, checks), None)
-    if constrain is not None and any(rule.action is Action.ROLLBACK for rule in rules.values()):
-        raise section["constrain"].fail(
-            "cannot be combined with rules of action: rollback: a constraint cannot be taken up in the middle"
-        )
-    return Policy(
-        name=name,
-        rules=tuple(rules.values()),
-        mode=section.get("mode", lambda mode: mode.choice(Mode), Mode.ENFORCE),
-        max_hold=section.get("max_hold", lambda hold: hold.integer(1, MAX_HOLD_LIMIT), DEFAULT_MAX_HOLD),
-        on_overflow=section.get("on_overflow", lambda overflow: overflow.choice(Overflow), Overflow.RELEASE),
-        unknown=section.get("unknown", lambda unknown: unknown.choice(Unknown), Unknown.SCAN),
-        constrain=constrain,
-    )
-
-
-def _rule(lists: _Lists, checks: Checks, value: Value) -> Rule | None:
-    section = value.section(RULE_KEYS, LATER_RULE_KEYS)
-    rule_id = section.need("id", Value.label, "")
-    value.attempt(lambda _: _refuse_approximate(section), None)
-    action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
-    if "mask" in section and "replacement" in section:
-        value.note(section["mask"].fail("give either mask or replacement, not both"))
-    source = value.attempt(lambda _: _source(section), "")
-    fold = section.get("fold", _folds, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
-    words: tuple[str, ...] = ()
-    pattern = detector = None
-    if source in WORD_SOURCES:
-        words = section.need(source, lambda listed: lists.read(listed, source, fold), ())
-    elif source == "pattern":
-        pattern = value.attempt(lambda _: _pattern(section, fold, checks), None)
-    elif source == "detector":
-        detector = value.attempt(lambda _: _detector(section, checks), None)
-    return Rule(
-        id=rule_id,
-        words=words if words or pattern or detector else NOTHING,
-        pattern=pattern,
-        detector=detector,
-        action=action,
-        replacement=section.get("replacement", Value.text, DEFAULT_REPLACEMENT),
-        mask=section.get("mask", _mask, None),
-        message=section.get("message", Value.text, None),
-        whole_word=section.get("whole_word", Value.boolean, False),
-        fold=fold,
-        guard_tail=section.get("guard_tail", lambda characters: characters.integer(0), None),
-        secret=section.get("secret", Value.boolean, False),
-        apply_to=value.attempt(lambda _: _apply_to(section, action), frozenset(Direction)),
-        channels=section.get("channels", _channels, frozenset(Channel)),
-        exhausted=section.get("exhausted", lambda name: name.choice(Exhausted), Exhausted.REDACT),
-        decode=value.attempt(lambda _: _decode(section, source, action), None),
-    )
-
-
-def _source(section: Section) -> str:
-    """The key that says what the rule looks for."""
-    given = [key for key in SOURCES if key in section]
-    if len(given) != 1:
-        found = " and ".join(given) or "none of them"
-        raise section.value.fail(f"needs exactly one of {', '.join(SOURCES)}; it has {found}")
-    return given[0]
-
-
-def _refuse_approximate(section: Section) -> None:
-    """`variants: []` and `edits: 0` say what this version does anyway; every other value would be ignored."""
-    if "variants" in section and section["variants"].items():
-        raise section["variants"].fail(NOT_AVAILABLE)
-    if "edits" in section and section["edits"].integer(0, 2):
-        raise section["edits"].fail(NOT_AVAILABLE)
-
-
-def _mask(value: Value) -> str:
+def _read_mask(value: Value) -> str:
     mask = value.text()
     if len(mask) != 1:
         raise value.wrong("exactly one character")
     return mask
 
 
-def _folds(value: Value) -> frozenset[Fold]:
-    return frozenset(name.choice(Fold, LATER_FOLDS) for name in value.items())
+FOLDS = several(choice(Fold, LATER_FOLDS), "list of `case`, `width`, `accents`, `invisible`", frozenset, least=0)
+CHANNELS = several(choice(Channel), "list of channels", frozenset)
+DIRECTIONS = several(choice(Direction), "list of `output`, `input`", frozenset)
+ONE_OF_FOUR = "one of these four"
+RULE = KeyTable(
+    Rule,
+    (
+        Key("id", NAME, "unique in the policy; it is in metrics, logs and reports"),
+        Key(
+            "words",
+            Form("list of text", several(TEXT, "").schema),
+            "the words; any characters, spaces and line ends too",
+            ONE_OF_FOUR,
+        ),
+        Key("words_file", PATH, "a UTF-8 file with one word a line, relative to the configuration file", ONE_OF_FOUR),
+        Key(
+            "pattern",
+            Form("regular expression", {"type": "string", "minLength": 1}),
+            "in the syntax of [patterns](patterns.md); every substring that it describes is a match",
+            ONE_OF_FOUR,
+        ),
+        Key(
+            "detector",
+            Form("name", TEXT.schema),
+            "one of the [detectors](detectors.md), which `portcullis detectors` lists",
+            ONE_OF_FOUR,
+        ),
+        Key(
+            "action",
+            choice(Action),
+            "replace a match; end the answer before it; only count it; have the model "
+            "[write something else](rollback.md); [put a placeholder](#pseudonymize) in its place and take it back in "
+            "the answer",
+        ),
+        Key(
+            "exhausted",
+            choice(Exhausted),
+            "`rollback`: what happens to a match that cannot be rolled back, or not any more",
+        ),
+        Key(
+            "decode",
+            Form(choice(Decode).shown, choice(Decode).schema),
+            "words: an upstream of type `vllm` [never generates them](masks.md); `action` holds all the same",
+        ),
+        Key("replacement", TEXT, "`redact`: what stands in place of a match"),
+        Key(
+            "mask",
+            Form("one character", TEXT.schema, _read_mask),
+            "`redact`: instead of a replacement, this for each character of the match",
+        ),
+        Key(
+            "message",
+            TEXT,
+            "`block`: shown in place of the rest of the answer, or as the error of a blocked prompt. It is not scanned",
+        ),
+        Key("whole_word", BOOLEAN, "words: only where neither neighbour is a letter, digit, mark or `_`"),
+        Key(
+            "fold",
+            FOLDS,
+            "the differences that do not count; `[]` is exact. In a pattern `case` means `(?i)`",
+            "words: `[case, width, invisible]`, else `[width, invisible]`",
+        ),
+        Key(
+            "secret",
+            BOOLEAN,
+            "words: sets `guard_tail` to 60 % of each word, and `on_overflow: release` to `redact`",
+        ),
+        Key(
+            "guard_tail",
+            whole(0, shown="characters"),
+            "at the end of a text, a held beginning of so many characters is a match; 0 turns it off",
+            "0, or what `secret` sets",
+        ),
+        Key(
+            "apply_to",
+            Form(DIRECTIONS.shown, DIRECTIONS.schema),
+            "answers, [requests](semantics.md#prompts), or both",
+            "`[output]`; `[input]` with `pseudonymize`",
+        ),
+        Key(
+            "channels",
+            CHANNELS,
+            "`content`, `refusal`, `reasoning`, `tool_arguments`, `tool_names`, `transcript`, `other`; see "
+            "[channels](semantics.md#channels)",
+            "all",
+        ),
+        Key("variants", Form("", {"type": "array", "maxItems": 0}), ""),
+        Key("edits", Form("", {"const": 0}), ""),
+    ),
+    one_of=SOURCES,
+    later={"protect": "use words, pattern or detector"},
+    rules={"not": {"required": ["mask", "replacement"]}},
+)
+POLICY = KeyTable(
+    Policy,
+    (
+        Key("mode", choice(Mode), "`observe` scans, counts and logs, and changes nothing"),
+        Key(
+            "max_hold",
+            whole(1, MAX_HOLD_LIMIT),
+            "the most characters that may be held, and so the longest match; "
+            "[invisible ones](semantics.md#the-rules) do not count",
+        ),
+        Key("on_overflow", choice(Overflow), "what happens to a character that would be held longer"),
+        Key(
+            "unknown",
+            choice(Unknown),
+            "answers only: text in fields that the gateway does not know is scanned; or left out; or ends the answer "
+            "with an error. In requests it is [scanned](semantics.md#prompts)",
+        ),
+        Key(
+            "constrain",
+            Form("mapping", CONSTRAIN.schema()),
+            "the language of every answer, as a whole: [constraints](constraints.md)",
+        ),
+        Key("rules", Form("list", {"type": "array", "items": RULE.schema()}), "the rules, in order", "no rules"),
+    ),
+)
 
 
-_ONLY = {
+def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Policy]:
+    """Every policy by its name. Raises `ConfigError`."""
+    lists = _WordReader(files, checks)
+    return {
+        name: policy.attempt(partial(_policy, name, lists, checks), Policy(name=name))
+        for name, policy in value.named().items()
+    }
+
+
+def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Policy:
+    section = POLICY.section(value)
+    rules: dict[str, Rule] = {}
+    for item in section["rules"].items() if "rules" in section else []:
+        rule = item.attempt(partial(_rule, lists, checks), None)
+        if rule is not None and rule.id in rules:
+            at = RULE.section(item)["id"]
+            at.note(at.wrong("an id that no earlier rule of the policy has"))
+        elif rule is not None:
+            rules[rule.id] = rule
+    policy = Policy(
+        name=name,
+        rules=tuple(rules.values()),
+        **POLICY.values(section, constrain=lambda value: read_constrain(value, checks)),
+    )
+    if policy.constrain is not None and any(rule.action is Action.ROLLBACK for rule in policy.rules):
+        raise section["constrain"].fail(
+            "cannot be combined with rules of action: rollback: a constraint cannot be taken up in the middle"
+        )
+    return policy
+
+
+def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
+    section = RULE.section(value)
+    value.attempt(lambda _: _refuse_approximate(section), None)
+    action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
+    if "mask" in section and "replacement" in section:
+        value.note(section["mask"].fail("give either mask or replacement, not both"))
+    source = value.attempt(lambda _: section.only_one(SOURCES), "")
+    fold = section.get("fold", FOLDS.read, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
+    words: tuple[str, ...] = ()
+    pattern = detector = None
+    if source in WORD_SOURCES:
+        words = section[source].attempt(lambda listed: lists.read(listed, source, fold), ())
+    elif source == "pattern":
+        pattern = value.attempt(lambda _: _pattern(section, fold, checks), None)
+    elif source == "detector":
+        detector = value.attempt(lambda _: _detector(section, checks), None)
+    apply_to = value.attempt(lambda _: _apply_to(section, action), frozenset(Direction))
+    decode = value.attempt(lambda _: _decode(section, source, action), None)
+    return Rule(
+        words=words if words or pattern or detector else PLACEHOLDER,
+        pattern=pattern,
+        detector=detector,
+        apply_to=apply_to,
+        decode=decode,
+        **{**RULE.values(section), "fold": fold},
+    )
+
+
+def _refuse_approximate(section: Section) -> None:
+    """`variants: []` and `edits: 0` have no effect; every other value would be ignored."""
+    if "variants" in section and section["variants"].items():
+        raise section["variants"].fail(NOT_AVAILABLE)
+    if "edits" in section and section["edits"].integer(0, 2):
+        raise section["edits"].fail(NOT_AVAILABLE)
+
+
+FIXED_DIRECTIONS = {
     Action.PSEUDONYMIZE: (Direction.INPUT, "which puts back in answers what it took out of a prompt"),
     Action.ROLLBACK: (Direction.OUTPUT, "since only what a model says can go another way"),
 }
 
 
 def _apply_to(section: Section, action: Action) -> frozenset[Direction]:
-    only, why = _ONLY.get(action, (Direction.OUTPUT, ""))
-    directions = section.get("apply_to", _directions, frozenset({only}))
+    only, why = FIXED_DIRECTIONS.get(action, (Direction.OUTPUT, ""))
+    directions = section.get("apply_to", DIRECTIONS.read, frozenset({only}))
     if why and directions != {only}:
         raise section["apply_to"].fail(f"must be [{only}] with action: {action}, {why}")
     return directions
 
 
 def _decode(section: Section, source: str, action: Action) -> Decode | None:
-    """A mask knows neither prompts nor channels, only words and whatever the model says next."""
+    """A logits mask holds for words in answers, whatever the channel."""
     decode = section.get("decode", lambda name: name.choice(Decode), None)
     if decode is None:
         return None
@@ -176,17 +273,9 @@ def _decode(section: Section, source: str, action: Action) -> Decode | None:
         raise section["decode"].fail(f"is for words only; a {source} has no mask")
     if Direction.OUTPUT not in _apply_to(section, action):
         raise section["decode"].fail("is for what a model says; this rule applies to input only")
-    if "channels" in section and _channels(section["channels"]) != frozenset(Channel):
+    if "channels" in section and CHANNELS.read(section["channels"]) != frozenset(Channel):
         raise section["channels"].fail("a mask cannot tell channels apart: leave channels out with decode: mask")
     return decode
-
-
-def _directions(value: Value) -> frozenset[Direction]:
-    return frozenset(name.choice(Direction) for name in value.nonempty_items())
-
-
-def _channels(value: Value) -> frozenset[Channel]:
-    return frozenset(name.choice(Channel) for name in value.nonempty_items())
 
 
 # Patterns and detectors
@@ -206,8 +295,7 @@ def _pattern(section: Section, fold: frozenset[Fold], checks: Checks) -> str:
 
 def _detector(section: Section, checks: Checks) -> str:
     _refuse_word_keys(section, "a detector knows where what it looks for may begin and end")
-    value = section["detector"]
-    return read_reference(value, "detector", checks.detectors)
+    return section["detector"].reference("detector", checks.detectors)
 
 
 def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
@@ -224,7 +312,7 @@ def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
 LocatedWord: TypeAlias = tuple[str, Callable[[str], ConfigError]]
 
 
-class _Lists:
+class _WordReader:
     """Reads the words of one rule after the other, and counts them."""
 
     def __init__(self, files: Files, checks: Checks) -> None:
@@ -290,7 +378,7 @@ def _words_of_file(value: Value, files: Files) -> Iterator[LocatedWord]:
         if not word or start.startswith(("# ", "//")):
             continue
         if word == "#":
-            raise fail(_LONE_SIGN)
+            raise fail(LONE_SIGN)
         empty = False
         yield word, fail
     if empty:

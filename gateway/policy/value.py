@@ -26,6 +26,9 @@ MAX_ERRORS = 50  # of one file that are reported
 LABEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 WHOLE_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
 DECIMAL_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+MAX_SIZE = 1024**4
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+SIZE = re.compile(rf"([0-9]{{1,15}}) ?({'|'.join(UNITS)})")
 BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -104,7 +107,7 @@ class Errors:
         return self.lines.get(path)
 
 
-class Kind(StrEnum):
+class ScalarKind(StrEnum):
     """What YAML takes a scalar for; the value is how an error names it."""
 
     TEXT = "text"
@@ -122,7 +125,7 @@ class Scalar:
     `defaulted` that a part is a default that stands in the file."""
 
     text: str = field(repr=False)
-    kind: Kind
+    kind: ScalarKind
     substituted: bool = False
     defaulted: bool = False
 
@@ -185,12 +188,12 @@ class Value:
             return ", not a mapping"
         if isinstance(node, list):
             return ", not a list"
-        if node.kind is Kind.NULL:
+        if node.kind is ScalarKind.NULL:
             return ", not nothing"
         if not self.shown:
             return " (the value is not shown)"
         cut = node.text if len(node.text) <= SHOWN_LENGTH else node.text[:SHOWN_LENGTH] + "…"
-        return f", not {cut!r}" if node.kind is Kind.TEXT else f", not {cut}"
+        return f", not {cut!r}" if node.kind is ScalarKind.TEXT else f", not {cut}"
 
     def hidden(self) -> Value:
         return replace(self, secret=True)
@@ -202,9 +205,9 @@ class Value:
 
     def text(self) -> str:
         match self.node:
-            case Scalar(text=text, kind=Kind.TEXT):
+            case Scalar(text=text, kind=ScalarKind.TEXT):
                 return text
-            case Scalar(kind=Kind.NULL):
+            case Scalar(kind=ScalarKind.NULL):
                 raise self.wrong("text", "quote it if it begins with #, &, ! or is the word null")
             case Scalar(kind=kind):
                 raise self.wrong("text", f"unquoted, YAML reads this as {kind}: quote it")
@@ -226,7 +229,7 @@ class Value:
 
     def boolean(self) -> bool:
         match self.node:
-            case Scalar(text=text, kind=Kind.BOOLEAN) if text.lower() in BOOLEANS:
+            case Scalar(text=text, kind=ScalarKind.BOOLEAN) if text.lower() in BOOLEANS:
                 return BOOLEANS[text.lower()]
             case Scalar(text="true" | "false" as text, substituted=True):
                 return text == "true"
@@ -235,11 +238,11 @@ class Value:
 
     def _number(self, form: re.Pattern[str], wanted: str) -> str:
         match self.node:
-            case Scalar(kind=Kind.INTEGER | Kind.FLOAT, text=text) if form.fullmatch(text):
+            case Scalar(kind=ScalarKind.INTEGER | ScalarKind.FLOAT, text=text) if form.fullmatch(text):
                 return text
             case Scalar(substituted=True, text=text) if form.fullmatch(text):
                 return text
-            case Scalar(kind=Kind.TEXT, text=text) if form.fullmatch(text):
+            case Scalar(kind=ScalarKind.TEXT, text=text) if form.fullmatch(text):
                 raise self.wrong(wanted, "remove the quotes")
             case _:
                 raise self.wrong(wanted)
@@ -268,6 +271,46 @@ class Value:
             raise self.wrong(wanted)
         return number
 
+    def size(self) -> int:
+        """Bytes, written as a number or as text with a unit: `1048576`, `1MiB`, `1 MB`."""
+        wanted = f"a size from 1 B to 1024 GiB: a whole number of bytes, or one with a unit out of {', '.join(UNITS)}"
+        match self.node:
+            case Scalar(text=text, kind=ScalarKind.TEXT) if found := SIZE.fullmatch(text):
+                size = int(found[1]) * UNITS[found[2]]
+            case Scalar(text=text, kind=kind, substituted=substituted) if (
+                kind is ScalarKind.INTEGER or substituted
+            ) and WHOLE_NUMBER.fullmatch(text):
+                size = int(text)
+            case _:
+                raise self.wrong(wanted)
+        if not 0 < size <= MAX_SIZE:
+            raise self.wrong(wanted)
+        return size
+
+    def key(self) -> str:
+        """A client's or an upstream's key, as it can travel in a header: visible ASCII characters without spaces."""
+        key = self.hidden().text()
+        if not key:
+            raise self.fail("is empty; set it, or leave it out where no key is needed")
+        if not all("!" <= character <= "~" for character in key):
+            raise self.fail("holds a space or another character that cannot travel in a header")
+        return key
+
+    def no_default(self) -> Value:
+        """The value itself, a secret. Raises `ConfigError` for a default in the file, since files are copied."""
+        if isinstance(self.node, Scalar) and self.node.defaulted:
+            raise self.fail("is a default in the file, and so no secret; write ${NAME} alone, and set the variable")
+        return self
+
+    def reference(self, what: str, names: Collection[str]) -> str:
+        """One of `names`, which the file defines elsewhere as `what`; any where it defines none, which is refused
+        there."""
+        name = self.text()
+        if names and name not in names:
+            which = f" {name!r}" if self.shown else ""
+            raise self.fail(f"unknown {what}{which}; known: {', '.join(names)}")
+        return name
+
     def choice(self, names: type[E], later: Collection[str] = ()) -> E:
         """One member of `names`; `later` are names that a later version knows."""
         options = [str(member) for member in names]
@@ -275,7 +318,7 @@ class Value:
         match self.node:
             case Scalar(text=text) if text in later:
                 raise self.fail(f"{repr(text) if self.shown else 'this value'} is {NOT_AVAILABLE}")
-            case Scalar(text=text, kind=Kind.TEXT) if text in options:
+            case Scalar(text=text, kind=ScalarKind.TEXT) if text in options:
                 return names(text)
             case _:
                 raise self.wrong(wanted)
@@ -340,6 +383,17 @@ class Section:
     def need(self, key: str, read: Callable[[Value], T], instead: T) -> T:
         """The value of a key that is required; `instead` where it is absent or refused and the file is read on."""
         return self.value.attempt(lambda _: read(self[key]), instead)
+
+    def only_one(self, keys: tuple[str, ...]) -> str:
+        """The one of `keys` that is there. Raises `ConfigError` unless exactly one is."""
+        given = [key for key in keys if key in self]
+        if len(given) == 1:
+            return given[0]
+        if len(keys) == 2:
+            wanted, found = " and ".join(keys), "both" if given else "neither"
+        else:
+            wanted, found = ", ".join(keys), " and ".join(given) or "none of them"
+        raise self.value.fail(f"needs exactly one of {wanted}; it has {found}")
 
     def get(self, key: str, read: Callable[[Value], T], default: T) -> T:
         return self.fields[key].attempt(read, default) if key in self.fields else default

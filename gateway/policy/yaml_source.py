@@ -15,23 +15,23 @@ from typing import Any
 import yaml
 
 from gateway.policy.environment import BadReference, substitute
-from gateway.policy.value import ConfigError, Errors, Kind, Node, Scalar, Value, join
+from gateway.policy.value import ConfigError, Errors, Node, Scalar, ScalarKind, Value, join
 
 TAG = "tag:yaml.org,2002:"
 KINDS = {
-    f"{TAG}str": Kind.TEXT,
-    f"{TAG}int": Kind.INTEGER,
-    f"{TAG}float": Kind.FLOAT,
-    f"{TAG}bool": Kind.BOOLEAN,
-    f"{TAG}null": Kind.NULL,
-    f"{TAG}timestamp": Kind.DATE,
-    f"{TAG}value": Kind.SIGN,
-    f"{TAG}merge": Kind.SIGN,
+    f"{TAG}str": ScalarKind.TEXT,
+    f"{TAG}int": ScalarKind.INTEGER,
+    f"{TAG}float": ScalarKind.FLOAT,
+    f"{TAG}bool": ScalarKind.BOOLEAN,
+    f"{TAG}null": ScalarKind.NULL,
+    f"{TAG}timestamp": ScalarKind.DATE,
+    f"{TAG}value": ScalarKind.SIGN,
+    f"{TAG}merge": ScalarKind.SIGN,
 }
 # Values of a file with every alias in place of what it repeats. Ten aliases a line grow by 10 a line.
 MAX_NODES = 1_000_000
 # In place of a value that could not be made out; what is said of it afterwards is not noted.
-UNREAD = Scalar("", Kind.TEXT, substituted=True)
+UNREAD = Scalar("", ScalarKind.TEXT, substituted=True)
 QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
@@ -208,7 +208,7 @@ class _Conversion:
             self._refuse(path, "merge keys (<<) are not supported; write the keys out")
             return None
         kind = KINDS.get(node.tag)
-        if kind is not Kind.TEXT and not (kind and self.keys_as_written):
+        if kind is not ScalarKind.TEXT and not (kind and self.keys_as_written):
             what = f"unquoted, YAML reads the key {node.value} as {kind}: quote it" if kind else "a key must be text"
             self._refuse(join(path, node.value), what)
             return None
@@ -216,7 +216,7 @@ class _Conversion:
 
     def _scalar(self, node: yaml.ScalarNode, path: str) -> Scalar:
         kind = KINDS[node.tag]
-        if kind is not Kind.TEXT:
+        if kind is not ScalarKind.TEXT:
             return Scalar(node.value, kind)
         try:
             text, substituted, defaulted = substitute(node.value, self.environ)

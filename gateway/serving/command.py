@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.config import ConfigError, load, warnings
-from gateway.policy.exposure import check_exposure
 from gateway.policy.files import Files
+from gateway.policy.listen import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config, Listen, Upstream
-from gateway.policy.upstreams import read_key, read_upstreams
-from gateway.policy.value import Kind, Node, Scalar, Value
+from gateway.policy.upstreams import read_upstreams
+from gateway.policy.value import Node, Scalar, ScalarKind, Value
 from gateway.serving.announce import announce, announce_if_read
 from gateway.serving.vllm.command_line import (
     COMMAND_LINE,
@@ -140,11 +140,11 @@ def _auth_from(environ: Mapping[str, str]) -> Auth:
 def _key_from(environ: Mapping[str, str], name: str) -> str | None:
     """The key in a variable; one that is set to nothing counts as not set."""
     key = environ.get(name)
-    return read_key(Value(ENVIRONMENT, name, _scalar(key))) if key else None
+    return Value(ENVIRONMENT, name, _scalar(key)).key() if key else None
 
 
 def _scalar(text: str) -> Scalar:
-    return Scalar(text, Kind.TEXT, substituted=True)
+    return Scalar(text, ScalarKind.TEXT, substituted=True)
 
 
 # -- what runs ---------------------------------------------------------------------------------------------------------

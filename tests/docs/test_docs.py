@@ -20,7 +20,7 @@ from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import RequestFinished
 from gateway.observe.log import request_fields
 from gateway.observe.metrics import Metrics
-from gateway.policy.load import ROOT_KEYS
+from gateway.policy.load import CONFIG
 from gateway.policy.model import Config
 from gateway.proxy.upstreams import client as upstream
 from gateway.wire import chat, completions
@@ -61,7 +61,7 @@ def load_example(text: str) -> Config:
         indented = "".join(f"      {line}\n" for line in text.splitlines())
         text = f"policies:\n  default:\n    rules:\n{indented}"
         parsed = {"policies": None}
-    if isinstance(parsed, dict) and parsed.keys() & {*ROOT_KEYS}:
+    if isinstance(parsed, dict) and parsed.keys() & {*CONFIG.names}:
         text = "\n".join([text, *(part for key, part in REST.items() if key not in parsed)])
     return parse(text, "F", EXAMPLES, ENVIRONMENT)
 

@@ -10,11 +10,10 @@ import pytest
 import yaml
 
 from gateway.config import ConfigError, load
-from gateway.policy.exposure import check_exposure, is_loopback
+from gateway.policy.listen import check_exposure, is_loopback
 from gateway.policy.model import (
     DEFAULT_FOLD,
     Action,
-    Address,
     Auth,
     Balance,
     Channel,
@@ -26,6 +25,7 @@ from gateway.policy.model import (
     Journal,
     Limits,
     Listen,
+    ListenAddress,
     Mode,
     Overflow,
     Policy,
@@ -91,7 +91,9 @@ def test_the_whole_example(tmp_path: Path) -> None:
     assert load(file, FULL_ENVIRONMENT) == Config(
         source=str(file),
         files=(str(file), str(tmp_path / "lists/profanity.txt")),
-        listen=Listen(host="127.0.0.1", port=8080, admin=Address(host="127.0.0.1", port=9090), drain_timeout=20.0),
+        listen=Listen(
+            host="127.0.0.1", port=8080, admin=ListenAddress(host="127.0.0.1", port=9090), drain_timeout=20.0
+        ),
         auth=Auth(
             keys=(
                 ClientKey.of("client-key", "key-1"),

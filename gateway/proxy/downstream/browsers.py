@@ -16,7 +16,7 @@ from fastapi import Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.policy.exposure import is_loopback
+from gateway.policy.listen import is_loopback
 from gateway.policy.model import ClientKey
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.inbound import failure_response, finished

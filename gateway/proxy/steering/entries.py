@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.censor.lens import Lens
 from gateway.decode.policies import EXHAUSTED, banned_of
-from gateway.policy.decoding import STEERED
-from gateway.policy.model import Config, Route
+from gateway.policy.model import Config, Route, UpstreamType
 
 if TYPE_CHECKING:
     from gateway.decode.maskfile import BannedPolicy, MaskRequest
@@ -61,7 +60,7 @@ def _masked_routes(config: Config) -> dict[tuple[str, str], Route]:
     found: dict[tuple[str, str], Route] = {}
     for route in config.routes:
         for upstream in route.upstreams:
-            if config.upstreams[upstream].type == STEERED:
+            if config.upstreams[upstream].type == UpstreamType.VLLM:
                 known = found.setdefault((upstream, route.policy), route)
                 if _asked_model(known) is None:
                     found[upstream, route.policy] = route

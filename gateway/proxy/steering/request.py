@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.censor.compile import CompiledPolicy
 from gateway.guard.channels import OnFinding
 from gateway.guard.prompt import BadRequest
-from gateway.policy.decoding import STEERED
-from gateway.policy.model import Action, Mode, Upstream
+from gateway.policy.model import Action, Mode, Upstream, UpstreamType
 from gateway.proxy.errors import client_error
 from gateway.proxy.steering.mask_probe import Masks, State
 from gateway.proxy.steering.resume import Wanted, again, refuse_unresumable, steered, wanted
@@ -50,7 +49,7 @@ class Steering:
         self._vocabularies = vocabularies
         self._wanted: Wanted | None = None
         self._plain = Asked(path, _encoded(body), stream)
-        self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == STEERED for each in upstreams)
+        self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == UpstreamType.VLLM for each in upstreams)
         if policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
                 refuse_unresumable(body)
@@ -68,10 +67,10 @@ class Steering:
         return 1 if self._wanted is None else 64
 
     def _rolls_back(self, upstream: Upstream) -> bool:
-        return upstream.type == STEERED and upstream.name in self._vocabularies
+        return upstream.type == UpstreamType.VLLM and upstream.name in self._vocabularies
 
     def ask(self, upstream: Upstream) -> Asked:
-        if not self._steers or upstream.type != STEERED:
+        if not self._steers or upstream.type != UpstreamType.VLLM:
             return self._plain
         asked, stream = self._body, self._stream
         constrain = self._policy.policy.constrain

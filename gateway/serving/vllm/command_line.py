@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
-from gateway.policy.decoding import STEERED
-from gateway.policy.model import Config, Route, Upstream
+from gateway.policy.model import Config, Route, Upstream, UpstreamType
 from gateway.policy.value import ConfigError
 from gateway.serving.workers.runtime_dir import scratch_folder
 from gateway.version import missing_part
@@ -100,7 +99,7 @@ class Launch:
 
 def managed_upstreams(config: Config) -> tuple[str, ...]:
     """The names of the upstreams that have no address because the gateway is to start them."""
-    return tuple(name for name, up in config.upstreams.items() if up.type == STEERED and not up.base_url)
+    return tuple(name for name, up in config.upstreams.items() if up.type == UpstreamType.VLLM and not up.base_url)
 
 
 def attach_none(config: Config) -> Config:
@@ -114,7 +113,7 @@ def attach_none(config: Config) -> Config:
 def upstream_of(model: str) -> Upstream:
     """The upstream where no file describes it."""
     known = (Path(model) / "tokenizer.json").is_file()
-    return Upstream(name=UPSTREAM, type=STEERED, tokenizer=str(Path(model).absolute()) if known else None)
+    return Upstream(name=UPSTREAM, type=UpstreamType.VLLM, tokenizer=str(Path(model).absolute()) if known else None)
 
 
 def names_asked_for(config: Config, model: str) -> tuple[str, ...]:
@@ -129,7 +128,7 @@ def _name_asked_for(route: Route, model: str) -> str:
 
 
 def _example() -> str:
-    return f"`{UPSTREAM}: {{type: {STEERED}}}`, without base_url, and a route to it"
+    return f"`{UPSTREAM}: {{type: {UpstreamType.VLLM}}}`, without base_url, and a route to it"
 
 
 # -- the command line --------------------------------------------------------------------------------------------------

@@ -1,0 +1,198 @@
+"""The keys of a configuration's mappings, declared once: each with its form, its meaning and, in the dataclass that the
+mapping becomes, its default.
+
+A `KeyTable` reads a mapping of a file; the tables of docs/configuration.md and the JSON Schema are made from it too.
+Each section declares its table beside the rules that a table cannot express.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from gateway.policy.value import LABEL, SIZE, ConfigError, Section, Value
+
+M = TypeVar("M")
+Reader: TypeAlias = Callable[[Value], Any]
+Schema: TypeAlias = Mapping[str, Any]
+
+# Any scalar may be a reference to the environment, which is resolved after the schema has been checked.
+REFERENCE: Schema = {"type": "string", "pattern": r"\$\{"}
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+def by_section(value: Value) -> Any:
+    """In place of the reader of a key that its section reads itself, as other keys decide what it means."""
+    raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The values that a key takes. `shown` is the column "type" of the documentation; `schema` the JSON Schema; `read`
+    makes the value. `table` is that of a nested mapping."""
+
+    shown: str
+    schema: Schema
+    read: Reader = by_section
+    table: KeyTable[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """`meaning` is Markdown, and empty for a key that is not documented; `default` is the shown one, if it is not that
+    of the dataclass."""
+
+    name: str
+    form: Form
+    meaning: str
+    default: str = ""
+
+
+@dataclass(frozen=True)
+class KeyTable(Generic[M]):
+    """The keys of a mapping in the file and the dataclass that it becomes.
+
+    `one_of`: exactly one of these keys is given. `later`: keys of later versions, with a hint or "". `rules`: further
+    keywords of the JSON Schema.
+    """
+
+    model: type[M]
+    keys: tuple[Key, ...]
+    one_of: tuple[str, ...] = ()
+    later: Mapping[str, str] = field(default_factory=dict)
+    rules: Schema = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(key.name for key in self.keys)
+
+    def section(self, value: Value) -> Section:
+        """The mapping with its keys checked. Raises `ConfigError`."""
+        return value.section(self.names, self.later)
+
+    def read(self, value: Value, **readers: Reader) -> M:
+        """The whole mapping. Raises `ConfigError`."""
+        return self.model(**self.values(self.section(value), **readers))
+
+    def values(self, section: Section, **readers: Reader) -> dict[str, Any]:
+        """The keys that the section has, but for those that it reads itself; `readers` replace those of the forms.
+
+        What is refused is noted and left to its default. Raises `ConfigError`, after the last key, if a required key is
+        absent or refused.
+        """
+        refused: ConfigError | None = None
+        values: dict[str, Any] = {}
+        for key in self.keys:
+            read = readers.get(key.name, key.form.read)
+            required = self.is_required(key)
+            if read is by_section or not (required or key.name in section):
+                continue
+            try:
+                values[key.name] = read(section[key.name])
+            except ConfigError as error:
+                section.value.note(error)
+                refused = error if required else refused
+        if refused is not None:
+            raise refused
+        return values
+
+    def default(self, key: Key) -> Any:
+        """The dataclass's default of a key; `dataclasses.MISSING` if it is required, or no field of its own."""
+        for each in dataclasses.fields(self.model):  # type: ignore[arg-type]
+            if each.name == key.name:
+                return each.default
+        return dataclasses.MISSING
+
+    def is_required(self, key: Key) -> bool:
+        """Whether the dataclass has the field and no default for it; one of `one_of` is left to the section."""
+        fields = {each.name for each in dataclasses.fields(self.model)}  # type: ignore[arg-type]
+        return key.name in fields - {*self.one_of} and self.default(key) is dataclasses.MISSING
+
+    def schema(self) -> dict[str, Any]:
+        """The mapping's JSON Schema, draft 7."""
+        made: dict[str, Any] = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {key.name: self._property(key) for key in self.keys},
+        }
+        if required := [key.name for key in self.keys if self.is_required(key)]:
+            made["required"] = required
+        if self.one_of:
+            made["oneOf"] = [{"required": [name]} for name in self.one_of]
+        return {**made, **self.rules}
+
+    def _property(self, key: Key) -> dict[str, Any]:
+        made = dict(key.form.schema)
+        if key.meaning:
+            made["description"] = LINK.sub(r"\1", key.meaning)
+        default = self.default(key)
+        if not key.default and isinstance(default, str | int | float):
+            made["default"] = default
+        return made
+
+
+# -- forms -------------------------------------------------------------------------------------------------------------
+
+
+def _or_reference(schema: Schema) -> Schema:
+    return {"anyOf": [schema, REFERENCE]}
+
+
+def whole(low: int, high: int | None = None, shown: str = "") -> Form:
+    """A whole number, both bounds included."""
+    bounds = {"minimum": low} if high is None else {"minimum": low, "maximum": high}
+    shown = shown or (f"whole number from {low}" if high is None else f"{low} to {high}")
+    return Form(shown, _or_reference({"type": "integer", **bounds}), lambda value: value.integer(low, high))
+
+
+def choice(names: type[StrEnum], later: Collection[str] = ()) -> Form:
+    """A member of `names`; `later` are names of later versions."""
+    listed = [str(name) for name in names]
+    shown = ", ".join(f"`{name}`" for name in listed)
+    return Form(shown, _or_reference({"enum": listed}), lambda value: value.choice(names, later))
+
+
+def several(form: Form, shown: str, make: Callable[[Any], Any] = tuple, least: int = 1) -> Form:
+    """A list; `make` is given the values. With `least` 0 it may be empty."""
+
+    def read(value: Value) -> Any:
+        return make(form.read(item) for item in (value.nonempty_items() if least else value.items()))
+
+    schema = {"type": "array", "items": form.schema, **({"minItems": least} if least else {})}
+    return Form(shown, schema, read if form.read is not by_section else by_section)
+
+
+def nested(table: KeyTable[Any], read: Reader | None = None) -> Form:
+    """A mapping with a table of its own."""
+    return Form("mapping", table.schema(), read or table.read, table)
+
+
+def named(table: KeyTable[Any]) -> Form:
+    """A non-empty mapping of names that the operator chose, each to such a mapping."""
+    names = {"pattern": f"^{LABEL.pattern}$"}
+    schema = {"type": "object", "minProperties": 1, "propertyNames": names, "additionalProperties": table.schema()}
+    return Form("mapping of names", schema)
+
+
+TEXT = Form("text", {"type": "string"}, Value.text)
+NONEMPTY = Form("text", {"type": "string", "pattern": r"\S"}, Value.nonempty)
+NAME = Form("name", {"type": "string", "minLength": 1}, Value.label)
+SECONDS = Form("seconds", _or_reference({"type": "number", "exclusiveMinimum": 0}), Value.seconds)
+SHARE = Form("0 to 1", _or_reference({"type": "number", "minimum": 0, "maximum": 1}), Value.share)
+BOOLEAN = Form("true or false", _or_reference({"type": "boolean"}), Value.boolean)
+BYTES = Form(
+    "size",
+    {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^{SIZE.pattern}$"}, REFERENCE]},
+    Value.size,
+)
+PATH = Form("path", {"type": "string", "pattern": r"\S"})
+
+
+def reference(what: str, names: Collection[str]) -> Reader:
+    """Reads one of `names`, which the file defines elsewhere as `what`."""
+    return partial(Value.reference, what=what, names=names)
