@@ -231,7 +231,7 @@ def check_parts(config: Config) -> None:
     try:
         _limiter(config, None, 0)
     except (ImportError, ValueError) as error:
-        raise ConfigError(config.source, "state", str(error)) from None
+        raise ConfigError(config.source, config.state_key, str(error)) from None
     if config.telemetry is not None and not is_installed(*TELEMETRY):
         raise ConfigError(config.source, "telemetry", missing_part("otel"))
 

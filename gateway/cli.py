@@ -88,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     detectors.add_argument("--json", action="store_true", help="a JSON object a line")
     detectors.set_defaults(run=_detectors)
 
+    schema = commands.add_parser("schema", help="print the JSON Schema of a configuration, for editors")
+    schema.set_defaults(run=_schema)
+
     commands.add_parser("audit", help="ask a model what it would say (portcullis audit --help)")
     commands.add_parser("journal", help="search the journal of decisions (portcullis journal --help)")
 
@@ -200,6 +203,15 @@ def _detectors(options: argparse.Namespace) -> int:
         print(f"  source: {detector.source}")
         if detector.note:
             print(f"  note: {detector.note}")
+    return 0
+
+
+def _schema(_: argparse.Namespace) -> int:
+    import json
+
+    from gateway.policy.load import schema
+
+    print(json.dumps(schema(), indent=2, ensure_ascii=False))
     return 0
 
 

@@ -139,7 +139,7 @@ class KeyTable(Generic[M]):
 # -- forms -------------------------------------------------------------------------------------------------------------
 
 
-def _or_reference(schema: Schema) -> Schema:
+def or_reference(schema: Schema) -> Schema:
     return {"anyOf": [schema, REFERENCE]}
 
 
@@ -147,14 +147,14 @@ def whole(low: int, high: int | None = None, shown: str = "") -> Form:
     """A whole number, both bounds included."""
     bounds = {"minimum": low} if high is None else {"minimum": low, "maximum": high}
     shown = shown or (f"whole number from {low}" if high is None else f"{low} to {high}")
-    return Form(shown, _or_reference({"type": "integer", **bounds}), lambda value: value.integer(low, high))
+    return Form(shown, or_reference({"type": "integer", **bounds}), lambda value: value.integer(low, high))
 
 
 def choice(names: type[StrEnum], later: Collection[str] = ()) -> Form:
     """A member of `names`; `later` are names of later versions."""
     listed = [str(name) for name in names]
     shown = ", ".join(f"`{name}`" for name in listed)
-    return Form(shown, _or_reference({"enum": listed}), lambda value: value.choice(names, later))
+    return Form(shown, or_reference({"enum": listed}), lambda value: value.choice(names, later))
 
 
 def several(form: Form, shown: str, make: Callable[[Any], Any] = tuple, least: int = 1) -> Form:
@@ -182,9 +182,9 @@ def named(table: KeyTable[Any]) -> Form:
 TEXT = Form("text", {"type": "string"}, Value.text)
 NONEMPTY = Form("text", {"type": "string", "pattern": r"\S"}, Value.nonempty)
 NAME = Form("name", {"type": "string", "minLength": 1}, Value.label)
-SECONDS = Form("seconds", _or_reference({"type": "number", "exclusiveMinimum": 0}), Value.seconds)
-SHARE = Form("0 to 1", _or_reference({"type": "number", "minimum": 0, "maximum": 1}), Value.share)
-BOOLEAN = Form("true or false", _or_reference({"type": "boolean"}), Value.boolean)
+SECONDS = Form("seconds", or_reference({"type": "number", "exclusiveMinimum": 0}), Value.seconds)
+SHARE = Form("0 to 1", or_reference({"type": "number", "minimum": 0, "maximum": 1}), Value.share)
+BOOLEAN = Form("true or false", or_reference({"type": "boolean"}), Value.boolean)
 BYTES = Form(
     "size",
     {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^{SIZE.pattern}$"}, REFERENCE]},

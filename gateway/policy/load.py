@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from gateway.policy.auth import AUTH, read_auth
 from gateway.policy.checks import Checks
@@ -48,6 +49,16 @@ CONFIG = KeyTable(
     later={"otel": "use telemetry"},
     rules={"not": {"required": ["redis", "state"]}},
 )
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of a configuration file, draft 7. It cannot know names that lead nowhere, files, patterns and
+    detectors; all else that it refuses, the loader refuses too."""
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Portcullis configuration",
+        **CONFIG.schema(),
+    }
 
 
 def load(path: Path | str, environ: Mapping[str, str], checks: Checks) -> Config:

@@ -19,6 +19,7 @@ from gateway.policy.key_table import (
     Key,
     KeyTable,
     choice,
+    or_reference,
     several,
     whole,
 )
@@ -110,7 +111,7 @@ RULE = KeyTable(
         Key("replacement", TEXT, "`redact`: what stands in place of a match"),
         Key(
             "mask",
-            Form("one character", TEXT.schema, _read_mask),
+            Form("one character", or_reference({"type": "string", "minLength": 1, "maxLength": 1}), _read_mask),
             "`redact`: instead of a replacement, this for each character of the match",
         ),
         Key(

@@ -5,7 +5,20 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.policy.files import Files
-from gateway.policy.key_table import BOOLEAN, BYTES, NONEMPTY, PATH, SECONDS, SHARE, Form, Key, KeyTable, choice, whole
+from gateway.policy.key_table import (
+    BOOLEAN,
+    BYTES,
+    NONEMPTY,
+    PATH,
+    SECONDS,
+    SHARE,
+    Form,
+    Key,
+    KeyTable,
+    choice,
+    or_reference,
+    whole,
+)
 from gateway.policy.model import Fsync, Journal, Limits, Telemetry
 from gateway.policy.urls import URL, read_http_url
 from gateway.policy.value import Value
@@ -51,7 +64,11 @@ JOURNAL = KeyTable(
         Key("path", PATH, "the file, relative to the configuration file; its directory must exist"),
         Key(
             "key",
-            Form("text of 16 characters or more", NONEMPTY.schema, _read_journal_key),
+            Form(
+                f"text of {MIN_JOURNAL_KEY} characters or more",
+                or_reference({"type": "string", "minLength": MIN_JOURNAL_KEY}),
+                _read_journal_key,
+            ),
             "authenticates matched text (HMAC), so that only the owner of the key can search for it",
         ),
         Key(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import ConfigError, load
+from gateway.config import ConfigError, load, warnings
 from gateway.policy.model import Balance, Fsync, Health, Journal, Listen, ListenAddress, Retries, Telemetry
 from tests.support.policies import SECRET, read, read_parts, refused, text_of
 
@@ -77,6 +77,16 @@ def test_shared_state(url: str) -> None:
     config = read_parts({"STATE": url}, state="'${STATE}'")
     assert config.state == url
     assert url not in repr(config)
+
+
+def test_redis_and_state_are_two_names_of_one_key() -> None:
+    url = "redis://127.0.0.1:6379/0"
+    assert read_parts(redis=url) == read_parts(state=url)
+    for key in ("redis", "state"):
+        assert warnings(read_parts(**{key: url}))[-1].startswith(f"{key}: no key has a limit")
+        refused(text_of(**{key: "http://h"}), key, "must be a redis:// or rediss:// URL with a host")
+    both = refused(text_of(redis=url, state=url), "state", "is another name of redis, which is given too; remove one")
+    assert both.others == ()
 
 
 # What is refused
