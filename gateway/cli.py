@@ -209,7 +209,7 @@ def _detectors(options: argparse.Namespace) -> int:
 def _schema(_: argparse.Namespace) -> int:
     import json
 
-    from gateway.policy.load import schema
+    from gateway.policy.schema import schema
 
     print(json.dumps(schema(), indent=2, ensure_ascii=False))
     return 0

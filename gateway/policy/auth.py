@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from functools import partial
 
-from gateway.policy.key_table import NAME, NONEMPTY, TEXT, Form, Key, KeyTable, reference, several, whole
+from gateway.policy.key_table import NAME, NONEMPTY, TEXT, Form, KeyTable, reference, several, whole
 from gateway.policy.model import Auth, ClientKey
 from gateway.policy.value import Scalar, ScalarKind, Section, Value
 
@@ -26,56 +26,29 @@ def _read_name(value: Value) -> str:
 
 
 CLIENT_KEY = KeyTable(
+    "auth.keys",
     ClientKey,
-    (
-        Key(
-            "name",
-            Form("name", NAME.schema, _read_name),
-            "unique; it is in metrics, logs and the journal. 1 to 64 of the characters `A-Z a-z 0-9 _ . -`",
-        ),
-        Key(
-            "key",
-            Form("text", TEXT.schema),
-            "the key itself, from the environment for preference",
-            "this or `key_sha256`",
-        ),
-        Key(
-            "key_sha256",
-            Form("64 hexadecimal digits", TEXT.schema),
-            'its SHA-256: `printf %s "$KEY" \\| sha256sum` prints it',
-            "this or `key`",
-        ),
-        Key("rpm", whole(1), "requests a minute", "no limit"),
-        Key("tpm", whole(1), "tokens a minute, of prompts and answers", "no limit"),
-        Key("max_streams", whole(1), "requests at the same time", "no limit"),
-        Key(
-            "policies",
-            several(NAME, "list of names", frozenset),
-            "routes with another policy are not there for this key",
-            "all",
-        ),
-        Key(
-            "models",
-            several(NONEMPTY, "list of globs"),
-            "a requested model that none of them matches is not there for this key",
-            "all",
-        ),
-    ),
+    {
+        "name": Form("name", NAME.schema, _read_name),
+        "key": Form("text", TEXT.schema),
+        "key_sha256": Form("64 hexadecimal digits", TEXT.schema),
+        "rpm": whole(1),
+        "tpm": whole(1),
+        "max_streams": whole(1),
+        "policies": several(NAME, "list of names", frozenset),
+        "models": several(NONEMPTY, "list of globs"),
+    },
     one_of=("key", "key_sha256"),
 )
 AUTH = KeyTable(
+    "auth",
     Auth,
-    (
-        Key(
-            "keys",
-            Form(
-                "list of text or mappings",
-                {"type": "array", "minItems": 1, "items": {"anyOf": [TEXT.schema, CLIENT_KEY.schema()]}},
-            ),
-            "what clients send as `Authorization: Bearer KEY` or `x-api-key: KEY`; visible ASCII without spaces",
-            "no keys: everybody who can connect is let in",
+    {
+        "keys": Form(
+            "list of text or mappings",
+            {"type": "array", "minItems": 1, "items": {"anyOf": [TEXT.schema, CLIENT_KEY]}},
         ),
-    ),
+    },
     rules={"required": ["keys"]},
 )
 
@@ -87,7 +60,7 @@ def read_auth(value: Value, policies: Collection[str]) -> Auth:
             return Auth(open_to_all=True)
         case Scalar():
             raise value.hidden().wrong("none, or a mapping with keys", "to let everybody in, write auth: none")
-    _refuse_unknown_keys(value, AUTH.names)
+    _refuse_unknown_keys(value, AUTH.forms)
     listed = AUTH.section(value)["keys"]
     # A list shows nothing of itself, and the names in it are no secret; anything else may be the key itself.
     entries = (listed if isinstance(listed.node, list) else listed.hidden()).items()
@@ -117,7 +90,7 @@ def _client_keys(entries: list[Value], policies: Collection[str]) -> tuple[Clien
 def _client_key(position: int, policies: Collection[str], value: Value) -> ClientKey | None:
     if not isinstance(value.node, dict):
         return ClientKey.of(value.no_default().key(), f"key-{position}")
-    _refuse_unknown_keys(value, CLIENT_KEY.names)
+    _refuse_unknown_keys(value, CLIENT_KEY.forms)
     section = CLIENT_KEY.section(value)
     value.attempt(lambda _: section["name"], None)
     digest = value.attempt(lambda _: _digest(section), b"")

@@ -6,49 +6,25 @@ import json
 from typing import Any
 
 from gateway.policy.checks import BadPattern, Checks
-from gateway.policy.key_table import BOOLEAN, NONEMPTY, TEXT, Form, Key, KeyTable, choice, several
+from gateway.policy.key_table import BOOLEAN, NONEMPTY, TEXT, Form, KeyTable, choice, several
 from gateway.policy.model import Conflict, Constrain, Language, Violation
 from gateway.policy.value import Node, ScalarKind, Value
 
 # Values in a JSON schema, aliases written out. What compiles it takes 2 seconds for an object of 3,300 properties, and
 # four times as long for twice as many.
 MAX_SCHEMA = 10_000
-ONE_OF_FOUR = "one of these four"
 CONSTRAIN = KeyTable(
+    "policies.constrain",
     Constrain,
-    (
-        Key("regex", Form("[pattern](patterns.md)", NONEMPTY.schema), "the whole answer is a match of it", ONE_OF_FOUR),
-        Key("choice", Form("list of text", several(TEXT, "").schema), "the answer is one of them", ONE_OF_FOUR),
-        Key(
-            "json_schema",
-            Form("mapping", {"type": "object"}),
-            "the answer is JSON that satisfies the schema",
-            ONE_OF_FOUR,
-        ),
-        Key(
-            "grammar",
-            Form("text", NONEMPTY.schema),
-            "the answer is a text of the grammar, which is written in Lark",
-            ONE_OF_FOUR,
-        ),
-        Key(
-            "on_conflict",
-            choice(Conflict),
-            "what happens to a request with a format of its own: that is taken out, or the request is refused with "
-            "status 400",
-        ),
-        Key(
-            "on_violation",
-            choice(Violation),
-            "what happens to an answer that leaves the language: it ends there, or it is only reported",
-        ),
-        Key(
-            "require",
-            BOOLEAN,
-            "`true`: only upstreams of `type: vllm` may serve the policy. `false`: others may, too; their answers are "
-            "checked and no more",
-        ),
-    ),
+    {
+        "regex": Form("[pattern](patterns.md)", NONEMPTY.schema),
+        "choice": Form("list of text", several(TEXT, "").schema),
+        "json_schema": Form("mapping", {"type": "object"}),
+        "grammar": Form("text", NONEMPTY.schema),
+        "on_conflict": choice(Conflict),
+        "on_violation": choice(Violation),
+        "require": BOOLEAN,
+    },
     one_of=tuple(Language),
 )
 

@@ -1,14 +1,13 @@
-"""The keys of a configuration's mappings, declared once: each with its form, its meaning and, in the dataclass that the
-mapping becomes, its default.
+"""The keys of a configuration's mappings, declared once: the forms of their values in a `KeyTable`, which reads the
+mapping into its dataclass, the defaults in the dataclass, the meanings in keys.toml.
 
-A `KeyTable` reads a mapping of a file; the tables of docs/configuration.md and the JSON Schema are made from it too.
-Each section declares its table beside the rules that a table cannot express.
+Each section declares its table beside the rules that a table cannot express. `gateway.policy.schema` makes the tables
+of docs/configuration.md and the JSON Schema of the same three.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -19,11 +18,10 @@ from gateway.policy.value import LABEL, SIZE, ConfigError, Section, Value
 
 M = TypeVar("M")
 Reader: TypeAlias = Callable[[Value], Any]
-Schema: TypeAlias = Mapping[str, Any]
+Schema: TypeAlias = Mapping[str, Any]  # JSON Schema, in which a `KeyTable` stands for its own
 
 # Any scalar may be a reference to the environment, which is resolved after the schema has been checked.
 REFERENCE: Schema = {"type": "string", "pattern": r"\$\{"}
-LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 def by_section(value: Value) -> Any:
@@ -33,8 +31,8 @@ def by_section(value: Value) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The values that a key takes. `shown` is the column "type" of the documentation; `schema` the JSON Schema; `read`
-    makes the value. `table` is that of a nested mapping."""
+    """The values that a key takes: `shown` in the column "type" of the documentation, `schema` for the JSON Schema, and
+    `read`, which makes the value. `table` is that of a nested mapping."""
 
     shown: str
     schema: Schema
@@ -42,38 +40,24 @@ class Form:
     table: KeyTable[Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
-    """`meaning` is Markdown, and empty for a key that is not documented; `default` is the shown one, if it is not that
-    of the dataclass."""
-
-    name: str
-    form: Form
-    meaning: str
-    default: str = ""
-
-
 @dataclass(frozen=True)
 class KeyTable(Generic[M]):
-    """The keys of a mapping in the file and the dataclass that it becomes.
+    """The keys of a mapping in the file and the dataclass that it becomes; `name` is its table in keys.toml.
 
     `one_of`: exactly one of these keys is given. `later`: keys of later versions, with a hint or "". `rules`: further
     keywords of the JSON Schema.
     """
 
+    name: str
     model: type[M]
-    keys: tuple[Key, ...]
+    forms: Mapping[str, Form]
     one_of: tuple[str, ...] = ()
     later: Mapping[str, str] = field(default_factory=dict)
     rules: Schema = field(default_factory=dict)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(key.name for key in self.keys)
-
     def section(self, value: Value) -> Section:
         """The mapping with its keys checked. Raises `ConfigError`."""
-        return value.section(self.names, self.later)
+        return value.section(self.forms, self.later)
 
     def read(self, value: Value, **readers: Reader) -> M:
         """The whole mapping. Raises `ConfigError`."""
@@ -87,13 +71,13 @@ class KeyTable(Generic[M]):
         """
         refused: ConfigError | None = None
         values: dict[str, Any] = {}
-        for key in self.keys:
-            read = readers.get(key.name, key.form.read)
+        for key, form in self.forms.items():
+            read = readers.get(key, form.read)
             required = self.is_required(key)
-            if read is by_section or not (required or key.name in section):
+            if read is by_section or not (required or key in section):
                 continue
             try:
-                values[key.name] = read(section[key.name])
+                values[key] = read(section[key])
             except ConfigError as error:
                 section.value.note(error)
                 refused = error if required else refused
@@ -101,39 +85,13 @@ class KeyTable(Generic[M]):
             raise refused
         return values
 
-    def default(self, key: Key) -> Any:
-        """The dataclass's default of a key; `dataclasses.MISSING` if it is required, or no field of its own."""
-        for each in dataclasses.fields(self.model):  # type: ignore[arg-type]
-            if each.name == key.name:
-                return each.default
-        return dataclasses.MISSING
+    def default(self, key: str) -> Any:
+        """The dataclass's default for a key, `dataclasses.MISSING` without one; None if it has no such field."""
+        fields = dataclasses.fields(self.model)  # type: ignore[arg-type]
+        return next((each.default for each in fields if each.name == key), None)
 
-    def is_required(self, key: Key) -> bool:
-        """Whether the dataclass has the field and no default for it; one of `one_of` is left to the section."""
-        fields = {each.name for each in dataclasses.fields(self.model)}  # type: ignore[arg-type]
-        return key.name in fields - {*self.one_of} and self.default(key) is dataclasses.MISSING
-
-    def schema(self) -> dict[str, Any]:
-        """The mapping's JSON Schema, draft 7."""
-        made: dict[str, Any] = {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {key.name: self._property(key) for key in self.keys},
-        }
-        if required := [key.name for key in self.keys if self.is_required(key)]:
-            made["required"] = required
-        if self.one_of:
-            made["oneOf"] = [{"required": [name]} for name in self.one_of]
-        return {**made, **self.rules}
-
-    def _property(self, key: Key) -> dict[str, Any]:
-        made = dict(key.form.schema)
-        if key.meaning:
-            made["description"] = LINK.sub(r"\1", key.meaning)
-        default = self.default(key)
-        if not key.default and isinstance(default, str | int | float):
-            made["default"] = default
-        return made
+    def is_required(self, key: str) -> bool:
+        return self.default(key) is dataclasses.MISSING and key not in self.one_of
 
 
 # -- forms -------------------------------------------------------------------------------------------------------------
@@ -163,25 +121,29 @@ def several(form: Form, shown: str, make: Callable[[Any], Any] = tuple, least: i
     def read(value: Value) -> Any:
         return make(form.read(item) for item in (value.nonempty_items() if least else value.items()))
 
-    schema = {"type": "array", "items": form.schema, **({"minItems": least} if least else {})}
-    return Form(shown, schema, read if form.read is not by_section else by_section)
+    return Form(shown, {"type": "array", "items": form.schema, "minItems": least}, read)
 
 
 def nested(table: KeyTable[Any], read: Reader | None = None) -> Form:
     """A mapping with a table of its own."""
-    return Form("mapping", table.schema(), read or table.read, table)
+    return Form("mapping", {}, read or table.read, table)
 
 
 def named(table: KeyTable[Any]) -> Form:
     """A non-empty mapping of names that the operator chose, each to such a mapping."""
     names = {"pattern": f"^{LABEL.pattern}$"}
-    schema = {"type": "object", "minProperties": 1, "propertyNames": names, "additionalProperties": table.schema()}
-    return Form("mapping of names", schema)
+    return Form("", {"type": "object", "minProperties": 1, "propertyNames": names, "additionalProperties": table})
+
+
+def reference(what: str, names: Collection[str]) -> Reader:
+    """Reads one of `names`, which the file defines elsewhere as `what`."""
+    return partial(Value.reference, what=what, names=names)
 
 
 TEXT = Form("text", {"type": "string"}, Value.text)
 NONEMPTY = Form("text", {"type": "string", "pattern": r"\S"}, Value.nonempty)
 NAME = Form("name", {"type": "string", "minLength": 1}, Value.label)
+PATH = Form("path", NONEMPTY.schema)
 SECONDS = Form("seconds", or_reference({"type": "number", "exclusiveMinimum": 0}), Value.seconds)
 SHARE = Form("0 to 1", or_reference({"type": "number", "minimum": 0, "maximum": 1}), Value.share)
 BOOLEAN = Form("true or false", or_reference({"type": "boolean"}), Value.boolean)
@@ -190,9 +152,3 @@ BYTES = Form(
     {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": f"^{SIZE.pattern}$"}, REFERENCE]},
     Value.size,
 )
-PATH = Form("path", {"type": "string", "pattern": r"\S"})
-
-
-def reference(what: str, names: Collection[str]) -> Reader:
-    """Reads one of `names`, which the file defines elsewhere as `what`."""
-    return partial(Value.reference, what=what, names=names)

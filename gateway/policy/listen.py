@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from gateway.policy.key_table import SECONDS, Form, Key, KeyTable, nested, several, whole
+from gateway.policy.key_table import SECONDS, Form, KeyTable, nested, several, whole
 from gateway.policy.model import Config, Listen, ListenAddress
 from gateway.policy.value import ConfigError, Scalar, Value
 
@@ -21,26 +21,23 @@ def _read_host(value: Value) -> str:
 
 HOST = Form("address or host name", {"type": "string", "pattern": r"\S"}, _read_host)
 ADMIN = KeyTable(
+    "listen.admin",
     ListenAddress,
-    (
-        Key("host", HOST, "where `/metrics`, `/healthz` and `/readyz` move when `admin` is written"),
-        Key("port", whole(0, 65535), "another one than `port` on the same host; 0 takes a free port"),
-    ),
+    {
+        "host": HOST,
+        "port": whole(0, 65535),
+    },
 )
 LISTEN = KeyTable(
+    "listen",
     Listen,
-    (
-        Key("host", HOST, "where to listen; IPv6 addresses without brackets. `--host` goes before it"),
-        Key("port", whole(0, 65535), "0 takes a free port and prints it. `--port` goes before it"),
-        Key("admin", nested(ADMIN), "a second address, for `/metrics`, `/healthz` and `/readyz`"),
-        Key("drain_timeout", SECONDS, "how long running answers may take to end when the gateway is stopped"),
-        Key(
-            "hosts",
-            several(HOST, "list of host names or addresses", lambda hosts: tuple(host.lower() for host in hosts)),
-            "where no key is required: [names that requests may be sent to](http.md#without-keys) besides those of "
-            "this machine",
-        ),
-    ),
+    {
+        "host": HOST,
+        "port": whole(0, 65535),
+        "admin": nested(ADMIN),
+        "drain_timeout": SECONDS,
+        "hosts": several(HOST, "list of host names or addresses", lambda hosts: tuple(host.lower() for host in hosts)),
+    },
 )
 
 

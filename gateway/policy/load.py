@@ -11,12 +11,11 @@ import contextlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gateway.policy.auth import AUTH, read_auth
 from gateway.policy.checks import Checks
 from gateway.policy.files import Files
-from gateway.policy.key_table import Form, Key, KeyTable, named, nested
+from gateway.policy.key_table import Form, KeyTable, named, nested
 from gateway.policy.listen import LISTEN, check_exposure, host_is_shown, read_listen
 from gateway.policy.model import Config, Policy, Route, Upstream, UpstreamType, routed_pairs
 from gateway.policy.routes import ROUTE, read_routes
@@ -29,36 +28,23 @@ from gateway.policy.yaml_source import read_nodes
 
 REDIS = Form("URL", REDIS_URL)
 CONFIG = KeyTable(
+    "file",
     Config,
-    (
-        Key("listen", nested(LISTEN, read_listen), "where the gateway listens"),
-        Key("auth", Form("mapping", {"anyOf": [{"const": "none"}, AUTH.schema()]}), "client keys, or `none`"),
-        Key("upstreams", named(UPSTREAM), "the servers to forward to"),
-        Key(
-            "routes",
-            Form("list", {"type": "array", "minItems": 1, "items": ROUTE.schema()}),
-            "requested model → upstream and policy; the first match wins",
-        ),
-        Key("policies", named(POLICY), "the rules, and how strictly they act"),
-        Key("limits", nested(LIMITS), "sizes, streams and times"),
-        Key("journal", nested(JOURNAL), "every decision as a line of JSON, appended to a file"),
-        Key("telemetry", nested(TELEMETRY), "traces with OpenTelemetry"),
-        Key("redis", REDIS, "the Redis server that holds the limits of `auth.keys` for several gateways"),
-        Key("state", REDIS, "another name of `redis`"),
-    ),
+    {
+        "listen": nested(LISTEN, read_listen),
+        "auth": Form("mapping", {"anyOf": [{"const": "none"}, AUTH]}),
+        "upstreams": named(UPSTREAM),
+        "routes": Form("list", {"type": "array", "minItems": 1, "items": ROUTE}),
+        "policies": named(POLICY),
+        "limits": nested(LIMITS),
+        "journal": nested(JOURNAL),
+        "telemetry": nested(TELEMETRY),
+        "redis": REDIS,
+        "state": REDIS,
+    },
     later={"otel": "use telemetry"},
     rules={"not": {"required": ["redis", "state"]}},
 )
-
-
-def schema() -> dict[str, Any]:
-    """The JSON Schema of a configuration file, draft 7. It cannot know names that lead nowhere, files, patterns and
-    detectors; all else that it refuses, the loader refuses too."""
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "Portcullis configuration",
-        **CONFIG.schema(),
-    }
 
 
 def load(path: Path | str, environ: Mapping[str, str], checks: Checks) -> Config:

@@ -8,33 +8,21 @@ import re
 from collections.abc import Collection, Iterable
 from functools import partial
 
-from gateway.policy.key_table import NAME, NONEMPTY, Form, Key, KeyTable, choice, reference, several
+from gateway.policy.key_table import NAME, NONEMPTY, Form, KeyTable, choice, reference, several
 from gateway.policy.model import Balance, ClientKey, Route
 from gateway.policy.value import Section, Value
 
 ROUTE = KeyTable(
+    "routes",
     Route,
-    (
-        Key(
-            "model",
-            Form("glob", NONEMPTY.schema, Value.nonempty),
-            "on the whole name, case-sensitive: `*`, `?`, `[abc]`, `[a-z]`, `[!abc]`",
-        ),
-        Key("upstream", Form("name", NAME.schema), "one of `upstreams`", "this or `upstreams`"),
-        Key(
-            "upstreams",
-            Form("list of names", several(NAME, "").schema),
-            "several, each once: when one fails before the first byte of its answer, another is tried",
-            "this or `upstream`",
-        ),
-        Key(
-            "balance",
-            choice(Balance),
-            "which is tried first: the first in the list that is not left out, or the one with the fewest requests",
-        ),
-        Key("policy", NAME, "one of `policies`"),
-        Key("rename", NONEMPTY, "the model name that the upstream gets", "the requested name"),
-    ),
+    {
+        "model": Form("glob", NONEMPTY.schema, Value.nonempty),
+        "upstream": Form("name", NAME.schema),
+        "upstreams": Form("list of names", several(NAME, "").schema),
+        "balance": choice(Balance),
+        "policy": NAME,
+        "rename": NONEMPTY,
+    },
     one_of=("upstream", "upstreams"),
 )
 

@@ -16,7 +16,6 @@ from gateway.policy.key_table import (
     PATH,
     TEXT,
     Form,
-    Key,
     KeyTable,
     choice,
     or_reference,
@@ -67,120 +66,45 @@ def _read_mask(value: Value) -> str:
 FOLDS = several(choice(Fold, LATER_FOLDS), "list of `case`, `width`, `accents`, `invisible`", frozenset, least=0)
 CHANNELS = several(choice(Channel), "list of channels", frozenset)
 DIRECTIONS = several(choice(Direction), "list of `output`, `input`", frozenset)
-ONE_OF_FOUR = "one of these four"
 RULE = KeyTable(
+    "policies.rules",
     Rule,
-    (
-        Key("id", NAME, "unique in the policy; it is in metrics, logs and reports"),
-        Key(
-            "words",
-            Form("list of text", several(TEXT, "").schema),
-            "the words; any characters, spaces and line ends too",
-            ONE_OF_FOUR,
-        ),
-        Key("words_file", PATH, "a UTF-8 file with one word a line, relative to the configuration file", ONE_OF_FOUR),
-        Key(
-            "pattern",
-            Form("regular expression", {"type": "string", "minLength": 1}),
-            "in the syntax of [patterns](patterns.md); every substring that it describes is a match",
-            ONE_OF_FOUR,
-        ),
-        Key(
-            "detector",
-            Form("name", TEXT.schema),
-            "one of the [detectors](detectors.md), which `portcullis detectors` lists",
-            ONE_OF_FOUR,
-        ),
-        Key(
-            "action",
-            choice(Action),
-            "replace a match; end the answer before it; only count it; have the model "
-            "[write something else](rollback.md); [put a placeholder](#pseudonymize) in its place and take it back in "
-            "the answer",
-        ),
-        Key(
-            "exhausted",
-            choice(Exhausted),
-            "`rollback`: what happens to a match that cannot be rolled back, or not any more",
-        ),
-        Key(
-            "decode",
-            Form(choice(Decode).shown, choice(Decode).schema),
-            "words: an upstream of type `vllm` [never generates them](masks.md); `action` holds all the same",
-        ),
-        Key("replacement", TEXT, "`redact`: what stands in place of a match"),
-        Key(
-            "mask",
-            Form("one character", or_reference({"type": "string", "minLength": 1, "maxLength": 1}), _read_mask),
-            "`redact`: instead of a replacement, this for each character of the match",
-        ),
-        Key(
-            "message",
-            TEXT,
-            "`block`: shown in place of the rest of the answer, or as the error of a blocked prompt. It is not scanned",
-        ),
-        Key("whole_word", BOOLEAN, "words: only where neither neighbour is a letter, digit, mark or `_`"),
-        Key(
-            "fold",
-            FOLDS,
-            "the differences that do not count; `[]` is exact. In a pattern `case` means `(?i)`",
-            "words: `[case, width, invisible]`, else `[width, invisible]`",
-        ),
-        Key(
-            "secret",
-            BOOLEAN,
-            "words: sets `guard_tail` to 60 % of each word, and `on_overflow: release` to `redact`",
-        ),
-        Key(
-            "guard_tail",
-            whole(0, shown="characters"),
-            "at the end of a text, a held beginning of so many characters is a match; 0 turns it off",
-            "0, or what `secret` sets",
-        ),
-        Key(
-            "apply_to",
-            Form(DIRECTIONS.shown, DIRECTIONS.schema),
-            "answers, [requests](semantics.md#prompts), or both",
-            "`[output]`; `[input]` with `pseudonymize`",
-        ),
-        Key(
-            "channels",
-            CHANNELS,
-            "`content`, `refusal`, `reasoning`, `tool_arguments`, `tool_names`, `transcript`, `other`; see "
-            "[channels](semantics.md#channels)",
-            "all",
-        ),
-        Key("variants", Form("", {"type": "array", "maxItems": 0}), ""),
-        Key("edits", Form("", {"const": 0}), ""),
-    ),
+    {
+        "id": NAME,
+        "words": Form("list of text", several(TEXT, "").schema),
+        "words_file": PATH,
+        "pattern": Form("regular expression", {"type": "string", "minLength": 1}),
+        "detector": Form("name", TEXT.schema),
+        "action": choice(Action),
+        "exhausted": choice(Exhausted),
+        "decode": Form(choice(Decode).shown, choice(Decode).schema),
+        "replacement": TEXT,
+        "mask": Form("one character", or_reference({"type": "string", "minLength": 1, "maxLength": 1}), _read_mask),
+        "message": TEXT,
+        "whole_word": BOOLEAN,
+        "fold": FOLDS,
+        "secret": BOOLEAN,
+        "guard_tail": whole(0, shown="characters"),
+        "apply_to": Form(DIRECTIONS.shown, DIRECTIONS.schema),
+        "channels": CHANNELS,
+        "variants": Form("", {"type": "array", "maxItems": 0}),
+        "edits": Form("", {"const": 0}),
+    },
     one_of=SOURCES,
     later={"protect": "use words, pattern or detector"},
     rules={"not": {"required": ["mask", "replacement"]}},
 )
 POLICY = KeyTable(
+    "policies",
     Policy,
-    (
-        Key("mode", choice(Mode), "`observe` scans, counts and logs, and changes nothing"),
-        Key(
-            "max_hold",
-            whole(1, MAX_HOLD_LIMIT),
-            "the most characters that may be held, and so the longest match; "
-            "[invisible ones](semantics.md#the-rules) do not count",
-        ),
-        Key("on_overflow", choice(Overflow), "what happens to a character that would be held longer"),
-        Key(
-            "unknown",
-            choice(Unknown),
-            "answers only: text in fields that the gateway does not know is scanned; or left out; or ends the answer "
-            "with an error. In requests it is [scanned](semantics.md#prompts)",
-        ),
-        Key(
-            "constrain",
-            Form("mapping", CONSTRAIN.schema()),
-            "the language of every answer, as a whole: [constraints](constraints.md)",
-        ),
-        Key("rules", Form("list", {"type": "array", "items": RULE.schema()}), "the rules, in order", "no rules"),
-    ),
+    {
+        "mode": choice(Mode),
+        "max_hold": whole(1, MAX_HOLD_LIMIT),
+        "on_overflow": choice(Overflow),
+        "unknown": choice(Unknown),
+        "constrain": Form("mapping", {"allOf": [CONSTRAIN]}),
+        "rules": Form("list", {"type": "array", "items": RULE}),
+    },
 )
 
 

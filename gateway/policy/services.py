@@ -13,7 +13,6 @@ from gateway.policy.key_table import (
     SECONDS,
     SHARE,
     Form,
-    Key,
     KeyTable,
     choice,
     or_reference,
@@ -41,61 +40,39 @@ def _read_endpoint(value: Value) -> str:
 
 
 LIMITS = KeyTable(
+    "limits",
     Limits,
-    (
-        Key("max_body", BYTES, "the largest request, and the largest answer that has to be read whole"),
-        Key(
-            "max_streams",
-            whole(1, MAX_STREAMS),
-            "requests for answers in flight, plain ones too; further ones get 503 with `Retry-After`",
-        ),
-        Key("max_event", BYTES, "the largest event of an upstream's stream"),
-        Key(
-            "send_timeout",
-            SECONDS,
-            "how long a client may take nothing of its answer before it is disconnected, to half a second. What counts "
-            "is what its system acknowledges, which a slow reader's does in steps, of up to 64 KiB over loopback",
-        ),
-    ),
+    {
+        "max_body": BYTES,
+        "max_streams": whole(1, MAX_STREAMS),
+        "max_event": BYTES,
+        "send_timeout": SECONDS,
+    },
 )
 JOURNAL = KeyTable(
+    "journal",
     Journal,
-    (
-        Key("path", PATH, "the file, relative to the configuration file; its directory must exist"),
-        Key(
-            "key",
-            Form(
-                f"text of {MIN_JOURNAL_KEY} characters or more",
-                or_reference({"type": "string", "minLength": MIN_JOURNAL_KEY}),
-                _read_journal_key,
-            ),
-            "authenticates matched text (HMAC), so that only the owner of the key can search for it",
+    {
+        "path": PATH,
+        "key": Form(
+            f"text of {MIN_JOURNAL_KEY} characters or more",
+            or_reference({"type": "string", "minLength": MIN_JOURNAL_KEY}),
+            _read_journal_key,
         ),
-        Key(
-            "fsync",
-            choice(Fsync),
-            "when lines are forced to the disk: with every batch, once a second, when the system does",
-        ),
-        Key("max_size", BYTES, "at this size the file is closed and a new one begun"),
-        Key("keep", whole(0, MAX_KEEP), "how many closed files stay"),
-        Key(
-            "required",
-            BOOLEAN,
-            "`true`: no answer without its lines; `false`: a disk that is full or slow loses lines and stops nothing",
-        ),
-    ),
+        "fsync": choice(Fsync),
+        "max_size": BYTES,
+        "keep": whole(0, MAX_KEEP),
+        "required": BOOLEAN,
+    },
 )
 TELEMETRY = KeyTable(
+    "telemetry",
     Telemetry,
-    (
-        Key(
-            "endpoint",
-            Form("URL", URL, _read_endpoint),
-            "the collector's address for OTLP over HTTP; without user name, query and fragment",
-        ),
-        Key("service", NONEMPTY, "the name that the traces carry"),
-        Key("sample", SHARE, "the share of requests that begin a trace; one that comes with a trace follows that"),
-    ),
+    {
+        "endpoint": Form("URL", URL, _read_endpoint),
+        "service": NONEMPTY,
+        "sample": SHARE,
+    },
 )
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from gateway.policy.files import Files
-from gateway.policy.key_table import PATH, SECONDS, SHARE, TEXT, Form, Key, KeyTable, choice, nested, whole
+from gateway.policy.key_table import PATH, SECONDS, SHARE, TEXT, Form, KeyTable, choice, nested, whole
 from gateway.policy.model import Health, Retries, Timeouts, Upstream, UpstreamType
 from gateway.policy.urls import URL, read_http_url
 from gateway.policy.value import Value
@@ -28,64 +28,43 @@ def _read_base_url(value: Value) -> str:
 
 
 TIMEOUTS = KeyTable(
+    "upstreams.timeouts",
     Timeouts,
-    (
-        Key("connect", SECONDS, "to open a connection, or to wait for a free one"),
-        Key("first_byte", SECONDS, "from the sent request to the first byte of the answer's body"),
-        Key("idle", SECONDS, "between two reads of an answer"),
-        Key("total", SECONDS, "from the client's request to the end of the answer, to half a second"),
-    ),
+    {
+        "connect": SECONDS,
+        "first_byte": SECONDS,
+        "idle": SECONDS,
+        "total": SECONDS,
+    },
 )
 HEALTH = KeyTable(
+    "upstreams.health",
     Health,
-    (
-        Key("eject_after", whole(1), "failures in a row after which the upstream is left out"),
-        Key("eject_for", SECONDS, "for how long; then one request tries it, and lets it in again or not"),
-    ),
+    {
+        "eject_after": whole(1),
+        "eject_for": SECONDS,
+    },
 )
 RETRIES = KeyTable(
+    "upstreams.retries",
     Retries,
-    (
-        Key(
-            "attempts",
-            whole(0, MAX_ATTEMPTS),
-            "how often a request may be sent once more before the first byte of its answer; 0 is never",
-        ),
-        Key("budget", SHARE, "retries over time, as a share of all requests"),
-    ),
+    {
+        "attempts": whole(0, MAX_ATTEMPTS),
+        "budget": SHARE,
+    },
 )
 UPSTREAM = KeyTable(
+    "upstreams",
     Upstream,
-    (
-        Key(
-            "type",
-            choice(UpstreamType),
-            "`openai` is any server with OpenAI's API; `vllm` is one whose decoding is steered by [masks](masks.md), "
-            "[rollback](rollback.md) and [constraints](constraints.md); `demo` is the embedded one, which takes "
-            "neither `base_url` nor `api_key`",
-        ),
-        Key(
-            "base_url",
-            Form("URL", URL, _read_base_url),
-            "`http` or `https`, with the path up to `/v1`, behind which the gateway writes `/chat/completions` and "
-            "the like; without user name, query and fragment",
-            "required for `openai`; for `vllm`, unless the gateway [starts it](managed-vllm.md)",
-        ),
-        Key(
-            "api_key",
-            Form("text", TEXT.schema, lambda value: value.no_default().key()),
-            "sent as `Authorization: Bearer KEY`. The clients' own keys are never forwarded",
-        ),
-        Key(
-            "tokenizer",
-            PATH,
-            "`vllm`: the folder of the model, or its `tokenizer.json`, relative to the configuration file; needed to "
-            "[roll back](rollback.md)",
-        ),
-        Key("timeouts", nested(TIMEOUTS), "timeouts of a request"),
-        Key("health", nested(HEALTH), "when the upstream is left out"),
-        Key("retries", nested(RETRIES), "further attempts before the first byte"),
-    ),
+    {
+        "type": choice(UpstreamType),
+        "base_url": Form("URL", URL, _read_base_url),
+        "api_key": Form("text", TEXT.schema, lambda value: value.no_default().key()),
+        "tokenizer": PATH,
+        "timeouts": nested(TIMEOUTS),
+        "health": nested(HEALTH),
+        "retries": nested(RETRIES),
+    },
     rules={
         "if": {"required": ["type"], "properties": {"type": {"const": "demo"}}},
         "then": {"properties": {"base_url": False, "api_key": False, "tokenizer": False}},

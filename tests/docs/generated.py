@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gateway.policy import schema
 from gateway.policy.auth import AUTH, CLIENT_KEY
 from gateway.policy.constraints import CONSTRAIN
-from gateway.policy.key_table import BYTES, Key, KeyTable
+from gateway.policy.key_table import KeyTable
 from gateway.policy.listen import LISTEN
 from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
@@ -120,33 +121,8 @@ def _bounds_table(section: str) -> str:
 
 
 def _keys_table(table: KeyTable[Any]) -> str:
-    lines = ["| key | type | default | meaning |", "|---|---|---|---|", *_key_rows(table)]
-    return "\n".join(lines)
-
-
-def _key_rows(table: KeyTable[Any], within: str = "") -> Iterator[str]:
-    for key in table.keys:
-        if key.form.table is not None:
-            yield from _key_rows(key.form.table, f"{key.name}.")
-        elif key.meaning:
-            default = _default(table, key, f"required in `{within[:-1]}`" if within else "required")
-            yield f"| `{within}{key.name}` | {key.form.shown} | {default} | {key.meaning} |"
-
-
-def _default(table: KeyTable[Any], key: Key, required: str) -> str:
-    default = table.default(key)
-    if key.default or default is dataclasses.MISSING:
-        return key.default or required
-    match default:
-        case None | ():
-            return "none"
-        case bool():
-            return str(default).lower()
-        case str():
-            return f"`{default}`"
-    if key.form is BYTES:
-        return next(f"{default // size}{name}" for name, size in _SIZES if default % size == 0)
-    return f"{default:g}" if isinstance(default, float) else str(default)
+    rows = (f"| {' | '.join(row)} |" for row in schema.rows(table))
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows])
 
 
 def blocks() -> Mapping[str, Callable[[], str]]:

@@ -61,7 +61,7 @@ def load_example(text: str) -> Config:
         indented = "".join(f"      {line}\n" for line in text.splitlines())
         text = f"policies:\n  default:\n    rules:\n{indented}"
         parsed = {"policies": None}
-    if isinstance(parsed, dict) and parsed.keys() & {*CONFIG.names}:
+    if isinstance(parsed, dict) and parsed.keys() & {*CONFIG.forms}:
         text = "\n".join([text, *(part for key, part in REST.items() if key not in parsed)])
     return parse(text, "F", EXAMPLES, ENVIRONMENT)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import jsonschema
@@ -9,7 +10,11 @@ import pytest
 import yaml
 
 from gateway import cli
-from gateway.policy.load import schema
+from gateway.policy.listen import ADMIN
+from gateway.policy.load import CONFIG
+from gateway.policy.schema import schema
+from gateway.policy.upstreams import HEALTH, RETRIES, TIMEOUTS
+from tests.docs.generated import KEY_TABLES
 from tests.support.pages import ROOT
 from tests.support.policies import PARTS, text_of
 
@@ -45,6 +50,15 @@ def test_every_example_names_the_schema_and_satisfies_it(file: Path) -> None:
     assert first.startswith(begin)
     assert (file.parent / first.removeprefix(begin)).resolve() == SHIPPED
     assert [error.message for error in VALIDATOR.iter_errors(yaml.safe_load(text))] == []
+
+
+def test_every_key_has_a_meaning_and_every_meaning_a_key() -> None:
+    texts = tomllib.loads((ROOT / "gateway" / "policy" / "keys.toml").read_text("utf-8"))
+    tables = {table.name: table for table in (CONFIG, ADMIN, TIMEOUTS, HEALTH, RETRIES, *KEY_TABLES.values())}
+    without = {"policies.rules": {"variants", "edits"}}
+    assert {name: {*table.forms} - without.get(name, set()) for name, table in tables.items()} == {
+        name: {*meanings} for name, meanings in texts.items()
+    }
 
 
 VALID = {
