@@ -1,4 +1,4 @@
-"""Warnings about a configuration that is valid but probably not meant so."""
+"""Configuration lint: warnings about what is valid but probably a mistake."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from gateway.policy.model import (
     routed_pairs,
 )
 
-# Characters in the words of a rule from which the time to compile them is told. Measured on one core: 1,000,000 words
-# with 9.5 million characters take 34 seconds to read and compile, and 1 GB; 100,000 of them 3 seconds and 100 MB.
+# Characters in the words of a rule from which the time to compile them is reported. Measured on one core: 1,000,000
+# words with 9.5 million characters take 34 seconds to read and compile, and 1 GB; 100,000 of them 3 s and 100 MB.
 LARGE_LIST = 2_000_000
 SECONDS_A_MILLION, MEGABYTES_A_MILLION = 3.6, 105
 VERSION = re.compile(r"/v[0-9]+[a-z0-9.]*(/|$)")
@@ -131,7 +131,7 @@ def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator
 
 
 def large_list(rule: Rule) -> str | None:
-    """What it takes to compile the words of a rule; None where nobody would notice."""
+    """The cost of compiling the words of a rule; None below `LARGE_LIST`."""
     characters = sum(map(len, rule.words)) / 1_000_000
     if characters * 1_000_000 < LARGE_LIST:
         return None
@@ -177,7 +177,7 @@ def _finder(rule: Rule, words: tuple[str, ...], checks: Checks) -> Finds:
 
 
 def _inserted_warnings(at: str, policy: Policy, longest: int, finders: list[Finds]) -> Iterator[str]:
-    """What the rules put into an answer is not scanned, and can be what other rules look for."""
+    """Text that rules put into an answer is not scanned, and may match other rules."""
     empty_seen = False
     for i, rule in enumerate(policy.rules):
         key, text = _inserted(rule, longest)
@@ -191,7 +191,7 @@ def _inserted_warnings(at: str, policy: Policy, longest: int, finders: list[Find
 
 
 def _without_effect(at: str, rule: Rule) -> Iterator[str]:
-    """Keys that the rule's action never looks at."""
+    """Keys that the rule's action ignores."""
     acts, said = rule.acts_as, f"action: {rule.action}"
     if rule.action is Action.ROLLBACK:
         said += f" and exhausted: {rule.exhausted}"

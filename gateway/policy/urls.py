@@ -1,4 +1,4 @@
-"""Addresses of other servers: of upstreams and collectors over HTTP, and of the shared state."""
+"""URLs of other servers: of upstreams and collectors over HTTP, and of Redis."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Values of a configuration file that know where they stand, and the one error they raise.
+"""Values of a configuration file with their key paths, and `ConfigError`, which they raise.
 
 A file is first read into nodes that keep each scalar's text as written (`Scalar`), because only the key decides what
 the text may mean: `007` is no word, `yes` is no policy name, and nothing is converted on the way. `Value` is a node
-with its file and key path; its methods ask for a type and raise `ConfigError` where the node is not of it. `Section` is
-a mapping whose keys were checked against the known ones.
+with its file and key path; its methods convert it to a type or raise `ConfigError`. `Section` is a mapping whose keys
+were checked against the known ones.
 """
 
 from __future__ import annotations
@@ -59,14 +59,12 @@ class ConfigError(ValueError):
 
 
 class TooManyErrors(Exception):
-    """So much is wrong in a file that it is not read to the end."""
+    """The file has `MAX_ERRORS` errors and is not read to the end."""
 
 
 class Errors:
-    """What is wrong in one file, and on which lines its keys stand. Whoever reads on after an error notes it here.
-
-    `lines`: by key path, where the line is another one than that of what the key stands in.
-    """
+    """The errors of one file, collected by code that reads on after one. `lines`: of keys by key path, where it is not
+    that of the mapping or list around it."""
 
     def __init__(self) -> None:
         self.found: list[ConfigError] = []
@@ -75,7 +73,7 @@ class Errors:
         self._unread: set[str] = set()
 
     def note(self, error: ConfigError, *, unread: bool = False) -> None:
-        """Each error once. `unread`: the value could not be made out, so that nothing else is said of it. Raises
+        """Add an error, each once. `unread`: the value is unreadable, and later errors about it are dropped. Raises
         `TooManyErrors`."""
         if error.key_path in self._unread or (error.key_path, error.reason) in self._seen:
             return
@@ -87,11 +85,11 @@ class Errors:
             raise TooManyErrors
 
     def within(self, *parts: str) -> bool:
-        """Is anything wrong below one of these keys, or as a whole?"""
+        """Whether there is an error below one of these keys, or of the whole file."""
         return any(error.key_path.partition(".")[0].partition("[")[0] in ("", *parts) for error in self.found)
 
     def as_one(self) -> ConfigError:
-        """The first error by line, with the others; those that stand on none come last."""
+        """The first error by line, with the others; those without a line come last."""
         for error in self.found:
             error.line = self._line_of(error.key_path)
         first, *others = sorted(self.found, key=lambda error: error.line or sys.maxsize)
@@ -101,14 +99,14 @@ class Errors:
         return first
 
     def _line_of(self, path: str) -> int | None:
-        """Of the key, or of the nearest that it stands in."""
+        """The line of the key, or of the nearest mapping or list around it."""
         while path and path not in self.lines:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.lines.get(path)
 
 
 class ScalarKind(StrEnum):
-    """What YAML takes a scalar for; the value is how an error names it."""
+    """The type that YAML resolves a scalar to; the value is its name in errors."""
 
     TEXT = "text"
     INTEGER = "a number"
@@ -121,8 +119,8 @@ class ScalarKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """`text` as written, after `${}`; `substituted` says that a part of it came from the environment and is secret,
-    `defaulted` that a part is a default that stands in the file."""
+    """`text` as written, after `${}`. `substituted`: a part of it came from the environment and is secret;
+    `defaulted`: a part is a default in the file."""
 
     text: str = field(repr=False)
     kind: ScalarKind
@@ -147,8 +145,8 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A node, its file and its key path. `secret` keeps the value out of every error: it is a word or a key. With
-    `errors`, the file is read on after an error, which is noted there."""
+    """A node, its file and its key path. `secret` keeps the value out of every error: it is a word or a key. `errors`
+    collects errors and lets the reading go on; without it the first one is raised."""
 
     source: str
     path: str
@@ -157,7 +155,7 @@ class Value:
     errors: Errors | None = field(default=None, repr=False, compare=False)
 
     def attempt(self, read: Callable[[Value], T], default: T) -> T:
-        """What `read` makes of it, or `default` where that is refused and the file is read on."""
+        """The result of `read`, or `default` where it raises `ConfigError` and the file is read on."""
         try:
             return read(self)
         except ConfigError as error:
@@ -165,7 +163,7 @@ class Value:
             return default
 
     def note(self, error: ConfigError) -> None:
-        """Keep the error for later. Raises it where the first one ends the reading."""
+        """Collect the error, or raise it where nothing collects errors."""
         if self.errors is None:
             raise error
         self.errors.note(error)
@@ -174,7 +172,7 @@ class Value:
         return ConfigError(self.source, self.path, reason)
 
     def wrong(self, wanted: str, advice: str = "") -> ConfigError:
-        """An error that says what is wanted and, unless it is secret, what stands there instead."""
+        """An error with what is wanted and, unless it is secret, the value."""
         return self.fail(f"must be {wanted}{self._instead()}{advice and f'; {advice}'}")
 
     @property
@@ -366,7 +364,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping whose keys are known, still to be read one by one."""
+    """A mapping whose keys are known, and whose values are not read yet."""
 
     value: Value
     fields: Mapping[str, Value]
@@ -375,13 +373,13 @@ class Section:
         return key in self.fields
 
     def __getitem__(self, key: str) -> Value:
-        """Raises `ConfigError` where the key is absent, since whoever indexes needs it."""
+        """Raises `ConfigError` where the key is absent."""
         if key not in self.fields:
             raise ConfigError(self.value.source, join(self.value.path, key), "is required")
         return self.fields[key]
 
     def need(self, key: str, read: Callable[[Value], T], instead: T) -> T:
-        """The value of a key that is required; `instead` where it is absent or refused and the file is read on."""
+        """A required key; `instead` where it is absent or refused and the file is read on."""
         return self.value.attempt(lambda _: read(self[key]), instead)
 
     def only_one(self, keys: tuple[str, ...]) -> str:

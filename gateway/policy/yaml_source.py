@@ -30,7 +30,7 @@ KINDS = {
 }
 # Values of a file with every alias in place of what it repeats. Ten aliases a line grow by 10 a line.
 MAX_NODES = 1_000_000
-# In place of a value that could not be made out; what is said of it afterwards is not noted.
+# In place of a value that is unreadable; later errors about it are dropped.
 UNREAD = Scalar("", ScalarKind.TEXT, substituted=True)
 QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
@@ -44,9 +44,9 @@ def read_nodes(
     keys_as_written: bool = False,
     errors: Errors | None = None,
 ) -> Value:
-    """The whole text as one value with an empty key path. Raises `ConfigError`; `needs` is what an empty file lacks.
-    With `errors`, what is wrong with single keys and values is noted there, and so are the lines.
-    `keys_as_written`: a key is text, also if unquoted it is something else to YAML, as `on` is."""
+    """The whole text as one value with an empty key path. Raises `ConfigError`, for an empty file with what it `needs`.
+    With `errors`, errors of single keys and values are collected there, and so are the lines of keys.
+    `keys_as_written`: a key is text even if YAML reads it unquoted as something else, such as `on`."""
     try:
         root = _compose(text.removeprefix("\ufeff"), source)
         if root is None:
@@ -80,7 +80,7 @@ def _compose(text: str, source: str) -> yaml.Node | None:
 
 
 def _without_content(problem: str) -> str:
-    """The scanner's complaint without names out of the file: `*word`, unquoted, is "undefined alias 'word'" to it."""
+    """The scanner's message without names out of the file: for an unquoted `*word` it quotes the word."""
 
     def keep(quoted: re.Match[str]) -> str:
         inner = quoted[1] or quoted[2] or ""
