@@ -177,7 +177,7 @@ def _refuse_approximate(section: Section) -> None:
 
 FIXED_DIRECTIONS = {
     Action.PSEUDONYMIZE: (Direction.INPUT, "which puts back in answers what it took out of a prompt"),
-    Action.ROLLBACK: (Direction.OUTPUT, "since only what a model says can go another way"),
+    Action.ROLLBACK: (Direction.OUTPUT, "since only an answer can be rolled back"),
 }
 
 
@@ -197,7 +197,7 @@ def _decode(section: Section, source: str, action: Action) -> Decode | None:
     if source not in WORD_SOURCES:
         raise section["decode"].fail(f"is for words only; a {source} has no mask")
     if Direction.OUTPUT not in _apply_to(section, action):
-        raise section["decode"].fail("is for what a model says; this rule applies to input only")
+        raise section["decode"].fail("is for answers; this rule applies to input only")
     if "channels" in section and CHANNELS.read(section["channels"]) != frozenset(Channel):
         raise section["channels"].fail("a mask cannot tell channels apart: leave channels out with decode: mask")
     return decode
@@ -224,7 +224,7 @@ def _detector(section: Section, checks: Checks) -> str:
 
 
 def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
-    """`false` says what happens anyway."""
+    """`false` is their default and allowed."""
     if section.get("whole_word", Value.boolean, False):
         raise section["whole_word"].fail(f"is for words only; {instead_of_whole_word}")
     if section.get("secret", Value.boolean, False):
@@ -233,12 +233,12 @@ def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
 
 # Words
 
-# A word, and how to make an error that says where it stands without quoting it.
+# A word, and a function that makes an error with its place, which does not quote it.
 LocatedWord: TypeAlias = tuple[str, Callable[[str], ConfigError]]
 
 
 class _WordReader:
-    """Reads the words of one rule after the other, and counts them."""
+    """Reads the words of one rule after the other and enforces the bounds of all of them together."""
 
     def __init__(self, files: Files, checks: Checks) -> None:
         self._files = files

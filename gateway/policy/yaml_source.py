@@ -2,7 +2,7 @@
 
 PyYAML composes its own nodes and goes no further: its constructors would turn `007` into 7 and drop the first of two
 equal keys. Here duplicate keys, tags, merge keys, broken surrogates and aliases that contain themselves are refused,
-and references to the environment are resolved.
+and references to the environment are resolved, after parsing, so that a value can never add a key or a list entry.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from gateway.policy.environment import BadReference, substitute
 from gateway.policy.value import ConfigError, Errors, Node, Scalar, ScalarKind, Value, join
 
 TAG = "tag:yaml.org,2002:"
@@ -33,6 +32,9 @@ MAX_NODES = 1_000_000
 # In place of a value that is unreadable; later errors about it are dropped.
 UNREAD = Scalar("", ScalarKind.TEXT, substituted=True)
 QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+
+# Left to right: an escaped opening, a well-formed reference, or an opening that is neither.
+OPENING = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^{}]*))?\}|\$\{")
 
 
 def read_nodes(
@@ -235,3 +237,48 @@ class _Conversion:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeDecodeError:
             raise ConfigError(self.source, path, "holds half of a surrogate pair, which is no character") from None
+
+
+# -- references to the environment -------------------------------------------------------------------------------------
+
+
+class BadReference(ValueError):
+    """A `${...}` that cannot be resolved; the message never quotes what stands in the braces but a variable's name."""
+
+
+class Substituted(NamedTuple):
+    """A text with its references resolved: whether there was one, and whether one took the default in the file."""
+
+    text: str
+    substituted: bool
+    defaulted: bool
+
+
+def substitute(text: str, environ: Mapping[str, str]) -> Substituted:
+    """Resolve the references in `text`.
+
+    `${VAR:-default}` takes the default when the variable is unset or empty, as a shell does. Raises `BadReference`.
+    """
+    substituted = defaulted = False
+
+    def resolve(found: re.Match[str]) -> str:
+        nonlocal substituted, defaulted
+        if found[0] == "$${":
+            return "${"
+        name, default = found["name"], found["default"]
+        if name is None:
+            raise BadReference(
+                "a ${ must go on as ${NAME} or ${NAME:-default} with no braces inside; write $${ for a literal ${"
+            )
+        substituted = True
+        value = environ.get(name)
+        if default is not None:
+            defaulted = defaulted or (not value and bool(default))
+            return value or default
+        if value is None:
+            # The message suggests no default: it would be copied, and become a well-known key.
+            raise BadReference(f"environment variable {name} is not set; set it")
+        return value
+
+    resolved = OPENING.sub(resolve, text)
+    return Substituted(resolved, substituted, defaulted)
