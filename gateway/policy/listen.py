@@ -20,14 +20,7 @@ def _read_host(value: Value) -> str:
 
 
 HOST = Form("address or host name", {"type": "string", "pattern": r"\S"}, _read_host)
-ADMIN = KeyTable(
-    "listen.admin",
-    ListenAddress,
-    {
-        "host": HOST,
-        "port": whole(0, 65535),
-    },
-)
+ADMIN = KeyTable("listen.admin", ListenAddress, {"host": HOST, "port": whole(0, 65535)})
 LISTEN = KeyTable(
     "listen",
     Listen,

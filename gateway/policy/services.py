@@ -42,12 +42,7 @@ def _read_endpoint(value: Value) -> str:
 LIMITS = KeyTable(
     "limits",
     Limits,
-    {
-        "max_body": BYTES,
-        "max_streams": whole(1, MAX_STREAMS),
-        "max_event": BYTES,
-        "send_timeout": SECONDS,
-    },
+    {"max_body": BYTES, "max_streams": whole(1, MAX_STREAMS), "max_event": BYTES, "send_timeout": SECONDS},
 )
 JOURNAL = KeyTable(
     "journal",
@@ -66,13 +61,7 @@ JOURNAL = KeyTable(
     },
 )
 TELEMETRY = KeyTable(
-    "telemetry",
-    Telemetry,
-    {
-        "endpoint": Form("URL", URL, _read_endpoint),
-        "service": NONEMPTY,
-        "sample": SHARE,
-    },
+    "telemetry", Telemetry, {"endpoint": Form("URL", URL, _read_endpoint), "service": NONEMPTY, "sample": SHARE}
 )
 
 

@@ -28,31 +28,10 @@ def _read_base_url(value: Value) -> str:
 
 
 TIMEOUTS = KeyTable(
-    "upstreams.timeouts",
-    Timeouts,
-    {
-        "connect": SECONDS,
-        "first_byte": SECONDS,
-        "idle": SECONDS,
-        "total": SECONDS,
-    },
+    "upstreams.timeouts", Timeouts, {"connect": SECONDS, "first_byte": SECONDS, "idle": SECONDS, "total": SECONDS}
 )
-HEALTH = KeyTable(
-    "upstreams.health",
-    Health,
-    {
-        "eject_after": whole(1),
-        "eject_for": SECONDS,
-    },
-)
-RETRIES = KeyTable(
-    "upstreams.retries",
-    Retries,
-    {
-        "attempts": whole(0, MAX_ATTEMPTS),
-        "budget": SHARE,
-    },
-)
+HEALTH = KeyTable("upstreams.health", Health, {"eject_after": whole(1), "eject_for": SECONDS})
+RETRIES = KeyTable("upstreams.retries", Retries, {"attempts": whole(0, MAX_ATTEMPTS), "budget": SHARE})
 UPSTREAM = KeyTable(
     "upstreams",
     Upstream,

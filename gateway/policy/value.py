@@ -146,7 +146,8 @@ def nearest(name: str, known: Collection[str]) -> str:
 @dataclass(frozen=True, slots=True)
 class Value:
     """A node, its file and its key path. `secret` keeps the value out of every error: it is a word or a key. `errors`
-    collects errors and lets the reading go on; without it the first one is raised."""
+    collects errors and lets the reading go on; without it the first one is raised. It has a method for each type that a
+    value can be read as."""
 
     source: str
     path: str
