@@ -39,13 +39,13 @@ class Files:
 
     def config(self, name: str, fail: Callable[[str], ConfigError]) -> str:
         """The text of the configuration itself, which may come through a pipe."""
-        return read_text(self._noted(name), fail, MAX_CONFIG)
+        return read_text(self._recorded(name), fail, MAX_CONFIG)
 
     def words(self, name: str, fail: Callable[[str], ConfigError]) -> str:
         """The text of a list that the configuration names; `fail` makes the error out of a reason."""
-        return read_text(self._noted(name), fail, MAX_LIST, regular=True)
+        return read_text(self._recorded(name), fail, MAX_LIST, regular=True)
 
-    def _noted(self, name: str) -> Path:
+    def _recorded(self, name: str) -> Path:
         """The path, recorded before the file is opened, so that a missing file is watched too."""
         path = self.path(name)
         self._opened[str(path)] = None

@@ -256,17 +256,15 @@ class Value:
 
     def seconds(self) -> float:
         """A positive, finite number."""
-        wanted = "a positive number of seconds"
-        number = float(self._number(DECIMAL_NUMBER, wanted))
-        if not 0 < number < math.inf:
-            raise self.wrong(wanted)
-        return number
+        return self._decimal("a positive number of seconds", lambda number: 0 < number < math.inf)
 
     def share(self) -> float:
         """A part of a whole, both bounds included."""
-        wanted = "a number from 0 to 1"
+        return self._decimal("a number from 0 to 1", lambda number: 0 <= number <= 1)
+
+    def _decimal(self, wanted: str, accepts: Callable[[float], bool]) -> float:
         number = float(self._number(DECIMAL_NUMBER, wanted))
-        if not 0 <= number <= 1:
+        if not accepts(number):
             raise self.wrong(wanted)
         return number
 
