@@ -2,7 +2,7 @@
 
 A rule is compiled once into an automaton and enforced on the stream, character by character. The way of a request:
 
-    client ──► proxy.routes ──► policy.select ──► proxy.relay ──► proxy.upstream ──► model
+    client ──► proxy.routes ──► policy.routes ──► proxy.relay ──► proxy.upstream ──► model
                                                     │ bytes
                                                     ▼
                                       guard    bytes in, commands out; no IO

@@ -24,7 +24,7 @@ from gateway.observe.facts import Fact
 from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.observe.tracing import make_tracer
-from gateway.policy.exposure import is_loopback
+from gateway.policy.listen import is_loopback
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import SWITCH_INTERVAL, start_background_task
@@ -223,7 +223,7 @@ def check_parts(config: Config) -> None:
     try:
         _limiter(config, None, 0)
     except (ImportError, ValueError) as error:
-        raise ConfigError(config.source, "state", str(error)) from None
+        raise ConfigError(config.source, config.state_key, str(error)) from None
     if config.telemetry is not None and not is_installed(*TELEMETRY):
         raise ConfigError(config.source, "telemetry", missing_part("otel"))
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.censor.compile import compile_policy
-from gateway.decode.checks import CHECKS
+from gateway.config import ConfigError, load, warnings
 from gateway.exits import DONE, INTERNAL, INTERRUPTED, UNWRITTEN, USAGE
 from gateway.policy.lint import large_list
-from gateway.policy.load import ConfigError, load, warnings
 from gateway.policy.model import Balance, Channel, Direction
 from gateway.serving.command import add_serve_commands
 from gateway.serving.vllm.command_line import managed_upstreams
@@ -96,6 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     detectors.add_argument("--json", action="store_true", help="a JSON object a line")
     detectors.set_defaults(run=_detectors)
 
+    schema = commands.add_parser("schema", help="print the JSON Schema of a configuration, for editors")
+    schema.set_defaults(run=_schema)
+
     commands.add_parser("audit", help="search for what a model would say", run_arguments=_audit)
     commands.add_parser("journal", help="search the journal of decisions", run_arguments=_journal)
 
@@ -107,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
 def _check(options: argparse.Namespace) -> int:
     from gateway.censor.explain import explain
 
-    config = load(options.config, checks=CHECKS)
+    config = load(options.config)
     for name, policy in config.policies.items():
         print(f"policy {name}: mode {policy.mode}, max_hold {policy.max_hold}, on_overflow {policy.on_overflow}")
         for rule in policy.rules:
@@ -134,7 +136,7 @@ def _check(options: argparse.Namespace) -> int:
         renamed = f", renamed {route.rename}" if route.rename else ""
         behind = ", then ".join(route.upstreams) if route.balance is Balance.FIRST else " or ".join(route.upstreams)
         print(f"route {route.model!r}: upstream {behind}, policy {route.policy}{renamed}")
-    for warning in warnings(config, CHECKS):
+    for warning in warnings(config):
         print(f"warning: {warning}")
     print(f"{options.config}: valid")
     return DONE
@@ -143,7 +145,7 @@ def _check(options: argparse.Namespace) -> int:
 def _scan(options: argparse.Namespace) -> int:
     from gateway.scan import scan
 
-    config = load(options.config, checks=CHECKS)
+    config = load(options.config)
     name = options.policy
     if name is None:
         name = "default" if "default" in config.policies or len(config.policies) != 1 else next(iter(config.policies))
@@ -159,7 +161,7 @@ def _masks(options: argparse.Namespace) -> int:
 
     from gateway.decode.policies import banned_of
 
-    config = load(options.config, checks=CHECKS)
+    config = load(options.config)
     try:
         policies = banned_of(config.policies)
     except ImportError:
@@ -214,6 +216,15 @@ def _detectors(options: argparse.Namespace) -> int:
         print(f"  source: {detector.source}")
         if detector.note:
             print(f"  note: {detector.note}")
+    return DONE
+
+
+def _schema(_: argparse.Namespace) -> int:
+    import json
+
+    from gateway.policy.schema import schema
+
+    print(json.dumps(schema(), indent=2, ensure_ascii=False))
     return DONE
 
 

@@ -7,10 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Genera
 from pathlib import Path
 from typing import Any, overload
 
-from gateway.censor.checks import CHECKS
 from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
-from gateway.policy.load import parse
+from gateway.config import parse
 from gateway.policy.model import Channel, Direction, Policy, Rule
 
 Rules = str | Rule | Policy | Mapping[str, Any] | Iterable[str | Rule | Mapping[str, Any]]
@@ -108,5 +107,5 @@ def _loaded(policy: Mapping[str, Any]) -> Policy:
         text = json.dumps(whole)
     except TypeError as error:
         raise ValueError(f"rules: a mapping holds what a configuration file can hold: {error}") from None
-    config = parse(text, "<rules>", Path.cwd(), environ={}, checks=CHECKS)
+    config = parse(text, "<rules>", Path.cwd(), environ={})
     return config.policies["rules"]

@@ -1,4 +1,4 @@
-"""What the loader asks of the censor: how words are folded, what patterns mean, which detectors there are."""
+"""Checks of rules for the configuration loader: what a pattern means, and whether a rule finds a text."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from functools import lru_cache
 from gateway.automata.analysis import longest, reopens
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import RegexError
-from gateway.censor.compile import compile_policy, fold_word, pattern_positions
-from gateway.censor.detectors import DETECTORS
+from gateway.censor.compile import compile_policy, pattern_positions
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
-from gateway.policy.checks import BadPattern, Checks, Finds, PatternFacts
+from gateway.policy.checks import BadPattern, Finds, PatternFacts
 from gateway.policy.model import Action, Channel, Direction, Fold, Policy, Rule
 
 
-# The loader asks whether a pattern may be, its advice asks again what it is like.
+# The loader reads each pattern once, its lint once more.
 @lru_cache(1024)
 def read_pattern(pattern: str, folds: frozenset[Fold]) -> PatternFacts:
     """Raises `BadPattern`."""
@@ -49,6 +48,3 @@ def finder(rule: Rule) -> Finds:
         return bool(censor.matches)
 
     return finds
-
-
-CHECKS = Checks(fold_word=fold_word, read_pattern=read_pattern, detectors=tuple(DETECTORS), finder=finder)

@@ -14,12 +14,11 @@ from pathlib import Path
 import msgspec
 
 from gateway.censor.compile import fold_word, pattern_folds
-from gateway.decode.checks import CHECKS
+from gateway.config import ConfigError, load
 from gateway.exits import USAGE
 from gateway.journal.entries import Line, encode_line, text_hmac
 from gateway.journal.files import index_path
 from gateway.journal.index import search, update
-from gateway.policy.load import ConfigError, load
 from gateway.policy.model import DEFAULT_FOLD, Config
 
 MOST_LINES = 1_000_000
@@ -37,7 +36,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run `portcullis journal` with its arguments; returns the exit status, 0 or 2."""
     options = _parser().parse_args(arguments)
     try:
-        config = load(options.config, checks=CHECKS)
+        config = load(options.config)
         if config.journal is None:
             raise _Unusable(config.source, "journal: is missing; this configuration keeps no journal")
         hashes = _hmacs(options, config, config.journal.key)

@@ -1,6 +1,6 @@
-"""What the loader and its advice must know of rules and cannot: how text is folded, and what a pattern means.
+"""What the loader needs to know of rules and cannot import: folding, patterns, detectors, constraints.
 
-The censor does, which imports this package and not the other way round; so it hands its knowledge in.
+The censor and the decoder know it; `gateway.config` passes it in as `Checks`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 from gateway.policy.model import Constrain, Fold, Rule
 
-FoldWord: TypeAlias = Callable[[str, frozenset[Fold]], str]
 Finds: TypeAlias = Callable[[str], bool]
 
 
@@ -23,6 +22,9 @@ class BadPattern(ValueError):
         super().__init__(reason, position)
         self.reason = reason
         self.position = position
+
+    def __str__(self) -> str:
+        return self.reason if self.position is None else f"{self.reason} (at position {self.position})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,37 +38,14 @@ class PatternFacts:
     unseen: bool = False
 
 
-def _as_written(word: str, fold: frozenset[Fold]) -> str:
-    return word
-
-
-def _unread(pattern: str, fold: frozenset[Fold]) -> PatternFacts:
-    return PatternFacts()
-
-
-def _unread_constraint(constrain: Constrain) -> None:
-    pass
-
-
-def _never(rule: Rule) -> Finds:
-    return lambda text: False
-
-
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """With the defaults, words are compared as they are written, and patterns and detectors are taken unread.
+    """`fold_word`: the folded word. `read_pattern` analyses a pattern under a set of folds; it raises `BadPattern`.
+    `detectors`: their names. `finder`: for a rule, whether a text holds a match of it. `read_constraint` raises
+    `BadPattern` for a constraint that no model can be held to."""
 
-    `fold_word` says what is left of a word under a set of folds, `read_pattern` what a pattern is under it, raising
-    `BadPattern`. `detectors` are the names there are, None for any. `finder` makes of a rule with a pattern or a
-    detector what says whether a text holds a match of it. `read_constraint` raises `BadPattern` for a constraint that
-    no model can be held to.
-    """
-
-    fold_word: FoldWord = _as_written
-    read_pattern: Callable[[str, frozenset[Fold]], PatternFacts] = _unread
-    detectors: Collection[str] | None = None
-    finder: Callable[[Rule], Finds] = _never
-    read_constraint: Callable[[Constrain], None] = _unread_constraint
-
-
-UNCHECKED = Checks()
+    fold_word: Callable[[str, frozenset[Fold]], str]
+    read_pattern: Callable[[str, frozenset[Fold]], PatternFacts]
+    detectors: Collection[str]
+    finder: Callable[[Rule], Finds]
+    read_constraint: Callable[[Constrain], None]

@@ -6,42 +6,40 @@ import json
 from typing import Any
 
 from gateway.policy.checks import BadPattern, Checks
+from gateway.policy.key_table import BOOLEAN, NONEMPTY, TEXT, Form, KeyTable, choice, several
 from gateway.policy.model import Conflict, Constrain, Language, Violation
-from gateway.policy.value import Kind, Node, Section, Value
+from gateway.policy.value import Node, ScalarKind, Value
 
-KEYS = ("regex", "choice", "json_schema", "grammar", "on_conflict", "on_violation", "require")
 # Values in a JSON schema, aliases written out. What compiles it takes 2 seconds for an object of 3,300 properties, and
 # four times as long for twice as many.
 MAX_SCHEMA = 10_000
-LANGUAGES = tuple(str(language) for language in Language)
+CONSTRAIN = KeyTable(
+    "policies.constrain",
+    Constrain,
+    {
+        "regex": Form("[pattern](patterns.md)", NONEMPTY.schema),
+        "choice": Form("list of text", several(TEXT, "").schema),
+        "json_schema": Form("mapping", {"type": "object"}),
+        "grammar": Form("text", NONEMPTY.schema),
+        "on_conflict": choice(Conflict),
+        "on_violation": choice(Violation),
+        "require": BOOLEAN,
+    },
+    one_of=tuple(Language),
+)
 
 
 def read_constrain(value: Value, checks: Checks) -> Constrain:
     """Raises `ConfigError`, also for a language that no model can be held to."""
-    section = value.section(KEYS)
-    language = _language(section)
+    section = CONSTRAIN.section(value)
+    language = Language(section.only_one(CONSTRAIN.one_of))
     given = section[language]
-    constrain = Constrain(
-        language=language,
-        texts=_texts(given, language),
-        on_conflict=section.get("on_conflict", lambda name: name.choice(Conflict), Conflict.POLICY),
-        on_violation=section.get("on_violation", lambda name: name.choice(Violation), Violation.BLOCK),
-        require=section.get("require", Value.boolean, True),
-    )
+    constrain = Constrain(language=language, texts=_texts(given, language), **CONSTRAIN.values(section))
     try:
         checks.read_constraint(constrain)
     except BadPattern as error:
-        where = "" if error.position is None else f" (at position {error.position})"
-        raise given.fail(error.reason + where) from None
+        raise given.fail(str(error)) from None
     return constrain
-
-
-def _language(section: Section) -> Language:
-    given = [key for key in LANGUAGES if key in section]
-    if len(given) != 1:
-        found = " and ".join(given) or "none of them"
-        raise section.value.fail(f"needs exactly one of {', '.join(LANGUAGES)}; it has {found}")
-    return Language(given[0])
 
 
 def _texts(value: Value, language: Language) -> tuple[str, ...]:
@@ -66,7 +64,7 @@ def _texts(value: Value, language: Language) -> tuple[str, ...]:
 
 
 def _size(node: Node, most: int) -> int:
-    """How many values stand in a node, itself included; the counting ends above `most`."""
+    """The number of values in a node, itself included; the count ends above `most`."""
     size = 1
     for child in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         if size > most:
@@ -76,20 +74,20 @@ def _size(node: Node, most: int) -> int:
 
 
 def _plain(value: Value) -> Any:
-    """What a JSON schema has here: YAML's scalars as JSON's."""
+    """The node as JSON data: YAML's scalars as JSON's."""
     node = value.node
     if isinstance(node, dict):
         return {name: _plain(value.child(name, child)) for name, child in node.items()}
     if isinstance(node, list):
         return [_plain(item) for item in value.items()]
     match node.kind:
-        case Kind.TEXT:
+        case ScalarKind.TEXT:
             return node.text
-        case Kind.BOOLEAN:
+        case ScalarKind.BOOLEAN:
             return value.boolean()
-        case Kind.NULL:
+        case ScalarKind.NULL:
             return None
-        case Kind.INTEGER | Kind.FLOAT:
+        case ScalarKind.INTEGER | ScalarKind.FLOAT:
             try:
                 return json.loads(node.text)
             except ValueError:

@@ -1,4 +1,4 @@
-"""The files that a configuration is read from, remembered for whoever waits for one of them to change."""
+"""The files that a configuration is read from, and their paths, which a reload watches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NotRegular(OSError):
     """A pipe, a socket or a device in the place of a file."""
 
 
-class TooLarge(OSError):
+class FileTooLarge(OSError):
     """A file of more bytes than are read."""
 
 
@@ -31,7 +31,7 @@ class Files:
 
     @property
     def opened(self) -> tuple[str, ...]:
-        """The absolute path of every file that was asked for, once, in order; symbolic links are not followed."""
+        """The absolute path of every file that was opened, once, in order; symbolic links are not followed."""
         return tuple(self._opened)
 
     def path(self, name: str) -> Path:
@@ -39,14 +39,14 @@ class Files:
 
     def config(self, name: str, fail: Callable[[str], ConfigError]) -> str:
         """The text of the configuration itself, which may come through a pipe."""
-        return read_text(self._noted(name), fail, MAX_CONFIG)
+        return read_text(self._recorded(name), fail, MAX_CONFIG)
 
     def words(self, name: str, fail: Callable[[str], ConfigError]) -> str:
         """The text of a list that the configuration names; `fail` makes the error out of a reason."""
-        return read_text(self._noted(name), fail, MAX_LIST, regular=True)
+        return read_text(self._recorded(name), fail, MAX_LIST, regular=True)
 
-    def _noted(self, name: str) -> Path:
-        """The path, noted before the file is opened: one that is missing may come, and is waited for like any other."""
+    def _recorded(self, name: str) -> Path:
+        """The path, recorded before the file is opened, so that a missing file is watched too."""
         path = self.path(name)
         self._opened[str(path)] = None
         return path
@@ -65,7 +65,7 @@ def read_text(path: Path, fail: Callable[[str], ConfigError], most: int = MAX_LI
         raise fail("is a directory, not a file") from None
     except NotRegular:
         raise fail("is a pipe or a device, not a file") from None
-    except TooLarge:
+    except FileTooLarge:
         raise fail(f"is larger than {most // 1024**2} MiB, and such a file may not be; shorten it") from None
     except (OSError, ValueError) as error:
         raise fail(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
@@ -81,10 +81,10 @@ def read_text(path: Path, fail: Callable[[str], ConfigError], most: int = MAX_LI
 
 
 def read_regular(path: Path, most: int = MAX_LIST) -> bytes:
-    """The bytes of a regular file, without waiting for anything else in its place. Raises OSError, `NotRegular` and
-    `TooLarge` among them."""
+    """The bytes of a regular file; never blocks on anything else in its place. Raises OSError, `NotRegular` and
+    `FileTooLarge` among them."""
 
-    def at_once(name: str, flags: int) -> int:  # a pipe that nobody writes to would be waited for
+    def at_once(name: str, flags: int) -> int:  # opening a pipe without a writer would block
         return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
 
     return _read(path, most, at_once)
@@ -96,5 +96,5 @@ def _read(path: Path, most: int, opener: Callable[[str, int], int] | None = None
             raise NotRegular
         data = file.read(most + 1)
     if len(data) > most:
-        raise TooLarge
+        raise FileTooLarge
     return data

@@ -1,4 +1,4 @@
-"""Warnings about a configuration that is valid but probably not meant so."""
+"""Configuration lint: warnings about what is valid but probably a mistake."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from gateway.policy.checks import UNCHECKED, Checks, Finds, PatternFacts
-from gateway.policy.decoding import decoding_warnings
-from gateway.policy.exposure import is_loopback
+from gateway.policy.checks import Checks, Finds, PatternFacts
+from gateway.policy.listen import is_loopback
 from gateway.policy.model import (
     DEFAULT_MAX_HOLD,
     DEFAULT_REPLACEMENT,
@@ -17,28 +16,27 @@ from gateway.policy.model import (
     Config,
     Exhausted,
     Fold,
+    Mode,
     Policy,
     Rule,
+    UpstreamType,
+    routed_pairs,
 )
 
-# Characters in the words of a rule from which the time to compile them is told. Measured on one core: 1,000,000 words
-# with 9.5 million characters take 34 seconds to read and compile, and 1 GB; 100,000 of them 3 seconds and 100 MB.
+# Characters in the words of a rule from which the time to compile them is reported. Measured on one core: 1,000,000
+# words with 9.5 million characters take 34 seconds to read and compile, and 1 GB; 100,000 of them 3 s and 100 MB.
 LARGE_LIST = 2_000_000
 SECONDS_A_MILLION, MEGABYTES_A_MILLION = 3.6, 105
 VERSION = re.compile(r"/v[0-9]+[a-z0-9.]*(/|$)")
 
 
-def warnings(config: Config, checks: Checks = UNCHECKED) -> tuple[str, ...]:
-    """One `key.path: text` for each finding, in the order of the file's parts; no word and no key is in them.
-
-    `checks` are those that `load` takes; without them, words are compared as they are written, and nothing is said of
-    patterns and detectors.
-    """
+def warnings(config: Config, checks: Checks) -> tuple[str, ...]:
+    """One `key.path: text` for each finding, in the order of the file's parts; no word and no key is in them."""
     found = [*_listen_warnings(config), *_key_warnings(config), *_upstream_warnings(config), *_route_warnings(config)]
     for policy in config.policies.values():
         found += _policy_warnings(config, policy, checks)
     found += _state_warnings(config)
-    found += decoding_warnings(config)
+    found += _steering_warnings(config)
     return tuple(found)
 
 
@@ -63,7 +61,7 @@ def _key_warnings(config: Config) -> Iterator[str]:
 def _state_warnings(config: Config) -> Iterator[str]:
     limits = ((key.rpm, key.tpm, key.max_streams) for key in config.auth.keys)
     if config.state is not None and all(limit is None for limited in limits for limit in limited):
-        yield "state: no key has a limit (rpm, tpm, max_streams), so there is nothing to share"
+        yield f"{config.state_key}: no key has a limit (rpm, tpm, max_streams), so there is nothing to share"
 
 
 def _upstream_warnings(config: Config) -> Iterator[str]:
@@ -93,6 +91,20 @@ def _route_warnings(config: Config) -> Iterator[str]:
         seen.setdefault("*" if set(route.model) == {"*"} else route.model, i)
 
 
+def _steering_warnings(config: Config) -> Iterator[str]:
+    """What a policy asks of a model and its upstream will not do."""
+    for at, policy, upstream in routed_pairs(config):
+        if upstream.type == UpstreamType.VLLM:
+            continue
+        who = f"{at}: upstream {upstream.name} is not of type: vllm"
+        if policy.constrain is not None and policy.mode is Mode.ENFORCE:
+            yield f"{who}, so answers under policy {policy.name} are checked against its constraint, not held to it"
+        if policy.rolls_back:
+            yield f"{who}, so rules of policy {policy.name} with action: rollback act as their exhausted says"
+        if policy.masked:
+            yield f"{who}, so decode: mask has no effect there; the rules of policy {policy.name} act on what is said"
+
+
 def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator[str]:
     at = f"policies.{policy.name}"
     if all(route.policy != policy.name for route in config.routes):
@@ -119,7 +131,7 @@ def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator
 
 
 def large_list(rule: Rule) -> str | None:
-    """What it takes to compile the words of a rule; None where nobody would notice."""
+    """The cost of compiling the words of a rule; None below `LARGE_LIST`."""
     characters = sum(map(len, rule.words)) / 1_000_000
     if characters * 1_000_000 < LARGE_LIST:
         return None
@@ -165,7 +177,7 @@ def _finder(rule: Rule, words: tuple[str, ...], checks: Checks) -> Finds:
 
 
 def _inserted_warnings(at: str, policy: Policy, longest: int, finders: list[Finds]) -> Iterator[str]:
-    """What the rules put into an answer is not scanned, and can be what other rules look for."""
+    """Text that rules put into an answer is not scanned, and may match other rules."""
     empty_seen = False
     for i, rule in enumerate(policy.rules):
         key, text = _inserted(rule, longest)
@@ -179,7 +191,7 @@ def _inserted_warnings(at: str, policy: Policy, longest: int, finders: list[Find
 
 
 def _without_effect(at: str, rule: Rule) -> Iterator[str]:
-    """Keys that the rule's action never looks at."""
+    """Keys that the rule's action ignores."""
     acts, said = rule.acts_as, f"action: {rule.action}"
     if rule.action is Action.ROLLBACK:
         said += f" and exhausted: {rule.exhausted}"

@@ -1,68 +1,52 @@
-"""The `listen` part of a configuration file → `Listen`."""
+"""The `listen` section, and whether an address can be reached from other machines."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 
-from gateway.policy.model import Address, Listen
-from gateway.policy.value import Value
+from gateway.policy.key_table import SECONDS, Form, KeyTable, nested, several, whole
+from gateway.policy.model import Config, Listen, ListenAddress
+from gateway.policy.value import ConfigError, Scalar, Value
 
-LISTEN_KEYS = ("host", "port", "admin", "drain_timeout", "hosts")
-ADMIN_KEYS = ("host", "port")
 HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def read_listen(value: Value) -> Listen:
-    """Raises `ConfigError`. Whether the address may be reached from other machines is `check_exposure`'s to say."""
-    section = value.section(LISTEN_KEYS)
-    default = Listen()
-    clients = Address(
-        host=section.get("host", _host, default.host),
-        port=section.get("port", _port, default.port),
-    )
-    return Listen(
-        host=clients.host,
-        port=clients.port,
-        admin=section.get("admin", lambda admin: _admin(admin, clients), None),
-        drain_timeout=section.get("drain_timeout", Value.seconds, default.drain_timeout),
-        hosts=section.get("hosts", _hosts, default.hosts),
-    )
-
-
-def host_is_shown(value: Value) -> bool:
-    """Whether an error may quote the host of a `listen` that was read before."""
-    return value.section(LISTEN_KEYS).get("host", lambda host: host.shown, True)
-
-
-def _admin(value: Value, clients: Address) -> Address:
-    section = value.section(ADMIN_KEYS)
-    admin = Address(host=section.get("host", _host, Listen().host), port=_port(section["port"]))
-    if admin.port == clients.port != 0 and _meet(admin.host, clients.host):
-        raise section["port"].wrong("another port than listen.port on the same host")
-    return admin
-
-
-def _port(value: Value) -> int:
-    return value.integer(0, 65535)
-
-
-def _hosts(value: Value) -> tuple[str, ...]:
-    return tuple(_host(host).lower() for host in value.nonempty_items())
-
-
-def _host(value: Value) -> str:
+def _read_host(value: Value) -> str:
     host = value.nonempty()
     if _ip_address(host) is None and not HOST_NAME.fullmatch(host):
         raise value.wrong("an IP address (without brackets) or a host name")
     return host
 
 
-def _meet(one: str, other: str) -> bool:
-    """Whether two listeners with one port get in each other's way: on the same host, or on one and on all of them.
+HOST = Form("address or host name", {"type": "string", "pattern": r"\S"}, _read_host)
+ADMIN = KeyTable("listen.admin", ListenAddress, {"host": HOST, "port": whole(0, 65535)})
+LISTEN = KeyTable(
+    "listen",
+    Listen,
+    {
+        "host": HOST,
+        "port": whole(0, 65535),
+        "admin": nested(ADMIN),
+        "drain_timeout": SECONDS,
+        "hosts": several(HOST, "list of host names or addresses", lambda hosts: tuple(host.lower() for host in hosts)),
+    },
+)
 
-    IPv4 and IPv6 do not meet, and a name is not looked up.
-    """
+
+def read_listen(value: Value) -> Listen:
+    """Raises `ConfigError`. Whether the address may be reached from other machines is left to `check_exposure`."""
+    listen = LISTEN.read(value)
+    admin = listen.admin
+    if admin is not None and admin.port == listen.port != 0 and _overlap(admin.host, listen.host):
+        port = ADMIN.section(LISTEN.section(value)["admin"])["port"]
+        raise port.wrong("another port than listen.port on the same host")
+    return listen
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two listeners on one port conflict: on the same host, or one on all addresses. IPv4 and IPv6 do not
+    conflict, and a name is not looked up."""
     first, second = _ip_address(one), _ip_address(other)
     if first is None or second is None:
         return one.lower() == other.lower()
@@ -74,3 +58,25 @@ def _ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | No
         return ipaddress.ip_address(host)
     except ValueError:
         return None
+
+
+def is_loopback(host: str) -> bool:
+    """127.0.0.0/8, ::1 and the name localhost; any other name counts as reachable, without a look-up."""
+    address = _ip_address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def host_is_shown(listen: Value) -> bool:
+    """Whether an error may quote the host: it did not come from the environment."""
+    host = listen.node.get("host") if isinstance(listen.node, dict) else None
+    return not (isinstance(host, Scalar) and host.substituted)
+
+
+def check_exposure(config: Config, host: str, *, shown: bool = True) -> None:
+    """Raises `ConfigError` at `listen.host` when `host` is not a loopback address and the configuration has neither
+    keys nor `auth: none`; with `shown` false the error does not quote the host."""
+    if is_loopback(host) or config.auth.keys or config.auth.open_to_all:
+        return
+    what = f"{host!r} " if shown else "this address "
+    reason = "can be reached from other machines: set auth.keys, or write auth: none to let everybody in"
+    raise ConfigError(config.source, "listen.host", what + reason)

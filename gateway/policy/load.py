@@ -1,48 +1,54 @@
 """A configuration file → `Config`, or a `ConfigError` that names file, key path and reason.
 
 Nothing is guessed: unknown keys, keys of later versions, values of another type than the key wants and names that lead
-nowhere are all refused. The reading goes on after an error, so that all are reported at once.
+nowhere are all refused. The reading goes on after an error, so that all are reported at once. `gateway.config` has the
+functions that other packages call.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
-from gateway.policy.checks import UNCHECKED, Checks
-from gateway.policy.decoding import check_decoding
-from gateway.policy.exposure import check_exposure, is_loopback
+from gateway.policy.auth import AUTH, read_auth
+from gateway.policy.checks import Checks
 from gateway.policy.files import Files
-from gateway.policy.keys import read_auth
-from gateway.policy.lint import warnings
-from gateway.policy.listen import host_is_shown, read_listen
-from gateway.policy.model import Auth, Config, Limits, Listen, Policy, Upstream
-from gateway.policy.rules import read_policies
-from gateway.policy.services import read_journal, read_telemetry
-from gateway.policy.sizes import read_size
-from gateway.policy.upstreams import read_routes, read_upstreams
-from gateway.policy.urls import read_state_url
-from gateway.policy.value import ConfigError, Errors, TooManyErrors, Value
+from gateway.policy.key_table import Form, KeyTable, named, nested
+from gateway.policy.listen import LISTEN, check_exposure, host_is_shown, read_listen
+from gateway.policy.model import Config, Policy, Route, Upstream, UpstreamType, routed_pairs
+from gateway.policy.routes import ROUTE, read_routes
+from gateway.policy.rules import POLICY, read_policies
+from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY, read_journal
+from gateway.policy.upstreams import UPSTREAM, read_upstreams
+from gateway.policy.urls import REDIS_URL, read_redis_url
+from gateway.policy.value import ConfigError, Errors, Section, TooManyErrors, Value
 from gateway.policy.yaml_source import read_nodes
 
-__all__ = ["ConfigError", "check_exposure", "is_loopback", "load", "parse", "warnings"]
+REDIS = Form("URL", REDIS_URL)
+CONFIG = KeyTable(
+    "file",
+    Config,
+    {
+        "listen": nested(LISTEN, read_listen),
+        "auth": Form("mapping", {"anyOf": [{"const": "none"}, AUTH]}),
+        "upstreams": named(UPSTREAM),
+        "routes": Form("list", {"type": "array", "minItems": 1, "items": ROUTE}),
+        "policies": named(POLICY),
+        "limits": nested(LIMITS),
+        "journal": nested(JOURNAL),
+        "telemetry": nested(TELEMETRY),
+        "redis": REDIS,
+        "state": REDIS,
+    },
+    later={"otel": "use telemetry"},
+    rules={"not": {"required": ["redis", "state"]}},
+)
 
-ROOT_KEYS = ("listen", "auth", "upstreams", "routes", "policies", "limits", "journal", "telemetry", "state")
-LATER_ROOT_KEYS = {"otel": "use telemetry"}
-LIMIT_KEYS = ("max_body", "max_streams", "max_event", "send_timeout")
 
-MAX_STREAMS = 1_000_000
-
-
-def load(path: Path | str, environ: Mapping[str, str] = os.environ, *, checks: Checks = UNCHECKED) -> Config:
-    """Read the file at `path`; word lists are looked for beside it.
-
-    With `checks`, words of which folding leaves nothing are refused, and patterns and detectors that there cannot be.
-    Raises `ConfigError` for everything that is wrong, the rest of it in `ConfigError.others`. The absolute paths of the
-    files that were opened, the one at `path` first, are in `Config.files` and in `ConfigError.files`.
-    """
+def load(path: Path | str, environ: Mapping[str, str], checks: Checks) -> Config:
+    """Read the file at `path`: `gateway.config.load` with other checks than those of the censor and the decoder."""
     path = Path(path)
     source = str(path)
     files = Files(path.parent)
@@ -54,15 +60,8 @@ def load(path: Path | str, environ: Mapping[str, str] = os.environ, *, checks: C
         raise
 
 
-def parse(
-    text: str,
-    source: str,
-    base_dir: Path,
-    environ: Mapping[str, str] = os.environ,
-    *,
-    checks: Checks = UNCHECKED,
-) -> Config:
-    """Like `load`, from a text already read; `source` names it in errors, `base_dir` is where word lists are."""
+def parse(text: str, source: str, base_dir: Path, environ: Mapping[str, str], checks: Checks) -> Config:
+    """Like `load`, from text; `source` names it in errors, word lists are relative to `base_dir`."""
     return _read(text, source, Files(base_dir), environ, checks)
 
 
@@ -81,40 +80,55 @@ def _read(text: str, source: str, files: Files, environ: Mapping[str, str], chec
 
 
 def _config(root: Value, files: Files, checks: Checks, errors: Errors) -> Config:
-    section = root.section(ROOT_KEYS, LATER_ROOT_KEYS)
-    listen = section.get("listen", read_listen, Listen())
-    limits = section.get("limits", _limits, Limits())
+    section = CONFIG.section(root)
     no_upstreams: dict[str, Upstream] = {}
     no_policies: dict[str, Policy] = {}
-    upstreams = section.need("upstreams", lambda upstreams: read_upstreams(upstreams, files), no_upstreams)
-    policies = section.need("policies", lambda policies: read_policies(policies, files, checks), no_policies)
+    upstreams = section.need("upstreams", lambda value: read_upstreams(value, files), no_upstreams)
+    policies = section.need("policies", lambda value: read_policies(value, files, checks), no_policies)
+    no_routes: tuple[Route, ...] = ()
+    routes = section.need("routes", lambda value: read_routes(value, upstreams, policies), no_routes)
+    redis_key = "redis" if "redis" in section else "state"
     config = Config(
         upstreams=upstreams,
-        routes=section.need("routes", lambda routes: read_routes(routes, upstreams, policies), ()),
         policies=policies,
-        listen=listen,
-        auth=section.get("auth", lambda auth: read_auth(auth, policies), Auth()),
-        limits=limits,
-        journal=section.get("journal", lambda journal: read_journal(journal, files), None),
-        telemetry=section.get("telemetry", read_telemetry, None),
-        state=section.get("state", read_state_url, None),
+        routes=routes,
+        state=root.attempt(lambda _: _redis_url(section), None),
+        state_key=redis_key,
         source=root.source,
         files=files.opened,
+        **CONFIG.values(
+            section, auth=partial(read_auth, policies=policies), journal=lambda value: read_journal(value, files)
+        ),
     )
     if not errors.within("upstreams", "policies", "routes"):
-        root.attempt(lambda _: check_decoding(config), None)
+        root.attempt(lambda _: _check_steering(config), None)
     if not errors.within("listen", "auth"):
         shown = section.get("listen", host_is_shown, True)
-        root.attempt(lambda _: check_exposure(config, listen.host, shown=shown), None)
+        root.attempt(lambda _: check_exposure(config, config.listen.host, shown=shown), None)
     return config
 
 
-def _limits(value: Value) -> Limits:
-    section = value.section(LIMIT_KEYS)
-    default = Limits()
-    return Limits(
-        max_body=section.get("max_body", read_size, default.max_body),
-        max_streams=section.get("max_streams", lambda number: number.integer(1, MAX_STREAMS), default.max_streams),
-        max_event=section.get("max_event", read_size, default.max_event),
-        send_timeout=section.get("send_timeout", Value.seconds, default.send_timeout),
-    )
+def _redis_url(section: Section) -> str | None:
+    if "redis" in section and "state" in section:
+        raise section["state"].fail("is another name of redis, which is given too; remove one of them")
+    given = next((key for key in ("redis", "state") if key in section), None)
+    return None if given is None else read_redis_url(section[given])
+
+
+def _check_steering(config: Config) -> None:
+    """Raises `ConfigError` where a route leads to an upstream that cannot do what its policy requires."""
+    for at, policy, upstream in routed_pairs(config):
+        steered = upstream.type == UpstreamType.VLLM
+        if policy.constrain is not None and policy.constrain.require and not steered:
+            raise ConfigError(
+                config.source,
+                f"policies.{policy.name}.constrain",
+                f"upstream {upstream.name} of {at} cannot hold a model to it: make it type: vllm, or say "
+                "require: false, and answers are only checked",
+            )
+        if policy.rolls_back and steered and upstream.tokenizer is None:
+            raise ConfigError(
+                config.source,
+                f"upstreams.{upstream.name}.tokenizer",
+                f"is required: {at} has policy {policy.name}, which rolls back, token by token",
+            )

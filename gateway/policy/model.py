@@ -1,17 +1,18 @@
 """The configuration as frozen data: no file, no clock, no network.
 
-Everything here is built by `gateway.policy.load` from a file, or by a program through the constructors, and never
-changes afterwards: a reload makes a new `Config`, and what runs keeps the one it started with.
+Built by `gateway.policy.load` from a file, or by a program through the constructors, and never changed afterwards: a
+reload makes a new `Config`, and requests in flight keep theirs. keys.toml says what the fields mean.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from gateway.policy.given import Given
+from gateway.policy.field_checks import DEPENDS, check_fields
 
 
 class Action(StrEnum):
@@ -25,21 +26,20 @@ class Action(StrEnum):
 
 
 class Exhausted(StrEnum):
-    """What happens to a match that no rollback is left for, or that cannot be rolled back: it is replaced, or the
-    answer ends before it."""
+    """What happens to a match that cannot be rolled back, or not any more."""
 
     REDACT = "redact"
     BLOCK = "block"
 
 
 class Decode(StrEnum):
-    """What a model of one's own is told of a rule: never to say its words."""
+    """How decoding is steered for a rule: a logits mask keeps the model from its words."""
 
     MASK = "mask"
 
 
 class Fold(StrEnum):
-    """One differences-forgetting view of a character; a rule's set of folds is its lens."""
+    """A difference between characters that does not count; a rule's set of folds is its lens."""
 
     CASE = "case"
     WIDTH = "width"
@@ -48,7 +48,7 @@ class Fold(StrEnum):
 
 
 class Channel(StrEnum):
-    """The kinds of text an answer carries; channels of one kind are told apart by choice, tool call and part."""
+    """The kinds of text in an answer; channels of one kind differ by choice, tool call and part."""
 
     CONTENT = "content"
     REFUSAL = "refusal"
@@ -60,7 +60,7 @@ class Channel(StrEnum):
 
 
 class Direction(StrEnum):
-    """Which way the text flows: prompts come in, answers go out."""
+    """Prompts come in, answers go out."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -96,22 +96,15 @@ DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
 
 
-# What stands in a field until the other fields say what its default is.
-_DEPENDS: Any = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule of a policy: it looks for `words`, for a `pattern` or for what a `detector` knows.
+    """One rule of a policy: it finds `words`, a `pattern` or what a `detector` describes.
 
     `fold`: `DEFAULT_FOLD` for words, else `DEFAULT_PATTERN_FOLD`. `apply_to`: output, and for `pseudonymize` input.
-    `guard_tail`: a beginning of a match that is held when the text ends counts as a match from this many characters on;
-    0 turns that off, None leaves it to `secret`, which asks for 60 % of each word. `exhausted` is for `rollback`;
-    `decode` is for upstreams that take masks.
+    `guard_tail`: None leaves it to `secret`, which sets 60 % of each word.
 
-    Names may be given as strings (`action="block"`), and several values in any iterable but a string.
-
-    Raises ValueError unless exactly one of `words`, `pattern` and `detector` is given, and for a field that is none.
+    Names may be given as strings (`action="block"`), and several values in any iterable but a string. Raises ValueError
+    unless exactly one of `words`, `pattern` and `detector` is given, and for a value of another type.
     """
 
     id: str
@@ -123,45 +116,34 @@ class Rule:
     mask: str | None = None
     message: str | None = None
     whole_word: bool = False
-    fold: frozenset[Fold] = _DEPENDS
+    fold: frozenset[Fold] = DEPENDS
     guard_tail: int | None = None
     secret: bool = False
-    apply_to: frozenset[Direction] = _DEPENDS
+    apply_to: frozenset[Direction] = DEPENDS
     channels: frozenset[Channel] = frozenset(Channel)
     exhausted: Exhausted = Exhausted.REDACT
     decode: Decode | None = None
 
     def __post_init__(self) -> None:
-        given = Given(self, f"rule {self.id!r}")
-        given.texts("id", "replacement")
-        given.texts("pattern", "detector", "mask", "message", optional=True)
-        given.all_of("words", str, "words")
-        given.booleans("whole_word", "secret")
-        given.number("guard_tail", 0, optional=True)
-        given.name("action", Action)
-        given.name("exhausted", Exhausted)
-        given.name("decode", Decode, optional=True)
+        check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1})
         if self.mask is not None and len(self.mask) != 1:
-            raise given.wrong("mask", f"expected one character, got {len(self.mask)}")
+            raise ValueError(f"rule {self.id!r}: mask: expected one character, got {len(self.mask)}")
         if (bool(self.words), self.pattern is not None, self.detector is not None).count(True) != 1:
             raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern and detector")
-        if self.fold is _DEPENDS:
+        if self.fold is DEPENDS:
             object.__setattr__(self, "fold", DEFAULT_FOLD if self.words else DEFAULT_PATTERN_FOLD)
-        if self.apply_to is _DEPENDS:
+        if self.apply_to is DEPENDS:
             only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
             object.__setattr__(self, "apply_to", frozenset({only}))
-        given.names("fold", Fold, least=0)
-        given.names("apply_to", Direction)
-        given.names("channels", Channel)
 
     @property
     def acts_as(self) -> Action:
-        """What the rule does where nothing can be rolled back."""
+        """The action where nothing can be rolled back."""
         return Action(self.exhausted) if self.action is Action.ROLLBACK else self.action
 
 
 class Language(StrEnum):
-    """How a constraint says which answers there may be."""
+    """The notation of a constraint."""
 
     REGEX = "regex"
     CHOICE = "choice"
@@ -170,8 +152,7 @@ class Language(StrEnum):
 
 
 class Conflict(StrEnum):
-    """What happens when a request asks for a format of its own under a constraint: the policy's holds, or the request
-    is refused."""
+    """What happens to a request with a format of its own under a constraint: the policy's holds, or it is refused."""
 
     POLICY = "policy"
     REJECT = "reject"
@@ -186,11 +167,8 @@ class Violation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constrain:
-    """What every answer under a policy must be, as a whole: a text of a language.
-
-    `texts`: the pattern, the options, the JSON text of the schema, or the grammar (one text, but for `choice`).
-    `require`: only upstreams that hold the model to it may serve the policy.
-    """
+    """The language that every answer under a policy is a text of. `texts`: the pattern, the options, the JSON text of
+    the schema, or the grammar (one text, but for `choice`)."""
 
     language: Language
     texts: tuple[str, ...]
@@ -201,7 +179,7 @@ class Constrain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A named, ordered set of rules and how strictly they act. Raises ValueError for a field that is none."""
+    """A named, ordered set of rules and how strictly they act. Raises ValueError for a value of another type."""
 
     name: str
     rules: tuple[Rule, ...] = ()
@@ -212,28 +190,22 @@ class Policy:
     constrain: Constrain | None = None
 
     def __post_init__(self) -> None:
-        given = Given(self, f"policy {self.name!r}")
-        given.texts("name")
-        given.all_of("rules", Rule, "rules")
-        given.number("max_hold", 1)
-        given.name("mode", Mode)
-        given.name("on_overflow", Overflow)
-        given.name("unknown", Unknown)
+        check_fields(self, f"policy {self.name!r}", {"max_hold": 1})
 
     @property
     def rolls_back(self) -> bool:
-        """Is there a rule whose matches are to be rolled back?"""
+        """Whether a rule rolls back."""
         return self.mode is Mode.ENFORCE and any(rule.action is Action.ROLLBACK for rule in self.rules)
 
     @property
     def masked(self) -> tuple[Rule, ...]:
-        """The rules whose words a model is not to say at all."""
+        """The rules whose words are masked while the model decodes."""
         return tuple(rule for rule in self.rules if rule.decode is Decode.MASK and self.mode is Mode.ENFORCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds. `first_byte` runs from the sent request to the answer's first body byte, `idle` between two reads."""
+    """Seconds."""
 
     connect: float = 5.0
     first_byte: float = 60.0
@@ -243,8 +215,7 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """When an upstream is left out: after `eject_after` failures in a row, for `eject_for` seconds; then one request
-    tries it (half-open)."""
+    """A circuit breaker: open after `eject_after` failures in a row, for `eject_for` seconds, then half-open."""
 
     eject_after: int = 5
     eject_for: float = 10.0
@@ -252,20 +223,26 @@ class Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """Further attempts before the first byte: at most `attempts` a request, and over time no more than the share
-    `budget` of all requests."""
+    """Before the first byte: at most `attempts` a request, and over time the share `budget` of all requests."""
 
     attempts: int = 2
     budget: float = 0.2
 
 
+class UpstreamType(StrEnum):
+    """Any OpenAI-compatible server; a vLLM, whose decoding can be steered; the embedded demo."""
+
+    OPENAI = "openai"
+    VLLM = "vllm"
+    DEMO = "demo"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A server to forward to. `type` is `openai` (any OpenAI-compatible server), `vllm` (a model of one's own, which
-    can be steered) or `demo` (embedded). `tokenizer` is the path of a model's folder or `tokenizer.json`."""
+    """A server to forward to. `tokenizer` is the path of a model's folder or `tokenizer.json`."""
 
     name: str
-    type: str = "openai"
+    type: str = UpstreamType.OPENAI
     base_url: str = ""
     api_key: str | None = field(default=None, repr=False)
     timeouts: Timeouts = Timeouts()
@@ -275,7 +252,7 @@ class Upstream:
 
 
 class Balance(StrEnum):
-    """Which upstream of a route is asked first: the first that is healthy, or the one with the fewest requests."""
+    """Which upstream of a route is tried first: the first that is healthy, or the one with the fewest requests."""
 
     FIRST = "first"
     LEAST_BUSY = "least_busy"
@@ -283,10 +260,7 @@ class Balance(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """`model` is a case-sensitive glob on the requested model; `rename` is the model name the upstream gets.
-
-    `others` are asked when `upstream` fails before its first byte.
-    """
+    """`model` is a glob; `others` are tried when `upstream` fails before its first byte."""
 
     model: str
     upstream: str
@@ -311,31 +285,25 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    host: str
+class ListenAddress:
+    host: str = "127.0.0.1"
     port: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """`admin` is where /metrics, /healthz and /readyz move, if it is set. `drain_timeout`: seconds for running answers
-    when the server is told to stop. `hosts`: names, in lower case, that requests may be sent to besides those of this
-    machine where no key is asked for."""
+    """`drain_timeout` in seconds; `hosts` in lower case."""
 
     host: str = "127.0.0.1"
     port: int = 8080
-    admin: Address | None = None
+    admin: ListenAddress | None = None
     drain_timeout: float = 30.0
     hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientKey:
-    """A client's key as its SHA-256 `digest`; the key itself is kept nowhere.
-
-    `rpm`, `tpm`: requests and tokens a minute; `max_streams`: requests at the same time. None is no limit. `policies`
-    and `models` (globs) narrow what the key may use; None is everything.
-    """
+    """A client's key as its SHA-256 `digest`; the key itself is kept nowhere. None is no limit, or everything."""
 
     name: str
     digest: bytes = field(repr=False)
@@ -369,10 +337,7 @@ class Fsync(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """Where every decision is written. `key` authenticates matched text, so that it can be searched and not guessed.
-
-    A file is closed at `max_size` bytes, and `keep` closed ones stay. `required`: no answer without its journal.
-    """
+    """The file of decisions; `max_size` in bytes."""
 
     path: str
     key: str = field(repr=False)
@@ -403,6 +368,14 @@ class Config:
     limits: Limits = Limits()
     journal: Journal | None = None
     telemetry: Telemetry | None = None
-    state: str | None = field(default=None, repr=False)  # redis://..., shared by several gateways
+    state: str | None = field(default=None, repr=False)  # the URL of a Redis server, shared by several gateways
+    state_key: str = field(default="state", compare=False)  # its key in the file: `redis`, or `state`
     source: str = "<memory>"
     files: tuple[str, ...] = ()  # absolute paths of the file and its word lists, symbolic links not followed
+
+
+def routed_pairs(config: Config) -> Iterator[tuple[str, Policy, Upstream]]:
+    """Each policy with each upstream that serves it, and the key path of their route."""
+    for i, route in enumerate(config.routes):
+        for name in route.upstreams:
+            yield f"routes[{i}]", config.policies[route.policy], config.upstreams[name]

@@ -1,4 +1,4 @@
-"""The `policies` part of a configuration file → `Policy` and `Rule`, word lists included."""
+"""The `policies` section: policies and rules, word lists included."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from functools import partial
 from typing import TypeAlias
 
 from gateway.policy.checks import BadPattern, Checks
-from gateway.policy.constraints import read_constrain
+from gateway.policy.constraints import CONSTRAIN, read_constrain
 from gateway.policy.files import Files
+from gateway.policy.key_table import (
+    BOOLEAN,
+    NAME,
+    PATH,
+    TEXT,
+    Form,
+    KeyTable,
+    choice,
+    or_reference,
+    several,
+    whole,
+)
 from gateway.policy.model import (
     DEFAULT_FOLD,
-    DEFAULT_MAX_HOLD,
     DEFAULT_PATTERN_FOLD,
-    DEFAULT_REPLACEMENT,
     Action,
     Channel,
     Decode,
@@ -27,7 +37,6 @@ from gateway.policy.model import (
     Rule,
     Unknown,
 )
-from gateway.policy.upstreams import read_reference
 from gateway.policy.value import NOT_AVAILABLE, ConfigError, Section, Value
 
 MAX_HOLD_LIMIT = 1_000_000
@@ -37,156 +46,161 @@ MAX_CHARACTERS = 10_000_000
 MAX_WORD = 10_000  # characters
 ASCII_SPACE = " \t\n\r\f\v"
 
-POLICY_KEYS = ("mode", "max_hold", "on_overflow", "unknown", "constrain", "rules")
-RULE_KEYS = (
-    *("id", "words", "words_file", "pattern", "detector", "action", "replacement", "mask", "message", "whole_word"),
-    *("fold", "variants", "edits", "secret", "guard_tail", "apply_to", "channels", "exhausted", "decode"),
-)
 WORD_SOURCES = ("words", "words_file")
 SOURCES = (*WORD_SOURCES, "pattern", "detector")
-NOTHING = ("nothing",)  # of a rule whose words were refused while the file is read on
-LATER_RULE_KEYS = {"protect": "use words, pattern or detector"}
-_LONE_SIGN = (
+PLACEHOLDER = ("nothing",)  # the words of a rule whose words were refused
+LATER_FOLDS = ("confusables", "leet", "spacing")
+LONE_SIGN = (
     "a lone # could be a comment or a word: leave the line out, or write a text behind `# `; a rule for the word has "
     'words: ["#"]'
 )
-LATER_FOLDS = ("confusables", "leet", "spacing")
 
 
-def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Policy]:
-    """Every policy by its name. Raises `ConfigError`."""
-    lists = _Lists(files, checks)
-    return {
-        name: policy.attempt(partial(_policy, name, lists, checks), Policy(name=name))
-        for name, policy in value.named().items()
-    }
-
-
-def _policy(name: str, lists: _Lists, checks: Checks, value: Value) -> Policy:
-    section = value.section(POLICY_KEYS)
-    rules: dict[str, Rule] = {}
-    for rule_value in section["rules"].items() if "rules" in section else []:
-        rule = rule_value.attempt(partial(_rule, lists, checks), None)
-        if rule is not None and rule.id in rules:
-            at = rule_value.section(RULE_KEYS)["id"]
-            at.note(at.wrong("an id that no earlier rule of the policy has"))
-        elif rule is not None:
-            rules[rule.id] = rule
-    constrain = section.get("constrain", lambda constrain: read_constrain(constrain, checks), None)
-    if constrain is not None and any(rule.action is Action.ROLLBACK for rule in rules.values()):
-        raise section["constrain"].fail(
-            "cannot be combined with rules of action: rollback: a constraint cannot be taken up in the middle"
-        )
-    return Policy(
-        name=name,
-        rules=tuple(rules.values()),
-        mode=section.get("mode", lambda mode: mode.choice(Mode), Mode.ENFORCE),
-        max_hold=section.get("max_hold", lambda hold: hold.integer(1, MAX_HOLD_LIMIT), DEFAULT_MAX_HOLD),
-        on_overflow=section.get("on_overflow", lambda overflow: overflow.choice(Overflow), Overflow.RELEASE),
-        unknown=section.get("unknown", lambda unknown: unknown.choice(Unknown), Unknown.SCAN),
-        constrain=constrain,
-    )
-
-
-def _rule(lists: _Lists, checks: Checks, value: Value) -> Rule | None:
-    section = value.section(RULE_KEYS, LATER_RULE_KEYS)
-    rule_id = section.need("id", Value.label, "")
-    value.attempt(lambda _: _refuse_approximate(section), None)
-    action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
-    if "mask" in section and "replacement" in section:
-        value.note(section["mask"].fail("give either mask or replacement, not both"))
-    source = value.attempt(lambda _: _source(section), "")
-    fold = section.get("fold", _folds, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
-    words: tuple[str, ...] = ()
-    pattern = detector = None
-    if source in WORD_SOURCES:
-        words = section.need(source, lambda listed: lists.read(listed, source, fold), ())
-    elif source == "pattern":
-        pattern = value.attempt(lambda _: _pattern(section, fold, checks), None)
-    elif source == "detector":
-        detector = value.attempt(lambda _: _detector(section, checks), None)
-    return Rule(
-        id=rule_id,
-        words=words if words or pattern or detector else NOTHING,
-        pattern=pattern,
-        detector=detector,
-        action=action,
-        replacement=section.get("replacement", Value.text, DEFAULT_REPLACEMENT),
-        mask=section.get("mask", _mask, None),
-        message=section.get("message", Value.text, None),
-        whole_word=section.get("whole_word", Value.boolean, False),
-        fold=fold,
-        guard_tail=section.get("guard_tail", lambda characters: characters.integer(0), None),
-        secret=section.get("secret", Value.boolean, False),
-        apply_to=value.attempt(lambda _: _apply_to(section, action), frozenset(Direction)),
-        channels=section.get("channels", _channels, frozenset(Channel)),
-        exhausted=section.get("exhausted", lambda name: name.choice(Exhausted), Exhausted.REDACT),
-        decode=value.attempt(lambda _: _decode(section, source, action), None),
-    )
-
-
-def _source(section: Section) -> str:
-    """The key that says what the rule looks for."""
-    given = [key for key in SOURCES if key in section]
-    if len(given) != 1:
-        found = " and ".join(given) or "none of them"
-        raise section.value.fail(f"needs exactly one of {', '.join(SOURCES)}; it has {found}")
-    return given[0]
-
-
-def _refuse_approximate(section: Section) -> None:
-    """`variants: []` and `edits: 0` say what this version does anyway; every other value would be ignored."""
-    if "variants" in section and section["variants"].items():
-        raise section["variants"].fail(NOT_AVAILABLE)
-    if "edits" in section and section["edits"].integer(0, 2):
-        raise section["edits"].fail(NOT_AVAILABLE)
-
-
-def _mask(value: Value) -> str:
+def _read_mask(value: Value) -> str:
     mask = value.text()
     if len(mask) != 1:
         raise value.wrong("exactly one character")
     return mask
 
 
-def _folds(value: Value) -> frozenset[Fold]:
-    return frozenset(name.choice(Fold, LATER_FOLDS) for name in value.items())
+FOLDS = several(choice(Fold, LATER_FOLDS), "list of `case`, `width`, `accents`, `invisible`", frozenset, least=0)
+CHANNELS = several(choice(Channel), "list of channels", frozenset)
+DIRECTIONS = several(choice(Direction), "list of `output`, `input`", frozenset)
+RULE = KeyTable(
+    "policies.rules",
+    Rule,
+    {
+        "id": NAME,
+        "words": Form("list of text", several(TEXT, "").schema),
+        "words_file": PATH,
+        "pattern": Form("regular expression", {"type": "string", "minLength": 1}),
+        "detector": Form("name", TEXT.schema),
+        "action": choice(Action),
+        "exhausted": choice(Exhausted),
+        "decode": Form(choice(Decode).shown, choice(Decode).schema),
+        "replacement": TEXT,
+        "mask": Form("one character", or_reference({"type": "string", "minLength": 1, "maxLength": 1}), _read_mask),
+        "message": TEXT,
+        "whole_word": BOOLEAN,
+        "fold": FOLDS,
+        "secret": BOOLEAN,
+        "guard_tail": whole(0, shown="characters"),
+        "apply_to": Form(DIRECTIONS.shown, DIRECTIONS.schema),
+        "channels": CHANNELS,
+        "variants": Form("", {"type": "array", "maxItems": 0}),
+        "edits": Form("", {"const": 0}),
+    },
+    one_of=SOURCES,
+    later={"protect": "use words, pattern or detector"},
+    rules={"not": {"required": ["mask", "replacement"]}},
+)
+POLICY = KeyTable(
+    "policies",
+    Policy,
+    {
+        "mode": choice(Mode),
+        "max_hold": whole(1, MAX_HOLD_LIMIT),
+        "on_overflow": choice(Overflow),
+        "unknown": choice(Unknown),
+        "constrain": Form("mapping", {"allOf": [CONSTRAIN]}),
+        "rules": Form("list", {"type": "array", "items": RULE}),
+    },
+)
 
 
-_ONLY = {
+def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Policy]:
+    """Every policy by its name. Raises `ConfigError`."""
+    lists = _WordReader(files, checks)
+    return {
+        name: policy.attempt(partial(_policy, name, lists, checks), Policy(name=name))
+        for name, policy in value.named().items()
+    }
+
+
+def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Policy:
+    section = POLICY.section(value)
+    rules: dict[str, Rule] = {}
+    for item in section["rules"].items() if "rules" in section else []:
+        rule = item.attempt(partial(_rule, lists, checks), None)
+        if rule is not None and rule.id in rules:
+            at = RULE.section(item)["id"]
+            at.note(at.wrong("an id that no earlier rule of the policy has"))
+        elif rule is not None:
+            rules[rule.id] = rule
+    policy = Policy(
+        name=name,
+        rules=tuple(rules.values()),
+        **POLICY.values(section, constrain=lambda value: read_constrain(value, checks)),
+    )
+    if policy.constrain is not None and any(rule.action is Action.ROLLBACK for rule in policy.rules):
+        raise section["constrain"].fail(
+            "cannot be combined with rules of action: rollback: a constraint cannot be taken up in the middle"
+        )
+    return policy
+
+
+def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
+    section = RULE.section(value)
+    value.attempt(lambda _: _refuse_approximate(section), None)
+    action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
+    if "mask" in section and "replacement" in section:
+        value.note(section["mask"].fail("give either mask or replacement, not both"))
+    source = value.attempt(lambda _: section.only_one(SOURCES), "")
+    fold = section.get("fold", FOLDS.read, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
+    words: tuple[str, ...] = ()
+    pattern = detector = None
+    if source in WORD_SOURCES:
+        words = section[source].attempt(lambda listed: lists.read(listed, source, fold), ())
+    elif source == "pattern":
+        pattern = value.attempt(lambda _: _pattern(section, fold, checks), None)
+    elif source == "detector":
+        detector = value.attempt(lambda _: _detector(section, checks), None)
+    apply_to = value.attempt(lambda _: _apply_to(section, action), frozenset(Direction))
+    decode = value.attempt(lambda _: _decode(section, source, action), None)
+    return Rule(
+        words=words if words or pattern or detector else PLACEHOLDER,
+        pattern=pattern,
+        detector=detector,
+        apply_to=apply_to,
+        decode=decode,
+        **{**RULE.values(section), "fold": fold},
+    )
+
+
+def _refuse_approximate(section: Section) -> None:
+    """`variants: []` and `edits: 0` have no effect; every other value would be ignored."""
+    if "variants" in section and section["variants"].items():
+        raise section["variants"].fail(NOT_AVAILABLE)
+    if "edits" in section and section["edits"].integer(0, 2):
+        raise section["edits"].fail(NOT_AVAILABLE)
+
+
+FIXED_DIRECTIONS = {
     Action.PSEUDONYMIZE: (Direction.INPUT, "which puts back in answers what it took out of a prompt"),
-    Action.ROLLBACK: (Direction.OUTPUT, "since only what a model says can go another way"),
+    Action.ROLLBACK: (Direction.OUTPUT, "since only an answer can be rolled back"),
 }
 
 
 def _apply_to(section: Section, action: Action) -> frozenset[Direction]:
-    only, why = _ONLY.get(action, (Direction.OUTPUT, ""))
-    directions = section.get("apply_to", _directions, frozenset({only}))
+    only, why = FIXED_DIRECTIONS.get(action, (Direction.OUTPUT, ""))
+    directions = section.get("apply_to", DIRECTIONS.read, frozenset({only}))
     if why and directions != {only}:
         raise section["apply_to"].fail(f"must be [{only}] with action: {action}, {why}")
     return directions
 
 
 def _decode(section: Section, source: str, action: Action) -> Decode | None:
-    """A mask knows neither prompts nor channels, only words and whatever the model says next."""
+    """A logits mask holds for words in answers, whatever the channel."""
     decode = section.get("decode", lambda name: name.choice(Decode), None)
     if decode is None:
         return None
     if source not in WORD_SOURCES:
         raise section["decode"].fail(f"is for words only; a {source} has no mask")
     if Direction.OUTPUT not in _apply_to(section, action):
-        raise section["decode"].fail("is for what a model says; this rule applies to input only")
-    if "channels" in section and _channels(section["channels"]) != frozenset(Channel):
+        raise section["decode"].fail("is for answers; this rule applies to input only")
+    if "channels" in section and CHANNELS.read(section["channels"]) != frozenset(Channel):
         raise section["channels"].fail("a mask cannot tell channels apart: leave channels out with decode: mask")
     return decode
-
-
-def _directions(value: Value) -> frozenset[Direction]:
-    return frozenset(name.choice(Direction) for name in value.nonempty_items())
-
-
-def _channels(value: Value) -> frozenset[Channel]:
-    return frozenset(name.choice(Channel) for name in value.nonempty_items())
 
 
 # Patterns and detectors
@@ -200,19 +214,17 @@ def _pattern(section: Section, fold: frozenset[Fold], checks: Checks) -> str:
     try:
         checks.read_pattern(pattern, fold)
     except BadPattern as error:
-        where = "" if error.position is None else f" (at position {error.position})"
-        raise value.fail(error.reason + where) from None
+        raise value.fail(str(error)) from None
     return pattern
 
 
 def _detector(section: Section, checks: Checks) -> str:
     _refuse_word_keys(section, "a detector knows where what it looks for may begin and end")
-    value = section["detector"]
-    return value.nonempty() if checks.detectors is None else read_reference(value, "detector", checks.detectors)
+    return section["detector"].reference("detector", checks.detectors)
 
 
 def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
-    """`false` says what happens anyway."""
+    """`false` is their default and allowed."""
     if section.get("whole_word", Value.boolean, False):
         raise section["whole_word"].fail(f"is for words only; {instead_of_whole_word}")
     if section.get("secret", Value.boolean, False):
@@ -221,12 +233,12 @@ def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
 
 # Words
 
-# A word, and how to make an error that says where it stands without quoting it.
+# A word, and a function that makes an error with its place, which does not quote it.
 LocatedWord: TypeAlias = tuple[str, Callable[[str], ConfigError]]
 
 
-class _Lists:
-    """Reads the words of one rule after the other, and counts them."""
+class _WordReader:
+    """Reads the words of one rule after the other and enforces the bounds of all of them together."""
 
     def __init__(self, files: Files, checks: Checks) -> None:
         self._files = files
@@ -291,7 +303,7 @@ def _words_of_file(value: Value, files: Files) -> Iterator[LocatedWord]:
         if not word or start.startswith(("# ", "//")):
             continue
         if word == "#":
-            raise fail(_LONE_SIGN)
+            raise fail(LONE_SIGN)
         empty = False
         yield word, fail
     if empty:

@@ -1,57 +1,77 @@
-"""What the gateway keeps elsewhere: the `journal`, `telemetry` and `state` parts of a configuration file."""
+"""The sections `limits`, `journal` and `telemetry`."""
 
 from __future__ import annotations
 
-from gateway.policy.files import Files
-from gateway.policy.model import Fsync, Journal, Telemetry
-from gateway.policy.sizes import read_size
-from gateway.policy.upstreams import refuse_default
-from gateway.policy.urls import read_http_url
-from gateway.policy.value import Value
+from functools import partial
 
-JOURNAL_KEYS = ("path", "key", "fsync", "max_size", "keep", "required")
-TELEMETRY_KEYS = ("endpoint", "service", "sample")
+from gateway.policy.files import Files
+from gateway.policy.key_table import (
+    BOOLEAN,
+    BYTES,
+    NONEMPTY,
+    PATH,
+    SECONDS,
+    SHARE,
+    Form,
+    KeyTable,
+    choice,
+    or_reference,
+    whole,
+)
+from gateway.policy.model import Fsync, Journal, Limits, Telemetry
+from gateway.policy.urls import URL, read_http_url
+from gateway.policy.value import Value
 
 MIN_JOURNAL_KEY = 16  # characters
 MAX_KEEP = 1000
+MAX_STREAMS = 1_000_000
 
 
-def read_journal(value: Value, files: Files) -> Journal:
-    """A relative path is one beside the configuration file. Nothing is opened. Raises `ConfigError`."""
-    section = value.section(JOURNAL_KEYS)
-    default = Journal(path="", key="")
-    return Journal(
-        path=_path(section["path"], files),
-        key=_journal_key(section["key"]),
-        fsync=section.get("fsync", lambda fsync: fsync.choice(Fsync), default.fsync),
-        max_size=section.get("max_size", read_size, default.max_size),
-        keep=section.get("keep", lambda keep: keep.integer(0, MAX_KEEP), default.keep),
-        required=section.get("required", Value.boolean, default.required),
-    )
-
-
-def read_telemetry(value: Value) -> Telemetry:
-    """Raises `ConfigError`."""
-    section = value.section(TELEMETRY_KEYS)
-    default = Telemetry(endpoint="")
-    example, secrets = "http://127.0.0.1:4318", "credentials do not belong in the address"
-    return Telemetry(
-        endpoint=read_http_url(section["endpoint"], example, secrets),
-        service=section.get("service", Value.nonempty, default.service),
-        sample=section.get("sample", Value.share, default.sample),
-    )
-
-
-def _path(value: Value, files: Files) -> str:
-    name = value.nonempty()
-    if "\0" in name:
-        raise value.fail("holds a NUL character, which no path can")
-    return str(files.path(name))
-
-
-def _journal_key(value: Value) -> str:
-    value = refuse_default(value.hidden())
+def _read_journal_key(value: Value) -> str:
+    value = value.hidden().no_default()
     key = value.text()
     if len(key) < MIN_JOURNAL_KEY:
         raise value.wrong(f"at least {MIN_JOURNAL_KEY} characters", "with a short key, matched text could be guessed")
     return key
+
+
+def _read_endpoint(value: Value) -> str:
+    return read_http_url(value, "http://127.0.0.1:4318", "credentials do not belong in the address")
+
+
+LIMITS = KeyTable(
+    "limits",
+    Limits,
+    {"max_body": BYTES, "max_streams": whole(1, MAX_STREAMS), "max_event": BYTES, "send_timeout": SECONDS},
+)
+JOURNAL = KeyTable(
+    "journal",
+    Journal,
+    {
+        "path": PATH,
+        "key": Form(
+            f"text of {MIN_JOURNAL_KEY} characters or more",
+            or_reference({"type": "string", "minLength": MIN_JOURNAL_KEY}),
+            _read_journal_key,
+        ),
+        "fsync": choice(Fsync),
+        "max_size": BYTES,
+        "keep": whole(0, MAX_KEEP),
+        "required": BOOLEAN,
+    },
+)
+TELEMETRY = KeyTable(
+    "telemetry", Telemetry, {"endpoint": Form("URL", URL, _read_endpoint), "service": NONEMPTY, "sample": SHARE}
+)
+
+
+def read_journal(value: Value, files: Files) -> Journal:
+    """A relative path is one beside the configuration file. Nothing is opened. Raises `ConfigError`."""
+    return JOURNAL.read(value, path=partial(_read_path, files))
+
+
+def _read_path(files: Files, value: Value) -> str:
+    name = value.nonempty()
+    if "\0" in name:
+        raise value.fail("holds a NUL character, which no path can")
+    return str(files.path(name))

@@ -1,4 +1,4 @@
-"""Addresses of other servers: of upstreams and collectors over HTTP, and of the shared state."""
+"""URLs of other servers: of upstreams and collectors over HTTP, and of Redis."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from urllib.parse import SplitResult, urlsplit
 
 from gateway.policy.value import Value
 
+URL = {"type": "string", "pattern": r"^[Hh][Tt][Tt][Pp][Ss]?://|\$\{"}  # the JSON Schema
+REDIS_URL = {"type": "string", "pattern": r"^(rediss?|unix)://|\$\{"}
 DATABASE = re.compile(r"(/[0-9]{0,5})?")
 
 
 def read_http_url(value: Value, example: str, secrets: str) -> str:
-    """An `http` or `https` URL without a final slash; `secrets` says where what is no part of it belongs.
+    """An `http` or `https` URL without a final slash; `secrets`: the advice for one with more parts.
 
     Raises `ConfigError`, which shows the URL unless it may hold a password or a key.
     """
@@ -27,7 +29,7 @@ def read_http_url(value: Value, example: str, secrets: str) -> str:
     return url.rstrip("/")
 
 
-def read_state_url(value: Value) -> str:
+def read_redis_url(value: Value) -> str:
     """A URL of a Redis server, over TCP, TLS or a local socket. Its password keeps it out of every error.
 
     Raises `ConfigError`.

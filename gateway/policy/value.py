@@ -1,9 +1,9 @@
-"""Values of a configuration file that know where they stand, and the one error they raise.
+"""Values of a configuration file with their key paths, and `ConfigError`, which they raise.
 
 A file is first read into nodes that keep each scalar's text as written (`Scalar`), because only the key decides what
 the text may mean: `007` is no word, `yes` is no policy name, and nothing is converted on the way. `Value` is a node
-with its file and key path; its methods ask for a type and raise `ConfigError` where the node is not of it. `Section` is
-a mapping whose keys were checked against the known ones.
+with its file and key path; its methods convert it to a type or raise `ConfigError`. `Section` is a mapping whose keys
+were checked against the known ones.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ MAX_ERRORS = 50  # of one file that are reported
 LABEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 WHOLE_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
 DECIMAL_NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+MAX_SIZE = 1024**4
+UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+SIZE = re.compile(rf"([0-9]{{1,15}}) ?({'|'.join(UNITS)})")
 BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -56,14 +59,12 @@ class ConfigError(ValueError):
 
 
 class TooManyErrors(Exception):
-    """So much is wrong in a file that it is not read to the end."""
+    """The file has `MAX_ERRORS` errors and is not read to the end."""
 
 
 class Errors:
-    """What is wrong in one file, and on which lines its keys stand. Whoever reads on after an error notes it here.
-
-    `lines`: by key path, where the line is another one than that of what the key stands in.
-    """
+    """The errors of one file, collected by code that reads on after one. `lines`: of keys by key path, where it is not
+    that of the mapping or list around it."""
 
     def __init__(self) -> None:
         self.found: list[ConfigError] = []
@@ -72,7 +73,7 @@ class Errors:
         self._unread: set[str] = set()
 
     def note(self, error: ConfigError, *, unread: bool = False) -> None:
-        """Each error once. `unread`: the value could not be made out, so that nothing else is said of it. Raises
+        """Add an error, each once. `unread`: the value is unreadable, and later errors about it are dropped. Raises
         `TooManyErrors`."""
         if error.key_path in self._unread or (error.key_path, error.reason) in self._seen:
             return
@@ -84,11 +85,11 @@ class Errors:
             raise TooManyErrors
 
     def within(self, *parts: str) -> bool:
-        """Is anything wrong below one of these keys, or as a whole?"""
+        """Whether there is an error below one of these keys, or of the whole file."""
         return any(error.key_path.partition(".")[0].partition("[")[0] in ("", *parts) for error in self.found)
 
     def as_one(self) -> ConfigError:
-        """The first error by line, with the others; those that stand on none come last."""
+        """The first error by line, with the others; those without a line come last."""
         for error in self.found:
             error.line = self._line_of(error.key_path)
         first, *others = sorted(self.found, key=lambda error: error.line or sys.maxsize)
@@ -98,14 +99,14 @@ class Errors:
         return first
 
     def _line_of(self, path: str) -> int | None:
-        """Of the key, or of the nearest that it stands in."""
+        """The line of the key, or of the nearest mapping or list around it."""
         while path and path not in self.lines:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.lines.get(path)
 
 
-class Kind(StrEnum):
-    """What YAML takes a scalar for; the value is how an error names it."""
+class ScalarKind(StrEnum):
+    """The type that YAML resolves a scalar to; the value is its name in errors."""
 
     TEXT = "text"
     INTEGER = "a number"
@@ -118,11 +119,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """`text` as written, after `${}`; `substituted` says that a part of it came from the environment and is secret,
-    `defaulted` that a part is a default that stands in the file."""
+    """`text` as written, after `${}`. `substituted`: a part of it came from the environment and is secret;
+    `defaulted`: a part is a default in the file."""
 
     text: str = field(repr=False)
-    kind: Kind
+    kind: ScalarKind
     substituted: bool = False
     defaulted: bool = False
 
@@ -144,8 +145,9 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A node, its file and its key path. `secret` keeps the value out of every error: it is a word or a key. With
-    `errors`, the file is read on after an error, which is noted there."""
+    """A node, its file and its key path. `secret` keeps the value out of every error: it is a word or a key. `errors`
+    collects errors and lets the reading go on; without it the first one is raised. It has a method for each type that a
+    value can be read as."""
 
     source: str
     path: str
@@ -154,7 +156,7 @@ class Value:
     errors: Errors | None = field(default=None, repr=False, compare=False)
 
     def attempt(self, read: Callable[[Value], T], default: T) -> T:
-        """What `read` makes of it, or `default` where that is refused and the file is read on."""
+        """The result of `read`, or `default` where it raises `ConfigError` and the file is read on."""
         try:
             return read(self)
         except ConfigError as error:
@@ -162,7 +164,7 @@ class Value:
             return default
 
     def note(self, error: ConfigError) -> None:
-        """Keep the error for later. Raises it where the first one ends the reading."""
+        """Collect the error, or raise it where nothing collects errors."""
         if self.errors is None:
             raise error
         self.errors.note(error)
@@ -171,7 +173,7 @@ class Value:
         return ConfigError(self.source, self.path, reason)
 
     def wrong(self, wanted: str, advice: str = "") -> ConfigError:
-        """An error that says what is wanted and, unless it is secret, what stands there instead."""
+        """An error with what is wanted and, unless it is secret, the value."""
         return self.fail(f"must be {wanted}{self._instead()}{advice and f'; {advice}'}")
 
     @property
@@ -185,12 +187,12 @@ class Value:
             return ", not a mapping"
         if isinstance(node, list):
             return ", not a list"
-        if node.kind is Kind.NULL:
+        if node.kind is ScalarKind.NULL:
             return ", not nothing"
         if not self.shown:
             return " (the value is not shown)"
         cut = node.text if len(node.text) <= SHOWN_LENGTH else node.text[:SHOWN_LENGTH] + "…"
-        return f", not {cut!r}" if node.kind is Kind.TEXT else f", not {cut}"
+        return f", not {cut!r}" if node.kind is ScalarKind.TEXT else f", not {cut}"
 
     def hidden(self) -> Value:
         return replace(self, secret=True)
@@ -202,9 +204,9 @@ class Value:
 
     def text(self) -> str:
         match self.node:
-            case Scalar(text=text, kind=Kind.TEXT):
+            case Scalar(text=text, kind=ScalarKind.TEXT):
                 return text
-            case Scalar(kind=Kind.NULL):
+            case Scalar(kind=ScalarKind.NULL):
                 raise self.wrong("text", "quote it if it begins with #, &, ! or is the word null")
             case Scalar(kind=kind):
                 raise self.wrong("text", f"unquoted, YAML reads this as {kind}: quote it")
@@ -226,7 +228,7 @@ class Value:
 
     def boolean(self) -> bool:
         match self.node:
-            case Scalar(text=text, kind=Kind.BOOLEAN) if text.lower() in BOOLEANS:
+            case Scalar(text=text, kind=ScalarKind.BOOLEAN) if text.lower() in BOOLEANS:
                 return BOOLEANS[text.lower()]
             case Scalar(text="true" | "false" as text, substituted=True):
                 return text == "true"
@@ -235,11 +237,11 @@ class Value:
 
     def _number(self, form: re.Pattern[str], wanted: str) -> str:
         match self.node:
-            case Scalar(kind=Kind.INTEGER | Kind.FLOAT, text=text) if form.fullmatch(text):
+            case Scalar(kind=ScalarKind.INTEGER | ScalarKind.FLOAT, text=text) if form.fullmatch(text):
                 return text
             case Scalar(substituted=True, text=text) if form.fullmatch(text):
                 return text
-            case Scalar(kind=Kind.TEXT, text=text) if form.fullmatch(text):
+            case Scalar(kind=ScalarKind.TEXT, text=text) if form.fullmatch(text):
                 raise self.wrong(wanted, "remove the quotes")
             case _:
                 raise self.wrong(wanted)
@@ -254,19 +256,57 @@ class Value:
 
     def seconds(self) -> float:
         """A positive, finite number."""
-        wanted = "a positive number of seconds"
-        number = float(self._number(DECIMAL_NUMBER, wanted))
-        if not 0 < number < math.inf:
-            raise self.wrong(wanted)
-        return number
+        return self._decimal("a positive number of seconds", lambda number: 0 < number < math.inf)
 
     def share(self) -> float:
         """A part of a whole, both bounds included."""
-        wanted = "a number from 0 to 1"
+        return self._decimal("a number from 0 to 1", lambda number: 0 <= number <= 1)
+
+    def _decimal(self, wanted: str, accepts: Callable[[float], bool]) -> float:
         number = float(self._number(DECIMAL_NUMBER, wanted))
-        if not 0 <= number <= 1:
+        if not accepts(number):
             raise self.wrong(wanted)
         return number
+
+    def size(self) -> int:
+        """Bytes, written as a number or as text with a unit: `1048576`, `1MiB`, `1 MB`."""
+        wanted = f"a size from 1 B to 1024 GiB: a whole number of bytes, or one with a unit out of {', '.join(UNITS)}"
+        match self.node:
+            case Scalar(text=text, kind=ScalarKind.TEXT) if found := SIZE.fullmatch(text):
+                size = int(found[1]) * UNITS[found[2]]
+            case Scalar(text=text, kind=kind, substituted=substituted) if (
+                kind is ScalarKind.INTEGER or substituted
+            ) and WHOLE_NUMBER.fullmatch(text):
+                size = int(text)
+            case _:
+                raise self.wrong(wanted)
+        if not 0 < size <= MAX_SIZE:
+            raise self.wrong(wanted)
+        return size
+
+    def key(self) -> str:
+        """A client's or an upstream's key, as it can travel in a header: visible ASCII characters without spaces."""
+        key = self.hidden().text()
+        if not key:
+            raise self.fail("is empty; set it, or leave it out where no key is needed")
+        if not all("!" <= character <= "~" for character in key):
+            raise self.fail("holds a space or another character that cannot travel in a header")
+        return key
+
+    def no_default(self) -> Value:
+        """The value itself, a secret. Raises `ConfigError` for a default in the file, since files are copied."""
+        if isinstance(self.node, Scalar) and self.node.defaulted:
+            raise self.fail("is a default in the file, and so no secret; write ${NAME} alone, and set the variable")
+        return self
+
+    def reference(self, what: str, names: Collection[str]) -> str:
+        """One of `names`, which the file defines elsewhere as `what`; any where it defines none, which is refused
+        there."""
+        name = self.text()
+        if names and name not in names:
+            which = f" {name!r}" if self.shown else ""
+            raise self.fail(f"unknown {what}{which}; known: {', '.join(names)}")
+        return name
 
     def choice(self, names: type[E], later: Collection[str] = ()) -> E:
         """One member of `names`; `later` are names that a later version knows."""
@@ -275,7 +315,7 @@ class Value:
         match self.node:
             case Scalar(text=text) if text in later:
                 raise self.fail(f"{repr(text) if self.shown else 'this value'} is {NOT_AVAILABLE}")
-            case Scalar(text=text, kind=Kind.TEXT) if text in options:
+            case Scalar(text=text, kind=ScalarKind.TEXT) if text in options:
                 return names(text)
             case _:
                 raise self.wrong(wanted)
@@ -323,7 +363,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A mapping whose keys are known, still to be read one by one."""
+    """A mapping whose keys are known, and whose values are not read yet."""
 
     value: Value
     fields: Mapping[str, Value]
@@ -332,14 +372,25 @@ class Section:
         return key in self.fields
 
     def __getitem__(self, key: str) -> Value:
-        """Raises `ConfigError` where the key is absent, since whoever indexes needs it."""
+        """Raises `ConfigError` where the key is absent."""
         if key not in self.fields:
             raise ConfigError(self.value.source, join(self.value.path, key), "is required")
         return self.fields[key]
 
     def need(self, key: str, read: Callable[[Value], T], instead: T) -> T:
-        """The value of a key that is required; `instead` where it is absent or refused and the file is read on."""
+        """A required key; `instead` where it is absent or refused and the file is read on."""
         return self.value.attempt(lambda _: read(self[key]), instead)
+
+    def only_one(self, keys: tuple[str, ...]) -> str:
+        """The one of `keys` that is there. Raises `ConfigError` unless exactly one is."""
+        given = [key for key in keys if key in self]
+        if len(given) == 1:
+            return given[0]
+        if len(keys) == 2:
+            wanted, found = " and ".join(keys), "both" if given else "neither"
+        else:
+            wanted, found = ", ".join(keys), " and ".join(given) or "none of them"
+        raise self.value.fail(f"needs exactly one of {wanted}; it has {found}")
 
     def get(self, key: str, read: Callable[[Value], T], default: T) -> T:
         return self.fields[key].attempt(read, default) if key in self.fields else default

@@ -2,7 +2,7 @@
 
 PyYAML composes its own nodes and goes no further: its constructors would turn `007` into 7 and drop the first of two
 equal keys. Here duplicate keys, tags, merge keys, broken surrogates and aliases that contain themselves are refused,
-and references to the environment are resolved.
+and references to the environment are resolved, after parsing, so that a value can never add a key or a list entry.
 """
 
 from __future__ import annotations
@@ -10,29 +10,31 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
-from gateway.policy.environment import BadReference, substitute
-from gateway.policy.value import ConfigError, Errors, Kind, Node, Scalar, Value, join
+from gateway.policy.value import ConfigError, Errors, Node, Scalar, ScalarKind, Value, join
 
 TAG = "tag:yaml.org,2002:"
 KINDS = {
-    f"{TAG}str": Kind.TEXT,
-    f"{TAG}int": Kind.INTEGER,
-    f"{TAG}float": Kind.FLOAT,
-    f"{TAG}bool": Kind.BOOLEAN,
-    f"{TAG}null": Kind.NULL,
-    f"{TAG}timestamp": Kind.DATE,
-    f"{TAG}value": Kind.SIGN,
-    f"{TAG}merge": Kind.SIGN,
+    f"{TAG}str": ScalarKind.TEXT,
+    f"{TAG}int": ScalarKind.INTEGER,
+    f"{TAG}float": ScalarKind.FLOAT,
+    f"{TAG}bool": ScalarKind.BOOLEAN,
+    f"{TAG}null": ScalarKind.NULL,
+    f"{TAG}timestamp": ScalarKind.DATE,
+    f"{TAG}value": ScalarKind.SIGN,
+    f"{TAG}merge": ScalarKind.SIGN,
 }
 # Values of a file with every alias in place of what it repeats. Ten aliases a line grow by 10 a line.
 MAX_NODES = 1_000_000
-# In place of a value that could not be made out; what is said of it afterwards is not noted.
-UNREAD = Scalar("", Kind.TEXT, substituted=True)
+# In place of a value that is unreadable; later errors about it are dropped.
+UNREAD = Scalar("", ScalarKind.TEXT, substituted=True)
 QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+
+# Left to right: an escaped opening, a well-formed reference, or an opening that is neither.
+OPENING = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^{}]*))?\}|\$\{")
 
 
 def read_nodes(
@@ -44,9 +46,9 @@ def read_nodes(
     keys_as_written: bool = False,
     errors: Errors | None = None,
 ) -> Value:
-    """The whole text as one value with an empty key path. Raises `ConfigError`; `needs` is what an empty file lacks.
-    With `errors`, what is wrong with single keys and values is noted there, and so are the lines.
-    `keys_as_written`: a key is text, also if unquoted it is something else to YAML, as `on` is."""
+    """The whole text as one value with an empty key path. Raises `ConfigError`, for an empty file with what it `needs`.
+    With `errors`, errors of single keys and values are collected there, and so are the lines of keys.
+    `keys_as_written`: a key is text even if YAML reads it unquoted as something else, such as `on`."""
     try:
         root = _compose(text.removeprefix("\ufeff"), source)
         if root is None:
@@ -80,7 +82,7 @@ def _compose(text: str, source: str) -> yaml.Node | None:
 
 
 def _without_content(problem: str) -> str:
-    """The scanner's complaint without names out of the file: `*word`, unquoted, is "undefined alias 'word'" to it."""
+    """The scanner's message without names out of the file: for an unquoted `*word` it quotes the word."""
 
     def keep(quoted: re.Match[str]) -> str:
         inner = quoted[1] or quoted[2] or ""
@@ -208,7 +210,7 @@ class _Conversion:
             self._refuse(path, "merge keys (<<) are not supported; write the keys out")
             return None
         kind = KINDS.get(node.tag)
-        if kind is not Kind.TEXT and not (kind and self.keys_as_written):
+        if kind is not ScalarKind.TEXT and not (kind and self.keys_as_written):
             what = f"unquoted, YAML reads the key {node.value} as {kind}: quote it" if kind else "a key must be text"
             self._refuse(join(path, node.value), what)
             return None
@@ -216,7 +218,7 @@ class _Conversion:
 
     def _scalar(self, node: yaml.ScalarNode, path: str) -> Scalar:
         kind = KINDS[node.tag]
-        if kind is not Kind.TEXT:
+        if kind is not ScalarKind.TEXT:
             return Scalar(node.value, kind)
         try:
             text, substituted, defaulted = substitute(node.value, self.environ)
@@ -235,3 +237,48 @@ class _Conversion:
             return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
         except UnicodeDecodeError:
             raise ConfigError(self.source, path, "holds half of a surrogate pair, which is no character") from None
+
+
+# -- references to the environment -------------------------------------------------------------------------------------
+
+
+class BadReference(ValueError):
+    """A `${...}` that cannot be resolved; the message never quotes what stands in the braces but a variable's name."""
+
+
+class Substituted(NamedTuple):
+    """A text with its references resolved: whether there was one, and whether one took the default in the file."""
+
+    text: str
+    substituted: bool
+    defaulted: bool
+
+
+def substitute(text: str, environ: Mapping[str, str]) -> Substituted:
+    """Resolve the references in `text`.
+
+    `${VAR:-default}` takes the default when the variable is unset or empty, as a shell does. Raises `BadReference`.
+    """
+    substituted = defaulted = False
+
+    def resolve(found: re.Match[str]) -> str:
+        nonlocal substituted, defaulted
+        if found[0] == "$${":
+            return "${"
+        name, default = found["name"], found["default"]
+        if name is None:
+            raise BadReference(
+                "a ${ must go on as ${NAME} or ${NAME:-default} with no braces inside; write $${ for a literal ${"
+            )
+        substituted = True
+        value = environ.get(name)
+        if default is not None:
+            defaulted = defaulted or (not value and bool(default))
+            return value or default
+        if value is None:
+            # The message suggests no default: it would be copied, and become a well-known key.
+            raise BadReference(f"environment variable {name} is not set; set it")
+        return value
+
+    resolved = OPENING.sub(resolve, text)
+    return Substituted(resolved, substituted, defaulted)

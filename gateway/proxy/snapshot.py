@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.datastructures import Headers
 
 from gateway.censor.compile import CompiledPolicy, compile_policy
-from gateway.policy.exposure import check_exposure
+from gateway.policy.listen import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config
-from gateway.policy.select import Router
+from gateway.policy.routes import Router
 from gateway.proxy.steering.mask_probe import MaskProbe, MaskProbes, wanted_masks
 from gateway.proxy.steering.vocabularies import read_vocabularies
 from gateway.proxy.upstreams.balancer import LoadBalancer

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 from gateway.policy.model import Config, Route
-from gateway.policy.select import Router
+from gateway.policy.routes import Router
 from gateway.version import __version__
 
 LIST_TIMEOUT = 2.0  # seconds for the upstream's list of models

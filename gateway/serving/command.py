@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.decode.checks import CHECKS
+from gateway.config import ConfigError, load, warnings
 from gateway.exits import CANNOT_LISTEN, DONE, INTERRUPTED, NOT_STARTED, VLLM_FAILED
 from gateway.policy.files import Files
-from gateway.policy.load import ConfigError, check_exposure, load, warnings
+from gateway.policy.listen import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config, Listen, Upstream
-from gateway.policy.upstreams import read_key, read_upstreams
-from gateway.policy.value import Kind, Node, Scalar, Value
+from gateway.policy.upstreams import read_upstreams
+from gateway.policy.value import Node, Scalar, ScalarKind, Value
 from gateway.serving.announce import announce, announce_if_read
 from gateway.serving.vllm.command_line import (
     COMMAND_LINE,
@@ -74,7 +74,7 @@ def _serve(options: argparse.Namespace) -> int:
         return _run(_default_config(os.environ, vllm), options, vllm=vllm)
     # A path that stays right if the working directory does not.
     path = options.config.absolute()
-    return _run(load(options.config, checks=CHECKS), options, lambda: load(path, checks=CHECKS), vllm)
+    return _run(load(options.config), options, lambda: load(path), vllm)
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -127,11 +127,11 @@ def _auth_from(environ: Mapping[str, str]) -> Auth:
 def _key_from(environ: Mapping[str, str], name: str) -> str | None:
     """The key in a variable; an empty variable counts as not set."""
     key = environ.get(name)
-    return read_key(Value(ENVIRONMENT, name, _scalar(key))) if key else None
+    return Value(ENVIRONMENT, name, _scalar(key)).key() if key else None
 
 
 def _scalar(text: str) -> Scalar:
-    return Scalar(text, Kind.TEXT, substituted=True)
+    return Scalar(text, ScalarKind.TEXT, substituted=True)
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def _serve_until_stopped(
     from gateway.serving.workers import supervisor
 
     _raise_descriptor_limit()
-    for warning in warnings(config, CHECKS):
+    for warning in warnings(config):
         print(f"{config.source}: warning: {warning}", file=sys.stderr)
     listener, address = _listen(config.listen.host, config.listen.port)
     listeners, admin_address = [(CLIENT, listener)], None

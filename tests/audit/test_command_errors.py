@@ -18,7 +18,7 @@ from gateway.audit.cli.plan import plan_of
 from gateway.audit.model import Floats, ModelError
 from gateway.audit.query.load import KEYS, load_query
 from gateway.audit.query.model import ServedModel, compile
-from gateway.policy.load import ConfigError
+from gateway.config import ConfigError
 from tests.support.audit_command import NUMBERS, QUERY, Audit
 from tests.support.commands import PATIENCE, portcullis
 from tests.support.memory import Memory

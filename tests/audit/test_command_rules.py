@@ -14,8 +14,7 @@ import pytest
 
 from gateway.audit.model import Floats
 from gateway.audit.models.masked import MaskedModel
-from gateway.decode.checks import CHECKS
-from gateway.policy.load import load
+from gateway.config import load
 from gateway.policy.model import Action, Decode
 from tests.support.audit_command import CONTRACT, NUMBERS, Audit, under_a_policy
 from tests.support.fake_gateway import choices, gateway
@@ -34,7 +33,7 @@ def test_what_was_found_becomes_rules(audit: Audit, query: Callable[..., Path], 
     rules = tmp_path / "rules.yaml"
     done = audit(query(), "--emit-rules", rules)
     assert done.error == f"portcullis: {rules}: 3 rules\n"
-    policy = load(under_a_policy(rules), checks=CHECKS).policies["default"]
+    policy = load(under_a_policy(rules)).policies["default"]
     assert [rule.words for rule in policy.rules] == [("212 0000",), ("555 0100",), ("555 0199",)]
     assert {(rule.action, rule.decode) for rule in policy.rules} == {(Action.REDACT, None)}
     assert stat.S_IMODE(rules.stat().st_mode) == 0o600
@@ -43,7 +42,7 @@ def test_what_was_found_becomes_rules(audit: Audit, query: Callable[..., Path], 
 def test_rules_are_of_the_wanted_kind(audit: Audit, query: Callable[..., Path], tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     audit(query(), "--emit-rules", rules, "--rules-action", "block", "--rules-mask")
-    policy = load(under_a_policy(rules), checks=CHECKS).policies["default"]
+    policy = load(under_a_policy(rules)).policies["default"]
     assert {(rule.action, rule.decode) for rule in policy.rules} == {(Action.BLOCK, Decode.MASK)}
 
 
@@ -147,7 +146,7 @@ def test_what_broke_a_policy_becomes_rules_and_is_masked(audit: Audit, asked: li
     more = ("--least", "0.01", "--limit", 1, "--emit-rules", rules, "--rules-mask", "--verify", "mask")
     done = audit(*asked, *more, "--report", tmp_path / "report.html", model=Memory(SPOKEN))
     assert (done.status, done.still) == (0, [])
-    policy = load(under_a_policy(rules), checks=CHECKS).policies["default"]
+    policy = load(under_a_policy(rules)).policies["default"]
     assert [rule.words for rule in policy.rules] == [("fool",), ("12MONKEYS",), ("4111 1111 1111 1111",)]
     assert "4111 1111 1111 1111" in (tmp_path / "report.html").read_text("utf-8")
 

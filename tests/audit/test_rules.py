@@ -16,8 +16,8 @@ from gateway import censor_stream, cli
 from gateway.audit.cli.emit_rules import ACTIONS, rules_of, rules_yaml, short_words
 from gateway.audit.matcher import RuleMatcher
 from gateway.censor.checks import finder
-from gateway.decode.checks import CHECKS
-from gateway.policy.load import parse
+from gateway.censor.compile import fold_word
+from gateway.config import parse
 from gateway.policy.model import DEFAULT_MAX_HOLD, Action, Decode, Rule
 
 # What YAML, `${}` and lenses have something to say about.
@@ -41,7 +41,7 @@ def loaded(text: str) -> tuple[Rule, ...]:
         'routes: [{model: "*", upstream: demo, policy: default}]\n'
         f"policies:\n  default:\n    rules:\n{rules}"
     )
-    return parse(whole, "F", Path(), {"HOME": "/nowhere"}, checks=CHECKS).policies["default"].rules
+    return parse(whole, "F", Path(), {"HOME": "/nowhere"}).policies["default"].rules
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_rules_find_all_that_was_found_and_none_is_needless(found: list[str]
     rules = rules_of(found)
     for text in found:
         alone = Rule(id="alone", words=(text,)) if text else None
-        if alone is not None and CHECKS.fold_word(text.strip(), alone.fold):
+        if alone is not None and fold_word(text.strip(), alone.fold):
             assert any(finder(rule)(text) for rule in rules)
     for rule in rules:
         others = [other for other in rules if other is not rule]

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.censor.compile import Program, compile_policy
 from gateway.censor.stream import MAX_REPORTED, Censor
-from gateway.policy.load import parse
+from gateway.config import parse
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from gateway.scan import scan, verdict_of
 

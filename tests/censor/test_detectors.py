@@ -13,13 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.censor.checks import CHECKS
 from gateway.censor.compile import Program, compile_policy
 from gateway.censor.detectors import DETECTORS, Detector
 from gateway.censor.detectors.keys import TOKENS, WORDS, checksum
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
-from gateway.policy.load import load
+from gateway.config import load
 from gateway.policy.model import DEFAULT_PATTERN_FOLD, Channel, Direction, Policy, Rule
 from loadtest import false_hits
 from tests.censor.near_misses import NEAR_MISSES
@@ -409,7 +408,7 @@ def test_false_hits_are_counted_by_sentence() -> None:
 
 
 def test_the_shipped_policy_is_made_of_detectors() -> None:
-    policy = load(str(POLICY), {}, checks=CHECKS).policies["pii"]
+    policy = load(str(POLICY), {}).policies["pii"]
     assert {rule.detector for rule in policy.rules} == {*DETECTORS} - {"url"}
     compiled = compile_policy(policy)
     outputs = {}

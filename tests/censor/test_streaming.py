@@ -9,7 +9,7 @@ import pytest
 
 import gateway
 from gateway import Action, Policy, Rule, censor_stream
-from gateway.policy.load import ConfigError
+from gateway.config import ConfigError
 
 TOKENS = ["The", " password", " is", ' "', "12", "MON", "KEY", "S", '".']
 

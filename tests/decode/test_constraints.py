@@ -14,7 +14,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.decode import acceptors as readers
-from gateway.decode.checks import CHECKS
 from gateway.decode.constraints import ConstraintAcceptor, compiled, describe, read_constraint, structured_outputs
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Conflict, Constrain, Language, Violation
@@ -288,7 +287,7 @@ REFUSED: list[tuple[Constrain, str, int | None]] = [
 @pytest.mark.parametrize(("constrain", "reason", "position"), REFUSED)
 def test_refused(constrain: Constrain, reason: str, position: int | None) -> None:
     with pytest.raises(BadPattern) as refused:
-        CHECKS.read_constraint(constrain)
+        read_constraint(constrain)
     assert reason in refused.value.reason
     assert refused.value.position == position
     assert SECRET not in str(refused.value) and SECRET not in repr(refused.value)
@@ -334,18 +333,17 @@ class Absent:
             raise ImportError(name)
 
 sys.meta_path.insert(0, Absent())
-from gateway.decode.checks import CHECKS
 from gateway.decode.constraints import ConstraintAcceptor, compiled
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Constrain, Language
 
 for language, text in ((Language.REGEX, "[a-z]+"), (Language.CHOICE, "yes")):
     constrain = Constrain(language=language, texts=(text,))
-    CHECKS.read_constraint(constrain)
+    read_constraint(constrain)
     assert ConstraintAcceptor(compiled(constrain)).feed("yes.") == 3
 for language, text in ((Language.JSON_SCHEMA, "{}"), (Language.GRAMMAR, 'start: "a"')):
     try:
-        CHECKS.read_constraint(Constrain(language=language, texts=(text,)))
+        read_constraint(Constrain(language=language, texts=(text,)))
     except BadPattern as refused:
         print(refused.reason)
 """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.policy.load import ConfigError, load
+from gateway.config import ConfigError, load
 from tests.support.deploy_files import COMPOSE_FILES, DEPLOY, KEYS, Json, documents
 
 SCHEMA = ["--builtin-schema", "vendor.compose-spec"]

@@ -13,9 +13,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from gateway.config import ConfigError, parse
 from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.metrics import Metrics
-from gateway.policy.load import ConfigError, parse
 from gateway.proxy.upstreams.client import PROBE_TIMEOUT
 from tests.support.deploy_files import Json, Resource, configuration_of, resource, resources
 

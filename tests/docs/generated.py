@@ -15,6 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gateway.policy import schema
+from gateway.policy.auth import AUTH, CLIENT_KEY
+from gateway.policy.constraints import CONSTRAIN
+from gateway.policy.key_table import KeyTable
+from gateway.policy.listen import LISTEN
+from gateway.policy.routes import ROUTE
+from gateway.policy.rules import POLICY, RULE
+from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
+from gateway.policy.upstreams import UPSTREAM
 from tests.docs import scanned
 from tests.support.pages import PAGES, ROOT
 
@@ -24,6 +33,20 @@ BOUNDED_PACKAGES = ("censor", "guard", "journal", "limits", "observe", "proxy", 
 
 _GENERATED = re.compile(r"(<!-- generated: ([a-z' ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SIZES = (("MiB", 1 << 20), ("KiB", 1 << 10))
+
+KEY_TABLES: dict[str, KeyTable[Any]] = {
+    "listen": LISTEN,
+    "auth": AUTH,
+    "a client key": CLIENT_KEY,
+    "an upstream": UPSTREAM,
+    "a route": ROUTE,
+    "a policy": POLICY,
+    "constrain": CONSTRAIN,
+    "a rule": RULE,
+    "limits": LIMITS,
+    "journal": JOURNAL,
+    "telemetry": TELEMETRY,
+}
 
 
 class Bound(NamedTuple):
@@ -97,10 +120,16 @@ def _bounds_table(section: str) -> str:
     return "\n".join(lines)
 
 
+def _keys_table(table: KeyTable[Any]) -> str:
+    rows = (f"| {' | '.join(row)} |" for row in schema.rows(table))
+    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows])
+
+
 def blocks() -> Mapping[str, Callable[[], str]]:
     sections = dict.fromkeys(row.section for row in bounds())
     return {
         **{f"bounds {section}": (lambda section=section: _bounds_table(section)) for section in sections},
+        **{f"keys of {name}": (lambda table=table: _keys_table(table)) for name, table in KEY_TABLES.items()},
         "scanned in answers": lambda: scanned.table(scanned.in_answers()),
         "scanned in prompts": lambda: scanned.table(scanned.in_prompts()),
     }

@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from gateway import cli
-from gateway.decode.checks import CHECKS
+from gateway.config import ConfigError, parse, warnings
 from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import RequestFinished
 from gateway.observe.log import request_fields
 from gateway.observe.metrics import COUNTERS, GAUGES, Metrics
-from gateway.policy.load import ROOT_KEYS, ConfigError, parse, warnings
+from gateway.policy.load import CONFIG
 from gateway.policy.model import Config
 from gateway.proxy.upstreams import client as upstream
 from gateway.wire import chat, completions, message
@@ -61,9 +61,9 @@ def load_example(text: str) -> Config:
         indented = "".join(f"      {line}\n" for line in text.splitlines())
         text = f"policies:\n  default:\n    rules:\n{indented}"
         parsed = {"policies": None}
-    if isinstance(parsed, dict) and parsed.keys() & {*ROOT_KEYS}:
+    if isinstance(parsed, dict) and parsed.keys() & {*CONFIG.forms}:
         text = "\n".join([text, *(part for key, part in REST.items() if key not in parsed)])
-    return parse(text, "F", EXAMPLES, ENVIRONMENT, checks=CHECKS)
+    return parse(text, "F", EXAMPLES, ENVIRONMENT)
 
 
 def place(block: Block) -> str:
@@ -124,7 +124,7 @@ def test_configurations_load(block: Block) -> None:
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=place)
 def test_configurations_give_no_warning(block: Block) -> None:
-    assert warnings(load_example(block.text), CHECKS) == ()
+    assert warnings(load_example(block.text)) == ()
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.name)
@@ -151,7 +151,7 @@ def test_errors_read_as_documented(row: list[str]) -> None:
 
 @pytest.mark.parametrize("row", table(CONFIGURATION, "warnings"), ids=lambda row: row[0])
 def test_warnings_read_as_documented(row: list[str]) -> None:
-    assert warnings(load_example(row[0]), CHECKS) == (row[1],)
+    assert warnings(load_example(row[0])) == (row[1],)
 
 
 # -- what is listed ----------------------------------------------------------------------------------------------------

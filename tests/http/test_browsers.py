@@ -12,7 +12,7 @@ import pytest
 
 from gateway.app import Portcullis
 from gateway.observe.log import RequestLog
-from gateway.policy.model import Address, Auth, ClientKey, Config, Listen
+from gateway.policy.model import Auth, ClientKey, Config, Listen, ListenAddress
 from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, question, running
 from tests.support.upstream import completion, plain, playing, sending
 
@@ -203,7 +203,7 @@ async def test_d28_the_admin_listener_never_asks_for_a_key(
     admin: str, status: int, keys: tuple[ClientKey, ...]
 ) -> None:
     config = config_for("http://127.0.0.1:1/v1")
-    config = replace(config, listen=Listen(admin=Address(host=admin, port=1)), auth=Auth(keys=keys))
+    config = replace(config, listen=Listen(admin=ListenAddress(host=admin, port=1)), auth=Auth(keys=keys))
     portcullis = Portcullis(config, RequestLog("json", io.StringIO()))
     assert portcullis.admin is not None
     async with portcullis.public.router.lifespan_context(portcullis.public):

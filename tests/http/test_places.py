@@ -297,7 +297,7 @@ PARTS = {
     "scan_cost": failing,
     "offload": failing_late,
     "_refusal": failing,
-    "Steering": failing,
+    "RequestRewriter": failing,
     "refuse": failing_late,
     "prepare_relay": failing_late,
     "RoutedRequest": failing,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.policy.load import load
+from gateway.config import load
 from gateway.policy.model import Action, Exhausted
 from loadtest import rollback_bench
 from loadtest.judge import Figure

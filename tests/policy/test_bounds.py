@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config import ConfigError, load
 from gateway.policy import constraints, files, rules, yaml_source
-from gateway.policy.files import MAX_CONFIG, MAX_LIST, NotRegular, TooLarge, read_regular
-from gateway.policy.load import ConfigError, load
+from gateway.policy.files import MAX_CONFIG, MAX_LIST, FileTooLarge, NotRegular, read_regular
 from gateway.serving.reload import fingerprint
 from tests.support.policies import read, read_rule, refused, text_of
 
@@ -64,7 +64,7 @@ def test_d30_a_file_has_a_largest_size(tmp_path: Path) -> None:
     file = tmp_path / "words.txt"
     file.write_bytes(b"x" * 10)
     assert read_regular(file, 10) == b"x" * 10
-    with pytest.raises(TooLarge):
+    with pytest.raises(FileTooLarge):
         read_regular(file, 9)
     with pytest.raises(NotRegular):
         read_regular(Path("/dev/zero"), 9)

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway import cli
-from gateway.decode.checks import CHECKS
-from gateway.policy.load import warnings
+from gateway.config import warnings
 from gateway.policy.model import Config, Conflict, Constrain, Language, Violation
 from tests.support.policies import SECRET, read, refused, text_of
 
@@ -22,7 +21,7 @@ def with_constrain(constrain: str, upstreams: str = STEERED, more: str = "") -> 
 
 
 def config(constrain: str, upstreams: str = STEERED, more: str = "") -> Config:
-    return read(with_constrain(constrain, upstreams, more), {"S": SECRET}, checks=CHECKS)
+    return read(with_constrain(constrain, upstreams, more), {"S": SECRET})
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_what_becomes_of_violations_and_conflicts() -> None:
 )
 def test_refused_with_its_place(constrain: str, path: str, reason: str) -> None:
     text = with_constrain(constrain)
-    refused(text, f"policies.p.constrain{path}", reason, {"S": SECRET}, checks=CHECKS)
+    refused(text, f"policies.p.constrain{path}", reason, {"S": SECRET})
 
 
 def test_only_an_upstream_that_holds_the_model_to_it_may_serve_it() -> None:
@@ -103,8 +102,8 @@ def test_only_an_upstream_that_holds_the_model_to_it_may_serve_it() -> None:
         with_constrain("{regex: a}", OTHER), "policies.p.constrain", "cannot hold a model to it: make it type: vllm"
     )
     checked = config("{regex: a, require: false}", OTHER)
-    assert [each for each in warnings(checked, CHECKS) if "checked against its constraint" in each]
-    assert warnings(config("{regex: a}"), CHECKS) == ()
+    assert [each for each in warnings(checked) if "checked against its constraint" in each]
+    assert warnings(config("{regex: a}")) == ()
 
 
 def test_not_beside_rollback() -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.decode.checks import CHECKS
-from gateway.policy.load import ConfigError, load
+from gateway.config import ConfigError, load
 from gateway.policy.value import MAX_ERRORS
 from tests.support.policies import SECRET, read, text_of
 
@@ -76,7 +75,7 @@ FOUND = [
 
 def errors_of(text: str, **environ: str) -> list[ConfigError]:
     with pytest.raises(ConfigError) as caught:
-        read(text, environ, checks=CHECKS)
+        read(text, environ)
     return list(caught.value.all)
 
 
@@ -143,7 +142,7 @@ def test_e10_every_bad_line_of_a_list_is_named(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("fine\n\u200b\nfine\n\u200b\n")
     (tmp_path / "c.yaml").write_text(text_of(policies="{p: {rules: [{id: r, words_file: words.txt}]}}"))
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path / "c.yaml", {}, checks=CHECKS)
+        load(tmp_path / "c.yaml", {})
     reasons = [error.reason for error in caught.value.all]
     assert [reason[: len("words.txt line 2")] for reason in reasons] == ["words.txt line 2", "words.txt line 4"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.policy.load import ConfigError, load
-from gateway.policy.model import Address, Balance, Fsync, Health, Journal, Listen, Retries, Telemetry
+from gateway.config import ConfigError, load, warnings
+from gateway.policy.model import Balance, Fsync, Health, Journal, Listen, ListenAddress, Retries, Telemetry
 from tests.support.policies import SECRET, read, read_parts, refused, text_of
 
 TWO = "{u: {type: demo}, v: {type: demo}}"
@@ -17,12 +17,12 @@ KEY = "sixteen or more."
 # What a valid file means
 
 LISTENS = {
-    "{admin: {port: 9090}}": Listen(admin=Address(host="127.0.0.1", port=9090)),
-    "{port: 0, admin: {port: 0}}": Listen(port=0, admin=Address(host="127.0.0.1", port=0)),
-    "{admin: {host: 0.0.0.0, port: 9090}}": Listen(admin=Address(host="0.0.0.0", port=9090)),
-    "{admin: {host: '::1', port: 8080}}": Listen(admin=Address(host="::1", port=8080)),
-    "{admin: {host: '::', port: 8080}}": Listen(admin=Address(host="::", port=8080)),
-    "{admin: {host: 127.0.0.2, port: 8080}}": Listen(admin=Address(host="127.0.0.2", port=8080)),
+    "{admin: {port: 9090}}": Listen(admin=ListenAddress(host="127.0.0.1", port=9090)),
+    "{port: 0, admin: {port: 0}}": Listen(port=0, admin=ListenAddress(host="127.0.0.1", port=0)),
+    "{admin: {host: 0.0.0.0, port: 9090}}": Listen(admin=ListenAddress(host="0.0.0.0", port=9090)),
+    "{admin: {host: '::1', port: 8080}}": Listen(admin=ListenAddress(host="::1", port=8080)),
+    "{admin: {host: '::', port: 8080}}": Listen(admin=ListenAddress(host="::", port=8080)),
+    "{admin: {host: 127.0.0.2, port: 8080}}": Listen(admin=ListenAddress(host="127.0.0.2", port=8080)),
     "{drain_timeout: 0.5}": Listen(drain_timeout=0.5),
     "{hosts: [Gateway.Internal, 10.0.0.5]}": Listen(hosts=("gateway.internal", "10.0.0.5")),
 }
@@ -77,6 +77,16 @@ def test_shared_state(url: str) -> None:
     config = read_parts({"STATE": url}, state="'${STATE}'")
     assert config.state == url
     assert url not in repr(config)
+
+
+def test_redis_and_state_are_two_names_of_one_key() -> None:
+    url = "redis://127.0.0.1:6379/0"
+    assert read_parts(redis=url) == read_parts(state=url)
+    for key in ("redis", "state"):
+        assert warnings(read_parts(**{key: url}))[-1].startswith(f"{key}: no key has a limit")
+        refused(text_of(**{key: "http://h"}), key, "must be a redis:// or rediss:// URL with a host")
+    both = refused(text_of(redis=url, state=url), "state", "is another name of redis, which is given too; remove one")
+    assert both.others == ()
 
 
 # What is refused

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.censor.checks import CHECKS
-from gateway.policy.checks import Checks
+from gateway.config import ConfigError, load
 from gateway.policy.model import (
     DEFAULT_FOLD,
     DEFAULT_PATTERN_FOLD,
@@ -23,19 +23,17 @@ from gateway.policy.model import (
 )
 from tests.support.policies import SECRET, read_rule, refused, text_of
 
-NAMES = Checks(detectors=("email", "ipv4"))
-
 
 def test_a_pattern_is_read_as_it_is_written() -> None:
-    rule = read_rule(r"{id: r, pattern: '(?i)\bPROJ-\d{1,6}\b', action: flag, guard_tail: 4}", checks=CHECKS)
+    rule = read_rule(r"{id: r, pattern: '(?i)\bPROJ-\d{1,6}\b', action: flag, guard_tail: 4}")
     assert rule == Rule(id="r", pattern=r"(?i)\bPROJ-\d{1,6}\b", action=Action.FLAG, guard_tail=4)
     assert rule.fold == DEFAULT_PATTERN_FOLD
     assert rule.words == ()
-    assert read_rule("{id: r, pattern: ' ', fold: [case]}", checks=CHECKS).fold == {Fold.CASE}
+    assert read_rule("{id: r, pattern: ' ', fold: [case]}").fold == {Fold.CASE}
 
 
 def test_a_detector_is_read_by_its_name() -> None:
-    rule = read_rule("{id: r, detector: email, whole_word: false, secret: false}", checks=NAMES)
+    rule = read_rule("{id: r, detector: email, whole_word: false, secret: false}")
     assert rule == Rule(id="r", detector="email")
     assert rule.fold == DEFAULT_PATTERN_FOLD
 
@@ -43,7 +41,7 @@ def test_a_detector_is_read_by_its_name() -> None:
 def test_pseudonymize_is_for_prompts() -> None:
     for source in ("words: [x]", "pattern: x", "detector: email"):
         for apply_to in ("", ", apply_to: [input]"):
-            rule = read_rule(f"{{id: r, {source}, action: pseudonymize{apply_to}}}", checks=NAMES)
+            rule = read_rule(f"{{id: r, {source}, action: pseudonymize{apply_to}}}")
             assert rule.action is Action.PSEUDONYMIZE
             assert rule.apply_to == {Direction.INPUT}
 
@@ -77,18 +75,21 @@ REFUSED = [
 @pytest.mark.parametrize(("rule", "key", "reason"), REFUSED)
 def test_refused_rules(rule: str, key: str, reason: str) -> None:
     path = "policies.p.rules[0]" + (f".{key}" if key else "")
-    refused(text_of(policies=f"{{p: {{rules: [{{id: r, {rule}}}]}}}}"), path, reason, checks=CHECKS)
+    refused(text_of(policies=f"{{p: {{rules: [{{id: r, {rule}}}]}}}}"), path, reason)
 
 
 @pytest.mark.parametrize("key", ["pattern", "detector"])
 def test_what_came_from_the_environment_is_not_shown(key: str) -> None:
     text = text_of(policies=f'{{p: {{rules: [{{id: r, {key}: "${{S}}"}}]}}}}')
-    refused(text, f"policies.p.rules[0].{key}", "", {"S": f"({SECRET}"}, checks=CHECKS)
+    refused(text, f"policies.p.rules[0].{key}", "", {"S": f"({SECRET}"})
 
 
-def test_without_checks_any_pattern_and_detector_will_do() -> None:
-    assert read_rule("{id: r, pattern: '('}").pattern == "("
-    assert read_rule("{id: r, detector: anything}").detector == "anything"
+def test_the_obvious_call_refuses_a_pattern_that_cannot_run(tmp_path: Path) -> None:
+    file = tmp_path / "portcullis.yaml"
+    for rule, key in (("pattern: '('", "pattern"), ("detector: anything", "detector")):
+        file.write_text(text_of(policies=f"{{p: {{rules: [{{id: r, {rule}}}]}}}}"))
+        with pytest.raises(ConfigError, match=rf"policies\.p\.rules\[0\]\.{key}: "):
+            load(file, {})
 
 
 # Rules made in Python

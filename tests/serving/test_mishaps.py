@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.policy.load import load
+from gateway.config import load
 from gateway.policy.model import Config
 from gateway.serving import reload as module
 from gateway.serving.reload import ConfigSource, Reloader

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from gateway.app import METRICS
+from gateway.config import load
 from gateway.observe.log import RequestLog
-from gateway.policy.load import load
 from gateway.serving.acceptor import CLIENT
 from gateway.serving.logs import quiet_cancellations, redirect_server_logs
 from gateway.serving.workers import supervisor

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.app import LIMITS, METRICS
-from gateway.policy.load import load
+from gateway.config import load
 from gateway.serving.acceptor import CLIENT
 from gateway.serving.workers.ipc import (
     ConnectionClosed,

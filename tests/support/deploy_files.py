@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from gateway.decode.checks import CHECKS
-from gateway.policy.load import load
+from gateway.config import load
 from gateway.policy.model import Config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +70,7 @@ def mounted(config_map: Json, folder: Path) -> Path:
 
 
 def configuration_of(config_map: Json, folder: Path) -> Config:
-    return load(mounted(config_map, folder), KEYS, checks=CHECKS)
+    return load(mounted(config_map, folder), KEYS)
 
 
 def dashboard() -> Json:

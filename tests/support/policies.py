@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.policy.load import ConfigError, parse
+from gateway.config import ConfigError, parse
 from gateway.policy.model import Config, Rule
 
 SECRET = "hunter2swordfish"

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.decode.checks import CHECKS
-from gateway.policy.load import parse
+from gateway.config import parse
 from gateway.policy.model import Config, Policy, Route, Rule, Timeouts, Upstream
 from tests.support.commands import COMMAND
 from tests.support.commands import environment as plain
@@ -110,7 +109,7 @@ async def test_from_what_a_served_model_says_to_a_gateway_that_holds(
 
 def loaded(emitted: Path) -> tuple[Rule, ...]:
     text = configuration(yaml.safe_load(emitted.read_text("utf-8")))
-    return parse(text, "F", Path(), checks=CHECKS).policies["default"].rules
+    return parse(text, "F", Path()).policies["default"].rules
 
 
 def test_what_breaks_a_policy_and_what_masks_change(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from gateway.audit.query.load import MAX_BATCH, MAX_TEMPERATURE, MIN_TEMPERATURE
 from gateway.audit.query.model import Decoding, LocalModel, ServedModel
 from gateway.policy.model import Action
 from gateway.policy.urls import read_http_url
-from gateway.policy.value import ConfigError, Kind, Scalar, Value
+from gateway.policy.value import ConfigError, Scalar, ScalarKind, Value
 
 MAX_NUMBER = 1_000_000_000
 MAX_SECONDS = 30 * 24 * 3600.0
@@ -80,7 +80,7 @@ def _model(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Loca
 
 def _address(text: str, secrets: str) -> str:
     """As in a file: what may hold a password is refused, and not shown. Raises ConfigError."""
-    return read_http_url(Value("", "", Scalar(text, Kind.TEXT)), "http://127.0.0.1:8000/v1", secrets)
+    return read_http_url(Value("", "", Scalar(text, ScalarKind.TEXT)), "http://127.0.0.1:8000/v1", secrets)
 
 
 def _parser() -> argparse.ArgumentParser:

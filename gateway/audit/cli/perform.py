@@ -33,8 +33,8 @@ from gateway.audit.run.runner import Outcome, SamplingOutcome, TaskRunner, run_s
 from gateway.audit.run.scheduler import Scheduler
 from gateway.audit.run.tasks import LocalRunner
 from gateway.audit.searches.checkpoint import CheckpointError
+from gateway.config import ConfigError
 from gateway.files import write_private
-from gateway.policy.load import ConfigError
 from gateway.policy.model import Action, Rule
 from gateway.progress import ProgressMeter
 

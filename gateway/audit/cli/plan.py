@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -38,9 +37,8 @@ from gateway.audit.searches.best_first import Result, digest
 from gateway.audit.searches.canonical import Canonical
 from gateway.audit.searches.policy import output_rules, policy_digest, prompt_query
 from gateway.audit.searches.sample import RandomSearch, sample
-from gateway.decode.checks import CHECKS
+from gateway.config import ConfigError, load
 from gateway.policy.files import read_text
-from gateway.policy.load import ConfigError, load
 from gateway.policy.model import Config, Policy, Rule
 
 
@@ -216,7 +214,7 @@ def _sample(query: Query, samples: int | None, batch: int | None, model: Languag
 
 
 def _plan_of_prompts(options: argparse.Namespace) -> Plan:
-    config = load(options.config, os.environ, checks=CHECKS)
+    config = load(options.config)
     policy = _policy(config, options)
     rules = output_rules(policy)
     if not rules:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import LocalModel, ServedModel
-from gateway.policy.upstreams import read_key
-from gateway.policy.value import ConfigError, Kind, Scalar, Value
+from gateway.policy.value import ConfigError, Scalar, ScalarKind, Value
 
 MODEL_KEY = "UPSTREAM_API_KEY"
 
@@ -30,7 +29,7 @@ def key_from(name: str) -> str | None:
     """The key that a variable of the environment holds, None if there is none. Raises ConfigError for one that cannot
     travel in a header."""
     key = os.environ.get(name)
-    return read_key(Value("environment", name, Scalar(key, Kind.TEXT), secret=True)) if key else None
+    return Value("environment", name, Scalar(key, ScalarKind.TEXT), secret=True).key() if key else None
 
 
 def with_absolute_paths(spec: LocalModel | ServedModel) -> LocalModel | ServedModel:

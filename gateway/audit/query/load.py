@@ -37,9 +37,8 @@ from gateway.audit.query.model import (
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import Chars, RegexError, parse
 from gateway.policy.files import read_text
-from gateway.policy.upstreams import read_key
 from gateway.policy.urls import read_http_url
-from gateway.policy.value import DECIMAL_NUMBER, ConfigError, Kind, Scalar, Section, Value
+from gateway.policy.value import DECIMAL_NUMBER, ConfigError, Scalar, ScalarKind, Section, Value
 from gateway.policy.yaml_source import read_nodes
 
 KEYS = (
@@ -118,7 +117,7 @@ def _model(value: Value, folder: PurePath) -> LocalModel | ServedModel:
     return ServedModel(
         vllm=read_http_url(section["vllm"], "http://127.0.0.1:8000/v1", "keys belong under api_key"),
         name=section["name"].nonempty(),
-        api_key=section.get("api_key", read_key, None),
+        api_key=section.get("api_key", Value.key, None),
         tokenizer=section.get("tokenizer", lambda path: _path(path, folder), None),
     )
 
@@ -194,7 +193,7 @@ def _top_p(value: Value) -> float:
 
 def _temperature(value: Value) -> float:
     match value.node:
-        case Scalar(kind=Kind.INTEGER | Kind.FLOAT, text=text) if DECIMAL_NUMBER.fullmatch(text):
+        case Scalar(kind=ScalarKind.INTEGER | ScalarKind.FLOAT, text=text) if DECIMAL_NUMBER.fullmatch(text):
             number = float(text)
             if number and 0 <= number < math.inf and not MIN_TEMPERATURE <= number <= MAX_TEMPERATURE:
                 raise value.wrong(f"0, or a number from {MIN_TEMPERATURE:f} to {MAX_TEMPERATURE:.0f}")
@@ -284,7 +283,7 @@ def _synonyms(value: Value) -> tuple[tuple[str, tuple[str, ...]], ...]:
     found = []
     for number, (word, others) in enumerate(value.node.items()):
         entry = Value(value.source, f"{value.path}[{number}]", others, secret=True)
-        _word(Value(value.source, entry.path, Scalar(word, Kind.TEXT), secret=True))
+        _word(Value(value.source, entry.path, Scalar(word, ScalarKind.TEXT), secret=True))
         found.append((word, tuple(dict.fromkeys(map(_word, entry.nonempty_items())))))
     return tuple(found)
 

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.observe.facts import Fact
-from gateway.policy.exposure import is_loopback
+from gateway.policy.listen import is_loopback
 from gateway.policy.model import ClientKey
 from gateway.proxy.context import refuse
 from gateway.proxy.errors import HTTPFailure, client_error

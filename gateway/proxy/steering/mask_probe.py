@@ -19,8 +19,7 @@ import httpx
 
 from gateway.censor.lens import Lens
 from gateway.decode.policies import EXHAUSTED, banned_of
-from gateway.policy.decoding import STEERED
-from gateway.policy.model import Config, Route
+from gateway.policy.model import Config, Route, UpstreamType
 from gateway.proxy.asgi import offload
 from gateway.proxy.upstreams.client import PROBE_TIMEOUT, PROBE_TTL, UpstreamClient
 from gateway.wire import json
@@ -78,7 +77,7 @@ def _masked_routes(config: Config) -> dict[tuple[str, str], Route]:
     found: dict[tuple[str, str], Route] = {}
     for route in config.routes:
         for upstream in route.upstreams:
-            if config.upstreams[upstream].type == STEERED:
+            if config.upstreams[upstream].type == UpstreamType.VLLM:
                 known = found.setdefault((upstream, route.policy), route)
                 if _fixed_model(known) is None:
                     found[upstream, route.policy] = route

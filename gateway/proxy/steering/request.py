@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from gateway.censor.compile import CompiledPolicy
 from gateway.guard.channels import OnFinding
 from gateway.guard.prompt import BadRequest
-from gateway.policy.decoding import STEERED
-from gateway.policy.model import Action, Mode, Upstream
+from gateway.policy.model import Action, Mode, Upstream, UpstreamType
 from gateway.proxy.errors import client_error
 from gateway.proxy.steering.mask_probe import MaskProbes, MaskState
 from gateway.proxy.steering.resume import (
@@ -56,7 +55,7 @@ class RequestRewriter:
         self._vocabularies = vocabularies
         self._limits: AnswerLimits | None = None  # None: no upstream's answer is rolled back
         self._plain = UpstreamRequest(dialect.path, _encoded(body), stream)
-        self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == STEERED for each in upstreams)
+        self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == UpstreamType.VLLM for each in upstreams)
         if policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
                 refuse_unresumable(body)
@@ -74,10 +73,10 @@ class RequestRewriter:
         return 1 if self._limits is None else 64
 
     def _rolls_back(self, upstream: Upstream) -> bool:
-        return upstream.type == STEERED and upstream.name in self._vocabularies
+        return upstream.type == UpstreamType.VLLM and upstream.name in self._vocabularies
 
     def request_for(self, upstream: Upstream) -> UpstreamRequest:
-        if not self._steers or upstream.type != STEERED:
+        if not self._steers or upstream.type != UpstreamType.VLLM:
             return self._plain
         body, stream = self._body, self._stream
         constrain = self._policy.policy.constrain

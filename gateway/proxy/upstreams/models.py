@@ -13,7 +13,7 @@ import httpx
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.policy.model import ClientKey, Direction
-from gateway.policy.select import Router
+from gateway.policy.routes import Router
 from gateway.proxy.asgi import PATTERN_COST, offload, scan_cost
 from gateway.proxy.cached import Cached
 from gateway.proxy.errors import HTTPFailure, from_transport

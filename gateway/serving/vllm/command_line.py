@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
-from gateway.policy.decoding import STEERED
-from gateway.policy.model import Config, Route, Upstream
+from gateway.policy.model import Config, Route, Upstream, UpstreamType
 from gateway.policy.value import ConfigError
 from gateway.serving.runtime_dir import runtime_directory
 from gateway.version import missing_part
@@ -100,7 +99,7 @@ class VllmLaunch:
 
 def managed_upstreams(config: Config) -> tuple[str, ...]:
     """The names of the upstreams without an address, which the gateway starts itself."""
-    return tuple(name for name, up in config.upstreams.items() if up.type == STEERED and not up.base_url)
+    return tuple(name for name, up in config.upstreams.items() if up.type == UpstreamType.VLLM and not up.base_url)
 
 
 def require_base_urls(config: Config) -> Config:
@@ -114,7 +113,7 @@ def require_base_urls(config: Config) -> Config:
 def default_upstream(model: str) -> Upstream:
     """The managed upstream where there is no configuration file."""
     known = (Path(model) / "tokenizer.json").is_file()
-    return Upstream(name=UPSTREAM, type=STEERED, tokenizer=str(Path(model).absolute()) if known else None)
+    return Upstream(name=UPSTREAM, type=UpstreamType.VLLM, tokenizer=str(Path(model).absolute()) if known else None)
 
 
 def served_names(config: Config, model: str) -> tuple[str, ...]:
@@ -129,7 +128,7 @@ def _served_name(route: Route, model: str) -> str:
 
 
 def _example() -> str:
-    return f"`{UPSTREAM}: {{type: {STEERED}}}`, without base_url, and a route to it"
+    return f"`{UPSTREAM}: {{type: {UpstreamType.VLLM}}}`, without base_url, and a route to it"
 
 
 # -- the command line --------------------------------------------------------------------------------------------------

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.censor.checks import CHECKS
-from gateway.policy.load import parse, warnings
+from gateway.config import parse, warnings
 
 SECRET = "hunter2"
 
@@ -27,7 +26,7 @@ upstreams: {{{upstreams}}}
 routes: [{routes or "{model: '*', upstream: u, policy: p}"}]
 policies: {{p: {{{policy} rules: [{rules}]}}, {others}}}
 """
-    return list(warnings(parse(text, "F", Path(), {}), CHECKS))
+    return list(warnings(parse(text, "F", Path(), {})))
 
 
 LISTED = [f"w{number:04}" + "x" * 9_995 for number in range(200)]  # 2,000,000 characters
@@ -240,22 +239,3 @@ def test_warnings(parts: dict[str, str], expected: list[str]) -> None:
     warned = found(**parts)
     assert warned == expected
     assert SECRET not in "".join(warned)
-
-
-def test_without_checks_nothing_is_said_of_patterns() -> None:
-    text = """
-upstreams: {u: {type: demo}}
-routes: [{model: '*', upstream: u, policy: p}]
-policies: {p: {rules: [{id: r, pattern: '.+', replacement: A}, {id: s, detector: email}]}}
-"""
-    assert warnings(parse(text, "F", Path(), {})) == ()
-
-
-def test_without_checks_words_are_compared_as_written() -> None:
-    text = """
-upstreams: {u: {type: demo}}
-routes: [{model: '*', upstream: u, policy: p}]
-policies: {p: {rules: [{id: r, words: [a], replacement: A}, {id: s, words: [B], replacement: B}]}}
-"""
-    config = parse(text, "F", Path(), {})
-    assert warnings(config) == ("policies.p.rules[1].replacement: contains a word of rule s",)

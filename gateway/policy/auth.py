@@ -1,4 +1,4 @@
-"""The `auth` part of a configuration file → `Auth`. A key in clear is hashed here and kept nowhere."""
+"""The `auth` section. A key in clear is hashed here and kept nowhere."""
 
 from __future__ import annotations
 
@@ -8,29 +8,60 @@ import re
 from collections.abc import Collection
 from functools import partial
 
+from gateway.policy.key_table import NAME, NONEMPTY, TEXT, Form, KeyTable, reference, several, whole
 from gateway.policy.model import Auth, ClientKey
-from gateway.policy.upstreams import read_key, read_reference, refuse_default
-from gateway.policy.value import Kind, Scalar, Section, Value
-
-AUTH_KEYS = ("keys",)
-CLIENT_KEYS = ("name", "key", "key_sha256", "rpm", "tpm", "max_streams", "policies", "models")
+from gateway.policy.value import Scalar, ScalarKind, Section, Value
 
 # No colon, unlike other names: where limits are shared, the name is a part of a key in another store.
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+KEY_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 SHA256_OF_NOTHING = hashlib.sha256().digest()
+
+
+def _read_name(value: Value) -> str:
+    name = value.text()
+    if not KEY_NAME.fullmatch(name):
+        raise value.wrong("1 to 64 of the characters A-Z a-z 0-9 _ . -")
+    return name
+
+
+CLIENT_KEY = KeyTable(
+    "auth.keys",
+    ClientKey,
+    {
+        "name": Form("name", NAME.schema, _read_name),
+        "key": Form("text", TEXT.schema),
+        "key_sha256": Form("64 hexadecimal digits", TEXT.schema),
+        "rpm": whole(1),
+        "tpm": whole(1),
+        "max_streams": whole(1),
+        "policies": several(NAME, "list of names", frozenset),
+        "models": several(NONEMPTY, "list of globs"),
+    },
+    one_of=("key", "key_sha256"),
+)
+AUTH = KeyTable(
+    "auth",
+    Auth,
+    {
+        "keys": Form(
+            "list of text or mappings",
+            {"type": "array", "minItems": 1, "items": {"anyOf": [TEXT.schema, CLIENT_KEY]}},
+        ),
+    },
+    rules={"required": ["keys"]},
+)
 
 
 def read_auth(value: Value, policies: Collection[str]) -> Auth:
     """`policies` are the names that a key may be narrowed to. Raises `ConfigError`, which never shows a key."""
     match value.node:
-        case Scalar(kind=Kind.TEXT, text="none"):
+        case Scalar(kind=ScalarKind.TEXT, text="none"):
             return Auth(open_to_all=True)
         case Scalar():
             raise value.hidden().wrong("none, or a mapping with keys", "to let everybody in, write auth: none")
-        case _:
-            _refuse_foreign_keys(value, AUTH_KEYS)
-            listed = value.section(AUTH_KEYS)["keys"]
+    _refuse_unknown_keys(value, AUTH.forms)
+    listed = AUTH.section(value)["keys"]
     # A list shows nothing of itself, and the names in it are no secret; anything else may be the key itself.
     entries = (listed if isinstance(listed.node, list) else listed.hidden()).items()
     if not entries:
@@ -46,7 +77,7 @@ def _client_keys(entries: list[Value], policies: Collection[str]) -> tuple[Clien
         key = entry.attempt(partial(_client_key, position, policies), None)
         if key is None:
             continue
-        if other := by_digest.get(key.digest):
+        if key.digest and (other := by_digest.get(key.digest)):
             entry.note(entry.fail(f"is the same key as {other.path}; remove one of them"))
         if other := by_name.get(key.name):
             unnamed = f"a key without a name is named by its place, here key-{position}"
@@ -58,60 +89,33 @@ def _client_keys(entries: list[Value], policies: Collection[str]) -> tuple[Clien
 
 def _client_key(position: int, policies: Collection[str], value: Value) -> ClientKey | None:
     if not isinstance(value.node, dict):
-        return ClientKey.of(read_key(refuse_default(value)), f"key-{position}")
-    _refuse_foreign_keys(value, CLIENT_KEYS)
-    section = value.section(CLIENT_KEYS)
-    return ClientKey(
-        name=section.need("name", _name, ""),
-        digest=value.attempt(lambda _: _digest(section), b""),
-        rpm=section.get("rpm", _limit, None),
-        tpm=section.get("tpm", _limit, None),
-        max_streams=section.get("max_streams", _limit, None),
-        policies=section.get("policies", lambda names: _policies(names, policies), None),
-        models=section.get("models", _models, None),
-    )
+        return ClientKey.of(value.no_default().key(), f"key-{position}")
+    _refuse_unknown_keys(value, CLIENT_KEY.forms)
+    section = CLIENT_KEY.section(value)
+    value.attempt(lambda _: section["name"], None)
+    digest = value.attempt(lambda _: _digest(section), b"")
+    allowed = several(Form("", {}, reference("policy", policies)), "", frozenset).read
+    return ClientKey(digest=digest, **CLIENT_KEY.values(section, policies=allowed))
 
 
-def _refuse_foreign_keys(value: Value, known: Collection[str]) -> None:
-    """Out of `{KEY}` and `KEY: laptop` YAML makes a mapping whose key is the secret, so only a slip of the pen is left
-    to the usual error, which names it."""
+def _refuse_unknown_keys(value: Value, known: Collection[str]) -> None:
+    """Out of `{KEY}` and `KEY: laptop` YAML makes a mapping whose key is the secret, so only a misspelt key is left to
+    the usual error, which quotes it."""
     for key in value.node if isinstance(value.node, dict) else ():
         if not difflib.get_close_matches(key, known):
             names = ", ".join(known)
             raise value.fail(f"has an unknown key (not shown, it may be a client's key); known: {names}")
 
 
-def _name(value: Value) -> str:
-    name = value.text()
-    if not NAME.fullmatch(name):
-        raise value.wrong("1 to 64 of the characters A-Z a-z 0-9 _ . -")
-    return name
-
-
 def _digest(section: Section) -> bytes:
-    given = [key for key in ("key", "key_sha256") if key in section]
-    if len(given) != 1:
-        raise section.value.fail(f"needs exactly one of key and key_sha256; it has {'both' if given else 'neither'}")
-    if given == ["key"]:
-        return ClientKey.of(read_key(refuse_default(section["key"]))).digest
-    value = refuse_default(section["key_sha256"].hidden())
+    if section.only_one(CLIENT_KEY.one_of) == "key":
+        return ClientKey.of(section["key"].no_default().key()).digest
+    value = section["key_sha256"].hidden().no_default()
     text = value.text()
     if not SHA256.fullmatch(text):
         raise value.wrong("the 64 hexadecimal digits of the key's SHA-256")
     digest = bytes.fromhex(text)
-    # What a shell makes of a variable that is not set; it would let in whoever sends no key.
+    # What a shell makes of a variable that is not set; it would let in requests without a key.
     if digest == SHA256_OF_NOTHING:
         raise value.fail("is the SHA-256 of an empty text; hash the key itself")
     return digest
-
-
-def _limit(value: Value) -> int:
-    return value.integer(1)
-
-
-def _policies(value: Value, names: Collection[str]) -> frozenset[str]:
-    return frozenset(read_reference(name, "policy", names) for name in value.nonempty_items())
-
-
-def _models(value: Value) -> tuple[str, ...]:
-    return tuple(model.nonempty() for model in value.nonempty_items())

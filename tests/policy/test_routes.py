@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.policy.model import Config, Policy, Route, Upstream
-from gateway.policy.select import Router, select
+from gateway.policy.routes import Router
 
 
 def routes(*globs: str) -> tuple[Route, ...]:
@@ -48,11 +48,12 @@ def test_the_first_match_wins() -> None:
     assert router.match("llama") is None
 
 
-def test_select_reads_the_configuration() -> None:
+def test_a_router_reads_the_routes_of_a_configuration() -> None:
     table = routes("gpt-*", "*")
     config = Config(upstreams={"u": Upstream(name="u")}, routes=table, policies={"p": Policy(name="p")})
-    assert select(config, "gpt-4") is table[0]
-    assert select(config, "other") is table[1]
+    router = Router(config.routes)
+    assert router.match("gpt-4") is table[0]
+    assert router.match("other") is table[1]
 
 
 def test_a_glob_of_many_stars_ends_on_a_megabyte() -> None:

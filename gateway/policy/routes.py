@@ -1,0 +1,79 @@
+"""The `routes` section, and requested model → route: the first route whose glob matches wins."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import re
+from collections.abc import Collection, Iterable
+from functools import partial
+
+from gateway.policy.key_table import NAME, NONEMPTY, Form, KeyTable, choice, reference, several
+from gateway.policy.model import Balance, ClientKey, Route
+from gateway.policy.value import Section, Value
+
+ROUTE = KeyTable(
+    "routes",
+    Route,
+    {
+        "model": Form("glob", NONEMPTY.schema, Value.nonempty),
+        "upstream": Form("name", NAME.schema),
+        "upstreams": Form("list of names", several(NAME, "").schema),
+        "balance": choice(Balance),
+        "policy": NAME,
+        "rename": NONEMPTY,
+    },
+    one_of=("upstream", "upstreams"),
+)
+
+
+def read_routes(value: Value, upstreams: Collection[str], policies: Collection[str]) -> tuple[Route, ...]:
+    """The routes in order, of which there is at least one. Raises `ConfigError`."""
+    read = partial(_route, upstreams, policies)
+    routes = (route.attempt(read, None) for route in value.nonempty_items())
+    return tuple(route for route in routes if route is not None)
+
+
+def _route(upstreams: Collection[str], policies: Collection[str], value: Value) -> Route | None:
+    section = ROUTE.section(value)
+    first, *others = value.attempt(lambda _: _upstreams_of(section, upstreams), [""])
+    values = ROUTE.values(section, policy=reference("policy", policies))
+    return Route(upstream=first, others=tuple(others), **values)
+
+
+def _upstreams_of(section: Section, upstreams: Collection[str]) -> list[str]:
+    if section.only_one(ROUTE.one_of) == "upstream":
+        return [section["upstream"].reference("upstream", upstreams)]
+    names: list[str] = []
+    for item in section["upstreams"].nonempty_items():
+        name = item.reference("upstream", upstreams)
+        if name in names:
+            raise item.wrong("an upstream that the route does not list already")
+        names.append(name)
+    return names
+
+
+class Router:
+    """The routes with their globs compiled once.
+
+    Globs are case-sensitive, match the whole name and know `*`, `?`, `[abc]`, `[a-z]` and `[!abc]`. The standard
+    library translates them to expressions with atomic groups, which never backtrack: a name takes linear time.
+    """
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._routes = tuple((_glob(route.model), route) for route in routes)
+
+    def match(self, model: str, key: ClientKey | None = None) -> Route | None:
+        """The route for `model`. A key that may not use a route's policy does not see the route, and one that may not
+        use the model sees none."""
+        if key is not None and key.models is not None and not any(_glob(glob).match(model) for glob in key.models):
+            return None
+        for glob, route in self._routes:
+            if glob.match(model) and (key is None or key.policies is None or route.policy in key.policies):
+                return route
+        return None
+
+
+@functools.lru_cache(4096)
+def _glob(glob: str) -> re.Pattern[str]:
+    return re.compile(fnmatch.translate(glob))
