@@ -36,7 +36,7 @@ _NO_TEXT = "no text of at least one character belongs to the language: an answer
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Acceptor(Protocol):
+class LanguageAcceptor(Protocol):
     """Reads one text in the language, character by character."""
 
     def read(self, text: str) -> int:
@@ -50,7 +50,7 @@ class Acceptor(Protocol):
 class CompiledLanguage(Protocol):
     """A language, to be shared by all texts, in several threads."""
 
-    def acceptor(self) -> Acceptor: ...
+    def acceptor(self) -> LanguageAcceptor: ...
 
 
 # -- regular expressions and choices -----------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class RegexLanguage:
         with self._lock:
             return self._automaton.step(state, byte)
 
-    def acceptor(self) -> Acceptor:
+    def acceptor(self) -> LanguageAcceptor:
         return _ByteAcceptor(self)
 
 
@@ -128,7 +128,7 @@ class ChoiceLanguage:
             raise BadPattern(_NO_TEXT, None)
         self.texts = sorted(texts)
 
-    def acceptor(self) -> Acceptor:
+    def acceptor(self) -> LanguageAcceptor:
         return _ChoiceAcceptor(self.texts)
 
 
@@ -196,7 +196,7 @@ class GrammarLanguage:
         if not any(self._root.deep_copy().compute_bitmask()[: _END // 8]):
             raise BadPattern(_NO_TEXT, None)
 
-    def acceptor(self) -> Acceptor:
+    def acceptor(self) -> LanguageAcceptor:
         parsing = _GrammarAcceptor(self._root.deep_copy())
         return _JsonAcceptor(parsing) if self._is_json else parsing
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection
 from functools import partial
 
-from gateway.policy.key_table import NAME, NONEMPTY, TEXT, Form, KeyTable, reference, several, whole
+from gateway.policy.key_table import NAME, NONEMPTY, TEXT, Form, KeyTable, integer, reference, several
 from gateway.policy.model import Auth, ClientKey
 from gateway.policy.value import Scalar, ScalarKind, Section, Value
 
@@ -32,9 +32,9 @@ CLIENT_KEY = KeyTable(
         "name": Form("name", NAME.schema, _read_name),
         "key": Form("text", TEXT.schema),
         "key_sha256": Form("64 hexadecimal digits", TEXT.schema),
-        "rpm": whole(1),
-        "tpm": whole(1),
-        "max_streams": whole(1),
+        "rpm": integer(1),
+        "tpm": integer(1),
+        "max_streams": integer(1),
         "policies": several(NAME, "list of names", frozenset),
         "models": several(NONEMPTY, "list of globs"),
     },

@@ -101,7 +101,7 @@ def or_reference(schema: Schema) -> Schema:
     return {"anyOf": [schema, REFERENCE]}
 
 
-def whole(low: int, high: int | None = None, shown: str = "") -> Form:
+def integer(low: int, high: int | None = None, shown: str = "") -> Form:
     """A whole number, both bounds included."""
     bounds = {"minimum": low} if high is None else {"minimum": low, "maximum": high}
     shown = shown or (f"whole number from {low}" if high is None else f"{low} to {high}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from gateway.policy.key_table import SECONDS, Form, KeyTable, nested, several, whole
+from gateway.policy.key_table import SECONDS, Form, KeyTable, integer, nested, several
 from gateway.policy.model import Config, Listen, ListenAddress
 from gateway.policy.value import ConfigError, Scalar, Value
 
@@ -20,13 +20,13 @@ def _read_host(value: Value) -> str:
 
 
 HOST = Form("address or host name", {"type": "string", "pattern": r"\S"}, _read_host)
-ADMIN = KeyTable("listen.admin", ListenAddress, {"host": HOST, "port": whole(0, 65535)})
+ADMIN = KeyTable("listen.admin", ListenAddress, {"host": HOST, "port": integer(0, 65535)})
 LISTEN = KeyTable(
     "listen",
     Listen,
     {
         "host": HOST,
-        "port": whole(0, 65535),
+        "port": integer(0, 65535),
         "admin": nested(ADMIN),
         "drain_timeout": SECONDS,
         "hosts": several(HOST, "list of host names or addresses", lambda hosts: tuple(host.lower() for host in hosts)),

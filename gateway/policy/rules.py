@@ -18,9 +18,9 @@ from gateway.policy.key_table import (
     Form,
     KeyTable,
     choice,
+    integer,
     or_reference,
     several,
-    whole,
 )
 from gateway.policy.model import (
     DEFAULT_FOLD,
@@ -84,7 +84,7 @@ RULE = KeyTable(
         "whole_word": BOOLEAN,
         "fold": FOLDS,
         "secret": BOOLEAN,
-        "guard_tail": whole(0, shown="characters"),
+        "guard_tail": integer(0, shown="characters"),
         "apply_to": Form(DIRECTIONS.shown, DIRECTIONS.schema),
         "channels": CHANNELS,
         "variants": Form("", {"type": "array", "maxItems": 0}),
@@ -99,7 +99,7 @@ POLICY = KeyTable(
     Policy,
     {
         "mode": choice(Mode),
-        "max_hold": whole(1, MAX_HOLD_LIMIT),
+        "max_hold": integer(1, MAX_HOLD_LIMIT),
         "on_overflow": choice(Overflow),
         "unknown": choice(Unknown),
         "constrain": Form("mapping", {"allOf": [CONSTRAIN]}),

@@ -15,8 +15,8 @@ from gateway.policy.key_table import (
     Form,
     KeyTable,
     choice,
+    integer,
     or_reference,
-    whole,
 )
 from gateway.policy.model import Fsync, Journal, Limits, Telemetry
 from gateway.policy.urls import URL, read_http_url
@@ -42,7 +42,7 @@ def _read_endpoint(value: Value) -> str:
 LIMITS = KeyTable(
     "limits",
     Limits,
-    {"max_body": BYTES, "max_streams": whole(1, MAX_STREAMS), "max_event": BYTES, "send_timeout": SECONDS},
+    {"max_body": BYTES, "max_streams": integer(1, MAX_STREAMS), "max_event": BYTES, "send_timeout": SECONDS},
 )
 JOURNAL = KeyTable(
     "journal",
@@ -56,7 +56,7 @@ JOURNAL = KeyTable(
         ),
         "fsync": choice(Fsync),
         "max_size": BYTES,
-        "keep": whole(0, MAX_KEEP),
+        "keep": integer(0, MAX_KEEP),
         "required": BOOLEAN,
     },
 )

@@ -6,7 +6,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from gateway.policy.files import Files
-from gateway.policy.key_table import PATH, SECONDS, SHARE, TEXT, Form, KeyTable, choice, nested, whole
+from gateway.policy.key_table import PATH, SECONDS, SHARE, TEXT, Form, KeyTable, choice, integer, nested
 from gateway.policy.model import Health, Retries, Timeouts, Upstream, UpstreamType
 from gateway.policy.urls import URL, read_http_url
 from gateway.policy.value import Value
@@ -30,8 +30,8 @@ def _read_base_url(value: Value) -> str:
 TIMEOUTS = KeyTable(
     "upstreams.timeouts", Timeouts, {"connect": SECONDS, "first_byte": SECONDS, "idle": SECONDS, "total": SECONDS}
 )
-HEALTH = KeyTable("upstreams.health", Health, {"eject_after": whole(1), "eject_for": SECONDS})
-RETRIES = KeyTable("upstreams.retries", Retries, {"attempts": whole(0, MAX_ATTEMPTS), "budget": SHARE})
+HEALTH = KeyTable("upstreams.health", Health, {"eject_after": integer(1), "eject_for": SECONDS})
+RETRIES = KeyTable("upstreams.retries", Retries, {"attempts": integer(0, MAX_ATTEMPTS), "budget": SHARE})
 UPSTREAM = KeyTable(
     "upstreams",
     Upstream,

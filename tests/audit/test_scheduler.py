@@ -47,7 +47,7 @@ class Scripted:
         self._workers = [AuditWorker(faulty_model.load_faulty, number) for number in range(count)]
         self.said += [(number, worker.load()) for number, worker in enumerate(self._workers)]
 
-    def begin(self, worker: int, job: Job) -> None:
+    def start_job(self, worker: int, job: Job) -> None:
         self.begun.append(job.task.name)
         self.jobs[worker] = job
 

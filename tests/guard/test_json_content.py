@@ -404,7 +404,12 @@ FRAGMENTS = [
 ]
 
 
-POLICIES = st.sampled_from(ALPHABETS).flatmap(policies).filter(lambda drawn: drawn.rules)
+def with_plain_replacements(drawn: Policy) -> Policy:
+    """Its replacements have nothing that a rule matches: a text that is read twice would report that, too."""
+    return replace(drawn, rules=tuple(replace(each, replacement="\N{PILCROW SIGN}") for each in drawn.rules))
+
+
+POLICIES = st.sampled_from(ALPHABETS).flatmap(policies).filter(lambda drawn: drawn.rules).map(with_plain_replacements)
 
 
 @settings(max_examples=examples(300), deadline=None)

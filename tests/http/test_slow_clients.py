@@ -11,14 +11,15 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from gateway.proxy.downstream.protocol import LOOK_EVERY, UNSENT, BoundedProtocol
+from gateway.proxy.downstream.client_watch import POLL_INTERVAL
+from gateway.proxy.downstream.protocol import UNSENT, BoundedProtocol
 from gateway.proxy.server import server_config
 from tests.support.gateway import PATIENCE
 from tests.support.raw_http import Connection
 
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 TIMEOUT = 5.0
-LOOKS = int(TIMEOUT / LOOK_EVERY) + 1  # the first one only sees how much there is
+LOOKS = int(TIMEOUT / POLL_INTERVAL) + 1  # the first one only sees how much there is
 
 
 class Clock:
@@ -29,6 +30,7 @@ class Clock:
         self._now = 0.0
         self._timers: list[tuple[float, Callable[[], None]]] = []
         connection.protocol.loop = self  # type: ignore[assignment]
+        connection.protocol._client_watch._loop = self  # type: ignore[assignment]
         connection.protocol.send_timeout = TIMEOUT
 
     def time(self) -> float:
@@ -42,7 +44,7 @@ class Clock:
         return self._real.create_task(work)
 
     def look(self) -> None:
-        self._now += LOOK_EVERY
+        self._now += POLL_INTERVAL
         due = [call for at, call in self._timers if at <= self._now]
         self._timers = [(at, call) for at, call in self._timers if at > self._now]
         for call in due:
@@ -136,7 +138,7 @@ async def test_d20_the_system_keeps_little_for_a_client_that_does_not_read() -> 
         await asyncio.sleep(0.2)
         patience -= 1
         assert patience
-    taken_by_kernel = made[0]._not_taken() - made[0].transport.get_write_buffer_size()
+    taken_by_kernel = made[0]._client_watch.untaken() - made[0].transport.get_write_buffer_size()
     assert 0 < taken_by_kernel <= 4 * UNSENT
     made[0].stalled = True
     made[0].cut()

@@ -56,7 +56,7 @@ class ProcessPool:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
-    def begin(self, worker: int, job: Job) -> None:
+    def start_job(self, worker: int, job: Job) -> None:
         with contextlib.suppress(OSError):  # it has ended, as `wait` will say
             self._workers[worker].connection.send(job)
 

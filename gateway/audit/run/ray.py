@@ -55,7 +55,7 @@ class RayPool:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.close()
 
-    def begin(self, worker: int, job: Job) -> None:
+    def start_job(self, worker: int, job: Job) -> None:
         with self._lost_on_error(worker):
             self._waiting[self._actors[worker].perform.remote(job)] = worker, True
             self._polled[worker] = time.monotonic()

@@ -40,7 +40,7 @@ class WorkerPool(Protocol):
     count: int
     load_timeout: float  # seconds until one at least has its model
 
-    def begin(self, worker: int, job: Job) -> None:
+    def start_job(self, worker: int, job: Job) -> None:
         """For one that is ready, and has no job."""
 
     def stop(self, worker: int, job: Job) -> None:
@@ -109,7 +109,7 @@ class Scheduler:
         while waiting or self._busy:
             self._check_workers_left()
             while waiting and self._idle:
-                self._begin(waiting.popleft(), work, job)
+                self._start_job(waiting.popleft(), work, job)
             errors = [self._handle(work, worker, message) for worker, message in self._pool.wait(POLL_INTERVAL)]
             # Whoever stops an audit with its workers stops them, and not by mistake.
             interrupts.check()
@@ -118,13 +118,13 @@ class Scheduler:
             work.print_ready()
             meter.show(lambda seconds: self._progress_text(work, seconds))
 
-    def _begin(self, number: int, work: _Work, job: Callable[..., Job]) -> None:
+    def _start_job(self, number: int, work: _Work, job: Callable[..., Job]) -> None:
         resume = work.states.get(number)
         assert not isinstance(resume, FinishedTask)
         progress = job(task=work.tasks[number], ticket=next(self._tickets), resume=resume)
         worker = self._idle.popleft()
         self._busy[worker] = number, progress
-        self._pool.begin(worker, progress)
+        self._pool.start_job(worker, progress)
 
     def _check_workers_left(self) -> None:
         """Raises ModelError if nobody is there who does something, or will."""

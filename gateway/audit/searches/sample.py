@@ -136,7 +136,7 @@ class RandomSearch(Iterator[Sample]):
     def _draw(self) -> None:
         """Draw some strings, token by token, all of them with one call of the model."""
         first = len(self._drawn)
-        chains = [self._begin(number) for number in range(first, min(first + self._batch, self._samples))]
+        chains = [self._start_path(number) for number in range(first, min(first + self._batch, self._samples))]
         going = [chain for chain in chains if not self._is_over(chain)]
         while going:
             self._look_up([chain.node for chain in going])
@@ -145,7 +145,7 @@ class RandomSearch(Iterator[Sample]):
             going = [chain for chain in going if not chain.stuck and not self._is_over(chain)]
         self._drawn += map(self._sample, chains)
 
-    def _begin(self, number: int) -> _SamplePath:
+    def _start_path(self, number: int) -> _SamplePath:
         random = np.random.default_rng([self._seed, number])
         if self._path_counts is None:
             return _SamplePath(random, Node(None, -1, self._steps.language.automaton.start, 0, 0, 0, 0.0, 0.0), 0)

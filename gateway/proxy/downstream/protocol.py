@@ -8,12 +8,8 @@ request is refused or answered unread nothing more of the connection is parsed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import socket
 import struct
-import sys
-import termios
 import urllib.parse
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +19,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.proxy.asgi import REFUSAL
+from gateway.proxy.downstream.client_watch import ClientWatch, set_option
 from gateway.proxy.downstream.cycle import RequestCycle
 from gateway.proxy.downstream.framing import fault_of, invalid
 from gateway.proxy.errors import HTTPFailure, client_error
@@ -43,7 +40,6 @@ UNSENT = 64 * 1024
 HEAD_SLICE = 4 * 1024
 CHUNKED_SLICE = 16 * 1024  # may hold thousands of chunks
 BODY_SLICE = 64 * 1024  # of a body with a length, which costs next to nothing to parse
-LOOK_EVERY = 0.5  # seconds; the precision of `send_timeout`
 
 _NOTSENT_LOWAT = 25  # TCP_NOTSENT_LOWAT, which Python's socket module does not name before 3.12
 
@@ -88,9 +84,6 @@ class BoundedProtocol(HttpToolsProtocol):
     _lingers = False
     _head_timer: asyncio.TimerHandle | None = None
     _end_timer: asyncio.TimerHandle | None = None
-    _watch: asyncio.TimerHandle | None = None
-    _untaken = sys.maxsize  # bytes, as it was seen last
-    _took_at = 0.0  # when it became less, in the loop's time
 
     # -- bytes in ------------------------------------------------------------------------------------------------------
 
@@ -98,7 +91,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = _Flow(self)
         self._waiting: deque[RequestCycle] = deque()  # requests that came ahead of their turn
-        self._set_option(socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT)
+        set_option(transport, socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT)
+        self._client_watch = ClientWatch(
+            self.loop, transport, lambda: self.send_timeout, self._is_writing, self._client_stalls
+        )
         self._head_begins()
 
     def data_received(self, data: bytes) -> None:
@@ -334,13 +330,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._running is not None:
             self._running.disconnected = True
         # Without this the kernel would keep what it has for the client for many minutes.
-        self._set_option(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        set_option(self.transport, socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._head_timer, self._end_timer, self._watch):
+        for timer in (self._head_timer, self._end_timer):
             if timer is not None:
                 timer.cancel()
+        self._client_watch.stop()
         self._unset_keepalive_if_required()
         self._waiting.clear()
         self._unparsed = memoryview(b"")
@@ -378,45 +375,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self.watch_client()
 
     def watch_client(self) -> None:
-        """While there is something that the client has not taken: cut it off when it takes nothing for too long.
+        """Cut the client off when it takes nothing of what waits for it for `send_timeout` seconds."""
+        self._client_watch.start()
 
-        It is judged while nothing is written, so that what is not taken can only become less.
-        """
-        self._untaken = sys.maxsize
-        if self._watch is None and self.transport.get_write_buffer_size():
-            self._watch = self.loop.call_later(LOOK_EVERY, self._look)
+    def _is_writing(self) -> bool:
+        return self._running is not None and not self.flow.write_paused and not self.transport.is_closing()
 
-    def _look(self) -> None:
-        self._watch = None
-        writing = self._running is not None and not self.flow.write_paused and not self.transport.is_closing()
-        if writing or not self.transport.get_write_buffer_size():
-            return
-        untaken, now = self._not_taken(), self.loop.time()
-        if untaken < self._untaken:
-            self._untaken, self._took_at = untaken, now
-        if now - self._took_at >= self.send_timeout:
-            self.stalled = True
-            self.cut()
-        else:
-            self._watch = self.loop.call_later(LOOK_EVERY, self._look)
-
-    def _not_taken(self) -> int:
-        """Bytes that the client's system has not acknowledged."""
-        kernel = bytearray(4)
-        connection = self.transport.get_extra_info("socket")
-        if connection is not None:
-            with contextlib.suppress(OSError):  # no TCP, or a system that does not tell
-                fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, kernel)
-        return self.transport.get_write_buffer_size() + int(struct.unpack("i", kernel)[0])
-
-    def _set_option(self, level: int, name: int, value: int | bytes) -> None:
-        connection = self.transport.get_extra_info("socket")
-        if connection is None or connection.fileno() < 0:
-            return
-        # uvloop's own socket object may not take options. They belong to the connection, whichever object sets them.
-        same = socket.socket(connection.family, connection.type, fileno=connection.fileno())
-        try:
-            with contextlib.suppress(OSError):
-                same.setsockopt(level, name, value)
-        finally:
-            same.detach()
+    def _client_stalls(self) -> None:
+        self.stalled = True
+        self.cut()
