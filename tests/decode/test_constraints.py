@@ -333,7 +333,7 @@ class Absent:
             raise ImportError(name)
 
 sys.meta_path.insert(0, Absent())
-from gateway.decode.constraints import ConstraintAcceptor, compiled
+from gateway.decode.constraints import ConstraintAcceptor, compiled, read_constraint
 from gateway.policy.checks import BadPattern
 from gateway.policy.model import Constrain, Language
 

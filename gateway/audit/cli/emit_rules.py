@@ -61,7 +61,7 @@ def _needed(found: Iterable[str]) -> list[str]:
             by_form[form] = min(known, word)
     if not by_form:
         return []
-    forms: ahocorasick.Automaton = ahocorasick.Dfa()
+    forms: ahocorasick.Automaton = ahocorasick.Automaton()
     for form in by_form:
         forms.add_word(form, len(form))
     forms.make_automaton()
