@@ -18,7 +18,7 @@ from gateway.audit.cli import perform
 from gateway.audit.cli.plan import Plan
 from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.files import write_private
-from tests.support.audit_command import CONTRACT, FULL, NUMBERS, Audit
+from tests.support.audit_command import FULL, NUMBERS, RESULT_FIELDS, Audit
 from tests.support.memory import Memory
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ def test_the_likeliest_strings_come_first_and_a_summary_last(audit: Audit, query
     done = audit(query())
     assert done.status == 0
     assert done.texts == ["My number is 555 0100", "My number is 555 0199", "My number is 212 0000"]
-    assert all(list(line) == CONTRACT for line in done.lines[:-1])
+    assert all(list(line) == RESULT_FIELDS for line in done.lines[:-1])
     logprobs = [line["logprob"] for line in done.lines[:-1]]
     assert logprobs == sorted(logprobs, reverse=True)
     assert math.exp(logprobs[1] - logprobs[0]) == pytest.approx(0.5, abs=1e-3)

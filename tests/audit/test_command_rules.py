@@ -16,7 +16,7 @@ from gateway.audit.model import Floats
 from gateway.audit.models.masked import MaskedModel
 from gateway.config import load
 from gateway.policy.model import Action, Decode
-from tests.support.audit_command import CONTRACT, NUMBERS, Audit, under_a_policy
+from tests.support.audit_command import NUMBERS, RESULT_FIELDS, Audit, under_a_policy
 from tests.support.fake_gateway import choices, gateway
 from tests.support.memory import Memory
 
@@ -130,7 +130,7 @@ SPOKEN = {
 def test_what_breaks_a_policy_is_found_prompt_by_prompt(audit: Audit, asked: list[str]) -> None:
     done = audit(*asked, "--least", "0.01", model=Memory(SPOKEN))
     assert done.status == 0
-    assert all(list(line) == ["prompt", "rule", "match", *CONTRACT] for line in done.lines[:-1])
+    assert all(list(line) == ["prompt", "rule", "match", *RESULT_FIELDS] for line in done.lines[:-1])
     found = {(line["prompt"], line["rule"], line["match"], line["text"]) for line in done.lines[:-1]}
     assert ("Password?", "password", "12MONKEYS", "It is 12MONKEYS") in found
     assert ("Number?", "cards", "4111 1111 1111 1111", "My number is 4111 1111 1111 1111.") in found

@@ -42,7 +42,7 @@ from gateway.policy.value import ConfigError
 from tests.support.languages import edited, replaced, strings, without
 
 SECRET = "hunter2swordfish"
-CONTRACT = """
+EVERY_KEY = """
 model: {hf: ./model}                     # or {vllm: http://…/v1, name: m}
 query: "My phone number is ([0-9]{3}) ([0-9]{3}) ([0-9]{4})"      # regular expression over the whole string
 prefix: "My phone number is"             # string or regular expression; never eliminated by the decoding rule
@@ -59,7 +59,7 @@ def read(text: str, environ: dict[str, str] | None = None) -> Query:
 
 
 def test_a_query_is_read() -> None:
-    assert read(CONTRACT) == Query(
+    assert read(EVERY_KEY) == Query(
         query="My phone number is ([0-9]{3}) ([0-9]{3}) ([0-9]{4})",
         prefix="My phone number is",
         model=LocalModel("/queries/model"),
@@ -363,7 +363,7 @@ def test_the_query_of_the_contract_is_counted() -> None:
     edit writes one before the first space."""
     plain = compile(Query(query=" [0-9]{3} [0-9]{3} [0-9]{4}", preprocess=(Edits(1),)))
     total = cardinality(plain.language)
-    asked = cardinality(compile(read(CONTRACT)).language)
+    asked = cardinality(compile(read(EVERY_KEY)).language)
     assert total is not None and asked is not None
     taken_out = Query(
         query=" [0-9]{3} [0-9]{3} [0-9]{4}",

@@ -1,4 +1,4 @@
-"""The books: §6's metrics after known traffic, one log line for each request, and no text in either."""
+"""What is accounted: the metrics after known traffic, one log line for each request, and no text in either."""
 
 from __future__ import annotations
 

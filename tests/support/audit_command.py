@@ -25,7 +25,7 @@ QUERY: Json = {
 }
 
 
-CONTRACT = ["text", "tokens", "logprob", "prefix_logprob", "string_logprob", "encodings"]
+RESULT_FIELDS = ["text", "tokens", "logprob", "prefix_logprob", "string_logprob", "encodings"]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""CONTRACT §4, written the most naive way that can be right: the whole text, every start, every word, and for patterns
-every substring, with Python's `re` to tell whether it is in the language.
+"""The semantics, written the most naive way that can be right: the whole text, every start, every word, and for
+patterns every substring, with Python's `re` to tell whether it is in the language.
 
 Nothing here is shared with the product but the lens and the configuration model; nothing here is fast.
 """
@@ -202,7 +202,7 @@ class Oracle:
         return False
 
     def history(self, text: str) -> tuple[list[Hit], Hit | None, int]:
-        """Matches in force, the block if any, and overflows; character by character (§4.5, §4.8)."""
+        """Matches in force, the block if any, and overflows; character by character (semantics rules 5 and 8)."""
         everything, _ = self.candidates(text, ended=True)
         kept: list[Hit] = []
         overflows = 0
@@ -297,7 +297,7 @@ class Oracle:
         return self.render(text, redacts, block.start), report, True
 
     def report(self, hits: list[Hit]) -> list[tuple[str, int, int, Action]]:
-        """Words one by one; of a pattern its maximal runs of overlapping matches (§4.10)."""
+        """Words one by one; of a pattern its maximal runs of overlapping matches (semantics rule 10)."""
         lines = []
         for order, rule in enumerate(self.policy.rules):
             own = sorted(hit for hit in hits if hit.order == order)

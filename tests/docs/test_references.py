@@ -1,0 +1,62 @@
+"""What code and documentation cite is there: numbered rules, documents, files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.pages import ROOT, prose
+
+CITED_RULES = re.compile(r"semantics rules? ((?:\d+(?:, | and )?)+)", re.IGNORECASE)
+NUMBERED_RULES = re.compile(r"^(\d+)\. \*\*", re.MULTILINE)
+# A paragraph of a document, or a document by a name in capitals, that is not in the repository.
+FOREIGN = re.compile(r"§|\b(?:CONTRACT|DESIGN)(?:'s|\.md)?\b")
+PAGES = ["docs/architecture.md", "docs/hot-path.md", "CONTRIBUTING.md"]
+# Where a path on such a page may begin.
+FOLDERS = (ROOT, ROOT / "gateway")
+PATH = re.compile(r"\.?\w[\w.-]*(?:/[\w.-]+)*/?")
+SUFFIXES = (".md", ".py", ".toml", ".json", ".yaml", ".yml")
+CODE = re.compile(r"`([^`\n]+)`")
+
+
+def sources() -> Iterator[Path]:
+    for folder in ("gateway", "tests"):
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            if path.suffix in (".py", ".toml") and path != Path(__file__):
+                yield path
+    yield ROOT / "pyproject.toml"
+
+
+def test_cited_rules_of_the_semantics_are_there() -> None:
+    rules = set(NUMBERED_RULES.findall((ROOT / "docs" / "semantics.md").read_text("utf-8")))
+    cited = {
+        (str(path.relative_to(ROOT)), number)
+        for path in sources()
+        for found in CITED_RULES.finditer(path.read_text("utf-8"))
+        for number in re.findall(r"\d+", found[1])
+    }
+    assert len(rules) > 10 and len(cited) > 10
+    assert [each for each in sorted(cited) if each[1] not in rules] == []
+
+
+def test_no_source_cites_a_document_that_is_elsewhere() -> None:
+    found = {str(path.relative_to(ROOT)): FOREIGN.findall(path.read_text("utf-8")) for path in sources()}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def paths_of(page: Path) -> Iterator[str]:
+    """What stands in backticks and looks like a path: it has a folder in front, or the suffix of a file."""
+    for code in CODE.findall(prose(page)):
+        path = code.partition("::")[0]
+        if PATH.fullmatch(path) and ("/" in path or path.endswith(SUFFIXES)):
+            yield path
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_files_that_a_page_names_are_there(name: str) -> None:
+    named = set(paths_of(ROOT / name))
+    assert named
+    assert [path for path in sorted(named) if not any((folder / path).exists() for folder in FOLDERS)] == []
