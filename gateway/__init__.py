@@ -1,19 +1,27 @@
-"""Portcullis: the gateway that language-model output passes through on its way to people.
+"""Portcullis: a streaming guardrail proxy for LLM APIs.
 
-A rule is compiled once into an automaton and enforced on the stream, character by character. The way of a request:
+A rule is compiled once into an automaton and enforced on the stream, character by character. A request goes
 
-    client ──► proxy.routes ──► policy.routes ──► proxy.relay ──► proxy.upstream ──► model
-                                                    │ bytes
-                                                    ▼
-                                      guard    bytes in, commands out; no IO
-                                       ├─ wire.sse       bytes ↔ events
-                                       ├─ wire.chat      event ↔ the texts in it
-                                       └─ censor.stream  text → released text, matches
-                                                    │ commands
-    client ◄── bytes ◄── proxy.relay ◄──────────────┘
+    client ─► proxy.downstream ─► proxy.routes ─► proxy.admission ─► proxy.relay ─► proxy.upstreams ─► http1 ─► model
 
-`policy` is what the operator wrote, as frozen data; `automata` is the machine room; `observe` turns facts into metrics
-and log lines; `app` wires everything. Programs that need only the censor use `censor_stream`.
+and a chunk comes back in one callback of the event loop; `proxy.relay` has the slow way for whatever does not fit:
+
+    model ─► http1 ─► proxy.hotpath ─► guard.answer ─► wire.sse ─► guard.fast_path ─► guard.channels ─► censor
+    client ◄──────── proxy.hotpath ◄── guard.answer ◄────────────────────────────────────────────────────┘
+
+Each line imports only from those below it:
+
+    cli                             the commands
+    serving                         processes, workers, reload, a managed vLLM
+    app, scan, audit                the composition root; `portcullis scan`; the audit of a model
+    proxy, demo                     sockets and requests; the demo model
+    guard, limits, journal, http1   bytes in, commands out; rate limits; decisions on disk; the HTTP client
+    config                          a configuration with every check
+    decode                          masks, guides and rollback while a vLLM writes
+    censor, wire, observe           rules over texts; events and dialects; facts, metrics, log, traces
+    automata, policy, files         words and patterns; the configuration as frozen data; private files
+
+`streaming` has `censor_stream`, for programs that need only the censor. Both ways file by file: docs/architecture.md.
 """
 
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
