@@ -47,6 +47,19 @@ def test_no_source_cites_a_document_that_is_elsewhere() -> None:
     assert {path: names for path, names in found.items() if names} == {}
 
 
+def names_in_code() -> frozenset[str]:
+    """Classes, functions and constants of the package, and the fields of its dataclasses."""
+    text = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "gateway").rglob("*.py")))
+    return frozenset(re.findall(r"^ *(?:class |def |async def )?(\w+)(?=[(:\[ =])", text, re.MULTILINE))
+
+
+def test_the_glossary_uses_names_of_the_code() -> None:
+    rows = re.findall(r"^\|(?:[^|]*\|){3}([^|]*)\|$", (ROOT / "docs" / "glossary.md").read_text("utf-8"), re.MULTILINE)
+    named = {name for cell in rows for name in CODE.findall(cell)}
+    assert len(named) > 40
+    assert sorted(named - names_in_code()) == []
+
+
 def paths_of(page: Path) -> Iterator[str]:
     """What stands in backticks and looks like a path: it has a folder in front, or the suffix of a file."""
     for code in CODE.findall(prose(page)):
