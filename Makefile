@@ -7,13 +7,16 @@ TEST_READY := $(VENV)/.ready-test
 PORT ?= 8080
 PLAIN := not clients and not services and not vllm and not audit and not ray
 # They provoke what happens within milliseconds, and want the machine for themselves.
-ALONE := tests/serving tests/limits $(filter-out %/test_retelling.py,$(wildcard tests/proxy/test_*.py))
+ALONE := tests/serving tests/limits $(filter-out %/test_rollback.py,$(wildcard tests/proxy/test_*.py))
+# All characters of Unicode, hundreds of layouts of a key: `make test` has them, `make test-fast` has not.
+SLOW := tests/automata/test_charset.py tests/censor/test_private_keys.py
+PURE := tests/automata tests/censor tests/guard tests/policy tests/wire tests/observe
 # What share of the examples each property is tried with: `make test EXAMPLES=3` looks longer.
 export EXAMPLES ?= 1
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test lint cover clients services vllm-test audit-test ray-test bench bounds decode-bench audit-bench docs lock clean help
+.PHONY: run test test-fast lint cover clients services vllm-test audit-test ray-test bench bounds decode-bench audit-bench docs lock clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -24,6 +27,9 @@ run: $(READY)    ## start the gateway (embedded demo upstream, or UPSTREAM_BASE_
 test: $(TEST_READY) lint    ## every check that needs nothing but Python
 	$(BIN)/pytest -n auto --dist loadfile -m "$(PLAIN)" $(ALONE:%=--ignore=%)
 	$(BIN)/pytest -m "$(PLAIN)" $(ALONE)
+
+test-fast: $(TEST_READY)    ## the pure core in less than a minute, with few random examples: for the hand
+	EXAMPLES=$(or $(filter-out 1,$(EXAMPLES)),0.02) $(BIN)/pytest -n auto -m "$(PLAIN)" $(PURE) $(SLOW:%=--ignore=%)
 
 lint: $(TEST_READY)    ## ruff, mypy, the import table
 	$(BIN)/ruff check .

@@ -92,7 +92,7 @@ class QuotaReservation:
 
 @dataclass(slots=True, eq=False)
 class RequestRecord:
-    """OpenResponse with the request and closed once, whether it is refused or answered.
+    """Opened with the request and closed once, whether it is refused or answered.
 
     `emit` takes the facts. `started` is a time of `perf_counter`, `ttft` in seconds. `error` is why the request did not
     end as it should; `upstream` is the one that was called last; `guard` is None until the answer begins, `span` where

@@ -1,4 +1,4 @@
-"""RequestRewriter of upstreams of type `vllm`: constraints, logits masks and rollback of answers.
+"""Steering of upstreams of type `vllm`: constraints, logits masks and rollback of answers.
 
 request          rewrites a request for each upstream
 resume           the requests of an answer that may be rolled back
