@@ -281,7 +281,7 @@ def without_numpy(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_the_part_that_is_missing_is_named(query: Callable[..., Path]) -> None:
     done = without_numpy("audit", query())
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "portcullis: audit needs a part that is not here: pip install -e '.[audit]'\n"
+    assert done.stderr == "portcullis: audit needs an optional dependency: pip install -e '.[audit]'\n"
 
 
 def test_strings_are_counted_without_it(query: Callable[..., Path]) -> None:

@@ -208,7 +208,7 @@ def test_the_part_that_is_missing_is_named(numbers: Callable[..., Path], capsys:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "ray", None)
         done = run(capsys, numbers("first"), "--ray", "local")
-    assert done == (2, "", "command line: --ray: needs a part that is not here: pip install -e '.[ray]'\n")
+    assert done == (2, "", "command line: --ray: needs an optional dependency: pip install -e '.[ray]'\n")
 
 
 def test_one_task_needs_no_other_process(numbers: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:

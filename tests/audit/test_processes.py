@@ -198,7 +198,10 @@ def test_a_checkpoint_of_another_query_is_refused() -> None:
             raise ModelError("gone")
 
     failed, _ = performed(LocalRunner(Failing()), [asked("[ab]{1,4}")])
-    with processes(count=1) as over, pytest.raises(CheckpointError, match=r"^\[abc\]\{1,3\}: the checkpoint is one of"):
+    with (
+        processes(count=1) as over,
+        pytest.raises(CheckpointError, match=r"^\[abc\]\{1,3\}: the checkpoint belongs to a different query"),
+    ):
         performed(over, TASKS, failed.saved)
 
 

@@ -83,20 +83,20 @@ def test_lines_come_as_soon_as_it_is_their_turn() -> None:
     pool = Scripted(count=2)
     out, meter = io.StringIO(), ProgressMeter(io.StringIO())
     seen: dict[str, int] = {}
-    begin = pool.begin
+    begin = pool.start_job
 
     def noting(worker: int, job: Job) -> None:
         seen[job.task.name] = len(out.getvalue().splitlines())
         begin(worker, job)
 
-    pool.begin = noting  # type: ignore[method-assign]
+    pool.start_job = noting  # type: ignore[method-assign]
     with Interrupts() as interrupts:
         spread_over(pool).perform(TASKS, LineWriter(meter, out), interrupts)
     # The second worker does all but the first task, which is the last to be done.
     assert [seen[name] for name in PATTERNS] == [0] * 5
     pool = Scripted(count=1)
     with Interrupts() as interrupts:
-        pool.begin, begin = noting, pool.begin  # type: ignore[method-assign]
+        pool.start_job, begin = noting, pool.start_job  # type: ignore[method-assign]
         seen.clear()
         out.truncate(0)
         out.seek(0)
@@ -219,7 +219,7 @@ def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch, at: int) -> Non
     with RayPool("auto", faulty_model.load_faulty, 1, 9, "cpu") as pool:
         over = spread_over(pool)
         begun: list[str] = []
-        begin = pool.begin
+        begin = pool.start_job
 
         def going(worker: int, job: Job) -> None:
             if len(begun) == at:
@@ -227,7 +227,7 @@ def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch, at: int) -> Non
             begun.append(job.task.name)
             begin(worker, job)
 
-        pool.begin = going  # type: ignore[method-assign]
+        pool.start_job = going  # type: ignore[method-assign]
         outcome, lines = performed(over, TASKS)
     assert str(outcome.error) == f"{PATTERNS[at]}: the worker that was at it has ended: RuntimeError"
     assert (outcome.ended, len(outcome.saved.done)) == (Ended.FAILED, at)
