@@ -98,10 +98,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_begins()
 
     def data_received(self, data: bytes) -> None:
-        """Parse a slice, and each other one in a turn of its own: in between the request's task runs."""
+        """Parse the beginning of a request. Each further slice has a turn of its own: in between its task runs."""
         if self._unparsed:  # of what was read before reading was paused
             self._unparsed = memoryview(bytes(self._unparsed) + data)
-        elif rest := self._parse_slice(data):
+            return
+        rest = self._parse_slice(data)
+        while rest and self._running is None:
+            rest = self._parse_slice(rest)
+        if rest and self._discards:
+            self._drop(len(rest))
+        elif rest:
             self._unparsed = rest
             self.transport.pause_reading()
             self.loop.call_soon(self._parse_on)
@@ -122,13 +128,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _parse_slice(self, data: bytes | memoryview) -> memoryview:
         """What is left of `data`, which is not empty."""
-        most = HEAD_SLICE if self._in_head else self._body_slice
-        end = min(len(data), most, MAX_HEAD - self._since)
-        if end == 0:
-            self._refuse(client_error(431, f"The head is larger than {MAX_HEAD} bytes.", "head_too_large"))
         if self._discards:
             self._drop(len(data))
             return memoryview(b"")
+        end = min(len(data), HEAD_SLICE if self._in_head else self._body_slice, MAX_HEAD - self._since)
+        if end == 0:
+            self._refuse(client_error(431, f"The head is larger than {MAX_HEAD} bytes.", "head_too_large"))
+            return memoryview(data)
         self._since += end
         if self._running is not None and not self._running.more_body:
             self._ahead += end
