@@ -56,6 +56,9 @@ async def test_d3_a_head_without_end_is_answered_and_dropped(begins: bytes) -> N
     connection = Connection()
     await connection.send(begins, *[b"\r\n" * 5000 if begins == b"\r\n" else b"a" * 10_000] * 20)
     assert connection.statuses == [431]
+    await connection.send(b"a" * 10_000)
+    await connection.send(b"a" * 10_000)
+    assert connection.statuses == [431]
     assert connection.answers[0].body["error"]["code"] == "head_too_large"
     assert connection.answers[0].headers["connection"] == "close"
     assert connection.transport.end == "eof"
