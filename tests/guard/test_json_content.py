@@ -83,8 +83,9 @@ def shown_by(client: Client) -> Any:
     return {**client.messages.get(0, {}), "content": client.content}, client.finish
 
 
-def every_way(rules: Policy, text: str) -> Client:
-    """The text as JSON content: whole, character by character, cut in two anywhere; as a stream and plain."""
+def every_way(rules: Policy, text: str, *, counts: bool = True) -> Client:
+    """The text as JSON content: whole, character by character, cut in two anywhere; as a stream and plain. `counts`:
+    must the counts of matches be the same, too?"""
     whole = play(rules, script(chunk({"content": text}), chunk(finish="stop")), json_content=True)
     cuts = [list(text), *([text[:at], text[at:]] for at in range(1, len(text)))]
     for cut in cuts:
@@ -93,7 +94,7 @@ def every_way(rules: Policy, text: str) -> Client:
         )
         assert shown_by(client) == shown_by(whole)
         matches = {(match.rule, match.count) for match in client.scanned.matches}
-        assert matches == {(match.rule, match.count) for match in whole.scanned.matches}
+        assert not counts or matches == {(match.rule, match.count) for match in whole.scanned.matches}
     body, _ = plain(rules, json.dumps(completion({"content": text})).encode(), json_content=True)
     (choice,) = body["choices"]
     assert (choice["message"].get("content") or None, choice["finish_reason"]) == (
@@ -404,18 +405,23 @@ FRAGMENTS = [
 ]
 
 
-def with_plain_replacements(drawn: Policy) -> Policy:
-    """Its replacements have nothing that a rule matches: a text that is read twice would report that, too."""
-    return replace(drawn, rules=tuple(replace(each, replacement="\N{PILCROW SIGN}") for each in drawn.rules))
-
-
-POLICIES = st.sampled_from(ALPHABETS).flatmap(policies).filter(lambda drawn: drawn.rules).map(with_plain_replacements)
+POLICIES = st.sampled_from(ALPHABETS).flatmap(policies).filter(lambda drawn: drawn.rules)
+TEXTS = st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join)
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(POLICIES, st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join))
+@given(POLICIES, TEXTS)
 def test_e5_no_cut_can_be_seen_in_what_comes_out(rules: Policy, text: str) -> None:
-    every_way(rules, text)
+    every_way(rules, text, counts=False)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(POLICIES, TEXTS)
+def test_e5_no_cut_can_be_seen_in_the_counts(rules: Policy, text: str) -> None:
+    """Of replacements that no rule matches: the second reading of a text reports what it finds in them, and how much of
+    one it sees depends on the cut."""
+    unmatched = tuple(replace(each, replacement="\N{PILCROW SIGN}") for each in rules.rules)
+    every_way(replace(rules, rules=unmatched), text)
 
 
 @settings(max_examples=examples(200), deadline=None)
