@@ -18,11 +18,17 @@ _CHAT_ID = re.compile("(?:chatcmpl-|cmpl-)?([A-Za-z0-9_-]{1,128})")
 _REASONING = ("reasoning_content", "reasoning")  # with one text, where an upstream sends both
 
 
-class AnswerTooLong(ValueError):
-    """An answer of more text than an encoder keeps."""
+class UntranslatableAnswer(ValueError):
+    """An answer that the client's dialect cannot say. The message never quotes it."""
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"the answer has more than {limit} characters, which is the most that can be translated")
+
+class Usage(NamedTuple):
+    """Tokens, as the upstream counted them; 0 where it has not."""
+
+    prompt: int
+    cached: int  # of the prompt
+    answer: int
+    reasoning: int  # of the answer
 
 
 class Text(NamedTuple):
@@ -68,7 +74,7 @@ class ChatAnswer:
         self.id = ""  # of letters, digits, `_` and `-`; there once it has begun
         self.model = model
         self.created = 0  # seconds
-        self.usage: Json = {}
+        self.usage: Usage | None = None
         self.reason: str | None = None
         self.stop: str | None = None  # the stop sequence, from an upstream that says which
         self._left = self._limit = max_text
@@ -77,10 +83,10 @@ class ChatAnswer:
         self._unnamed: dict[int, _Unnamed] = {}
 
     def read(self, chunk: Json, part: Literal["delta", "message"]) -> list[Piece]:
-        """What a chunk, whose choices have a `delta`, or a whole answer adds. Raises `AnswerTooLong`."""
+        """What a chunk, whose choices have a `delta`, or a whole answer adds. Raises `UntranslatableAnswer`."""
         self.begin(chunk)
         if isinstance(usage := chunk.get("usage"), dict):
-            self.usage = usage
+            self.usage = _usage(usage)
         pieces: list[Piece] = []
         for choice in chunk.get("choices") or ():
             if self.reason is not None:
@@ -174,7 +180,7 @@ class ChatAnswer:
     def _count(self, characters: int) -> None:
         self._left -= characters
         if self._left < 0:
-            raise AnswerTooLong(self._limit)
+            raise UntranslatableAnswer(f"the answer has more than {self._limit} characters to translate")
 
 
 def _text(value: Any) -> str:
@@ -186,3 +192,16 @@ def _text(value: Any) -> str:
 
 def _objects(value: Any) -> list[Json]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _usage(usage: Json) -> Usage:
+    def count(holder: Any, field: str) -> int:
+        value = holder.get(field) if isinstance(holder, dict) else None
+        return value if type(value) is int and value >= 0 else 0
+
+    return Usage(
+        count(usage, "prompt_tokens"),
+        count(usage.get("prompt_tokens_details"), "cached_tokens"),
+        count(usage, "completion_tokens"),
+        count(usage.get("completion_tokens_details"), "reasoning_tokens"),
+    )

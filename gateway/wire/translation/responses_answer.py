@@ -14,7 +14,16 @@ from typing import Any, Literal, NamedTuple
 from gateway.wire import json, sse
 from gateway.wire.dialect import BLOCKED
 from gateway.wire.json import Json
-from gateway.wire.translation.chat_answer import MAX_TEXT, Annotation, CallBegin, CallText, ChatAnswer, Piece, Text
+from gateway.wire.translation.chat_answer import (
+    MAX_TEXT,
+    Annotation,
+    CallBegin,
+    CallText,
+    ChatAnswer,
+    Piece,
+    Text,
+    Usage,
+)
 
 # Fields of the request that the answer repeats, with what stands for those that are not there.
 _REPEATED: Json = {
@@ -124,7 +133,7 @@ class _Call:
 class ResponsesEncoder:
     """Writes one answer to the request `body`; of its methods the answer is given to either `whole` or the others.
 
-    `events` and `whole` raise `AnswerTooLong`.
+    `events` and `whole` raise `UntranslatableAnswer`.
     """
 
     def __init__(self, body: Json, max_text: int = MAX_TEXT) -> None:
@@ -292,7 +301,7 @@ class ResponsesEncoder:
             **self._repeated,
             "store": False,
             "output": [item.shown(shown) for item in self._items],
-            "usage": _usage(answer.usage) if status != "in_progress" else None,
+            "usage": None if answer.usage is None or status == "in_progress" else _usage(answer.usage),
         }
 
     def _event(self, kind: str, **fields: Any) -> bytes:
@@ -325,16 +334,11 @@ def _annotation(value: Json) -> Json:
     return {"type": kind, **inner} if isinstance(inner, dict) else value
 
 
-def _usage(usage: Json) -> Json | None:
-    """None where the upstream has not counted."""
-    if not usage:
-        return None
-    given, written = (usage.get(f"{side}_tokens") or 0 for side in ("prompt", "completion"))
-    of_prompt, of_answer = (usage.get(f"{side}_tokens_details") or {} for side in ("prompt", "completion"))
+def _usage(usage: Usage) -> Json:
     return {
-        "input_tokens": given,
-        "input_tokens_details": {"cached_tokens": of_prompt.get("cached_tokens") or 0, "cache_write_tokens": 0},
-        "output_tokens": written,
-        "output_tokens_details": {"reasoning_tokens": of_answer.get("reasoning_tokens") or 0},
-        "total_tokens": usage.get("total_tokens") or given + written,
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.answer,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt + usage.answer,
     }

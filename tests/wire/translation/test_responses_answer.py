@@ -14,7 +14,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from gateway.wire.sse import Decoder
-from gateway.wire.translation.chat_answer import AnswerTooLong
+from gateway.wire.translation.chat_answer import UntranslatableAnswer
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from tests.support.chat_streams import HEAD, assembled, chunk, function, streams, usage_chunk
 from tests.support.examples import examples
@@ -250,10 +250,10 @@ def test_structured_output_is_parsed(replay: Replay, client: openai.OpenAI) -> N
 def test_text_is_kept_up_to_a_bound() -> None:
     encoder = ResponsesEncoder(BODY, max_text=10)
     encoder.events(chunk({"content": "0123456789"}))
-    with pytest.raises(AnswerTooLong, match="10 characters"):
+    with pytest.raises(UntranslatableAnswer, match="10 characters"):
         encoder.events(chunk({"reasoning": "x"}))
     assert types_of(encoder.error({"error": {"message": "m"}}))[-1] == "failed"
-    with pytest.raises(AnswerTooLong):
+    with pytest.raises(UntranslatableAnswer):
         ResponsesEncoder(BODY, max_text=10).whole(assembled([chunk({"content": "0123456789x"})]))
 
 
