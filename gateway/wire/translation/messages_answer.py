@@ -85,15 +85,18 @@ class _Block:
 
 
 class MessagesEncoder:
-    """Writes one answer to the request `body`; of its methods the answer is given to either `whole` or the others.
+    """Writes one answer to the request `body`, which may be none that can be translated. The answer is given either to
+    `whole` or to the other methods.
 
     `events` and `whole` raise `UntranslatableAnswer`.
     """
 
     def __init__(self, body: Json, max_text: int = MAX_TEXT) -> None:
-        thinking = body.get("thinking") or {"type": "disabled"}
+        thinking = body.get("thinking")
+        thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
         self._shows_thinking = thinking.get("type") != "disabled" and thinking.get("display") != "omitted"
-        self._stops = body.get("stop_sequences") or []
+        stops = body.get("stop_sequences")
+        self._stops = stops if isinstance(stops, list) else []
         self._answer = ChatAnswer(str(body.get("model", "")), max_text)
         self._blocks: dict[str | int, _Block] = {}  # by channel, or by the number of a call
         self._refused = False

@@ -84,6 +84,7 @@ def test_any_request(module: Any, encoder: Any, values: st.SearchStrategy[Any], 
         if tools and field == "tool_choice":
             given["tools"] = [{"type": "function", "name": "t"}] if module is responses_request else []
         before = copy.deepcopy(given)
+        written = encoder(given)
         try:
             chat = module.to_chat(given)
         except BadRequest as error:
@@ -93,7 +94,7 @@ def test_any_request(module: Any, encoder: Any, values: st.SearchStrategy[Any], 
         assert given == before
         assert chat["messages"]
         json.encode(chat)
-        assert encoder(given).end().endswith(b"\n\n")
+        assert written.end().endswith(b"\n\n")
 
     check()
 
