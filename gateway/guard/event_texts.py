@@ -14,14 +14,12 @@ from gateway.guard.constrained import ConstrainedText, ConstraintCheck
 from gateway.guard.guardedjson import GuardedJson, ObservedText
 from gateway.guard.metadata import Metadata
 from gateway.policy.model import Channel
-from gateway.wire import json, media
-from gateway.wire.event_table import EventTable, Kind, TextField
+from gateway.wire import json
+from gateway.wire.event_table import EventTable, Kind, TextField, is_opaque
 from gateway.wire.message import CONSTANT_LABELS, Path
 
 # Characters of one answer that are kept because they may be repeated: what was shown, and the objects around it.
 MAX_KEPT = 1 << 23
-
-_STANDARD_BASE64 = str.maketrans("-_", "+/")
 
 
 class PlaceText:
@@ -191,6 +189,6 @@ class EventTexts:
 
     def opaque(self, given: str) -> str:
         """A payload: as it is where it cannot be read as text, else like a label."""
-        if media.classify(given.translate(_STANDARD_BASE64)) is True:
+        if is_opaque(given):
             return given
         return self.label(given)

@@ -13,8 +13,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
+from gateway.wire import media
 from gateway.wire.json import Json
-from gateway.wire.message import Path
+from gateway.wire.message import KNOWN_NAMES, MAX_DEPTH, Path, SlotKind, TextSlot, TooDeep, leaves
+
+_STANDARD_BASE64 = str.maketrans("-_", "+/")
+# Fields of requests whose values say how something is read: complete where they stand.
+_LABELS = frozenset({"type", "role", "id", "status", "phase", "media_type", "call_id", "tool_use_id", "detail", "ttl"})
 
 
 class Role(Enum):
@@ -177,3 +182,41 @@ def content_of(answer: Json, table: EventTable) -> tuple[list[str], bool]:
         elif isinstance(value, list):
             waiting += reversed(value)
     return texts, calls_tools
+
+
+def is_opaque(value: str) -> bool:
+    """Is a payload one that cannot be read as text? Those in base64 for addresses count as those in base64."""
+    return media.classify(value.translate(_STANDARD_BASE64)) is True
+
+
+def request_slots(holder: Any, key: Any, table: EventTable, names: frozenset[str]) -> Iterator[TextSlot]:
+    """Every text below one field of a request, which repeats answers in their own form; `names` are fields that only
+    requests have. Payloads that are no text are left out. Raises `TooDeep`."""
+    last: list[TextSlot] = []
+    waiting: list[tuple[Any, Any, int]] = [(holder, key, 0)]
+    while waiting:
+        holder, key, depth = waiting.pop()
+        value = holder[key]
+        if depth > MAX_DEPTH:
+            raise TooDeep(f"objects and lists more than {MAX_DEPTH} deep within each other are not taken")
+        if isinstance(key, str) and not (key in table.names or key in names or key in KNOWN_NAMES):
+            last.append(TextSlot(holder, key, (key,), "other", SlotKind.KEY))
+        part = holder.get("type") if isinstance(holder, dict) else None
+        known = table.text_field(part, key) if isinstance(key, str) else None
+        if isinstance(value, str):
+            if known is not None and known.kind in (Kind.OPAQUE, Kind.SIGNATURE) and is_opaque(value):
+                continue
+            if known is not None:
+                kind = SlotKind.JSON if known.kind is Kind.JSON else SlotKind.TEXT
+                yield TextSlot(holder, key, (key,), known.channel, kind)
+            elif key in _LABELS and value not in table.constants:
+                yield TextSlot(holder, key, (key,), "other", SlotKind.LABEL)
+            elif key not in _LABELS:
+                yield TextSlot(holder, key, (key,), "content", SlotKind.TEXT)
+        elif known is not None and known.kind is Kind.JSON and value is not None:
+            yield from leaves(holder, key, (key,), known.channel)
+        elif isinstance(value, dict):
+            waiting += [(value, name, depth + 1) for name in reversed(value)]
+        elif isinstance(value, list):
+            waiting += [(value, at, depth + 1) for at in reversed(range(len(value)))]
+    yield from reversed(last)
