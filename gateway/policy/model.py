@@ -237,9 +237,13 @@ class UpstreamType(StrEnum):
     DEMO = "demo"
 
 
+CHAT_ENDPOINTS = frozenset({"chat/completions", "completions", "embeddings"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A server to forward to. `tokenizer` is the path of a model's folder or `tokenizer.json`."""
+    """A server to forward to. `tokenizer` is the path of a model's folder or `tokenizer.json`; `endpoints` are those
+    that it serves, below its base URL."""
 
     name: str
     type: str = UpstreamType.OPENAI
@@ -249,6 +253,7 @@ class Upstream:
     health: Health = Health()
     retries: Retries = Retries()
     tokenizer: str | None = None
+    endpoints: frozenset[str] = CHAT_ENDPOINTS
 
 
 class Balance(StrEnum):

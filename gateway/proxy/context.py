@@ -98,9 +98,9 @@ def json_response(record: RequestRecord, value: object, status: int = 200) -> Re
     return Response(json.encode(value), status, record.headers, "application/json")
 
 
-def failure_response(record: RequestRecord, failure: HTTPFailure) -> Response:
-    headers = {**record.headers, **failure.headers}
-    return Response(json.encode(failure.body), failure.status, headers, "application/json")
+def failure_response(record: RequestRecord, failure: HTTPFailure, dialect: Dialect = CHAT) -> Response:
+    body = json.encode(dialect.error_body(failure.body, failure.status))
+    return Response(body, failure.status, {**record.headers, **failure.headers}, "application/json")
 
 
 def refuse(request: Request, failure: HTTPFailure, emit: Callable[[Fact], None]) -> Response:
