@@ -368,6 +368,16 @@ class EventGuard:
         """What puts a stream together where a whole answer was requested."""
         return EventAssembler(self._shown)
 
+    # -- what is no answer ---------------------------------------------------------------------------------------------
+
+    def stray(self, received: object) -> object | None:
+        """An event that is no object: what may be shown of it."""
+        return self.metadata.stray(received)
+
+    def error(self, received: Json) -> Json:
+        """An upstream's error, its texts scanned; one that blocks is replaced whole."""
+        return self.metadata.error(received)
+
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < _MAX_TOKENS

@@ -215,6 +215,24 @@ class Metadata:
         del message[field]
         return False
 
+    def stray(self, received: object) -> object | None:
+        """An event that is no object: what may be shown of it."""
+        self.note_unknown("an event that is no JSON object")
+        if self.unknown is Unknown.DROP and self.enforces:
+            return None
+        shown: object = self.scrub(received, ("stray",))
+        return None if self.blocked else shown
+
+    def error(self, received: Json) -> Json:
+        """An upstream's error, its texts scanned; one that blocks is replaced whole."""
+        error = received.get("error")
+        error = error if isinstance(error, dict) else {"message": error}
+        shape = {"message": "The upstream failed.", "type": "upstream_error", "param": None, "code": None}
+        shown = {"error": self.scrub({**shape, **error})}
+        if self.blocked is not None:
+            return {"error": {**shape, "message": "The upstream failed; its message is blocked by policy."}}
+        return shown
+
     def _name(self, field: str) -> str:
         return field if field in _FIXED_NAMES else self.show(field)
 

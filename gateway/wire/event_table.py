@@ -107,6 +107,7 @@ class EventTable:
     `stop`         writes into an answer that a rule has blocked it
     `final`        the events that end the stream of such an answer
     `as_events`    a whole answer as the events of a stream
+    `error`        the event that says an error in OpenAI's shape
     """
 
     events: Mapping[str, EventForm]
@@ -123,6 +124,7 @@ class EventTable:
     stop: Callable[[Json], None]
     final: Callable[[Json], list[Json]]
     as_events: Callable[[Json], Iterator[Json]]
+    error: Callable[[Json], Json]
     refusal: TextField | None = None
     emptied: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()

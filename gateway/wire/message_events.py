@@ -160,6 +160,30 @@ def _block_events(block: Json, index: int) -> Iterator[Json]:
     yield {"type": "content_block_stop", "index": index}
 
 
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def error_body(error: Json, status: int) -> Json:
+    """An error in OpenAI's shape as Anthropic's clients read it."""
+    given = error["error"]
+    kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": given.get("message") or "The request failed."}}
+
+
+def _error(error: Json) -> Json:
+    return error_body(error, 500)
+
+
 MESSAGE_EVENTS = EventTable(
     events=_EVENTS,
     fields=_FIELDS,
@@ -176,4 +200,5 @@ MESSAGE_EVENTS = EventTable(
     stop=_stop,
     final=_final,
     as_events=as_events,
+    error=_error,
 )

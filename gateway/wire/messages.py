@@ -5,29 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.wire import chat
-from gateway.wire.dialect import BadRequest, RequestTexts
+from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
 from gateway.wire.message import SlotKind, TextSlot
-from gateway.wire.message_events import MESSAGE_EVENTS
+from gateway.wire.message_events import MESSAGE_EVENTS, error_body
 
 PROMPT_FIELDS = frozenset({"model", "messages", "system"})
-# docs/messages.md prints both tables.
-REFUSED_IN_REQUESTS = chat.REFUSED_IN_REQUESTS
-DROPPED_IN_REQUESTS = chat.DROPPED_IN_REQUESTS
 # Of requests, beside what answers have.
 _NAMES = frozenset({"cache_control", "media_type", "ttl", "context", "enabled", "tool_name"})
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
 
 
 def count_prompts(body: Json) -> int:
@@ -62,8 +48,15 @@ def error_of(received: Json) -> Json | None:
     return {"error": error if isinstance(error, dict) else {"message": error}}
 
 
-def error_body(error: Json, status: int) -> Json:
-    """An error in OpenAI's shape as Anthropic's clients read it."""
-    given = error["error"]
-    kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": given.get("message") or "The request failed."}}
+MESSAGES = Dialect(
+    path="/messages",
+    prompt_fields=PROMPT_FIELDS,
+    prompt_texts=prompt_texts,
+    count_prompts=count_prompts,
+    refused=chat.REFUSED_IN_REQUESTS,
+    dropped=chat.DROPPED_IN_REQUESTS,
+    content=ContentPlace("content"),
+    error_of=error_of,
+    error_body=error_body,
+    events=MESSAGE_EVENTS,
+)

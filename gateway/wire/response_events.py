@@ -249,6 +249,11 @@ def _text_events(holder: Json, where: Json) -> Iterator[Json]:
             yield {"type": field.done, **where, field.name: text, **more}
 
 
+def _error(error: Json) -> Json:
+    given = error["error"]
+    return {"type": "error", **{name: given.get(name) for name in ("code", "message", "param")}}
+
+
 RESPONSE_EVENTS = EventTable(
     events=_EVENTS,
     fields=_FIELDS,
@@ -273,4 +278,5 @@ RESPONSE_EVENTS = EventTable(
     stop=_stop,
     final=_final,
     as_events=as_events,
+    error=_error,
 )

@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.wire import chat
-from gateway.wire.dialect import BadRequest, RequestTexts
+from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
 from gateway.wire.message import SlotKind, TextSlot
 from gateway.wire.response_events import RESPONSE_EVENTS
 
 PROMPT_FIELDS = frozenset({"model", "input", "instructions", "prompt"})
-# Refused and dropped beside what chat refuses and drops. docs/responses.md prints both tables.
-REFUSED_IN_REQUESTS = chat.REFUSED_IN_REQUESTS
+# Dropped beside what chat drops. docs/responses.md prints this table.
 DROPPED_IN_REQUESTS = {
-    **chat.DROPPED_IN_REQUESTS,
     "enable_response_messages": "copies of the prompt and the answer, with their tokens",
     "previous_input_messages": "a prompt in an engine's own form",
 }
@@ -81,3 +79,16 @@ def error_of(received: Json) -> Json | None:
 
 
 _ERROR_FIELDS = ("message", "code", "param")
+
+
+RESPONSES = Dialect(
+    path="/responses",
+    prompt_fields=PROMPT_FIELDS,
+    prompt_texts=prompt_texts,
+    count_prompts=count_prompts,
+    refused=chat.REFUSED_IN_REQUESTS,
+    dropped={**chat.DROPPED_IN_REQUESTS, **DROPPED_IN_REQUESTS},
+    content=ContentPlace("content"),
+    error_of=error_of,
+    events=RESPONSE_EVENTS,
+)
