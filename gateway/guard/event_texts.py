@@ -23,15 +23,17 @@ MAX_KEPT = 1 << 23
 
 
 class PlaceText:
-    """The text at one place. `shown` is what came out of it; `exact`: nothing of it was changed."""
+    """The text at one place. `shown` is what came out of it; `exact`: nothing of it was changed; `streamed`: it
+    was shown in deltas."""
 
-    __slots__ = ("_ahead", "closed", "exact", "field", "shown", "text")
+    __slots__ = ("_ahead", "closed", "exact", "field", "shown", "streamed", "text")
 
     def __init__(self, text: GuardedText, field: TextField) -> None:
         self.text = text
         self.field = field
         self.shown: list[str] = []
         self.closed = False
+        self.streamed = False
         self.exact = True
         self._ahead = ""  # what was given and has not come out
 

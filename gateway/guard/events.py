@@ -184,6 +184,7 @@ class EventGuard:
         if form.text.kind is Kind.SIGNATURE:
             return self._sign(event, form, place, holder)
         shown = holder[form.key] = self._texts.feed(place, form.text, given)
+        self._texts.places[place].streamed = True
         return [event] if shown or not given else []
 
     def _sign(self, event: Json, form: EventForm, place: Path, holder: Json) -> list[Json]:
@@ -318,8 +319,10 @@ class EventGuard:
 
     def _say(self, place: Path, message: str) -> list[Json]:
         assert self._message_field is not None
+        known = self._texts.places.get(place)
+        before = "" if known is None or known.streamed else known.whole()  # it came at once, with the block in it
         self._texts.insert(place, self._message_field, message)
-        return self._delta(place, message)
+        return self._delta(place, before + message)
 
     def end(self) -> list[Json]:
         """The stream is over, well or badly: what is held and no match comes out (semantics rule 7)."""
