@@ -54,7 +54,8 @@ class RequestRewriter:
         self._masks = masks
         self._vocabularies = vocabularies
         self._limits: AnswerLimits | None = None  # None: no upstream's answer is rolled back
-        self._plain = UpstreamRequest(dialect.path, _encoded(body), stream)
+        self.model = str(body["model"])  # the name that the upstream gets
+        self._plain = UpstreamRequest(dialect.path, _encoded(body), stream, self.model)
         self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == UpstreamType.VLLM for each in upstreams)
         if policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
@@ -62,7 +63,6 @@ class RequestRewriter:
             except BadRequest as error:
                 raise client_error(400, str(error), "rollback_unsupported", error.param) from None
             self._limits = answer_limits(body, stream)
-        self.model = str(body["model"])  # the name that the upstream gets
         # As objects a body takes many times the memory that it takes as bytes.
         self._body = body if self._steers or self._limits is not None else {}
 
@@ -89,7 +89,9 @@ class RequestRewriter:
             body = {**body, "vllm_xargs": mask.arguments()}
         if self._limits is not None and self._rolls_back(upstream):
             body, stream = first_request(body, stream), True
-        return self._plain if body is self._body else UpstreamRequest(self._dialect.path, _encoded(body), stream)
+        if body is self._body:
+            return self._plain
+        return UpstreamRequest(self._dialect.path, _encoded(body), stream, self.model)
 
     def rollback_for(self, upstream: Upstream, on_finding: OnFinding | None) -> RollbackStream | None:
         """The rollback of this upstream's answer, if it has one."""
@@ -114,7 +116,8 @@ class RequestRewriter:
         mask = find(upstream.name, self._policy.policy.name)
         if mask is not None:
             mask = replace(mask, kept=resume.kept, not_first=resume.banned)
-        return UpstreamRequest(COMPLETIONS_PATH, _encoded(resumed_request(self._body, resume, mask)), stream=True)
+        body = _encoded(resumed_request(self._body, resume, mask))
+        return UpstreamRequest(COMPLETIONS_PATH, body, stream=True, model=self.model)
 
 
 def _encoded(body: Json) -> bytes:
