@@ -110,6 +110,8 @@ async def read_body(context: RequestContext) -> RequestContext:
 async def parse_body(context: RequestContext) -> RequestContext:
     raw = context.raw
     body = await offload(len(raw), _json_object, raw)
+    if (deployment := context.request.path_params.get("deployment")) is not None:
+        body["model"] = deployment
     try:
         chat = await offload(len(raw), read_request, body, context.dialect)
     except BadRequest as error:

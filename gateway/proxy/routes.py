@@ -15,30 +15,38 @@ from gateway.proxy.errors import HTTPFailure, client_error, internal_error
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import MaskProbes
 from gateway.wire.dialect import Dialect
-from gateway.wire.dialects import DIALECTS
+from gateway.wire.dialects import SERVED
 
+# Below what a base URL of a client leads to: OpenAI's, and those of Azure's clients, new and old.
+PREFIXES = ("/v1", "/openai/v1", "/openai")
+DEPLOYMENT = "/openai/deployments/{deployment}"
 READY = {"status": "ready"}
 
 
 def add_routes(app: FastAPI, state: AppState) -> None:
-    """What clients use. Anything else below /v1 is 404: nothing is forwarded that is not scanned."""
+    """What clients use. Every other path is 404: nothing is forwarded that is not scanned."""
+    for prefix in PREFIXES:
+        for dialect in SERVED:
+            _add_answers(app, state, dialect, prefix)
+        _add_models(app, state, prefix)
+    for dialect in SERVED:
+        _add_answers(app, state, dialect, DEPLOYMENT)
 
-    for dialect in DIALECTS:
-        _add_answers(app, state, dialect)
 
-    @app.get("/v1/models")
+def _add_answers(app: FastAPI, state: AppState, dialect: Dialect, prefix: str) -> None:
+    @app.post(prefix + dialect.path)
+    async def answers(request: Request) -> Response:
+        return await admit(request, state, dialect)
+
+
+def _add_models(app: FastAPI, state: AppState, prefix: str) -> None:
+    @app.get(prefix + "/models")
     async def models(request: Request) -> Response:
         return await _models(request, state)
 
-    @app.get("/v1/models/{model:path}")
+    @app.get(prefix + "/models/{model:path}")
     async def model(request: Request, model: str) -> Response:
         return await _models(request, state, model)
-
-
-def _add_answers(app: FastAPI, state: AppState, dialect: Dialect) -> None:
-    @app.post("/v1" + dialect.path)
-    async def answers(request: Request) -> Response:
-        return await admit(request, state, dialect)
 
 
 def add_admin_routes(app: FastAPI, state: AppState) -> None:

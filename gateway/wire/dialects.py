@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
+from gateway.wire.embeddings import EMBEDDINGS
 
-DIALECTS = (CHAT, COMPLETIONS)
+DIALECTS = (CHAT, COMPLETIONS)  # of answers that a model writes
+SERVED = (*DIALECTS, EMBEDDINGS)

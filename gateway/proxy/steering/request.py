@@ -56,8 +56,9 @@ class RequestRewriter:
         self._limits: AnswerLimits | None = None  # None: no upstream's answer is rolled back
         self.model = str(body["model"])  # the name that the upstream gets
         self._plain = UpstreamRequest(dialect.path, _encoded(body), stream, self.model)
-        self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == UpstreamType.VLLM for each in upstreams)
-        if policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
+        steered = any(each.type == UpstreamType.VLLM for each in upstreams)
+        self._steers = dialect.generates and policy.policy.mode is Mode.ENFORCE and steered
+        if dialect.generates and policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
                 refuse_unresumable(body)
             except BadRequest as error:
@@ -70,7 +71,7 @@ class RequestRewriter:
     def expansion_factor(self) -> int:
         """How much longer, at most, the upstream's answer is than the one that the client requested: a plain one may be
         requested as a stream, an event for each token."""
-        return 1 if self._limits is None else 64
+        return self._dialect.expansion if self._limits is None else 64
 
     def _rolls_back(self, upstream: Upstream) -> bool:
         return upstream.type == UpstreamType.VLLM and upstream.name in self._vocabularies
