@@ -16,7 +16,7 @@ from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact
 from gateway.policy.model import ClientKey, Limits, Route, Timeouts
 from gateway.proxy.accounting import RequestRecord
-from gateway.proxy.errors import HTTPFailure
+from gateway.proxy.errors import HTTPFailure, body_for
 from gateway.proxy.snapshot import ANONYMOUS, Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import RequestRewriter
@@ -98,9 +98,11 @@ def json_response(record: RequestRecord, value: object, status: int = 200) -> Re
     return Response(json.encode(value), status, record.headers, "application/json")
 
 
-def failure_response(record: RequestRecord, failure: HTTPFailure) -> Response:
+def failure_response(record: RequestRecord, failure: HTTPFailure, path: str = "") -> Response:
+    """`path` is the request's, where it is none of the gateway's."""
     headers = {**record.headers, **failure.headers}
-    return Response(json.encode(failure.body), failure.status, headers, "application/json")
+    body = body_for(path or record.path, failure.status, failure.body)
+    return Response(json.encode(body), failure.status, headers, "application/json")
 
 
 def refuse(request: Request, failure: HTTPFailure, emit: Callable[[Fact], None]) -> Response:
@@ -108,4 +110,4 @@ def refuse(request: Request, failure: HTTPFailure, emit: Callable[[Fact], None])
     record = record_of(request, emit)
     record.error = failure.kind
     record.close(failure.status)
-    return failure_response(record, failure)
+    return failure_response(record, failure, request.url.path)

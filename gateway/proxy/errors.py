@@ -4,6 +4,7 @@ an address, a header or an answer, so none reaches a client."""
 from __future__ import annotations
 
 import errno
+import re
 import socket
 import ssl
 from typing import Any
@@ -34,6 +35,28 @@ def client_error(
 ) -> HTTPFailure:
     body: Failure = {"error": {"message": message, "type": kind, "param": param, "code": code}}
     return HTTPFailure(status, body, code or kind)
+
+
+# Anthropic's types of errors by HTTP status; other statuses are `api_error`, those of the 400s `invalid_request_error`.
+_OF_MESSAGES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_MESSAGES = re.compile("(/openai)?(/v1)?/messages(/.*)?")
+
+
+def body_for(path: str, status: int, body: Failure) -> Failure:
+    """An error as the clients of a path read it: in Anthropic's shape below `/v1/messages`, else in OpenAI's."""
+    if not _MESSAGES.fullmatch(path):
+        return body
+    kind = _OF_MESSAGES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return {"type": "error", "error": {**body["error"], "type": kind}}
 
 
 def rate_limited(message: str, limit: str, headers: dict[str, str]) -> HTTPFailure:

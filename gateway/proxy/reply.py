@@ -9,7 +9,7 @@ from starlette.types import Message, Send
 
 from gateway.guard.chat import ChatGuard
 from gateway.proxy.accounting import RequestRecord
-from gateway.proxy.errors import HTTPFailure
+from gateway.proxy.errors import HTTPFailure, body_for
 from gateway.proxy.upstreams.client import RATE_LIMITS, forwarded_headers
 from gateway.wire import json
 
@@ -36,6 +36,7 @@ class Reply:
     def __init__(self, record: RequestRecord) -> None:
         self.status = 0
         self.waiting = False
+        self._path = record.path
         self._limits = {} if record.quota is None else record.quota.headers
         self._own = _encoded({**record.headers, **self._limits})
 
@@ -79,7 +80,8 @@ class Reply:
 
     async def fail(self, error: HTTPFailure) -> None:
         """The failure as the complete answer."""
-        await self.write_json(error.status, _encoded(error.headers), json.encode(error.body))
+        body = body_for(self._path, error.status, error.body)
+        await self.write_json(error.status, _encoded(error.headers), json.encode(body))
 
     def passed_headers(self, response: httpx.Response, guard: ChatGuard) -> Headers:
         """The upstream's headers that may pass; one that a rule wants changed, or blocks, is left out."""

@@ -11,7 +11,8 @@ from starlette.exceptions import HTTPException
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.admission import admit, authenticate, reserve_quota, unknown_model
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
-from gateway.proxy.errors import HTTPFailure, client_error, internal_error
+from gateway.proxy.errors import HTTPFailure, internal_error
+from gateway.proxy.paths import unknown_path, wrong_method
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import MaskProbes
 from gateway.wire.dialect import Dialect
@@ -98,10 +99,9 @@ def add_error_handlers(app: FastAPI, state: AppState) -> None:
     @app.exception_handler(HTTPException)
     async def no_such_path(request: Request, error: HTTPException) -> Response:
         if error.status_code == 405:
-            answer = client_error(405, f"Method {request.method[:32]!r} is not allowed here.", "method_not_allowed")
-            answer.headers = dict(error.headers or {})
+            answer = wrong_method(request.method, dict(error.headers or {}))
         else:
-            answer = client_error(404, f"Unknown path {request.url.path[:200]!r}.", "unknown_url")
+            answer = unknown_path(request.url.path, request.app.routes)
         return refuse(request, answer, state.record)
 
 
