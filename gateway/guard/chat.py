@@ -6,6 +6,7 @@ drops it, sends the rule's message and ends the choice with `content_filter`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeGuard
 
@@ -250,6 +251,12 @@ class ChatGuard:
             self._note_reason(item.get("finish_reason"))
             kept.append({**item, "message": message})
         return {**received, "choices": kept}
+
+    def as_stream(self, received: Json) -> Iterator[list[Json]]:
+        return map(self.chunk, chunks.as_chunks(received))
+
+    def assembler(self) -> chunks.Assembler:
+        return chunks.Assembler()
 
     # -- what is no answer ---------------------------------------------------------------------------------------------
 

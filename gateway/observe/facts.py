@@ -84,6 +84,17 @@ class GuardFailed:
     policy: str
     where: str
 
+    @classmethod
+    def of(cls, policy: str, error: Exception) -> GuardFailed:
+        """Where `error` was raised. Its text may quote what was scanned, so it is left out."""
+        where = type(error).__name__
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        if trace is not None:
+            where += f" at {trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
+        return cls(policy, where)
+
 
 @dataclass(frozen=True, slots=True)
 class UpstreamFailed:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from gateway.guard.answer import failure
+from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import Finding, Histogram, OnFinding
-from gateway.guard.chat import ChatGuard
 from gateway.journal.entries import BeginEntry, MatchEntry, RequestEntry
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Decision, Limiter, headers
@@ -117,7 +117,7 @@ class RequestRecord:
     journal: JournalWriter | None = None
     journal_required: bool = False
     release_slot: Callable[[], None] | None = None
-    guard: ChatGuard | None = None
+    guard: AnswerGuard | None = None
     overhead: Histogram = field(default_factory=lambda: Histogram(OVERHEAD_BOUNDS))
     scanned: list[TextScanned] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)  # not yet journalled

@@ -26,7 +26,7 @@ from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.relay import Relay
 from gateway.proxy.snapshot import OWN_KEY
 from gateway.proxy.state import AppState
-from gateway.proxy.steering.request import RequestRewriter
+from gateway.proxy.steering.request import RequestRewriter, spoken_dialect
 from gateway.proxy.upstreams.client import CALLERS_KEY
 from gateway.wire import json
 from gateway.wire.dialect import Dialect
@@ -47,7 +47,7 @@ async def admit(request: Request, state: AppState, dialect: Dialect) -> Response
                 context = await step(context)
             return await prepare_relay(context)
         except HTTPFailure as failure:
-            return failure_response(record, await record.refuse(failure))
+            return failure_response(record, await record.refuse(failure), dialect)
     except BaseException:
         await record.abandon()
         raise
@@ -244,10 +244,17 @@ def _routed(context: RequestContext) -> RequestContext:
     if found is None or (found.rename or context.chat.model) in NO_SEGMENTS:
         raise unknown_model()
     context = replace(context, route=found)
-    policy, record = context.policy, context.record
+    policy, record, dialect = context.policy, context.record, context.chat.dialect
+    upstreams = context.snapshot.config.upstreams
+    serving = [name for name in found.upstreams if spoken_dialect(dialect, upstreams[name], policy) is not None]
+    if not serving:
+        message = f"The route of this model leads to no upstream that serves /v1{dialect.path}."
+        raise client_error(404, message, "endpoint_not_served", "model")
+    if len(serving) < len(found.upstreams):
+        context = replace(context, route=replace(found, upstream=serving[0], others=tuple(serving[1:])))
     record.policy, record.route = policy.policy.name, found.model
     try:
-        apply_request_table(context.body, policy, context.chat.dialect)
+        apply_request_table(context.body, policy, dialect)
     except BadRequest as error:
         raise _bad_request(error) from None
     return context

@@ -16,7 +16,7 @@ from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact
 from gateway.policy.model import ClientKey, Limits, Route, Timeouts
 from gateway.proxy.accounting import RequestRecord
-from gateway.proxy.errors import HTTPFailure, body_for
+from gateway.proxy.errors import HTTPFailure
 from gateway.proxy.snapshot import ANONYMOUS, Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import RequestRewriter
@@ -98,16 +98,14 @@ def json_response(record: RequestRecord, value: object, status: int = 200) -> Re
     return Response(json.encode(value), status, record.headers, "application/json")
 
 
-def failure_response(record: RequestRecord, failure: HTTPFailure, path: str = "") -> Response:
-    """`path` is the request's, where it is none of the gateway's."""
-    headers = {**record.headers, **failure.headers}
-    body = body_for(path or record.path, failure.status, failure.body)
-    return Response(json.encode(body), failure.status, headers, "application/json")
+def failure_response(record: RequestRecord, failure: HTTPFailure, dialect: Dialect = CHAT) -> Response:
+    body = json.encode(dialect.error_body(failure.body, failure.status))
+    return Response(body, failure.status, {**record.headers, **failure.headers}, "application/json")
 
 
-def refuse(request: Request, failure: HTTPFailure, emit: Callable[[Fact], None]) -> Response:
+def refuse(request: Request, failure: HTTPFailure, emit: Callable[[Fact], None], dialect: Dialect = CHAT) -> Response:
     """The answer to a request that did not get as far as admission, or broke in it; it is recorded."""
     record = record_of(request, emit)
     record.error = failure.kind
     record.close(failure.status)
-    return failure_response(record, failure, request.url.path)
+    return failure_response(record, failure, dialect)

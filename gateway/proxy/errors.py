@@ -4,7 +4,6 @@ an address, a header or an answer, so none reaches a client."""
 from __future__ import annotations
 
 import errno
-import re
 import socket
 import ssl
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import httpx
 
 from gateway.guard.answer import Failure, failure
-from gateway.guard.chat import ChatGuard
+from gateway.guard.answer_guard import AnswerGuard
 from gateway.http1.pool import DescriptorsExhausted
 from gateway.wire import json
 
@@ -35,28 +34,6 @@ def client_error(
 ) -> HTTPFailure:
     body: Failure = {"error": {"message": message, "type": kind, "param": param, "code": code}}
     return HTTPFailure(status, body, code or kind)
-
-
-# Anthropic's types of errors by HTTP status; other statuses are `api_error`, those of the 400s `invalid_request_error`.
-_OF_MESSAGES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-_MESSAGES = re.compile("(/openai)?(/v1)?/messages(/.*)?")
-
-
-def body_for(path: str, status: int, body: Failure) -> Failure:
-    """An error as the clients of a path read it: in Anthropic's shape below `/v1/messages`, else in OpenAI's."""
-    if not _MESSAGES.fullmatch(path):
-        return body
-    kind = _OF_MESSAGES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {**body["error"], "type": kind}}
 
 
 def rate_limited(message: str, limit: str, headers: dict[str, str]) -> HTTPFailure:
@@ -86,7 +63,7 @@ def error_object(received: object) -> dict[str, Any]:
     return {"error": {} if message is None else {"message": message}}
 
 
-def encoded_error(body: bytes, plain: bool, guard: ChatGuard) -> bytes:
+def encoded_error(body: bytes, plain: bool, guard: AnswerGuard) -> bytes:
     """What the client gets of the body of an upstream's error, which may be `plain` text. Raises `InvalidAnswer`."""
     try:
         received = json.decode(body)

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from starlette.routing import BaseRoute, Route
 
 from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.wire.chat import CHAT
+from gateway.wire.dialect import Dialect
+from gateway.wire.dialects import SERVED
 
 MAX_SHOWN = 200  # characters of a path
 SIMILAR = 0.8  # of 1: so much of the letters that two paths have in common, at their places
@@ -40,6 +43,11 @@ def nearest_path(path: str, known: Iterable[str]) -> str | None:
     if above := [name for name in known if name != "/" and clean.startswith(f"{name}/")]:
         return max(above, key=len)
     return next(iter(difflib.get_close_matches(clean, known, 1, SIMILAR)), None)
+
+
+def dialect_of(path: str) -> Dialect:
+    """The dialect whose clients ask for such a path, and so read its errors."""
+    return next((dialect for dialect in SERVED if f"{dialect.path}/" in f"{path}/"), CHAT)
 
 
 def wrong_method(method: str, headers: dict[str, str]) -> HTTPFailure:

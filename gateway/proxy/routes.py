@@ -12,7 +12,7 @@ from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.admission import admit, authenticate, reserve_quota, unknown_model
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
 from gateway.proxy.errors import HTTPFailure, internal_error
-from gateway.proxy.paths import unknown_path, wrong_method
+from gateway.proxy.paths import dialect_of, unknown_path, wrong_method
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import MaskProbes
 from gateway.wire.dialect import Dialect
@@ -102,7 +102,7 @@ def add_error_handlers(app: FastAPI, state: AppState) -> None:
             answer = wrong_method(request.method, dict(error.headers or {}))
         else:
             answer = unknown_path(request.url.path, request.app.routes)
-        return refuse(request, answer, state.record)
+        return refuse(request, answer, state.record, dialect_of(request.url.path))
 
 
 async def _models(request: Request, state: AppState, wanted: str | None = None) -> Response:

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from openai import AsyncAzureOpenAI, NotFoundError
 
+from gateway.wire.dialect import Dialect
+from gateway.wire.dialects import SERVED
 from tests.support.gateway import before, error_of, question
 from tests.support.upstream import MODEL, completion, plain, sending, stream
 
 ANSWER = sending(plain(completion("It is 12MONKEYS.")))
-KNOWN = "This gateway has /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models, /v1/moderations."
+LISTED = sorted([*(f"/v1{dialect.path}" for dialect in SERVED), "/v1/models", "/v1/moderations"])
+KNOWN = f"This gateway has {', '.join(LISTED)}."
 NEAR = {
     "/v1/v1/chat/completions": "/v1/chat/completions",
     "/chat/completions": "/v1/chat/completions",
@@ -55,13 +58,15 @@ async def test_another_method(method: str, path: str) -> None:
             assert error_of(answer, 405)["message"] == f"Method {method!r} is not allowed here. Use POST."
 
 
-async def test_anthropics_clients_read_their_own_shape() -> None:
+@pytest.mark.parametrize("dialect", SERVED, ids=lambda dialect: dialect.path)
+async def test_an_error_has_the_shape_of_the_dialect(dialect: Dialect) -> None:
     async with before(ANSWER) as (gateway, _):
-        answer = await gateway.client.post("/v1/messages/unknown", json={})
+        path = f"/v1{dialect.path}/unknown"
+        answer = await gateway.client.post(path, json={})
         assert answer.status_code == 404 and answer.headers["x-request-id"]
-        body = answer.json()
-        assert body["type"] == "error" and body["error"]["type"] == "not_found_error"
-        assert body["error"]["message"].startswith("Unknown path '/v1/messages/unknown'.")
+        message = f"Unknown path {path!r}. Did you mean /v1{dialect.path}?"
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": "unknown_url"}
+        assert answer.json() == dialect.error_body({"error": error}, 404)
 
 
 # -- Azure's -----------------------------------------------------------------------------------------------------------
@@ -94,10 +99,8 @@ async def test_azures_client(streamed: bool, options: dict[str, Any]) -> None:
 async def test_azures_other_paths() -> None:
     async with before(ANSWER, keys=("sk-1",)) as (gateway, upstream), azure(gateway.url) as client:
         assert [model.id async for model in client.models.list()] == [MODEL]
-        headers = {"api-key": "sk-1"}
-        answer = await gateway.client.post(
-            "/openai/v1/chat/completions?api-version=x", json=question(), headers=headers
-        )
+        headers, path = {"api-key": "sk-1"}, "/openai/v1/chat/completions"
+        answer = await gateway.client.post(f"{path}?api-version=x", json=question(), headers=headers)
         assert answer.json()["choices"][0]["message"]["content"] == "It is [CENSORED]."
         assert "api-version" not in upstream.asked.request.target
         with pytest.raises(NotFoundError):
