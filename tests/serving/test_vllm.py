@@ -13,11 +13,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.support.commands import environment, portcullis
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import PATIENCE, http_client
 from tests.support.managed_vllm import MODEL, StandIn, lives
 from tests.support.served import Served, write
 
@@ -68,7 +67,7 @@ async def starting(stand_in: StandIn, *arguments: str, **variables: str) -> Asyn
         env=environment(**variables),
     )
     assert process.stdout is not None and process.stderr is not None
-    async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
+    async with http_client() as client:
         started = Started(process, "", "", [], client)
         reading = [
             asyncio.create_task(follow(process.stderr, started.log)),
