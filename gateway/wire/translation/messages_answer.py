@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from gateway.wire import json, sse
 from gateway.wire.dialect import BLOCKED
 from gateway.wire.json import Json
+from gateway.wire.message_events import error_body
 from gateway.wire.translation.chat_answer import (
     MAX_TEXT,
     Annotation,
@@ -33,19 +34,6 @@ _STOP_REASONS = {
     BLOCKED: "refusal",
 }
 _CUT = ("max_tokens", "refusal")  # stop reasons of answers that may end within the input of a tool
-
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
 
 
 class _Kind(NamedTuple):
@@ -190,13 +178,6 @@ class MessagesEncoder:
             elif sequence is not None:
                 reason = "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": sequence if reason == "stop_sequence" else None}
-
-
-def error_body(error: Json, status: int, request_id: str | None = None) -> Json:
-    """The body of an answer with an error in OpenAI's shape, as Anthropic's clients read it."""
-    kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    shown = {"type": kind, "message": error["error"].get("message")}
-    return {"type": "error", "error": shown, "request_id": request_id}
 
 
 def _event(kind: str, **fields: Any) -> bytes:
