@@ -12,7 +12,7 @@ import io
 from typing import Any, NamedTuple
 
 from gateway.wire import json, sse
-from gateway.wire.dialect import BLOCKED
+from gateway.wire.dialect import BLOCKED, UntranslatableAnswer
 from gateway.wire.json import Json
 from gateway.wire.message_events import error_body
 from gateway.wire.translation.chat_answer import (
@@ -23,7 +23,6 @@ from gateway.wire.translation.chat_answer import (
     ChatAnswer,
     Piece,
     Text,
-    UntranslatableAnswer,
     Usage,
 )
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
+from gateway.wire.dialect import UntranslatableAnswer
 from gateway.wire.sse import Decoder
-from gateway.wire.translation.chat_answer import UntranslatableAnswer
 from gateway.wire.translation.messages_answer import MessagesEncoder
 from tests.support.chat_streams import assembled, chunk, function, streams, usage_chunk
 from tests.support.examples import examples

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.wire import json, sse
-from gateway.wire.dialect import BadRequest
+from gateway.wire.dialect import BadRequest, UntranslatableAnswer
 from gateway.wire.translation import messages_request, responses_request
-from gateway.wire.translation.chat_answer import UntranslatableAnswer
 from gateway.wire.translation.messages_answer import MessagesEncoder
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from tests.support.chat_streams import HEAD
