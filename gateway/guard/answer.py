@@ -18,7 +18,7 @@ from gateway.guard.fast_path import FastPath
 from gateway.observe.facts import Fact, GuardFailed
 from gateway.wire import json, sse
 from gateway.wire.chat import CHAT
-from gateway.wire.dialect import AnswerEncoder, Dialect
+from gateway.wire.dialect import AnswerEncoder, Dialect, UntranslatableAnswer
 from gateway.wire.json import Json
 
 Failure = dict[str, Any]  # in the shape of OpenAI's errors; none of these texts comes from an upstream
@@ -55,6 +55,7 @@ Command = SendBytes | CloseUpstream | RecordFact
 _JSON_BEGINS = b'{["'
 _BLANK = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
+_NO_END = "The upstream ended its stream before the answer had ended."
 _NO_ANSWER = "the upstream's answer is neither a stream of events nor JSON"
 
 
@@ -154,7 +155,7 @@ class StreamAnswer(_Answer):
     seconds, used only to measure how long text was held.
     """
 
-    __slots__ = ("_comments", "_fast", "_out", "_seen_event", "fault")
+    __slots__ = ("_comments", "_fast", "_out", "_seen_event", "_translates", "fault")
 
     def __init__(
         self,
@@ -167,6 +168,7 @@ class StreamAnswer(_Answer):
     ) -> None:
         super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect, encoder=encoder)
         self.fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
+        self._translates = encoder is not None
         self._fast: FastPath | None = None
         if isinstance(guard, ChatGuard) and dialect.read_typed is not None and encoder is None:
             self._fast = FastPath(guard, dialect.read_typed)
@@ -215,8 +217,11 @@ class StreamAnswer(_Answer):
                 if not self._seen_event:
                     raise InvalidAnswer(_NO_ANSWER)
                 self._send_rest()
-                if self._guard.finished:
+                if self._guard.finished or (self._translates and self._guard.reasons):
                     self._out.append(self.encoder.end())
+                elif self._translates:  # in the client's dialect an answer has an end
+                    self._error(failure(_NO_END, "upstream_protocol_error"))
+                    self.fault = "protocol"
                 self.done = True
         except Exception as error:
             return self._fail_closed(error)
@@ -252,9 +257,12 @@ class StreamAnswer(_Answer):
 
     def _fail_closed(self, error: Exception) -> list[Command]:
         """Nothing more of the answer comes out, but what was scanned when it is the upstream that is at fault."""
-        if isinstance(error, InvalidAnswer):
+        if isinstance(error, InvalidAnswer | UntranslatableAnswer):
             try:
-                self._send_rest()
+                if isinstance(error, InvalidAnswer):
+                    self._send_rest()
+                else:
+                    self._guard.abandon()
                 self._error(failure(f"{error}.", "upstream_protocol_error"))
                 self.fault = "protocol"
                 return self._commands()
@@ -352,7 +360,7 @@ class PlainAnswer(_Answer):
             return json.encode(self.encoder.whole(answer))
         except json.JSONError:
             raise self._broken("the upstream sent an answer that is not JSON.") from None
-        except (InvalidAnswer, sse.EventTooLarge) as error:
+        except (InvalidAnswer, UntranslatableAnswer, sse.EventTooLarge) as error:
             raise self._broken(f"{error}.") from None
 
     def _assembled(self) -> Json:

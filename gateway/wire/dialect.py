@@ -35,6 +35,10 @@ class BadRequest(ValueError):
         self.code = code
 
 
+class UntranslatableAnswer(ValueError):
+    """A chat answer that a client's dialect cannot say. The message never quotes it."""
+
+
 class RequestTexts(NamedTuple):
     """Texts of one part of a request. `field` is the request's field, for errors; `message` the object that they are
     in, if media may stand there and the names of its fields are the protocol's."""
@@ -84,7 +88,10 @@ class ContentPlace:
 
 
 class AnswerEncoder(Protocol):
-    """Writes one answer for a client, from the chunks, or the whole answer, that the guard has let through."""
+    """Writes one answer for a client, from the chunks, or the whole answer, that the guard has let through.
+
+    `events` and `whole` raise `UntranslatableAnswer`.
+    """
 
     def events(self, chunk: Json) -> bytes:
         """The events that a chunk becomes, possibly none."""

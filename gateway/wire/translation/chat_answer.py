@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
+from gateway.wire.dialect import UntranslatableAnswer
 from gateway.wire.json import Json
 from gateway.wire.message import is_figure, position_of
 
@@ -16,10 +17,6 @@ _OF_LOGPROBS = 16  # characters that an entry of log probabilities counts for be
 
 _CHAT_ID = re.compile("(?:chatcmpl-|cmpl-)?([A-Za-z0-9_-]{1,128})")
 _REASONING = ("reasoning_content", "reasoning")  # with one text, where an upstream sends both
-
-
-class UntranslatableAnswer(ValueError):
-    """An answer that the client's dialect cannot say. The message never quotes it."""
 
 
 class Usage(NamedTuple):

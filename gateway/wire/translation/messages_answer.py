@@ -12,8 +12,9 @@ import io
 from typing import Any, NamedTuple
 
 from gateway.wire import json, sse
-from gateway.wire.dialect import BLOCKED
+from gateway.wire.dialect import BLOCKED, UntranslatableAnswer
 from gateway.wire.json import Json
+from gateway.wire.message_events import error_body
 from gateway.wire.translation.chat_answer import (
     MAX_TEXT,
     Annotation,
@@ -22,7 +23,6 @@ from gateway.wire.translation.chat_answer import (
     ChatAnswer,
     Piece,
     Text,
-    UntranslatableAnswer,
     Usage,
 )
 
@@ -33,19 +33,6 @@ _STOP_REASONS = {
     BLOCKED: "refusal",
 }
 _CUT = ("max_tokens", "refusal")  # stop reasons of answers that may end within the input of a tool
-
-_ERROR_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    402: "billing_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
 
 
 class _Kind(NamedTuple):
@@ -85,15 +72,18 @@ class _Block:
 
 
 class MessagesEncoder:
-    """Writes one answer to the request `body`; of its methods the answer is given to either `whole` or the others.
+    """Writes one answer to the request `body`, which may be none that can be translated. The answer is given either to
+    `whole` or to the other methods.
 
     `events` and `whole` raise `UntranslatableAnswer`.
     """
 
     def __init__(self, body: Json, max_text: int = MAX_TEXT) -> None:
-        thinking = body.get("thinking") or {"type": "disabled"}
+        thinking = body.get("thinking")
+        thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
         self._shows_thinking = thinking.get("type") != "disabled" and thinking.get("display") != "omitted"
-        self._stops = body.get("stop_sequences") or []
+        stops = body.get("stop_sequences")
+        self._stops = stops if isinstance(stops, list) else []
         self._answer = ChatAnswer(str(body.get("model", "")), max_text)
         self._blocks: dict[str | int, _Block] = {}  # by channel, or by the number of a call
         self._refused = False
@@ -187,13 +177,6 @@ class MessagesEncoder:
             elif sequence is not None:
                 reason = "stop_sequence"
         return {"stop_reason": reason, "stop_sequence": sequence if reason == "stop_sequence" else None}
-
-
-def error_body(error: Json, status: int, request_id: str | None = None) -> Json:
-    """The body of an answer with an error in OpenAI's shape, as Anthropic's clients read it."""
-    kind = _ERROR_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    shown = {"type": kind, "message": error["error"].get("message")}
-    return {"type": "error", "error": shown, "request_id": request_id}
 
 
 def _event(kind: str, **fields: Any) -> bytes:

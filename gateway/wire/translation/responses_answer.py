@@ -131,17 +131,19 @@ class _Call:
 
 
 class ResponsesEncoder:
-    """Writes one answer to the request `body`; of its methods the answer is given to either `whole` or the others.
+    """Writes one answer to the request `body`, which may be none that can be translated. The answer is given either to
+    `whole` or to the other methods.
 
     `events` and `whole` raise `UntranslatableAnswer`.
     """
 
     def __init__(self, body: Json, max_text: int = MAX_TEXT) -> None:
         given = {field: body[field] for field in _REPEATED if body.get(field) not in (None, "")}
+        tools = body.get("tools")
+        given["tools"] = list(map(_repeated_tool, tools)) if isinstance(tools, list) else []
         self._repeated = _REPEATED | given
-        self._repeated["tools"] = list(map(_repeated_tool, self._repeated["tools"]))
-        reasoning = self._repeated["reasoning"]
-        asked = reasoning.get("summary") or reasoning.get("generate_summary")
+        reasoning = body.get("reasoning")
+        asked = isinstance(reasoning, dict) and (reasoning.get("summary") or reasoning.get("generate_summary"))
         self._reasoning = "summary" if asked else "reasoning"  # the kind of text that reasoning becomes
         self._answer = ChatAnswer(str(body.get("model", "")), max_text)
         self._items: list[_Item | _Call] = []

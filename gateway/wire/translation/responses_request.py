@@ -36,6 +36,7 @@ TRANSLATED = {
     "top_logprobs": "`top_logprobs` and `logprobs`",
     "include": "`logprobs`, for `message.output_text.logprobs`; the rest asks for parts that no chat answer has",
     "stream_options": "`include_usage`; `include_obfuscation` has no effect",
+    "truncation": "nothing, for `disabled`; `auto` is refused",
 }
 WITHOUT_EFFECT = {
     "store": "nothing is stored; the answer says `store: false`",
@@ -67,7 +68,7 @@ def to_chat(body: Json) -> Json:
     refuse(body, REFUSED)
     if body.get("truncation", "disabled") not in ("disabled", None):
         raise untranslatable("truncation", "the conversation is forwarded as it is")
-    own = TRANSLATED.keys() | WITHOUT_EFFECT.keys() | REFUSED.keys() | {"truncation"}
+    own = TRANSLATED.keys() | WITHOUT_EFFECT.keys() | REFUSED.keys()
     chat = {field: value for field, value in body.items() if field not in own}
     chat["messages"] = _messages(body)
     if tools := body.get("tools"):

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
+from gateway.wire.dialect import UntranslatableAnswer
 from gateway.wire.sse import Decoder
-from gateway.wire.translation.chat_answer import UntranslatableAnswer
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from tests.support.chat_streams import HEAD, assembled, chunk, function, streams, usage_chunk
 from tests.support.examples import examples

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.wire import json, sse
-from gateway.wire.dialect import BadRequest
+from gateway.wire.dialect import BadRequest, UntranslatableAnswer
 from gateway.wire.translation import messages_request, responses_request
-from gateway.wire.translation.chat_answer import UntranslatableAnswer
 from gateway.wire.translation.messages_answer import MessagesEncoder
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from tests.support.chat_streams import HEAD
@@ -84,6 +83,7 @@ def test_any_request(module: Any, encoder: Any, values: st.SearchStrategy[Any], 
         if tools and field == "tool_choice":
             given["tools"] = [{"type": "function", "name": "t"}] if module is responses_request else []
         before = copy.deepcopy(given)
+        written = encoder(given)
         try:
             chat = module.to_chat(given)
         except BadRequest as error:
@@ -93,7 +93,7 @@ def test_any_request(module: Any, encoder: Any, values: st.SearchStrategy[Any], 
         assert given == before
         assert chat["messages"]
         json.encode(chat)
-        assert encoder(given).end().endswith(b"\n\n")
+        assert written.end().endswith(b"\n\n")
 
     check()
 
