@@ -1,4 +1,4 @@
-"""Scripts for the guard of typed events: an upstream's events go in, what an official client makes of them comes out."""
+"""Scripts for the guard of typed events: an upstream's go in, what an official client makes of them comes out."""
 
 from __future__ import annotations
 
