@@ -24,14 +24,17 @@ from gateway.proxy.context import RequestContext, RoutedRequest, failure_respons
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.relay import Relay
+from gateway.proxy.snapshot import OWN_KEY
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import RequestRewriter, spoken_dialect
+from gateway.proxy.upstreams.client import CALLERS_KEY
 from gateway.wire import json
 from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
+NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
 
 
 async def admit(request: Request, state: AppState, dialect: Dialect) -> Response:
@@ -107,6 +110,8 @@ async def read_body(context: RequestContext) -> RequestContext:
 async def parse_body(context: RequestContext) -> RequestContext:
     raw = context.raw
     body = await offload(len(raw), _json_object, raw)
+    if (deployment := context.request.path_params.get("deployment")) is not None:
+        body["model"] = deployment
     try:
         chat = await offload(len(raw), read_request, body, context.dialect)
     except BadRequest as error:
@@ -176,7 +181,7 @@ async def prepare_relay(context: RequestContext) -> Relay:
     routed = RoutedRequest(
         chat=chat,
         rewriter=rewriter,
-        headers={**context.request.headers, "x-request-id": record.request_id},
+        headers=_headers_up(context),
         route=route,
         policy=policy,
         fleet=snapshot.fleet,
@@ -186,6 +191,15 @@ async def prepare_relay(context: RequestContext) -> Relay:
         json_content=asks_for_json(context.body, policy.policy),
     )
     return Relay(routed, record)
+
+
+def _headers_up(context: RequestContext) -> dict[str, str]:
+    """The client's headers; a key in them is one for the upstream only if the gateway's came in a header of its own."""
+    headers = {**context.request.headers, "x-request-id": context.record.request_id}
+    if context.key.digest and OWN_KEY not in headers:
+        for name in CALLERS_KEY:
+            headers.pop(name, None)
+    return headers
 
 
 def unknown_model() -> HTTPFailure:
@@ -227,7 +241,7 @@ def _json_object(body: bytes) -> Json:
 
 def _routed(context: RequestContext) -> RequestContext:
     found = context.snapshot.router.match(context.chat.model, context.key)
-    if found is None:
+    if found is None or (found.rename or context.chat.model) in NO_SEGMENTS:
         raise unknown_model()
     context = replace(context, route=found)
     policy, record, dialect = context.policy, context.record, context.chat.dialect

@@ -103,9 +103,9 @@ def failure_response(record: RequestRecord, failure: HTTPFailure, dialect: Diale
     return Response(body, failure.status, {**record.headers, **failure.headers}, "application/json")
 
 
-def refuse(request: Request, failure: HTTPFailure, emit: Callable[[Fact], None]) -> Response:
+def refuse(request: Request, failure: HTTPFailure, emit: Callable[[Fact], None], dialect: Dialect = CHAT) -> Response:
     """The answer to a request that did not get as far as admission, or broke in it; it is recorded."""
     record = record_of(request, emit)
     record.error = failure.kind
     record.close(failure.status)
-    return failure_response(record, failure)
+    return failure_response(record, failure, dialect)

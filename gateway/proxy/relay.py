@@ -149,7 +149,7 @@ class Relay(Response):
         spoken, encoder = request.rewriter.spoken(opened.client.upstream)
         guard = record.guard = self._open_guard(spoken)
         try:
-            if response.status_code in (401, 403):
+            if response.status_code in (401, 403) and not opened.client.upstream.passes_key:
                 raise HTTPFailure(502, UPSTREAM_REFUSED_US, "auth")
             if 200 <= response.status_code < 300:
                 response = opened.response = self._with_rollback(opened)

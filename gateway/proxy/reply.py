@@ -11,7 +11,7 @@ from starlette.types import Message, Send
 from gateway.guard.answer_guard import AnswerGuard
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.errors import HTTPFailure
-from gateway.proxy.upstreams.client import forwarded_headers
+from gateway.proxy.upstreams.client import RATE_LIMITS, forwarded_headers
 from gateway.wire import json
 from gateway.wire.json import Json
 
@@ -91,7 +91,7 @@ class Reply:
             (name.encode("ascii"), value.encode("latin-1"))
             for name, value in forwarded_headers(response)
             # A client with limits of its own does not get those of the upstream's key.
-            if not (self._limits and name.startswith("x-ratelimit-"))
+            if not (self._limits and name.startswith(RATE_LIMITS))
             and guard.metadata.passes(name)
             and guard.metadata.passes(value)
         ]

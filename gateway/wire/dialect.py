@@ -139,6 +139,8 @@ class Dialect:
     `text_only`       fields that may hold token ids, which cannot be scanned
     `refused`         fields that lead past the censor, each with the reason; a request with one is refused
     `dropped`         the same; they are removed
+    `generates`       does a model write the answer? Without, nothing is steered, and only rules for input need texts
+    `expansion`       how many times `limits.max_body` a whole answer may have
 
     Answers:
     `chunk_to_chat`   an event of a stream as the guard reads it
@@ -161,6 +163,8 @@ class Dialect:
     dropped: Mapping[str, str]
     content: ContentPlace
     text_only: tuple[str, ...] = ()
+    generates: bool = True
+    expansion: int = 1
     chunk_to_chat: Callable[[Json], Json] = _unchanged
     answer_to_chat: Callable[[Json], Json] = _unchanged
     to_wire: Callable[[Json], Json] = _unchanged

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.wire import chat
-from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
+from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
 from gateway.wire.message import SlotKind, TextSlot
 from gateway.wire.message_events import MESSAGE_EVENTS, error_body
+from gateway.wire.translation.messages_answer import MessagesEncoder
+from gateway.wire.translation.messages_request import to_chat
 
 PROMPT_FIELDS = frozenset({"model", "messages", "system"})
 # Of requests, beside what answers have.
@@ -59,4 +61,5 @@ MESSAGES = Dialect(
     error_of=error_of,
     error_body=error_body,
     events=MESSAGE_EVENTS,
+    translation=Translation(to_chat, MessagesEncoder),
 )

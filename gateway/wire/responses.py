@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.wire import chat
-from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
+from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
 from gateway.wire.message import SlotKind, TextSlot
 from gateway.wire.response_events import RESPONSE_EVENTS
+from gateway.wire.translation.responses_answer import ResponsesEncoder
+from gateway.wire.translation.responses_request import to_chat
 
 PROMPT_FIELDS = frozenset({"model", "input", "instructions", "prompt"})
 # Dropped beside what chat drops. docs/responses.md prints this table.
@@ -91,4 +93,5 @@ RESPONSES = Dialect(
     content=ContentPlace("content"),
     error_of=error_of,
     events=RESPONSE_EVENTS,
+    translation=Translation(to_chat, ResponsesEncoder),
 )

@@ -1,4 +1,4 @@
-"""Scripts for the guard of typed events: an upstream's go in, what an official client makes of them comes out."""
+"""Scripts for the guard of typed events: an upstream's events in, what an official client makes of them out."""
 
 from __future__ import annotations
 

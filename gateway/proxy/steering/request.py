@@ -62,13 +62,14 @@ class RequestRewriter:
         self._plain: dict[str, UpstreamRequest] = {}  # by path
         spoken = {spoken_dialect(dialect, each, policy) for each in upstreams}
         if dialect in spoken:
-            self._plain[dialect.path] = UpstreamRequest(dialect.path, _encoded(body), stream)
+            self._plain[dialect.path] = UpstreamRequest(dialect.path, _encoded(body), stream, self.model)
         if dialect.translation is not None and CHAT in spoken:
             self._encoder = dialect.translation.encoder(body)
             body = _translated(dialect.translation, body, policy)
-            self._plain[CHAT.path] = UpstreamRequest(CHAT.path, _encoded(body), stream)
-        self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == UpstreamType.VLLM for each in upstreams)
-        if policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
+            self._plain[CHAT.path] = UpstreamRequest(CHAT.path, _encoded(body), stream, self.model)
+        steered = any(each.type == UpstreamType.VLLM for each in upstreams)
+        self._steers = dialect.generates and policy.policy.mode is Mode.ENFORCE and steered
+        if dialect.generates and policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
                 refuse_unresumable(body)
             except BadRequest as error:
@@ -81,7 +82,7 @@ class RequestRewriter:
     def expansion_factor(self) -> int:
         """How much longer, at most, the upstream's answer is than the one that the client requested: a plain one may be
         requested as a stream, an event for each token."""
-        return 1 if self._limits is None else 64
+        return self._dialect.expansion if self._limits is None else 64
 
     def spoken(self, upstream: Upstream) -> tuple[Dialect, AnswerEncoder | None]:
         """The dialect of this upstream's answer, and what writes it for the client if that speaks another."""
@@ -107,7 +108,7 @@ class RequestRewriter:
             body = {**body, "vllm_xargs": mask.arguments()}
         if self._limits is not None and self._rolls_back(upstream):
             body, stream = first_request(body, stream), True
-        return plain if body is self._body else UpstreamRequest(dialect.path, _encoded(body), stream)
+        return plain if body is self._body else UpstreamRequest(dialect.path, _encoded(body), stream, self.model)
 
     def rollback_for(self, upstream: Upstream, on_finding: OnFinding | None) -> RollbackStream | None:
         """The rollback of this upstream's answer, if it has one."""
@@ -132,14 +133,15 @@ class RequestRewriter:
         mask = find(upstream.name, self._policy.policy.name)
         if mask is not None:
             mask = replace(mask, kept=resume.kept, not_first=resume.banned)
-        return UpstreamRequest(COMPLETIONS.path, _encoded(resumed_request(self._body, resume, mask)), stream=True)
+        body = _encoded(resumed_request(self._body, resume, mask))
+        return UpstreamRequest(COMPLETIONS.path, body, stream=True, model=self.model)
 
 
 def spoken_dialect(client: Dialect, upstream: Upstream, policy: CompiledPolicy) -> Dialect | None:
     """The dialect in which an upstream is asked for an answer in the client's; None if it cannot give one."""
     native = client if client.endpoint in upstream.endpoints else None
     translated = CHAT if client.translation is not None and CHAT.endpoint in upstream.endpoints else None
-    constrains = policy.policy.constrain is not None
+    constrains = policy.policy.constrain is not None and client.generates
     if constrains and client.path not in _STEERED:  # only answers in these forms are checked
         return translated
     return (translated or native) if policy.stops is not None or policy.policy.masked else (native or translated)

@@ -13,6 +13,7 @@ import httpx
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.policy.model import ClientKey, Direction
+from gateway.policy.providers import is_deployment
 from gateway.policy.routes import Router
 from gateway.proxy.asgi import PATTERN_COST, offload, scan_cost
 from gateway.proxy.cached import Cached
@@ -122,6 +123,8 @@ async def _fetch(client: ref[UpstreamClient]) -> _Listed:
     upstream = client()
     if upstream is None:
         return UNREADABLE
+    if is_deployment(upstream.base_url):
+        return ()  # what is listed there are models that could be deployed
     try:
         status, body = await upstream.call("GET", "/models", LIST_TIMEOUT)
         return await offload(len(body), _ids, body) if status == 200 else UNREADABLE
