@@ -220,7 +220,8 @@ class EventEncoder:
         self._number = -1  # of the last event
 
     def events(self, chunk: Json) -> bytes:
-        self._number = chunk.get(self._table.sequence, self._number)
+        number = chunk.get(self._table.sequence)
+        self._number = number if isinstance(number, int) else self._number
         kind = chunk.get("type")
         return sse.encode(json.encode(chunk), kind if isinstance(kind, str) and kind.isprintable() else "")
 
