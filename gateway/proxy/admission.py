@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from fastapi import Request
@@ -34,20 +34,28 @@ from gateway.wire.json import Json
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
+Step = Callable[[RequestContext], Awaitable[RequestContext]]
 NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
 
 
 async def admit(request: Request, state: AppState, dialect: Dialect) -> Response:
     """The relay that will answer, or the refusal, which has been recorded."""
     context = RequestContext(request, state, state.current, record_of(request, state.record), dialect)
+    return await answered(context, STEPS, prepare_relay)
+
+
+async def answered(
+    context: RequestContext, steps: Iterable[Step], answer: Callable[[RequestContext], Awaitable[Response]]
+) -> Response:
+    """What `answer` makes of a request after these steps, or the refusal, which has been recorded."""
     record = context.record
     try:
         try:
-            for step in STEPS:
+            for step in steps:
                 context = await step(context)
-            return await prepare_relay(context)
+            return await answer(context)
         except HTTPFailure as failure:
-            return failure_response(record, await record.refuse(failure), dialect)
+            return failure_response(record, await record.refuse(failure), context.dialect)
     except BaseException:
         await record.abandon()
         raise
@@ -109,7 +117,7 @@ async def read_body(context: RequestContext) -> RequestContext:
 
 async def parse_body(context: RequestContext) -> RequestContext:
     raw = context.raw
-    body = await offload(len(raw), _json_object, raw)
+    body = await offload(len(raw), json_object, raw)
     if (deployment := context.request.path_params.get("deployment")) is not None:
         body["model"] = deployment
     try:
@@ -150,7 +158,7 @@ async def scan_prompt(context: RequestContext) -> RequestContext:
     return replace(context, prompt=prompt)
 
 
-STEPS: tuple[Callable[[RequestContext], Awaitable[RequestContext]], ...] = (
+STEPS: tuple[Step, ...] = (
     authenticate,
     check_origin,
     acquire_slot,
@@ -229,7 +237,7 @@ async def _read(request: Request, limit: int) -> bytes:
     return bytes(body)
 
 
-def _json_object(body: bytes) -> Json:
+def json_object(body: bytes) -> Json:
     try:
         received = json.decode(body)
     except json.JSONError as error:
