@@ -16,7 +16,7 @@ from gateway.guard.choice import Choice
 from gateway.guard.metadata import Metadata, has_more
 from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.guard.pseudonyms import Pseudonyms
-from gateway.policy.model import Direction, Unknown
+from gateway.policy.model import Direction
 from gateway.wire import chunks
 from gateway.wire.chunks import pop_first
 from gateway.wire.dialect import BLOCKED
@@ -262,21 +262,11 @@ class ChatGuard:
 
     def stray(self, received: object) -> object | None:
         """An event that is no object: what may be shown of it."""
-        self.metadata.note_unknown("an event that is no JSON object")
-        if self.metadata.unknown is Unknown.DROP and self.metadata.enforces:
-            return None
-        shown: object = self.metadata.scrub(received, ("stray",))
-        return None if self.metadata.blocked else shown
+        return self.metadata.stray(received)
 
     def error(self, received: Json) -> Json:
         """An upstream's error, its texts scanned; one that blocks is replaced whole."""
-        error = received.get("error")
-        error = error if isinstance(error, dict) else {"message": error}
-        shape = {"message": "The upstream failed.", "type": "upstream_error", "param": None, "code": None}
-        shown = {"error": self.metadata.scrub({**shape, **error})}
-        if self.metadata.blocked is not None:
-            return {"error": {**shape, "message": "The upstream failed; its message is blocked by policy."}}
-        return shown
+        return self.metadata.error(received)
 
 
 def _usage_of(received: Json) -> tuple[int, int] | None:

@@ -6,6 +6,7 @@ from gateway.censor.compile import CompiledPolicy
 from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import OnFinding
 from gateway.guard.chat import ChatGuard
+from gateway.guard.events import EventGuard
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.wire.dialect import Dialect
 
@@ -20,4 +21,6 @@ def open_guard(
     json_content: bool = False,
 ) -> AnswerGuard:
     """The guard of one answer that comes in `dialect`; the other arguments are those of `ChatGuard`."""
+    if dialect.events is not None:
+        return EventGuard(dialect.events, compiled, known, on_finding, pseudonyms, json_content)
     return ChatGuard(compiled, expected, known, on_finding, pseudonyms, json_content)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gateway.wire import json, sse
 from gateway.wire.chunk_template import TypedChunk
+from gateway.wire.event_table import EventTable
 from gateway.wire.json import Json
 from gateway.wire.message import TextSlot
 
@@ -150,6 +151,7 @@ class Dialect:
     `error_body`      an error in OpenAI's shape, and its status, as the body that this endpoint's clients read
     `translation`     for upstreams that do not speak this dialect
     `read_typed`      reads the most frequent event, if its form is that of `chunk_template` (None: no fast path)
+    `events`          where text lives in answers that are typed events, guarded in that form (`guard.events`)
     `content`         where steering finds and puts the text of an event that is not translated yet
     """
 
@@ -172,6 +174,7 @@ class Dialect:
     error_body: Callable[[Json, int], Json] = _error_body
     read_typed: Callable[[bytes], TypedChunk | None] | None = None
     translation: Translation | None = None
+    events: EventTable | None = None
 
     @property
     def endpoint(self) -> str:
@@ -180,7 +183,7 @@ class Dialect:
 
     def encoder(self) -> AnswerEncoder:
         """The encoder of an answer that came in this dialect."""
-        return DialectEncoder(self)
+        return DialectEncoder(self) if self.events is None else EventEncoder(self.events)
 
 
 class DialectEncoder:
@@ -200,3 +203,28 @@ class DialectEncoder:
 
     def whole(self, answer: Json) -> Json:
         return self._dialect.to_wire(answer)
+
+
+class EventEncoder:
+    """Writes an answer of typed events in the dialect that it came in. Its last event ends the stream."""
+
+    def __init__(self, table: EventTable) -> None:
+        self._table = table
+        self._number = -1  # of the last event
+
+    def events(self, chunk: Json) -> bytes:
+        self._number = chunk.get(self._table.sequence, self._number)
+        kind = chunk.get("type")
+        return sse.encode(json.encode(chunk), kind if isinstance(kind, str) and kind.isprintable() else "")
+
+    def end(self) -> bytes:
+        return b""
+
+    def error(self, error: Json) -> bytes:
+        event = self._table.error(error)
+        if self._table.sequence:
+            event[self._table.sequence] = self._number + 1
+        return self.events(event)
+
+    def whole(self, answer: Json) -> Json:
+        return answer
