@@ -14,10 +14,11 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
+from gateway.censor.stream import finds
 from gateway.guard.constrained import asks_for_json
 from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table, guarding_prompt, read_request
 from gateway.observe.facts import Limited
-from gateway.policy.model import Direction
+from gateway.policy.model import Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
 from gateway.proxy.asgi import offload, offload_in_slices, scan_cost
 from gateway.proxy.context import RequestContext, RoutedRequest, failure_response, record_of
@@ -28,6 +29,7 @@ from gateway.proxy.snapshot import OWN_KEY
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import RequestRewriter, spoken_dialect
 from gateway.proxy.upstreams.client import CALLERS_KEY
+from gateway.proxy.upstreams.models import SAFE_ID
 from gateway.wire import json
 from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
@@ -260,12 +262,19 @@ def _routed(context: RequestContext) -> RequestContext:
         raise client_error(404, message, "endpoint_not_served", "model")
     if len(serving) < len(found.upstreams):
         context = replace(context, route=replace(found, upstream=serving[0], others=tuple(serving[1:])))
-    record.policy, record.route = policy.policy.name, found.model
+    record.policy, record.route, record.model = policy.policy.name, found.model, _shown_model(context)
     try:
         apply_request_table(context.body, policy, dialect)
     except BadRequest as error:
         raise _bad_request(error) from None
     return context
+
+
+def _shown_model(context: RequestContext) -> str | None:
+    """The requested model, if it may stand in a log: a name like those of models, in which no rule finds anything."""
+    model, policy = context.chat.model, context.policy
+    programs = (policy.program(direction, Channel.OTHER) for direction in Direction)
+    return model if SAFE_ID.fullmatch(model) and not any(finds(program, model) for program in programs) else None
 
 
 def _refusal(prompt: GuardedPrompt) -> HTTPFailure | None:
