@@ -105,6 +105,7 @@ class RequestRecord:
     path: str
     emit: Callable[[Fact], None]
     started: float = field(default_factory=perf_counter)
+    origin_headers: dict[str, str] = field(default_factory=dict)
     key: str | None = None
     route: str = "none"
     policy: str = "none"
@@ -129,7 +130,7 @@ class RequestRecord:
     @property
     def headers(self) -> dict[str, str]:
         """What every answer to the request has."""
-        return {"x-request-id": self.request_id, "x-portcullis-policy": self.policy}
+        return {"x-request-id": self.request_id, "x-portcullis-policy": self.policy, **self.origin_headers}
 
     # -- while it is answered ------------------------------------------------------------------------------------------
 
