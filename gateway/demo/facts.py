@@ -38,6 +38,11 @@ class Facts:
 
 
 def _names(message: str) -> list[str]:
-    """What is quoted, and runs of capitalised words without common ones at their beginning."""
-    found = (quoted or _COMMON.sub("", run) for quoted, run in _NAME.findall(message))
-    return list(filter(None, found))
+    """What is quoted, and runs of capitalised words without common ones at their beginning. A sentence's first word, of
+    which nobody knows whether it is a name, comes last."""
+    found: list[tuple[bool, str]] = []
+    for match in _NAME.finditer(message):
+        before = message[max(match.start() - 2, 0) : match.start()].rstrip()
+        begins = match[1] is None and (not before or before[-1] in ".!?:")
+        found.append((begins, match[1] or _COMMON.sub("", match[2])))
+    return [name for _, name in sorted(found, key=lambda each: each[0]) if name]

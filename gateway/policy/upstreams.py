@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from gateway.policy.urls import URL, read_http_url
 from gateway.policy.value import Value
 
 MAX_ATTEMPTS = 10
+TWICE = re.compile(r"(/v[0-9]+[a-z0-9.]*)\1(?=/|$)")
 EXAMPLE_URL = "https://api.openai.com/v1"
 # What comes behind a base URL and does not belong to it.
 ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings", "/moderations", "/models")
@@ -24,6 +26,9 @@ def _read_base_url(value: Value) -> str:
     if endpoint is not None:
         before = url.removesuffix(endpoint) if value.shown else "the part before it"
         raise value.fail(f"ends with {endpoint}, which the gateway adds itself; write {before}")
+    if (twice := TWICE.search(path)) is not None:
+        before = f", as in {url.replace(twice[0], twice[1], 1)}" if value.shown else ""
+        raise value.fail(f"has {twice[1]} twice in its path; write it once{before}")
     return url
 
 

@@ -16,7 +16,7 @@ from gateway.demo.schemas import MAX_DEPTH, MAX_ITEMS, SchemaRefused, value_of
 from tests.support.examples import examples
 
 Json = dict[str, Any]
-SAID = "Alice and Bob meet 3 wizards in New York on Friday, at 7.5 degrees"
+SAID = "Say that Alice and Bob meet 3 wizards in New York on Friday, at 7.5 degrees"
 
 
 def checked(schema: Any, said: str = SAID, leak: str | None = None) -> Any:
@@ -187,6 +187,7 @@ def test_a_message_without_names_is_the_string() -> None:
         ("What is the weather in New York City?", ["New York City"]),
         ('Please call "the king" and Ädel', ["the king", "Ädel"]),
         ("Is Alice there?", ["Alice"]),
+        ("Book a trip to Paris. Alice goes.", ["Paris", "Book", "Alice"]),
     ],
 )
 def test_names_are_what_is_quoted_or_capitalised(said: str, names: list[str]) -> None:
