@@ -16,7 +16,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from gateway.censor.compile import CompiledPolicy
-from gateway.demo import PASSWORD, TOKEN_PAUSE, build_demo
+from gateway.demo.gandalf import PASSWORD
+from gateway.demo.server import TOKEN_PAUSE, build_demo
 from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter, MemoryLimiter
