@@ -176,7 +176,9 @@ _ERROR_TYPES = {
 def error_body(error: Json, status: int) -> Json:
     """An error in OpenAI's shape as Anthropic's clients read it."""
     given = error["error"]
-    kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    kind = given.get("type")
+    if kind not in _ERROR_TYPES.values():
+        kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": given.get("message") or "The request failed."}}
 
 
