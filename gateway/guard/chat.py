@@ -142,6 +142,7 @@ class ChatGuard:
             return _ChoiceParts([], None, [])
         delta = received.pop("delta")
         reason = received.get("finish_reason")
+        choice.describe(received.get("logprobs") if self.metadata.enforces else None)
         self.metadata.scrub_envelope(received, ("choices", number))
         if "index" in received:
             received["index"] = number  # clients file 1.0, "1" or -1 with the texts of another choice
@@ -157,18 +158,33 @@ class ChatGuard:
         self.content_only = delta.keys() == {"content"}
         if choice.rule is not None:
             here["finish_reason"] = None
+            self._describe(choice, here)
             return _ChoiceParts(_parts(number, before), here if has_output else None, self._blocked(choice))
         if not reason:
-            return _ChoiceParts(_parts(number, before), here if has_output or has_more(received) else None, [])
+            if not has_output and not has_more(received):
+                return _ChoiceParts(_parts(number, before), None, [])
+            self._describe(choice, here)
+            return _ChoiceParts(_parts(number, before), here, [])
         self._note_reason(reason)
         tails = choice.release_held()
         if tails or choice.rule is not None:
             before += [delta, *tails] if delta else tails
             here["delta"] = {}
         if choice.rule is not None:
-            return _ChoiceParts(_parts(number, before), None, self._blocked(choice))
+            return _ChoiceParts(self._described(choice, _parts(number, before)), None, self._blocked(choice))
         choice.ended = True
+        self._describe(choice, here)
         return _ChoiceParts(_parts(number, before), here, [])
+
+    def _describe(self, choice: Choice, part: Json) -> None:
+        """Add the log probabilities of what has come out of a choice by now to a part of it."""
+        if (described := choice.description()) is not None:
+            part["logprobs"] = described
+
+    def _described(self, choice: Choice, parts: list[Json]) -> list[Json]:
+        if parts:
+            self._describe(choice, parts[-1])
+        return parts
 
     def _note_reason(self, reason: Any) -> None:
         self.reasons.append(reason if reason in _REASONS else "other")
@@ -197,7 +213,7 @@ class ChatGuard:
         for choice in self.choices.values():
             if choice.ended:
                 continue
-            sent.append(_parts(choice.index, choice.release_held()))
+            sent.append(self._described(choice, _parts(choice.index, choice.release_held())))
             if choice.rule is not None:
                 sent[-1] += self._blocked(choice)
             choice.ended = True
@@ -236,11 +252,13 @@ class ChatGuard:
             message = pop_first(item, MESSAGE_PLACES)
             self.metadata.drop(item, MESSAGE_PLACES)
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
+            choice.describe(item.get("logprobs") if self.metadata.enforces else None)
             self.metadata.scrub_envelope(item, ("choices", position))
             choice.rule, self.metadata.blocked = self.metadata.blocked, everywhere
             choice.numbering.renumber(message, whole=True)
             choice.censor(message, whole=True, reason=item.get("finish_reason"))
             choice.conclude(item.get("finish_reason"))
+            self._describe(choice, item)
             if choice.rule is not None:
                 item["finish_reason"] = BLOCKED
                 if choice.rule.message:

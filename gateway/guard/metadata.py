@@ -11,6 +11,7 @@ from typing import Any
 from gateway.censor.compile import CompiledRule
 from gateway.censor.joins import LabelAutomaton, LabelState
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
+from gateway.guard.logprobs import TokenTexts
 from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.surrogates import join_surrogates
 from gateway.wire import chunks
@@ -55,6 +56,7 @@ class Metadata:
         self.enforces = counts.compiled.policy.mode is Mode.ENFORCE
         self.blocked: CompiledRule | None = None
         self.unknown = counts.compiled.policy.unknown
+        self.tokens = TokenTexts(counts)
         self._clean: set[str] = set(known)
         self._changed: dict[str, tuple[str, ChannelText]] = {}
         # The labels at one place, as some clients join them.
