@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from gateway.censor.alternatives import Reading, Standing, standing
 from gateway.censor.compile import CompiledRule
+from gateway.censor.passing import passes
 from gateway.censor.stream import Censor
 from gateway.guard.channels import ChannelCounts, ChannelText, GuardedText
 from gateway.guard.constrained import ConstrainedText
@@ -48,7 +49,10 @@ class TokenTexts:
     def passes(self, channel: Channel, number: float | None) -> bool:
         """Does a rule want nothing of the digits of a number?"""
         program = self.counts.compiled.program(Direction.OUTPUT, channel)
-        return number is None or program is None or standing(program, repr(number)) is not Standing.MATCHES
+        if number is None or program is None:
+            return True
+        digits = repr(number)
+        return passes(program, digits) or standing(program, digits) is not Standing.MATCHES
 
 
 class _Waiting(NamedTuple):

@@ -592,5 +592,8 @@ def test_lists_of_log_probabilities_that_are_too_short_or_none() -> None:
         reader = stream(policy(), part("ab", logprobs={"tokens": ["a", "b"], **lists}), part(finish="stop"))
         assert WORD not in reader.text and reader.said() == "ab" and not reader.errors
     assert stream(policy(), part("ab", logprobs={"tokens": ["a"]})).events[0]["choices"][0]["logprobs"] == {
-        **{"text_offset": [0], "tokens": ["a"], "token_logprobs": [None], "top_logprobs": None},
+        "text_offset": [0],
+        "tokens": ["a"],
+        "token_logprobs": [None],
+        "top_logprobs": None,
     }
