@@ -40,6 +40,11 @@ class Changes:
         at = bisect_right(self._ends, start)
         return at < len(self._starts) and self._starts[at] < end
 
+    def cover(self, start: int, end: int) -> bool:
+        """Was all of [start, end) replaced?"""
+        at = bisect_right(self._ends, start)
+        return start < end and at < len(self._ends) and self._starts[at] <= start and end <= self._ends[at]
+
     def end_at(self, offset: int) -> bool:
         """Was something replaced that ends here?"""
         at = bisect_left(self._ends, offset)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
+from gateway.guard.annotations import Annotations
 from gateway.guard.channels import GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
 from gateway.guard.guardedjson import GuardedJson, ObservedText, string_text
-from gateway.guard.logprobs import DescribedText
+from gateway.guard.logprobs import DescribedText, followed
 from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
 from gateway.guard.names import MISSPELLED, leave_out_misspelled_in
@@ -35,6 +36,7 @@ from gateway.wire.message import (
     TooDeep,
 )
 
+_CONTENT: Path = ("content",)
 _DESCRIBED: tuple[Path, ...] = tuple((name,) for name in logprobs.TEXTS)
 MAX_TYPES = 64  # parts of one choice whose type comes with what was held of them
 MAX_TYPE = 64  # characters of such a type
@@ -44,7 +46,7 @@ class Choice:
     """`rule` is the one that blocked, `texts` are the texts so far by place, `calls` the tool calls with open names."""
 
     __slots__ = (
-        *("_as_lists", "_constrained", "_counts", "_entries", "_metadata", "_tool_calls", "_types"),
+        *("_annotations", "_as_lists", "_constrained", "_counts", "_entries", "_metadata", "_tool_calls", "_types"),
         *("calls", "ended", "index", "numbering", "rule", "texts"),
     )
 
@@ -56,6 +58,7 @@ class Choice:
         self._types: dict[Path, Any] = {}  # of parts, which are shown with what was held of them
         self._entries: dict[str, list[Entry | None]] = {}  # log probabilities of the delta's tokens, by its fields
         self._as_lists = False
+        self._annotations = Annotations()
         self._metadata = metadata
         self._counts = metadata.counts
         self._constrained = ConstraintCheck.of(metadata.counts, index)
@@ -98,6 +101,8 @@ class Choice:
                 has_output = has_output or bool(out)
                 held_back = held_back or bool(given and not out)
         self.rule = self._tool_calls.release(message, reached, whole, self.rule)
+        if self._metadata.enforces and _CONTENT in self.texts:
+            self._annotations.take(message, followed(self.texts[_CONTENT]))
         if has_output or not held_back:
             return bool(message)
         return bool(message.keys() - TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
@@ -244,6 +249,8 @@ class Choice:
             self.rule = text.rule
             if tail and self._metadata.enforces:
                 self._place(rests, path, tail)
+        if self.rule is None and (annotations := self._annotations.release(followed(self.texts.get(_CONTENT)))):
+            rests.append({"annotations": annotations})
         return deltas + rests
 
     def block(self) -> list[Json]:

@@ -77,15 +77,15 @@ class DescribedText:
     """
 
     __slots__ = (
-        *("_channel", "_entries", "_expected", "_followed", "_gap", "_held", "_out", "_shown_to", "_text", "_tokens"),
-        *("_waiting", "_weight", "shown"),
+        *("_channel", "_entries", "_expected", "_gap", "_held", "_out", "_shown_to", "_text", "_tokens"),
+        *("_waiting", "_weight", "followed", "shown"),
     )
 
     def __init__(self, text: GuardedText, channel: Channel, tokens: TokenTexts, *, is_new: bool) -> None:
         self._text = text
         self._channel = channel
         self._tokens = tokens
-        self._followed = _censor_of(text)
+        self.followed = followed(text)
         self._expected: list[Entry | None] = []
         self._waiting: deque[_Waiting] = deque()
         self._weight = 0  # of those that wait since an earlier event
@@ -144,7 +144,7 @@ class DescribedText:
 
     def _follow(self, piece: str, shown: str) -> None:
         """`piece` went in and `shown` came out: show the entries of what was released."""
-        if self._followed is None and self._held is not None:
+        if self.followed is None and self._held is not None:
             self._held += piece
             if self._held.startswith(shown):
                 self._held = self._held[len(shown) :]
@@ -152,13 +152,13 @@ class DescribedText:
             else:
                 self._held = None
                 self._drop_waiting()
-        released = self._out if self._followed is None else self._followed.released_to
+        released = self._out if self.followed is None else self.followed.released_to
         while self._waiting and self._waiting[0].end <= released:
             self._show(self._waiting.popleft())
 
     def _add(self, text: str, entries: list[Entry]) -> None:
         """Entries of what is fed next."""
-        censor = self._followed
+        censor = self.followed
         if censor is None:
             start = None if self._held is None else self._out + len(self._held)
         else:
@@ -178,22 +178,22 @@ class DescribedText:
         self._waiting.append(_Waiting(start, start + len(text), text, tuple(kept)))
 
     def _may_stand_here(self, alternative: Alternative) -> bool:
-        assert self._followed is not None
+        assert self.followed is not None
         return (
             self._tokens.standing(self._channel, alternative.token) is Standing.CLOSED
             and self._tokens.passes(self._channel, alternative.logprob)
-            and (not self._followed.held or self._followed.closes(alternative.token))
+            and (not self.followed.held or self.followed.closes(alternative.token))
         )
 
     def _show(self, waiting: _Waiting) -> None:
         start, end, text, entries = waiting
         moved, beside_change = 0, False
-        if self._followed is not None and (changes := self._followed.changes) is not None:
+        if self.followed is not None and (changes := self.followed.changes) is not None:
             if changes.overlap(start, end):
                 return
             moved, beside_change = changes.shift(start), changes.end_at(start)
         gap = self._gap or self._shown_to not in (None, start)
-        if gap and self._followed is None:
+        if gap and self.followed is None:
             return
         if self._entries is not None:
             before = self._entries
@@ -228,8 +228,10 @@ class DescribedText:
         self._bound_waiting()
 
 
-def _censor_of(text: GuardedText) -> Censor | None:
+def followed(text: GuardedText | None) -> Censor | None:
     """The censor that reads the text as it came; None where it reads another."""
+    if isinstance(text, DescribedText):
+        return text.followed
     if isinstance(text, ConstrainedText):
         text = text.censored
     return text.censor if type(text) is ChannelText else None
