@@ -9,7 +9,7 @@ from gateway.automata.regex import Alternation, Chars, Concat, Edge, Node, Repea
 from gateway.automata.regex import RegexError as RegexError
 
 MAX_STRING = 4096  # characters of one string
-MAX_POSITIONS = 2 * MAX_STRING  # of the automaton that checks it
+MAX_POSITIONS = 1024  # of the automaton that checks it
 _READABLE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_. "
 # How often a part is repeated beyond its least number, to make a string long enough.
 _LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)

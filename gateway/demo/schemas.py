@@ -18,6 +18,7 @@ from gateway.wire.json import Json
 MAX_DEPTH = 32  # of values, and of references, within each other
 MAX_STEPS = 20_000  # schemas and properties read for one value
 MAX_CHARACTERS = 100_000  # of all strings of one value
+PATTERN_STEPS = 300  # that a string for a pattern counts for
 MAX_ITEMS = 1_000  # of one array or object
 MAX_MAGNITUDE = Decimal(10**15)
 _REFUSED = ("not", "if", "contains", "dependentSchemas", "dependentRequired", "$dynamicRef", "$recursiveRef")
@@ -156,6 +157,7 @@ class _Search:
     def _object(self, schema: Json, place: _Place) -> Json:
         properties, required = _of(dict, schema, "properties"), _of(list, schema, "required")
         self._count_steps(len(properties))
+        self._count_steps(len(required))
         needed = {name for name in required if isinstance(name, str)}
         found: Json = {}
         for name, part in properties.items():
@@ -219,6 +221,7 @@ class _Search:
         low, high = _bounds(schema, "Length", MAX_STRING)
         kind = schema.get("format")
         if isinstance(pattern := schema.get("pattern"), str):
+            self._count_steps(PATTERN_STEPS)
             try:
                 text = matching(pattern, low, high, item)
             except RegexError as error:
@@ -296,6 +299,7 @@ class _Search:
             merged["properties"] = properties[0] | properties[1]
         if "required" in one and "required" in other:
             merged["required"] = _of(list, one, "required") + _of(list, other, "required")
+            self._count_steps(len(merged["required"]))
         return merged
 
     def _count_steps(self, steps: int) -> None:
