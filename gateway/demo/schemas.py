@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any, NamedTuple, cast
 
 from gateway.demo.facts import Facts
-from gateway.demo.patterns import MAX_STRING, RegexError, matching
+from gateway.demo.patterns import MAX_STRING, RegexError, StringPattern
 from gateway.wire.json import Json
 
 MAX_DEPTH = 32  # of values, and of references, within each other
@@ -76,6 +76,7 @@ class _Search:
         self._facts = facts
         self._steps = MAX_STEPS
         self._characters = MAX_CHARACTERS
+        self._patterns: dict[str, StringPattern] = {}
 
     def value(self, schema: Any, place: _Place) -> Any:
         schema = _as_object(schema)
@@ -146,8 +147,7 @@ class _Search:
     def _chosen(self, options: list[Any], item: int) -> Any:
         """What the message names comes first."""
         self._count_steps(len(options))
-        named = [each for each in options if isinstance(each, str) and self._facts.names(each)]
-        ordered = [*named, *(each for each in options if each not in named)]
+        ordered = sorted(options, key=lambda each: not (isinstance(each, str) and self._facts.names(each)))
         if item >= len(ordered):
             raise SchemaRefused("an enum has no value, or fewer than an array needs")
         return ordered[item]
@@ -222,10 +222,7 @@ class _Search:
         kind = schema.get("format")
         if isinstance(pattern := schema.get("pattern"), str):
             self._count_steps(PATTERN_STEPS)
-            try:
-                text = matching(pattern, low, high, item)
-            except RegexError as error:
-                raise SchemaRefused(f"a pattern cannot be read: {error}") from None
+            text = self._pattern(pattern).matching(low, high, item)
             if text is None:
                 raise SchemaRefused("no string for a pattern was found")
         elif isinstance(kind, str) and kind in _FORMATS:
@@ -240,6 +237,14 @@ class _Search:
         if self._characters < 0:
             raise _TooMuch(f"its strings have more than {MAX_CHARACTERS} characters")
         return text
+
+    def _pattern(self, pattern: str) -> StringPattern:
+        if pattern not in self._patterns:
+            try:
+                self._patterns[pattern] = StringPattern(pattern)
+            except RegexError as error:
+                raise SchemaRefused(f"a pattern cannot be read: {error}") from None
+        return self._patterns[pattern]
 
     def _number(self, schema: Json, whole: bool, item: int) -> int | float:
         step = _decimal(schema, "multipleOf") or (Decimal(1) if whole else None)
