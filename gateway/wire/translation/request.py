@@ -88,13 +88,13 @@ def add_system(messages: list[Json], text: str) -> None:
 
 def add_assistant(messages: list[Json], part: Json) -> None:
     """What the assistant said or called. Chat has the calls of one turn in the message of its text."""
-    last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
-    if last is None or not last.keys().isdisjoint(part.keys() - {"tool_calls"}):
+    last = messages[-1] if messages and messages[-1]["role"] == "assistant" else {}
+    if "tool_calls" not in last and ("tool_calls" not in part or not last):
         messages.append({"role": "assistant", **part})
     elif "tool_calls" in part:
         last.setdefault("tool_calls", []).extend(part["tool_calls"])
-    else:
-        last.update(part)
+    else:  # between calls and their outputs, where chat has no place for another message
+        last.update({field: last.get(field, "") + text for field, text in part.items()})
 
 
 def user_content(parts: list[Json]) -> str | list[Json]:

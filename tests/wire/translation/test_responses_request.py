@@ -95,11 +95,19 @@ CONVERSATIONS: dict[str, tuple[Any, str | None, list[Json]]] = {
             {"role": "assistant", "content": "42"},
         ],
     ),
-    "a text between a call and its output": (
-        [CALL, message("assistant", "I look."), OUTPUT],
+    "texts between a call and its output": (
+        [CALL, message("assistant", "I "), message("assistant", "look."), OUTPUT],
         None,
         [
             {"role": "assistant", "tool_calls": [CHAT_CALL], "content": "I look."},
+            {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        ],
+    ),
+    "texts around a call": (
+        [message("assistant", "I "), CALL, message("assistant", "look."), OUTPUT],
+        None,
+        [
+            {"role": "assistant", "content": "I look.", "tool_calls": [CHAT_CALL]},
             {"role": "tool", "tool_call_id": "c1", "content": "42"},
         ],
     ),
