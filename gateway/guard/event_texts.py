@@ -92,7 +92,6 @@ class EventTexts:
         text.closed = True
         out = text.text.finish()
         text.add("", out)
-        self.keep(len(out))
         self.rule = self.rule or text.text.rule
         return out
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
-from gateway.guard.channels import ChannelCounts, InvalidAnswer, OnFinding
+from gateway.guard.channels import ChannelCounts, OnFinding
 from gateway.guard.constrained import ConstraintCheck
 from gateway.guard.event_objects import EventObjects
 from gateway.guard.event_shown import EventAssembler, ShownAnswer
@@ -127,8 +127,9 @@ class EventGuard:
     def _known(self, event: Json, form: EventForm) -> list[Json]:
         place = self._shown.place_of(form.place, event)
         holder = event.get(form.within) if form.within else event
-        if not isinstance(holder, dict):
-            raise InvalidAnswer(f"the answer has an event without an object `{form.within}`")
+        if not isinstance(holder, dict) or (form.within and form.role is Role.STATUS):
+            self._shown.require(False, f"has an event without an object of a known type in `{form.within}`")
+            return [event]
         within = self._shown.is_open(place)
         if within and self._table.item_id in event:
             event[self._table.item_id] = self._shown.item_id(place)
@@ -137,6 +138,10 @@ class EventGuard:
         if form.within and form.role is not Role.CONCLUDE:
             self._objects.read_event(holder, (form.key,))
         value = holder.get(form.key) if form.key else None
+        self._shown.require(
+            value is None or isinstance(value, dict if form.text is None else str),
+            f"has an event with something else than it should be in `{form.key}`",
+        )
         match form.role:
             case Role.START:
                 return self._start(event, form, value)
@@ -158,7 +163,8 @@ class EventGuard:
 
     def _start(self, event: Json, form: EventForm, answer: Any) -> list[Json]:
         if not isinstance(answer, dict):
-            raise InvalidAnswer("the answer begins without an object")
+            self._shown.require(False, "begins without an object")
+            return [event]
         for name in form.empties:
             if name in answer:
                 answer[name] = []
@@ -176,10 +182,8 @@ class EventGuard:
 
     def _append(self, event: Json, form: EventForm, place: Path, holder: Json) -> list[Json]:
         given = holder.get(form.key)
-        if form.text is None or given is None:
+        if form.text is None or not isinstance(given, str):
             return [event]
-        if not isinstance(given, str):
-            raise InvalidAnswer("the answer has a delta that is no text")
         self._shown.require(self._shown.reaches(place), "has a delta of an item that is not open")
         if form.text.kind is Kind.SIGNATURE:
             return self._sign(event, form, place, holder)

@@ -100,7 +100,8 @@ class GuardFailed:
 class UpstreamFailed:
     """A call to an upstream failed, or its answer broke off.
 
-    `kind`: connect, connect_timeout, timeout, reset, protocol, error_event, status, auth, too_large, overloaded.
+    `kind`: refused, dns, tls, unreachable, connect (another reason for no connection), connect_timeout, timeout, reset,
+    protocol, error_event, status, auth, too_large, overloaded.
     """
 
     upstream: str
@@ -128,6 +129,8 @@ class RequestFinished:
     scanned: tuple[TextScanned, ...] = ()
     error: str | None = None
     key: str | None = None  # the name of the client's key
+    model: str | None = None  # the requested one; None for a name that may be any text
+    tokens: tuple[int, int] | None = None  # of the prompt and of the answer, as the upstream counted
     rollbacks: int = 0
 
 

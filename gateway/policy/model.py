@@ -308,6 +308,13 @@ class ListenAddress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CrossOrigin:
+    """`origins` as browsers send them, or `*` for all."""
+
+    origins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
     """`drain_timeout` in seconds; `hosts` in lower case."""
 
@@ -316,6 +323,7 @@ class Listen:
     admin: ListenAddress | None = None
     drain_timeout: float = 30.0
     hosts: tuple[str, ...] = ()
+    cors: CrossOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

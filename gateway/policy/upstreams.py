@@ -14,6 +14,7 @@ from gateway.policy.urls import URL, read_http_url
 from gateway.policy.value import LABEL, Scalar, ScalarKind, Value
 
 MAX_ATTEMPTS = 10
+TWICE = re.compile(r"(/v[0-9]+[a-z0-9.]*)\1(?=/|$)")
 EXAMPLE_URL = "https://api.openai.com/v1"
 # What comes behind a base URL and does not belong to it.
 ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings", "/moderations", "/models")
@@ -41,6 +42,9 @@ def _read_base_url(value: Value) -> str:
     segments = path.split("/")
     if segments.count(MODEL_PLACE) != url.count("{") or url.count("{") != url.count("}") or url.count("{") > 1:
         raise value.wrong(f"a URL in which braces are only those of {MODEL_PLACE}, once, between two slashes")
+    if (twice := TWICE.search(path)) is not None:
+        before = f", as in {url.replace(twice[0], twice[1], 1)}" if value.shown else ""
+        raise value.fail(f"has {twice[1]} twice in its path; write it once{before}")
     return url
 
 

@@ -16,6 +16,7 @@ from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact
 from gateway.policy.model import ClientKey, Limits, Route, Timeouts
 from gateway.proxy.accounting import RequestRecord
+from gateway.proxy.asgi import ORIGIN_HEADERS
 from gateway.proxy.errors import HTTPFailure
 from gateway.proxy.snapshot import ANONYMOUS, Snapshot
 from gateway.proxy.state import AppState
@@ -90,6 +91,7 @@ def record_of(request: Request, emit: Callable[[Fact], None] = _discard) -> Requ
         request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
         # The path as the gateway spells it: metrics have no label of a client's making.
         record = RequestRecord(request_id, "other" if route is None else str(route.path), emit)
+        record.origin_headers = request.scope.get(ORIGIN_HEADERS, record.origin_headers)
         request.scope[_RECORD] = record
     return record
 

@@ -12,9 +12,11 @@ from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.admission import admit, authenticate, reserve_quota, unknown_model
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
 from gateway.proxy.errors import HTTPFailure, internal_error
+from gateway.proxy.moderations import moderate
 from gateway.proxy.paths import dialect_of, unknown_path, wrong_method
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import MaskProbes
+from gateway.wire import moderations
 from gateway.wire.dialect import Dialect
 from gateway.wire.dialects import SERVED
 
@@ -29,7 +31,7 @@ def add_routes(app: FastAPI, state: AppState) -> None:
     for prefix in PREFIXES:
         for dialect in SERVED:
             _add_answers(app, state, dialect, prefix)
-        _add_models(app, state, prefix)
+        _add_others(app, state, prefix)
     for dialect in SERVED:
         _add_answers(app, state, dialect, DEPLOYMENT)
 
@@ -40,7 +42,11 @@ def _add_answers(app: FastAPI, state: AppState, dialect: Dialect, prefix: str) -
         return await admit(request, state, dialect)
 
 
-def _add_models(app: FastAPI, state: AppState, prefix: str) -> None:
+def _add_others(app: FastAPI, state: AppState, prefix: str) -> None:
+    @app.post(prefix + moderations.PATH)
+    async def check(request: Request) -> Response:
+        return await moderate(request, state)
+
     @app.get(prefix + "/models")
     async def models(request: Request) -> Response:
         return await _models(request, state)

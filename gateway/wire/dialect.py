@@ -147,6 +147,7 @@ class Dialect:
     `refused`         fields that lead past the censor, each with the reason; a request with one is refused
     `dropped`         the same; they are removed
     `generates`       does a model write the answer? Without, nothing is steered, and only rules for input need texts
+    `served_with`     the endpoint whose upstreams have this one too; empty: it has a name of its own
     `expansion`       how many times `limits.max_body` a whole answer may have
 
     Answers:
@@ -171,6 +172,7 @@ class Dialect:
     content: ContentPlace
     text_only: tuple[str, ...] = ()
     generates: bool = True
+    served_with: str = ""
     expansion: int = 1
     chunk_to_chat: Callable[[Json], Json] = _unchanged
     answer_to_chat: Callable[[Json], Json] = _unchanged
@@ -186,7 +188,7 @@ class Dialect:
     @property
     def endpoint(self) -> str:
         """Its name in `endpoints` of an upstream's configuration."""
-        return self.path.removeprefix("/")
+        return self.served_with or self.path.removeprefix("/")
 
     def encoder(self) -> AnswerEncoder:
         """The encoder of an answer that came in this dialect."""
@@ -220,7 +222,8 @@ class EventEncoder:
         self._number = -1  # of the last event
 
     def events(self, chunk: Json) -> bytes:
-        self._number = chunk.get(self._table.sequence, self._number)
+        number = chunk.get(self._table.sequence)
+        self._number = number if isinstance(number, int) else self._number
         kind = chunk.get("type")
         return sse.encode(json.encode(chunk), kind if isinstance(kind, str) and kind.isprintable() else "")
 

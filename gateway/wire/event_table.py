@@ -144,7 +144,7 @@ class EventTable:
             return known
         holder = event.get(known.within)
         part = holder.get("type") if isinstance(holder, dict) else None
-        return self.events.get(f"{kind}/{part}") if isinstance(part, str) else known
+        return self.events.get(f"{kind}/{part}") if isinstance(part, str) and part else known
 
     def text_field(self, part: Any, name: str) -> TextField | None:
         """The field `name` of an object with the `type` that is `part`."""

@@ -25,7 +25,7 @@ from gateway.wire import json
 MODELS_TTL = 5.0  # seconds that an upstream's list is cached, and its failure
 LIST_TIMEOUT = 5.0  # seconds for each upstream
 MAX_MODELS = 2000  # of each upstream; those beyond are not listed
-_SAFE_ID = re.compile(r"[\w.:/@+-]{1,256}", re.ASCII)
+SAFE_ID = re.compile(r"[\w.:/@+-]{1,256}", re.ASCII)
 
 IsClean = Callable[[CompiledPolicy, str], bool]
 _Listed = tuple[str, ...] | HTTPFailure  # ids, or why there are none
@@ -142,4 +142,4 @@ def _ids(body: bytes) -> _Listed:
     if not isinstance(entries, list):
         return UNREADABLE
     ids = [entry.get("id") for entry in entries if isinstance(entry, dict)]
-    return tuple(model for model in ids if isinstance(model, str) and _SAFE_ID.fullmatch(model))[:MAX_MODELS]
+    return tuple(model for model in ids if isinstance(model, str) and SAFE_ID.fullmatch(model))[:MAX_MODELS]
