@@ -78,6 +78,11 @@ def picked(given: Json, names: tuple[str, ...]) -> Json:
     return {name: given[name] for name in names if given.get(name) is not None}
 
 
+def flat_name(namespace: str, name: str) -> str:
+    """The name that a tool of a namespace has for chat, which has none."""
+    return f"{namespace}__{name}"
+
+
 def add_system(messages: list[Json], text: str) -> None:
     """Instructions. Those that begin a conversation become one message: the templates of many models take no second."""
     if len(messages) == 1 and messages[0]["role"] == "system":
