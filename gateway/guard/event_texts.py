@@ -85,6 +85,11 @@ class EventTexts:
         self.rule = self.rule or text.text.rule
         return out
 
+    def begun(self, place: Path) -> PlaceText | None:
+        """The text at a place, if it has been shown in deltas and goes on."""
+        text = self.places.get(place)
+        return None if text is None or text.closed or not text.streamed else text
+
     def finish(self, text: PlaceText) -> str:
         """End a text; what it held."""
         if text.closed:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from gateway.wire import media
 from gateway.wire.json import Json
 from gateway.wire.message import KNOWN_NAMES, MAX_DEPTH, Path, SlotKind, TextSlot, TooDeep, leaves
+from gateway.wire.typed_deltas import TextDelta
 
 _STANDARD_BASE64 = str.maketrans("-_", "+/")
 # Fields of requests whose values say how something is read: complete where they stand.
@@ -107,6 +108,7 @@ class EventTable:
     `stop`         writes into an answer that a rule has blocked it
     `final`        the events that end the stream of such an answer
     `as_events`    a whole answer as the events of a stream
+    `read_delta`   reads the most frequent events, if their form is one of `typed_deltas`
     `error`        the event that says an error in OpenAI's shape
     """
 
@@ -128,6 +130,7 @@ class EventTable:
     refusal: TextField | None = None
     emptied: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
+    read_delta: Callable[[bytes], TextDelta | None]
     sequence: str = ""
     item_id: str = ""
     joined: str = ""
