@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.config import ConfigError, load, warnings
+from gateway.demo.config import demo_config
 from gateway.exits import CANNOT_LISTEN, DONE, INTERRUPTED, NOT_STARTED, VLLM_FAILED
 from gateway.policy.files import Files
 from gateway.policy.listen import check_exposure
@@ -80,8 +81,6 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _demo(options: argparse.Namespace) -> int:
     _install_placeholder_handlers()
-    from gateway.app import demo_config
-
     return _run(demo_config(None, Listen(), _auth_from(os.environ)), options)
 
 
@@ -97,8 +96,6 @@ def _install_placeholder_handlers() -> None:
 def _default_config(environ: Mapping[str, str], vllm: VllmOptions | None) -> Config:
     """What `serve` runs without a file: the demo policy in front of a managed vLLM, or the server that the environment
     names, or the demo upstream."""
-    from gateway.app import demo_config
-
     auth = _auth_from(environ)
     if vllm is None:
         upstream = _upstream_from(environ) if environ.get("UPSTREAM_BASE_URL") else None
@@ -144,6 +141,7 @@ def _run(
     read: Callable[[], Config] | None = None,
     vllm: VllmOptions | None = None,
 ) -> int:
+    config = _with_listen_options(config, options)
     # FastAPI takes longest to import; `check` and `scan` need not wait for it.
     from gateway.app import check_parts
     from gateway.observe.log import RequestLog
@@ -151,7 +149,6 @@ def _run(
     from gateway.serving.servers import NotStarted
 
     log = RequestLog(options.log or ("console" if sys.stderr.isatty() else "json"))
-    config = _with_listen_options(config, options)
     check_parts(config)
     attach, model_server, source = require_base_urls, None, None
     with contextlib.ExitStack() as stack:

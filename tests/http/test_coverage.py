@@ -10,8 +10,8 @@ import pytest
 
 from gateway.policy.model import Route
 from gateway.wire.dialects import SERVED
-from tests.http.test_embeddings import VECTOR, embedded
 from tests.support.completions import completed, parts
+from tests.support.embeddings import VECTOR, embedded
 from tests.support.gateway import RunningGateway, before, question
 from tests.support.upstream import (
     DONE,
