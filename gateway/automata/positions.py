@@ -65,7 +65,7 @@ def positions(
     """
     parts = before or EMPTY, body, after or EMPTY
     counted = _build(Concat(parts), _Counting(max_positions))
-    _check_steps(counted.steps, STEPS_PER_POSITION * max_positions)
+    _refuse_more(counted.steps, STEPS_PER_POSITION * max_positions, "{} steps between its states")
     linking = _Linking()
     fragments: list[_Fragment] = []
     region: list[Region] = []
@@ -225,20 +225,15 @@ class _Counting:
     def _add(self, positions: int) -> None:
         """Checked before copies are made one by one: there could be too many for that, too."""
         self._positions += positions
-        _check_positions(self._positions, self._max_positions)
+        _refuse_more(self._positions, self._max_positions, "at least {} states")
 
 
 _SMALLER = "use fewer or smaller {m,n} and shorter alternatives, or divide it among several rules"
 
 
-def _check_positions(needed: int, allowed: int) -> None:
+def _refuse_more(needed: int, allowed: int, what: str) -> None:
     if needed > allowed:
-        raise RegexError(f"the pattern needs at least {needed} states, and {allowed} are allowed: {_SMALLER}")
-
-
-def _check_steps(needed: int, allowed: int) -> None:
-    if needed > allowed:
-        raise RegexError(f"the pattern needs {needed} steps between its states, and {allowed} are allowed: {_SMALLER}")
+        raise RegexError(f"the pattern needs {what.format(needed)}, and {allowed} are allowed: {_SMALLER}")
 
 
 @dataclass(slots=True)

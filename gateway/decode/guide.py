@@ -17,9 +17,8 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from gateway.automata.bytes import ByteAutomaton, ByteState
-from gateway.automata.charset import CharSet
-from gateway.automata.positions import Positions, positions
-from gateway.automata.regex import Chars, Concat, parse
+from gateway.automata.positions import positions
+from gateway.automata.regex import parse, spelled
 from gateway.automata.vocabulary import Ints, Vocabulary
 from gateway.decode.trie_walk import Reachability, TransitionTable
 
@@ -69,16 +68,10 @@ def choice(*options: str) -> ByteAutomaton:
 def union(patterns: Iterable[str], options: Iterable[str]) -> ByteAutomaton:
     """The language of all texts that a pattern describes or that are among the options. Raises as `regex` and `choice`
     do, and ValueError if there is neither."""
-    automata = [positions(parse(pattern), may_be_empty=True) for pattern in patterns]
-    automata += map(_spelled, options)
-    if not automata:
+    trees = [*map(parse, patterns), *map(spelled, options)]
+    if not trees:
         raise ValueError("a language needs at least one pattern or option")
-    return ByteAutomaton(automata)
-
-
-def _spelled(option: str) -> Positions:
-    option.encode()  # raises for a lone surrogate, which is in no text
-    return positions(Concat(tuple(Chars(CharSet.of(char)) for char in option)), may_be_empty=True)
+    return ByteAutomaton(positions(tree, may_be_empty=True) for tree in trees)
 
 
 class GuideState:
@@ -126,7 +119,7 @@ class Guide:
         self._language = language
         self._strips = at_text_start and vocabulary.strips_first_space
         self._ends: Ints = np.array(vocabulary.end, np.int32)
-        self._rows = TransitionTable(language)
+        self._rows = TransitionTable(language.arcs, lambda state: state.entries, frozenset())
         self._bytes = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
         self._by_bytes = Reachability(self._after_bytes, language.accepting)
         self._by_tokens = Reachability(self._after_tokens, self._is_completed_by_bytes)

@@ -6,12 +6,13 @@ states of a whole depth in one array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.automata.bytes import ByteAutomaton, ByteState, Tail
+from gateway.automata.bytes import ByteState, Tail
 from gateway.automata.vocabulary import Ints, Vocabulary
 
 MAX_ROWS = 16_384  # a kilobyte each
@@ -19,27 +20,33 @@ MAX_SEARCHED = 20_000  # states, for one answer
 
 Entries = frozenset[tuple[int, Tail]]
 
+S = TypeVar("S")
+
 _SPACE = ord(" ")
-_UNKNOWN = -1
 
 
-class TransitionTable:
-    """The automaton's transitions as a table, a row for each state that was met; row 0 is where no text is completed.
+class TransitionTable(Generic[S]):
+    """An automaton's transitions as a table, a row for each state that was met; row 0 is where no text is completed.
 
-    Row numbers hold until the next walk. A walk may add a row for each node of the trie, at worst, beyond `MAX_ROWS`.
+    `arcs`: from a state, ranges of bytes with the live states that they lead to. `key` tells states apart, `dead` is
+    that of row 0. Row numbers hold until the next walk, which may add a row for each node of the trie, at worst, beyond
+    `MAX_ROWS`.
     """
 
-    def __init__(self, language: ByteAutomaton) -> None:
-        self._language = language
+    def __init__(
+        self, arcs: Callable[[S], Iterable[tuple[int, int, S]]], key: Callable[[S], Hashable], dead: Hashable
+    ) -> None:
+        self._arcs, self._key, self._dead = arcs, key, dead
         self._reset()
 
     def _reset(self) -> None:
-        self.states: list[ByteState] = [ByteState()]
-        self._numbers: dict[Entries, int] = {frozenset(): 0}
-        self._table: Ints = np.full((64, 256), _UNKNOWN, np.int32)
-        self._table[0] = 0
+        self.states: list[Any] = [None]
+        self._numbers = {self._dead: 0}
+        self._table: Ints = np.zeros((64, 256), np.int32)
+        self._known = np.zeros(64, bool)
+        self._known[0] = True
 
-    def walk(self, vocabulary: Vocabulary, begin: ByteState, skips_space: bool) -> tuple[Ints, Ints]:
+    def walk(self, vocabulary: Vocabulary, begin: S, skips_space: bool) -> tuple[Ints, Ints]:
         """The tokens that the automaton can read from `begin`, and the row after each. `skips_space`: a token's first
         byte, if it is a space, is not read."""
         if len(self.states) > MAX_ROWS:
@@ -47,23 +54,20 @@ class TransitionTable:
         return walk_trie(vocabulary, self._number(begin), self._after, skips_space)
 
     def _after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
-        after = self._table[rows, read]
-        unknown = np.flatnonzero(after == _UNKNOWN)
-        if len(unknown):
-            rows, read = rows[unknown], read[unknown]
-            for step in np.unique(rows.astype(np.int64) * 256 + read).tolist():
-                row, byte = divmod(step, 256)
-                target = self._number(self._language.step(self.states[row], byte))
-                self._table[row, byte] = target
-            after[unknown] = self._table[rows, read]
-        return after
+        for row in np.unique(rows[~self._known[rows]]).tolist():
+            for low, high, target in self._arcs(self.states[row]):
+                number = self._number(target)
+                self._table[row, low : high + 1] = number
+            self._known[row] = True
+        return self._table[rows, read]
 
-    def _number(self, state: ByteState) -> int:
-        number = self._numbers.setdefault(state.entries, len(self.states))
+    def _number(self, state: S) -> int:
+        number = self._numbers.setdefault(self._key(state), len(self.states))
         if number == len(self.states):
             self.states.append(state)
             if number == len(self._table):
-                self._table = np.concatenate((self._table, np.full_like(self._table, _UNKNOWN)))
+                self._table = np.concatenate((self._table, np.zeros_like(self._table)))
+                self._known = np.concatenate((self._known, np.zeros_like(self._known)))
         return number
 
 

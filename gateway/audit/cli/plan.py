@@ -31,8 +31,7 @@ from gateway.audit.query.model import (
     compile,
 )
 from gateway.audit.run.progress import FoundString
-from gateway.audit.run.runner import Task
-from gateway.audit.run.tasks import PolicyTask, QueryTask, matcher_of
+from gateway.audit.run.runner import PolicyTask, QueryTask, Task, matcher_of
 from gateway.audit.searches.best_first import Result, digest
 from gateway.audit.searches.canonical import Canonical
 from gateway.audit.searches.policy import output_rules, policy_digest, prompt_query

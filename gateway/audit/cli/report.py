@@ -9,8 +9,9 @@ from __future__ import annotations
 import html
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 MAX_ROWS = 2_000  # of the table; the JSON lines have all
 MAX_POINTS = 400  # of the curve
@@ -121,20 +122,11 @@ def _table_row(number: int, row: ReportRow, more: Sequence[str], told: bool) -> 
     prefix, rest = row.text[: row.prefix], row.text[row.prefix :]
     text = f'<span class="prefix">{shown(prefix)}</span>{shown(rest)}'
     others = "".join(f'<td class="text">{shown(row.more.get(name, ""))}</td>' for name in more)
-    numbers = (
-        f"{row.logprob:.3f}", _probability(row.logprob), f"{row.string_logprob:.3f}", f"{row.encodings:,}",
-    )  # fmt: skip
+    numbers = [f"{row.logprob:.3f}", f"{math.exp(row.logprob):.3g}", f"{row.string_logprob:.3f}", f"{row.encodings:,}"]
+    if told:
+        numbers.append({True: "canonical", False: "another", None: ""}[row.canonical])
     cells = "".join(f"<td>{each}</td>" for each in numbers)
-    kind = f"<td>{_kind(row.canonical)}</td>" if told else ""
-    return f'<tr><td>{number}</td><td class="text string">{text}</td>{others}{cells}{kind}</tr>'
-
-
-def _probability(logprob: float) -> str:
-    return f"{math.exp(logprob):.3g}"
-
-
-def _kind(canonical: bool | None) -> str:
-    return {True: "canonical", False: "another", None: ""}[canonical]
+    return f'<tr><td>{number}</td><td class="text string">{text}</td>{others}{cells}</tr>'
 
 
 def _curve(rows: Sequence[ReportRow]) -> str:
@@ -144,7 +136,7 @@ def _curve(rows: Sequence[ReportRow]) -> str:
     only the best paths can be added up.
     """
     behind = any(row.prefix for row in rows)
-    sums = list(_accumulated(math.exp(row.logprob if behind else row.string_logprob) for row in rows))
+    sums = list(accumulate(math.exp(row.logprob if behind else row.string_logprob) for row in rows))
     places = sorted({round(at * (len(sums) - 1) / (MAX_POINTS - 1)) for at in range(MAX_POINTS)})
     chart = _Chart(1, max(len(sums), 2), _ceiling(sums[-1]))
     steps = [(place + 1, sums[place]) for place in places]
@@ -159,13 +151,6 @@ def _curve(rows: Sequence[ReportRow]) -> str:
     whose = ", by their best paths, each behind its own prefix" if behind else ""
     what = f"<p>{len(rows):,} strings have {sums[-1]:.3g} of the probability{whose}.</p>"
     return _section("Probability", what + chart.svg(drawing, "cumulative probability by rank"))
-
-
-def _accumulated(values: Iterable[float]) -> Iterator[float]:
-    total = 0.0
-    for value in values:
-        total += value
-        yield total
 
 
 def _encodings(rows: Sequence[ReportRow]) -> str:

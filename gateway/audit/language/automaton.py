@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from gateway.automata.bytes import ByteAutomaton, ByteState, Tail
 from gateway.automata.positions import positions
-from gateway.automata.regex import Node, parse
+from gateway.automata.regex import Node, parse, spelled
 
 MAX_STATES = 1_000_000
 MAX_ENTRIES = 2_000_000  # what states stand for and where they lead, some 100 bytes each
@@ -189,24 +189,9 @@ class Regex(LazyDfa[frozenset[tuple[int, Tail]]]):
         return len(key)
 
 
-class _Literal(LazyDfa[int]):
-    """One string; a key is the number of bytes read."""
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-        super().__init__(0)
-
-    def _transitions(self, key: int) -> Iterator[tuple[int, int, int | None]]:
-        for byte in self._text[key : key + 1]:
-            yield byte, byte, key + 1
-
-    def _is_accepting(self, key: int) -> bool:
-        return key == len(self._text)
-
-
 def literal(text: str) -> Dfa:
     """The language of one text, which may be empty. Raises ValueError if it cannot be written as UTF-8."""
-    return _Literal(text.encode())
+    return Regex(spelled(text))
 
 
 # -- combinations ------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import socket
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,22 +78,3 @@ async def read_message(reader: asyncio.StreamReader) -> Message | None:
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
     return message
-
-
-def read_message_blocking(connection: socket.socket) -> Message | None:
-    """Like `read_message`, before there is an event loop."""
-    header = _receive(connection, _LENGTH.size)
-    if len(header) < _LENGTH.size:
-        return None
-    (size,) = _LENGTH.unpack(header)
-    data = _receive(connection, size)
-    message: Message | None = pickle.loads(data) if len(data) == size else None  # noqa: S301 - our own process's
-    return message
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    """`size` bytes, fewer if the other side is gone."""
-    data = bytearray()
-    while len(data) < size and (more := connection.recv(size - len(data))):
-        data += more
-    return bytes(data)

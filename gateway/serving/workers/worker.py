@@ -36,7 +36,6 @@ from gateway.serving.workers.ipc import (
     WorkerReady,
     encode_message,
     read_message,
-    read_message_blocking,
 )
 
 NOT_DRAINED = 3  # exit status of a worker that cut off answers
@@ -47,7 +46,7 @@ HANDOVER_TIMEOUT = 5.0  # seconds for the supervisor to close the connection soc
 class ServingWorker:
     """One process's servers under a supervisor, from `Start` to the end of both sockets."""
 
-    def __init__(self, start: Start, log: RequestLog, connections: socket.socket) -> None:
+    def __init__(self, start: Start, log: RequestLog, writer: asyncio.StreamWriter, connections: socket.socket) -> None:
         self._portcullis = Portcullis(start.config, log, scratch=start.runtime_dir, slot=start.number)
         self._servers = Servers(self._portcullis)
         self._connections = connections
@@ -55,12 +54,11 @@ class ServingWorker:
         self._drain_ordered = asyncio.Event()
         self._handover_ended = asyncio.Event()
         self._at_once = asyncio.Event()
-        self._writer: asyncio.StreamWriter | None = None
+        self._writer = writer
 
-    async def run(self, control: socket.socket) -> bool:
+    async def run(self, reader: asyncio.StreamReader) -> bool:
         """Serve until drained, or until the supervisor is gone; returns whether every answer came to its end."""
         loop = asyncio.get_running_loop()
-        reader, self._writer = await asyncio.open_connection(sock=control)
         await self._servers.start()
         self._connections.setblocking(False)
         self._resume()
@@ -150,26 +148,20 @@ class ServingWorker:
         self._send(ConnectionClosed())
 
     def _send(self, message: Message) -> None:
-        assert self._writer is not None
         with contextlib.suppress(OSError, RuntimeError):
             self._writer.write(encode_message(message))
 
 
-def main(control_descriptor: int, connections_descriptor: int) -> int:
+async def work(control: socket.socket, connections: socket.socket) -> int:
     """A worker from its first message to its end; returns its exit status."""
-    control = socket.socket(fileno=control_descriptor)
-    connections = socket.socket(fileno=connections_descriptor)
-    start = read_message_blocking(control)
+    reader, writer = await asyncio.open_connection(sock=control)
+    start = await read_message(reader)
     if not isinstance(start, Start):
         return 1
     log = RequestLog(start.log_style)
     redirect_server_logs(log)
-
-    async def work() -> bool:
-        return await ServingWorker(start, log, connections).run(control)
-
-    return 0 if uvloop.run(work()) else NOT_DRAINED
+    return 0 if await ServingWorker(start, log, writer, connections).run(reader) else NOT_DRAINED
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(uvloop.run(work(*(socket.socket(fileno=int(argument)) for argument in sys.argv[1:3]))))
