@@ -185,6 +185,8 @@ def _serve_until_stopped(
     model_server: ModelServer | None,
 ) -> signal.Signals:
     """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker comes up."""
+    import uvloop
+
     from gateway.proxy.hotpath import hot_path_problem
     from gateway.serving import single
     from gateway.serving.acceptor import ADMIN, CLIENT
@@ -208,7 +210,7 @@ def _serve_until_stopped(
             model_server.start(lambda: announce_if_read(address, config))
 
     if options.workers == 1:
-        return single.run(config, source, log, listeners, on_ready)
+        return uvloop.run(single.serve(config, source, log, listeners, on_ready))
     return supervisor.run(config, source, options.workers, log, listeners, on_ready)
 
 

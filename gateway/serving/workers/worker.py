@@ -25,15 +25,11 @@ from gateway.serving.acceptor import ADMIN, RETRY_DELAY, AcceptFailureReporter
 from gateway.serving.logs import redirect_server_logs
 from gateway.serving.servers import Servers
 from gateway.serving.workers.ipc import (
-    ConnectionClosed,
-    Drain,
-    Drained,
     Message,
-    Ping,
     Reload,
     ReloadResult,
+    Signal,
     Start,
-    WorkerReady,
     encode_message,
     read_message,
 )
@@ -66,11 +62,11 @@ class ServingWorker:
         for name in (signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(name, lambda: None)
         loop.add_signal_handler(signal.SIGTERM, self._drain_ordered.set)
-        self._send(WorkerReady())
+        self._send(Signal.READY)
         reading = asyncio.create_task(self._read_messages(reader))
         await self._drain_ordered.wait()
         complete = await self._servers.drain(self._at_once)
-        self._send(Drained())
+        self._send(Signal.DRAINED)
         await self._wait_for_last_connection()
         await self._servers.close(self._at_once)
         reading.cancel()
@@ -91,9 +87,9 @@ class ServingWorker:
             match message:
                 case Reload(config):
                     self._send(ReloadResult(await self._reload(config)))
-                case Ping():
-                    self._send(Ping())
-                case Drain():
+                case Signal.PING:
+                    self._send(Signal.PING)
+                case Signal.DRAIN:
                     # Counted here: a SIGTERM to all processes of the group is no second order.
                     if ordered_before:
                         self._at_once.set()
@@ -145,7 +141,7 @@ class ServingWorker:
             asyncio.get_running_loop().add_reader(self._connections.fileno(), self._receive)
 
     def _on_lost(self) -> None:
-        self._send(ConnectionClosed())
+        self._send(Signal.CONNECTION_CLOSED)
 
     def _send(self, message: Message) -> None:
         with contextlib.suppress(OSError, RuntimeError):
