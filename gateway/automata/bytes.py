@@ -145,13 +145,13 @@ class ByteAutomaton:
         """The state before any text."""
         # With nothing to follow, not even the empty beginning is one of a match, unless it is one itself.
         begins = self._follow[_START] or _START in self._last
-        return self._state(frozenset({(_START, DONE)} if begins else ()))
+        return self.state(frozenset({(_START, DONE)} if begins else ()))
 
     def step(self, state: ByteState, byte: int) -> ByteState:
         """The state after one byte, 0 to 255."""
         target = state.get(byte)
         if target is None:
-            target = self._state(self._entries_after(state, byte))
+            target = self.state(self._entries_after(state, byte))
             self._kept += 1
             if self._kept > self._max_cache:
                 forget(self._states)
@@ -177,7 +177,7 @@ class ByteAutomaton:
             for target, tail in begun:
                 for low, high, left in tail.arcs:
                     pieces.setdefault((low, high), set()).add((target, left))
-        return [(low, high, self._state(frozenset().union(*found))) for low, high, found in disjoint(pieces)]
+        return [(low, high, self.state(frozenset().union(*found))) for low, high, found in disjoint(pieces)]
 
     def accepting(self, state: ByteState) -> bool:
         """Is what has been read a whole string of the patterns?"""
@@ -197,7 +197,8 @@ class ByteAutomaton:
                 entries.add((place, rest))
         return frozenset(entries)
 
-    def _state(self, entries: frozenset[tuple[int, Tail]]) -> ByteState:
+    def state(self, entries: frozenset[tuple[int, Tail]]) -> ByteState:
+        """The state with these entries."""
         state = self._states.get(entries)
         if state is None:
             state = ByteState()

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from gateway.automata.bytes import ByteAutomaton, ByteState
+from gateway.automata.bytes import ByteAutomaton, ByteState, Tail
 from gateway.automata.positions import positions
 from gateway.automata.regex import parse, spelled
 from gateway.automata.vocabulary import Ints, Vocabulary
@@ -74,28 +74,15 @@ def union(patterns: Iterable[str], options: Iterable[str]) -> ByteAutomaton:
     return ByteAutomaton(positions(tree, may_be_empty=True) for tree in trees)
 
 
-class GuideState:
+class GuideState(NamedTuple):
     """Where a text stands. Equal states allow the same texts to follow.
 
-    `first`: nothing is written yet, and the first space does not count. `automaton` is None after the end of a text.
+    `entries`: those of the automaton's state, None after the end of a text. `first`: nothing is written yet, and the
+    first space does not count.
     """
 
-    __slots__ = ("automaton", "first")
-
-    def __init__(self, automaton: ByteState | None, first: bool) -> None:
-        self.automaton = automaton
-        self.first = first
-
-    @property
-    def _key(self) -> tuple[object, bool]:
-        # A state of the automaton is what it stands for; its cache may make a new one of the same.
-        return None if self.automaton is None else self.automaton.entries, self.first
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GuideState) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+    entries: frozenset[tuple[int, Tail]] | None
+    first: bool
 
 
 ENDED = GuideState(None, False)
@@ -129,10 +116,10 @@ class Guide:
             raise DeadLanguage("no sequence of this vocabulary's tokens spells any text of the constraint")
 
     def start(self) -> GuideState:
-        return GuideState(self._language.start(), self._strips)
+        return GuideState(self._language.start().entries, self._strips)
 
     def accepting(self, state: GuideState) -> bool:
-        return state.automaton is not None and self._language.accepting(state.automaton)
+        return state.entries is not None and self._language.state(state.entries).accepting
 
     def allowed(self, state: GuideState) -> Ints:
         kept = self._cache.get(state)
@@ -156,29 +143,29 @@ class Guide:
         written = self.vocabulary.tokens[token]
         if written is None:
             return ENDED
-        assert state.automaton is not None
+        assert state.entries is not None
         if state.first:
             written = written.removeprefix(b" ")
-        return GuideState(self._language.walk(state.automaton, written), False)
+        return GuideState(self._language.walk(self._language.state(state.entries), written).entries, False)
 
     def _written(self, state: GuideState) -> Ints:
-        if state.automaton is not None and self.vocabulary.spells_all:
-            return self._rows.walk(self.vocabulary, state.automaton, state.first)[0]
+        if state.entries is not None and self.vocabulary.spells_all:
+            return self._rows.walk(self.vocabulary, self._language.state(state.entries), state.first)[0]
         return self.steps(state)[0]
 
     def steps(self, state: GuideState) -> tuple[Ints, Ints, list[GuideState]]:
         """The allowed tokens that write something, in no order; for each the place in the list of the state after it;
         and that list, without repetitions."""
-        if state.automaton is None:
+        if state.entries is None:
             return _NONE, _NONE, []
-        tokens, rows = self._rows.walk(self.vocabulary, state.automaton, state.first)
+        tokens, rows = self._rows.walk(self.vocabulary, self._language.state(state.entries), state.first)
         numbers, places = np.unique(rows, return_inverse=True)
         targets = [self._rows.states[row] for row in numbers.tolist()]
         if not self.vocabulary.spells_all:
             useful = np.array([self._can_be_completed(target) for target in targets], bool)
             targets = [target for target, keep in zip(targets, useful, strict=True) if keep]
             tokens, places = tokens[useful[places]], (np.cumsum(useful) - 1)[places[useful[places]]]
-        return tokens, places.astype(np.int32), [GuideState(target, False) for target in targets]
+        return tokens, places.astype(np.int32), [GuideState(target.entries, False) for target in targets]
 
     def _can_be_completed(self, state: ByteState) -> bool:
         answer = self._by_tokens.leads_to_an_end(state)
