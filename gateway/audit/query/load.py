@@ -226,7 +226,7 @@ def _preprocessor(value: Value, has_prefix: bool) -> Preprocessor:
     more = {"edits": ("alphabet", "on"), "filter": ()}.get(kind, ("on",))
     section = value.section((kind, *more, "when"))
     when = section.get("when", lambda name: name.choice(When), When.SEARCH)
-    on = section.get("on", lambda name: _part(name, has_prefix), PreprocessTarget.QUERY_KEYS)
+    on = section.get("on", lambda name: _part(name, has_prefix), PreprocessTarget.QUERY)
     match kind:
         case "edits":
             alphabet = section.get("alphabet", _alphabet, PRINTABLE_ASCII)
