@@ -51,6 +51,9 @@ class Tail:
         return None
 
 
+Entries = frozenset[tuple[int, Tail]]
+"""Places with what is left to read of their character."""
+
 DONE = Tail(())  # the character is complete
 NOTHING = Tail(())  # no character has these bytes
 
@@ -109,12 +112,12 @@ def _joined(arcs: list[tuple[int, int, Tail]]) -> tuple[tuple[int, int, Tail], .
 class ByteState(dict[int, "ByteState"]):
     """A state *is* the table of its kept transitions.
 
-    `entries`: places with what is left to read of their character. `accepting`: whether the text may end here.
+    `accepting`: whether the text may end here.
     """
 
     __slots__ = ("accepting", "entries")
 
-    entries: frozenset[tuple[int, Tail]]
+    entries: Entries
     accepting: bool
 
 
@@ -139,7 +142,7 @@ class ByteAutomaton:
         self._trim()
         self._max_cache = max_cache
         self._kept = 0
-        self._states: dict[frozenset[tuple[int, Tail]], ByteState] = {}
+        self._states: dict[Entries, ByteState] = {}
 
     def start(self) -> ByteState:
         """The state before any text."""
@@ -187,7 +190,7 @@ class ByteAutomaton:
         """Can what has been read be completed, or is it already? All others are one state, which is never left."""
         return bool(state.entries)
 
-    def _entries_after(self, state: ByteState, byte: int) -> frozenset[tuple[int, Tail]]:
+    def _entries_after(self, state: ByteState, byte: int) -> Entries:
         entries: set[tuple[int, Tail]] = set()
         for place, tail in state.entries:
             if tail is DONE:
@@ -197,7 +200,7 @@ class ByteAutomaton:
                 entries.add((place, rest))
         return frozenset(entries)
 
-    def state(self, entries: frozenset[tuple[int, Tail]]) -> ByteState:
+    def state(self, entries: Entries) -> ByteState:
         """The state with these entries."""
         state = self._states.get(entries)
         if state is None:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from gateway.automata.bytes import ByteAutomaton, ByteState, Tail
+from gateway.automata.bytes import ByteAutomaton, ByteState, Entries
 from gateway.automata.positions import positions
 from gateway.automata.regex import parse, spelled
 from gateway.automata.vocabulary import Ints, Vocabulary
@@ -81,7 +81,7 @@ class GuideState(NamedTuple):
     first space does not count.
     """
 
-    entries: frozenset[tuple[int, Tail]] | None
+    entries: Entries | None
     first: bool
 
 

@@ -12,13 +12,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.automata.bytes import ByteState, Tail
+from gateway.automata.bytes import ByteState, Entries
 from gateway.automata.vocabulary import Ints, Vocabulary
 
 MAX_ROWS = 16_384  # a kilobyte each
 MAX_SEARCHED = 20_000  # states, for one answer
-
-Entries = frozenset[tuple[int, Tail]]
 
 S = TypeVar("S")
 

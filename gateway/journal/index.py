@@ -162,15 +162,14 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _position_of(connection: sqlite3.Connection, found: Identity, path: Path, size: int) -> tuple[int, int]:
     """The file's id in the index, and the offset up to which it was read."""
-    key = (found.inode, found.head)
-    row = connection.execute("SELECT id, read, path FROM files WHERE inode = ? AND head = ?", key).fetchone()
+    row = connection.execute("SELECT id, read, path FROM files WHERE inode = ? AND head = ?", found).fetchone()
     if row is not None and row[1] > size:
         # The file was truncated; lines that were read from it may be gone.
         connection.execute("DELETE FROM files WHERE id = ?", (row[0],))
         row = None
     if row is None:
         new = "INSERT INTO files (inode, head, path, read, damaged) VALUES (?, ?, ?, 0, 0)"
-        return connection.execute(new, (*key, str(path))).lastrowid or 0, 0
+        return connection.execute(new, (*found, str(path))).lastrowid or 0, 0
     if row[2] != str(path):
         connection.execute("UPDATE files SET path = ? WHERE id = ?", (str(path), row[0]))
     return row[0], row[1]
