@@ -170,17 +170,18 @@ class ByteAutomaton:
                 break
         return state
 
-    def arcs(self, state: ByteState) -> list[tuple[int, int, ByteState]]:
-        """All steps to live states: ranges of bytes, inclusive and in order, with the state after any byte of them."""
+    def arcs(self, entries: Entries) -> list[tuple[int, int, Entries]]:
+        """All steps to live states: ranges of bytes, inclusive and in order, with the state after any byte of them.
+        States are given by their entries."""
         pieces: dict[tuple[int, int], set[tuple[int, Tail]]] = {}
-        for place, rest in state.entries:
+        for place, rest in entries:
             begun = (
                 [(target, self._tails[target]) for target in self._follow[place]] if rest is DONE else [(place, rest)]
             )
             for target, tail in begun:
                 for low, high, left in tail.arcs:
                     pieces.setdefault((low, high), set()).add((target, left))
-        return [(low, high, self.state(frozenset().union(*found))) for low, high, found in disjoint(pieces)]
+        return [(low, high, frozenset().union(*found)) for low, high, found in disjoint(pieces)]
 
     def accepting(self, state: ByteState) -> bool:
         """Is what has been read a whole string of the patterns?"""

@@ -62,7 +62,7 @@ class RegexLanguage:
     def __init__(self, expression: Positions) -> None:
         self._automaton = ByteAutomaton([expression])
         self._lock = threading.Lock()
-        if not self._automaton.arcs(self.start()):
+        if not self._automaton.arcs(self.start().entries):
             raise BadPattern(_NO_TEXT, None)
         _refuse_ambiguous(self._automaton, expression)
 

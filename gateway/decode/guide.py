@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from gateway.automata.bytes import ByteAutomaton, ByteState, Entries
+from gateway.automata.bytes import ByteAutomaton, Entries
 from gateway.automata.positions import positions
 from gateway.automata.regex import parse, spelled
 from gateway.automata.vocabulary import Ints, Vocabulary
@@ -106,9 +106,9 @@ class Guide:
         self._language = language
         self._strips = at_text_start and vocabulary.strips_first_space
         self._ends: Ints = np.array(vocabulary.end, np.int32)
-        self._rows = TransitionTable(language.arcs, lambda state: state.entries, frozenset())
+        self._rows: TransitionTable[Entries] = TransitionTable(vocabulary, language.arcs, frozenset())
         self._bytes = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
-        self._by_bytes = Reachability(self._after_bytes, language.accepting)
+        self._by_bytes = Reachability(self._after_bytes, lambda entries: language.state(entries).accepting)
         self._by_tokens = Reachability(self._after_tokens, self._is_completed_by_bytes)
         self._cache: OrderedDict[GuideState, Ints] = OrderedDict()
         self._cached = 0
@@ -150,7 +150,7 @@ class Guide:
 
     def _written(self, state: GuideState) -> Ints:
         if state.entries is not None and self.vocabulary.spells_all:
-            return self._rows.walk(self.vocabulary, self._language.state(state.entries), state.first)[0]
+            return self._rows.walk(state.entries, state.first)[0]
         return self.steps(state)[0]
 
     def steps(self, state: GuideState) -> tuple[Ints, Ints, list[GuideState]]:
@@ -158,17 +158,16 @@ class Guide:
         and that list, without repetitions."""
         if state.entries is None:
             return _NONE, _NONE, []
-        tokens, rows = self._rows.walk(self.vocabulary, self._language.state(state.entries), state.first)
-        numbers, places = np.unique(rows, return_inverse=True)
-        targets = [self._rows.states[row] for row in numbers.tolist()]
+        tokens, rows = self._rows.walk(state.entries, state.first)
+        places, targets = self._rows.states(rows)
         if not self.vocabulary.spells_all:
             useful = np.array([self._can_be_completed(target) for target in targets], bool)
             targets = [target for target, keep in zip(targets, useful, strict=True) if keep]
             tokens, places = tokens[useful[places]], (np.cumsum(useful) - 1)[places[useful[places]]]
-        return tokens, places.astype(np.int32), [GuideState(target.entries, False) for target in targets]
+        return tokens, places.astype(np.int32), [GuideState(target, False) for target in targets]
 
-    def _can_be_completed(self, state: ByteState) -> bool:
-        answer = self._by_tokens.leads_to_an_end(state)
+    def _can_be_completed(self, entries: Entries) -> bool:
+        answer = self._by_tokens.leads_to_an_end(entries)
         if answer is None:
             raise DeadLanguage(
                 "among the states after a token none was found that tokens complete, and there are too many to look at "
@@ -176,14 +175,13 @@ class Guide:
             )
         return answer
 
-    def _is_completed_by_bytes(self, state: ByteState) -> bool:
+    def _is_completed_by_bytes(self, entries: Entries) -> bool:
         """Much quicker, and most times enough."""
-        return self._by_bytes.leads_to_an_end(state) or False
+        return self._by_bytes.leads_to_an_end(entries) or False
 
-    def _after_bytes(self, state: ByteState) -> Iterator[ByteState]:
-        targets = (self._language.step(state, byte) for byte in self._bytes)
-        return filter(self._language.live, targets)
+    def _after_bytes(self, entries: Entries) -> Iterator[Entries]:
+        state = self._language.state(entries)
+        return filter(None, (self._language.step(state, byte).entries for byte in self._bytes))
 
-    def _after_tokens(self, state: ByteState) -> list[ByteState]:
-        _, rows = self._rows.walk(self.vocabulary, state, False)
-        return [self._rows.states[row] for row in np.unique(rows).tolist()]
+    def _after_tokens(self, entries: Entries) -> list[Entries]:
+        return self._rows.states(self._rows.walk(entries, False)[1])[1]

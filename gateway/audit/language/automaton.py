@@ -169,9 +169,8 @@ class Regex(LazyDfa[Entries]):
         )
         super().__init__(self._language.start().entries or None)
 
-    def _transitions(self, key: Entries) -> Iterator[tuple[int, int, Entries | None]]:
-        for low, high, target in self._language.arcs(self._language.state(key)):
-            yield low, high, target.entries
+    def _transitions(self, key: Entries) -> list[tuple[int, int, Entries]]:
+        return self._language.arcs(key)
 
     def _is_accepting(self, key: Entries) -> bool:
         return self._language.state(key).accepting

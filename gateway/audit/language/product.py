@@ -29,7 +29,7 @@ class TokenArcs:
     def __init__(self, automaton: Dfa, vocabulary: Vocabulary) -> None:
         self.automaton = automaton
         self.vocabulary = vocabulary
-        self._table: TransitionTable[int] = TransitionTable(automaton.arcs, int, 0)
+        self._table: TransitionTable[int] = TransitionTable(vocabulary, automaton.arcs, 0)
         self._cache: OrderedDict[tuple[int, bool], tuple[Ints, States]] = OrderedDict()
         self._cached = 0
         bytes_ = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
@@ -69,6 +69,6 @@ class TokenArcs:
     def _read(self, state: int, skips_space: bool) -> tuple[Ints, States]:
         """The tokens that can be read, whatever comes after them. `skips_space`: a token's first byte, if it is a
         space, is not read."""
-        tokens, rows = self._table.walk(self.vocabulary, state, skips_space)
-        numbers, places = np.unique(rows, return_inverse=True)
-        return tokens, np.array([self._table.states[row] for row in numbers.tolist()], np.int64)[places]
+        tokens, rows = self._table.walk(state, skips_space)
+        places, states = self._table.states(rows)
+        return tokens, np.array(states, np.int64)[places]
