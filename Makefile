@@ -11,6 +11,8 @@ ALONE := tests/serving tests/limits $(filter-out %/test_rollback.py,$(wildcard t
 # All characters of Unicode, hundreds of layouts of a key: `make test` has them, `make test-fast` has not.
 SLOW := tests/automata/test_charset.py tests/censor/test_private_keys.py
 PURE := tests/automata tests/censor tests/guard tests/policy tests/wire tests/observe
+# Hundreds of processes are started: what they import is compiled once, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
 # What share of the examples each property is tried with: `make test EXAMPLES=3` looks longer.
 export EXAMPLES ?= 1
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.

@@ -16,7 +16,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from gateway.censor.compile import CompiledPolicy
-from gateway.demo import PASSWORD, TOKEN_PAUSE, build_demo
+from gateway.demo.gandalf import PASSWORD
+from gateway.demo.server import TOKEN_PAUSE, build_demo
 from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter, MemoryLimiter
@@ -28,7 +29,7 @@ from gateway.policy.listen import is_loopback
 from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import SWITCH_INTERVAL, start_background_task
-from gateway.proxy.downstream.browsers import LocalNames
+from gateway.proxy.downstream.browsers import AllowedOrigins, LocalNames
 from gateway.proxy.routes import add_admin_routes, add_error_handlers, add_routes
 from gateway.proxy.snapshot import Snapshot, build_snapshot, compile_policies, keep_startup_sections
 from gateway.proxy.state import AppState
@@ -121,6 +122,8 @@ class Portcullis:
 
         if names or is_loopback(listen.host):
             self.public.add_middleware(LocalNames, record=state.record, names=names, guarded=keyless)
+        if listen.cors is not None:  # added last, and so around the others
+            self.public.add_middleware(AllowedOrigins, record=state.record, origins=frozenset(listen.cors.origins))
         if self.admin is not None and listen.admin is not None and is_loopback(listen.admin.host):
             self.admin.add_middleware(LocalNames, record=state.record, names=names, guarded=lambda: True)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from gateway.censor.compile import compile_policy
 from gateway.config import ConfigError, load, warnings
-from gateway.exits import DONE, INTERNAL, INTERRUPTED, UNWRITTEN, USAGE, discard_stdout, error_place
+from gateway.exits import DONE, INTERNAL, INTERRUPTED, NO_MODEL, UNWRITTEN, USAGE, discard_stdout, error_place
 from gateway.policy.lint import large_list
-from gateway.policy.model import Balance, Channel, Direction
+from gateway.policy.model import Balance, Channel, Config, Direction
 from gateway.serving.command import add_serve_commands
 from gateway.serving.vllm.command_line import managed_upstreams
 from gateway.serving.vllm.options import attach_values
@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="validate a configuration, explain its rules")
     check.add_argument("config", type=Path, metavar="F")
+    check.add_argument("--online", action="store_true", help="ask each upstream for its models, too")
     check.set_defaults(run=_check)
 
     scan = commands.add_parser("scan", help="run standard input through a policy")
@@ -134,7 +135,16 @@ def _check(options: argparse.Namespace) -> int:
     for warning in warnings(config):
         print(f"warning: {warning}")
     print(f"{options.config}: valid")
-    return DONE
+    return _check_online(config) if options.online else DONE
+
+
+def _check_online(config: Config) -> int:
+    from gateway.serving.upstream_probe import probe, probed_upstreams
+
+    probes = {upstream.name: probe(upstream) for upstream in probed_upstreams(config)}
+    for name, found in probes.items():
+        print(f"upstream {name}: {found}")
+    return DONE if all(found.works for found in probes.values()) else NO_MODEL
 
 
 def _scan(options: argparse.Namespace) -> int:

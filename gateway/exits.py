@@ -19,7 +19,7 @@ CANNOT_LISTEN = 71  # `serve`: the address cannot be listened on
 NOT_STARTED = 72  # `serve`: a worker or the server did not come up
 VLLM_FAILED = 73  # `serve --vllm`: vLLM could not be started, or failed again and again
 UNWRITTEN = 74  # the output cannot be written, or its reader has gone
-NO_MODEL = 75  # `audit`: the model, or the gateway, cannot be asked or failed on the way
+NO_MODEL = 75  # `audit`: the model, or the gateway, cannot be asked or failed on the way; `check --online`: an upstream
 INTERRUPTED = 130  # by SIGINT
 
 

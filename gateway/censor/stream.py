@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gateway.censor.compile import CompiledRule, Program
 from gateway.censor.literal_cursor import Span
+from gateway.censor.passing import passes
 from gateway.censor.releaser import Cluster, Releaser
 from gateway.censor.scanner import Scanner
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
@@ -32,6 +33,14 @@ class Match(NamedTuple):
     start: int
     end: int
     action: Action
+
+
+def finds(program: Program | None, text: str) -> bool:
+    """Does any rule find something in this whole text?"""
+    if passes(program, text):
+        return False
+    censor = Censor(program)
+    return censor.feed(text) + censor.finish() != text or bool(censor.matches)
 
 
 class Censor:

@@ -2,8 +2,7 @@
 
 An answer is recognised by its first byte, not by its content type: JSON where a stream was requested becomes a stream,
 a stream where JSON was requested becomes JSON, anything else becomes an error. Every event is parsed, censored and
-written anew; no byte of an upstream reaches a client. A dialect is put into the guard's form after parsing, and back
-before writing.
+written anew, by an encoder of the client's dialect; no byte of an upstream reaches a client.
 """
 
 from __future__ import annotations
@@ -12,18 +11,17 @@ import contextlib
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, NoReturn
 
+from gateway.guard.answer_guard import AnswerGuard, Assembler
 from gateway.guard.channels import InvalidAnswer
 from gateway.guard.chat import ChatGuard
 from gateway.guard.fast_path import FastPath
 from gateway.observe.facts import Fact, GuardFailed
 from gateway.wire import json, sse
 from gateway.wire.chat import CHAT
-from gateway.wire.chunks import Assembler, as_chunks
-from gateway.wire.dialect import Dialect
+from gateway.wire.dialect import AnswerEncoder, Dialect, UntranslatableAnswer
 from gateway.wire.json import Json
 
-# The shape of OpenAI's errors. None of these texts comes from an upstream.
-Failure = dict[str, Any]
+Failure = dict[str, Any]  # in the shape of OpenAI's errors; none of these texts comes from an upstream
 
 
 def failure(message: str, code: str, kind: str = "upstream_error") -> Failure:
@@ -57,6 +55,7 @@ Command = SendBytes | CloseUpstream | RecordFact
 _JSON_BEGINS = b'{["'
 _BLANK = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
+_NO_END = "The upstream ended its stream before the answer had ended."
 _NO_ANSWER = "the upstream's answer is neither a stream of events nor JSON"
 
 
@@ -72,12 +71,21 @@ class _Answer(ABC):
     """Common part of both kinds of answer: the upstream's bytes become events of a stream or one JSON text, each
     bounded, and the objects in them go through the guard."""
 
-    __slots__ = ("_decoder", "_dialect", "_guard", "_json", "_max_whole", "_recognised", "done")
+    __slots__ = ("_decoder", "_dialect", "_guard", "_json", "_max_whole", "_recognised", "done", "encoder")
 
-    def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
+    def __init__(
+        self,
+        guard: AnswerGuard,
+        *,
+        max_event: int,
+        max_whole: int,
+        dialect: Dialect = CHAT,
+        encoder: AnswerEncoder | None = None,
+    ) -> None:
         self.done = False  # nothing more is wanted of the upstream
         self._guard = guard
         self._dialect = dialect
+        self.encoder = encoder or dialect.encoder()
         self._decoder = sse.Decoder(max_event)
         self._json: bytearray | None = None  # an answer that is JSON
         self._recognised = False
@@ -108,8 +116,8 @@ class _Answer(ABC):
         received = _decoded(event.data, "an event")
         if not isinstance(received, dict):
             self._stray(self._guard.stray(received))
-        elif received.get("error") is not None:
-            self._upstream_error(received)
+        elif (error := self._dialect.error_of(received)) is not None:
+            self._upstream_error(error)
         else:
             self._send(self._guard.chunk(self._dialect.chunk_to_chat(received)))
 
@@ -118,8 +126,8 @@ class _Answer(ABC):
         received = _decoded(bytes(self._json or b""), "an answer")
         if not isinstance(received, dict):
             raise InvalidAnswer("the upstream sent an answer that is no JSON object")
-        if received.get("error") is not None:
-            self._upstream_error(received)
+        if (error := self._dialect.error_of(received)) is not None:
+            self._upstream_error(error)
             return {}
         return self._dialect.answer_to_chat(received)
 
@@ -143,15 +151,27 @@ class _Answer(ABC):
 class StreamAnswer(_Answer):
     """An answer to a client that requested a stream. Feed it reads, perform its commands; it never raises.
 
-    `now` is the caller's clock in seconds, used only to measure how long text was held.
+    `dialect` is the upstream's, `encoder` writes the client's if that is another. `now` is the caller's clock in
+    seconds, used only to measure how long text was held.
     """
 
-    __slots__ = ("_comments", "_fast", "_out", "_seen_event", "fault")
+    __slots__ = ("_comments", "_fast", "_out", "_seen_event", "_translates", "fault")
 
-    def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
-        super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect)
+    def __init__(
+        self,
+        guard: AnswerGuard,
+        *,
+        max_event: int,
+        max_whole: int,
+        dialect: Dialect = CHAT,
+        encoder: AnswerEncoder | None = None,
+    ) -> None:
+        super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect, encoder=encoder)
         self.fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
-        self._fast = FastPath(guard, dialect.read_typed)
+        self._translates = encoder is not None
+        self._fast: FastPath | None = None
+        if isinstance(guard, ChatGuard) and dialect.read_typed is not None and encoder is None:
+            self._fast = FastPath(guard, dialect.read_typed)
         self._out: list[bytes] = []  # for the client, of the read at hand
         self._comments = 0
         self._seen_event = False
@@ -188,17 +208,20 @@ class StreamAnswer(_Answer):
             if self._json is None:
                 self._events(self._decoder.close())
             else:
-                for chunk in as_chunks(self._json_object()):
+                for sent in self._guard.as_stream(self._json_object()):
                     if not self.done:
-                        self._send(self._guard.chunk(chunk))
+                        self._send(sent)
                 if not self.done:
                     self._end()
             if not self.done:
                 if not self._seen_event:
                     raise InvalidAnswer(_NO_ANSWER)
                 self._send_rest()
-                if self._guard.finished:
-                    self._out.append(self._dialect.end)
+                if self._guard.finished or (self._translates and self._guard.reasons):
+                    self._out.append(self.encoder.end())
+                elif self._translates:  # in the client's dialect an answer has an end
+                    self._error(failure(_NO_END, "upstream_protocol_error"))
+                    self.fault = "protocol"
                 self.done = True
         except Exception as error:
             return self._fail_closed(error)
@@ -234,9 +257,12 @@ class StreamAnswer(_Answer):
 
     def _fail_closed(self, error: Exception) -> list[Command]:
         """Nothing more of the answer comes out, but what was scanned when it is the upstream that is at fault."""
-        if isinstance(error, InvalidAnswer):
+        if isinstance(error, InvalidAnswer | UntranslatableAnswer):
             try:
-                self._send_rest()
+                if isinstance(error, InvalidAnswer):
+                    self._send_rest()
+                else:
+                    self._guard.abandon()
                 self._error(failure(f"{error}.", "upstream_protocol_error"))
                 self.fault = "protocol"
                 return self._commands()
@@ -245,7 +271,7 @@ class StreamAnswer(_Answer):
         self._error(GUARD_FAILED)
         with contextlib.suppress(Exception):
             self._guard.abandon()
-        return [RecordFact(guard_failed(self._guard, error)), *self._commands()]
+        return [RecordFact(GuardFailed.of(self._guard.counts.compiled.policy.name, error)), *self._commands()]
 
     def _events(self, events: list[sse.Event]) -> None:
         for event in events:
@@ -254,12 +280,12 @@ class StreamAnswer(_Answer):
             if not self._repeat(event.data):
                 self._seen_event = True
                 self._event(event)
-                self._fast.learn(event.data)
+                if self._fast is not None:
+                    self._fast.learn(event.data)
 
     def _repeat(self, data: bytes) -> bool:
         """Guard an event the fast way, if it can be."""
-        fast = self._fast.repeat(data)
-        if fast is None:
+        if self._fast is None or (fast := self._fast.repeat(data)) is None:
             return False
         payload, more = fast
         if payload:
@@ -270,7 +296,7 @@ class StreamAnswer(_Answer):
 
     def _end(self) -> None:
         self._send_rest()
-        self._out.append(self._dialect.end)
+        self._out.append(self.encoder.end())
         self.done = True
 
     def _stray(self, shown: object | None) -> None:
@@ -283,18 +309,18 @@ class StreamAnswer(_Answer):
         self.fault = "error_event"
 
     def _error(self, error: Json) -> None:
-        self._out.append(self._dialect.error_event(error))
+        self._out.append(self.encoder.error(error))
         self.done = True
 
     def _send(self, chunks: list[Json]) -> None:
-        self._out += map(self._dialect.event, chunks)
+        self._out += map(self.encoder.events, chunks)
         if self._guard.finished:
-            self._out.append(self._dialect.end)
+            self._out.append(self.encoder.end())
             self.done = True
 
     def _send_rest(self) -> None:
         """Release what is held and no match."""
-        self._out += map(self._dialect.event, self._guard.end())
+        self._out += map(self.encoder.events, self._guard.end())
 
 
 class PlainAnswer(_Answer):
@@ -302,8 +328,16 @@ class PlainAnswer(_Answer):
 
     __slots__ = ("_assembler", "_size")
 
-    def __init__(self, guard: ChatGuard, *, max_event: int, max_whole: int, dialect: Dialect = CHAT) -> None:
-        super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect)
+    def __init__(
+        self,
+        guard: AnswerGuard,
+        *,
+        max_event: int,
+        max_whole: int,
+        dialect: Dialect = CHAT,
+        encoder: AnswerEncoder | None = None,
+    ) -> None:
+        super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect, encoder=encoder)
         self._assembler: Assembler | None = None
         self._size = 0
 
@@ -323,10 +357,10 @@ class PlainAnswer(_Answer):
         self._guard.counts.now = now
         try:
             answer = self._guard.completion(self._json_object()) if self._json is not None else self._assembled()
-            return json.encode(self._dialect.to_wire(answer))
+            return json.encode(self.encoder.whole(answer))
         except json.JSONError:
             raise self._broken("the upstream sent an answer that is not JSON.") from None
-        except (InvalidAnswer, sse.EventTooLarge) as error:
+        except (InvalidAnswer, UntranslatableAnswer, sse.EventTooLarge) as error:
             raise self._broken(f"{error}.") from None
 
     def _assembled(self) -> Json:
@@ -344,7 +378,7 @@ class PlainAnswer(_Answer):
             self._event(event)
 
     def _send(self, chunks: list[Json]) -> None:
-        self._assembler = self._assembler or Assembler()
+        self._assembler = self._assembler or self._guard.assembler()
         for chunk in chunks:
             self._assembler.add(chunk)
         self.done = self.done or self._guard.finished
@@ -370,14 +404,3 @@ def _decoded(data: bytes, what: str) -> object:
         return json.decode(data)
     except json.JSONError:
         raise InvalidAnswer(f"the upstream sent {what} that is not JSON") from None
-
-
-def guard_failed(guard: ChatGuard, error: Exception) -> GuardFailed:
-    """Where the guard failed. The exception's text may quote what was scanned, so it is left out."""
-    where = type(error).__name__
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is not None:
-        where += f" at {trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
-    return GuardFailed(guard.counts.compiled.policy.name, where)

@@ -6,6 +6,7 @@ drops it, sends the rule's message and ends the choice with `content_filter`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeGuard
 
@@ -15,7 +16,7 @@ from gateway.guard.choice import Choice
 from gateway.guard.metadata import Metadata, has_more
 from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.guard.pseudonyms import Pseudonyms
-from gateway.policy.model import Direction, Unknown
+from gateway.policy.model import Direction
 from gateway.wire import chunks
 from gateway.wire.chunks import pop_first
 from gateway.wire.dialect import BLOCKED
@@ -251,25 +252,21 @@ class ChatGuard:
             kept.append({**item, "message": message})
         return {**received, "choices": kept}
 
+    def as_stream(self, received: Json) -> Iterator[list[Json]]:
+        return map(self.chunk, chunks.as_chunks(received))
+
+    def assembler(self) -> chunks.Assembler:
+        return chunks.Assembler()
+
     # -- what is no answer ---------------------------------------------------------------------------------------------
 
     def stray(self, received: object) -> object | None:
         """An event that is no object: what may be shown of it."""
-        self.metadata.note_unknown("an event that is no JSON object")
-        if self.metadata.unknown is Unknown.DROP and self.metadata.enforces:
-            return None
-        shown: object = self.metadata.scrub(received, ("stray",))
-        return None if self.metadata.blocked else shown
+        return self.metadata.stray(received)
 
     def error(self, received: Json) -> Json:
         """An upstream's error, its texts scanned; one that blocks is replaced whole."""
-        error = received.get("error")
-        error = error if isinstance(error, dict) else {"message": error}
-        shape = {"message": "The upstream failed.", "type": "upstream_error", "param": None, "code": None}
-        shown = {"error": self.metadata.scrub({**shape, **error})}
-        if self.metadata.blocked is not None:
-            return {"error": {**shape, "message": "The upstream failed; its message is blocked by policy."}}
-        return shown
+        return self.metadata.error(received)
 
 
 def _usage_of(received: Json) -> tuple[int, int] | None:

@@ -19,15 +19,15 @@ _CONTENT: Path = ("content",)
 
 
 class FastPath:
-    """The fast way of one answer. `read` is that of its dialect; without one every event takes the general way."""
+    """The fast way of one answer. `read` is that of its dialect."""
 
     __slots__ = ("_choices", "_enforces", "_guard", "_known", "_read", "_template")
 
-    def __init__(self, guard: ChatGuard, read: Callable[[bytes], TypedChunk | None] | None) -> None:
+    def __init__(self, guard: ChatGuard, read: Callable[[bytes], TypedChunk | None]) -> None:
         self._guard = guard
         self._choices = guard.choices
         self._enforces = guard.metadata.enforces
-        self._read = read or _read_nothing
+        self._read = read
         # A chunk with clean labels: others with the same labels are not scanned for them again, and those that equal
         # its template are not even parsed.
         self._known: TypedChunk | None = None
@@ -59,7 +59,3 @@ class FastPath:
         chunk = self._read(data) if self._guard.content_only else None
         if chunk is not None and all(map(self._guard.metadata.is_clean, chunk.labels())):
             self._known, self._template = chunk, ChunkTemplate.of(data, chunk)
-
-
-def _read_nothing(_: bytes) -> None:
-    return None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
-from gateway.wire.dialects import DIALECTS
+from gateway.wire.dialects import SERVED
 from gateway.wire.json import Json
 from gateway.wire.message import KNOWN_NAMES, ROLES, SlotKind, TextSlot
 
@@ -38,12 +38,12 @@ _OF_OPENAI = frozenset(
         *("function", "name", "parameters", "strict", "json_schema", "schema", "custom", "grammar", "definition"),
         *("syntax", "allowed_tools", "mode", "include_usage", "include_obfuscation", "voice"),
         *("search_context_size", "user_location", "approximate", "city", "country", "region", "timezone"),
-        *("prompt", "suffix"),
+        *("prompt", "suffix", "dimensions"),
     }
 )
 _OF_SERVERS = frozenset(
     {
-        *(name for dialect in DIALECTS for name in (*dialect.prompt_fields, *dialect.dropped, *dialect.refused)),
+        *(name for dialect in SERVED for name in (*dialect.prompt_fields, *dialect.dropped, *dialect.refused)),
         *("best_of", "top_k", "min_p", "repetition_penalty", "length_penalty", "stop_token_ids", "ignore_eos"),
         *("include_stop_str_in_output", "min_tokens", "skip_special_tokens", "spaces_between_special_tokens"),
         *("truncate_prompt_tokens", "allowed_token_ids", "bad_words", "echo", "add_generation_prompt"),

@@ -160,7 +160,7 @@ class Metadata:
                 message[field] = self.show(value)
             elif value is not None and not (field in ("created", "index") and is_figure(value)):
                 message[field] = self.scrub(value, (*place, field), is_usage=field == "usage")
-            if not known and self._keeps(message, field):
+            if not known and self.keeps(message, field):
                 renamed = self.show(field)
                 if renamed != field:
                     message[renamed] = message.pop(field)
@@ -169,7 +169,7 @@ class Metadata:
         """Where the policy does not scan unknown fields of a delta or message: take them out, or refuse. In place."""
         if self.enforces and self.unknown is not Unknown.SCAN:
             for field in unknown_fields(message):
-                self._keeps(message, field)
+                self.keeps(message, field)
 
     def scrub_numbers(self, message: Json, place: Path) -> None:
         """Empty the lists of numbers anywhere in a delta or message that may not be shown, in place."""
@@ -207,12 +207,31 @@ class Metadata:
         if self.unknown is Unknown.REFUSE and self.enforces:
             raise InvalidAnswer(f"the answer holds {what}, and the policy says `unknown: refuse`")
 
-    def _keeps(self, message: Json, field: str) -> bool:
+    def keeps(self, message: Json, field: str) -> bool:
+        """May a field that no dialect knows stay? Else it has been taken out."""
         if self.unknown is Unknown.SCAN or not self.enforces or not has_text(message[field]):
             return True
         self.note_unknown("a field that this version does not know")
         del message[field]
         return False
+
+    def stray(self, received: object) -> object | None:
+        """An event that is no object: what may be shown of it."""
+        self.note_unknown("an event that is no JSON object")
+        if self.unknown is Unknown.DROP and self.enforces:
+            return None
+        shown: object = self.scrub(received, ("stray",))
+        return None if self.blocked else shown
+
+    def error(self, received: Json) -> Json:
+        """An upstream's error, its texts scanned; one that blocks is replaced whole."""
+        error = received.get("error")
+        error = error if isinstance(error, dict) else {"message": error}
+        shape = {"message": "The upstream failed.", "type": "upstream_error", "param": None, "code": None}
+        shown = {"error": self.scrub({**shape, **error})}
+        if self.blocked is not None:
+            return {"error": {**shape, "message": "The upstream failed; its message is blocked by policy."}}
+        return shown
 
     def _name(self, field: str) -> str:
         return field if field in _FIXED_NAMES else self.show(field)

@@ -90,7 +90,7 @@ def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect =
     for field, reason in dialect.refused.items():
         if body.get(field) is not None:
             raise BadRequest(f"`{field}` is not accepted here: {reason}.", field)
-    for field in dialect.text_only:
+    for field in dialect.text_only if dialect.generates or compiled.scans(Direction.INPUT) else ():
         if isinstance(given := body.get(field), list) and not all(isinstance(item, str) for item in given):
             raise BadRequest(f"`{field}` must be text here: token ids cannot be scanned.", field)
     for field in dialect.dropped:

@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
@@ -35,10 +35,10 @@ class ConnectionPool:
     """At most `max_connections` open or being opened; an idle one is closed after `idle_expiry` seconds.
 
     Waiters are served in order: with the connection that was released if its origin fits, else with the place it
-    leaves. So no connection is idle while there are waiters.
+    leaves. So no connection is idle while there are waiters. `context` is called for each connection with TLS.
     """
 
-    def __init__(self, context: ssl.SSLContext, max_connections: int, idle_expiry: float) -> None:
+    def __init__(self, context: Callable[[], ssl.SSLContext], max_connections: int, idle_expiry: float) -> None:
         self._context = context
         self._max_connections = max_connections
         self._idle_expiry = idle_expiry
@@ -153,7 +153,7 @@ class ConnectionPool:
                     lambda: connection,
                     host,
                     connection.origin.port,
-                    ssl=self._context if secure else None,
+                    ssl=self._context() if secure else None,
                     server_hostname=host if secure else None,
                 )
         except (OSError, UnicodeError) as error:

@@ -84,12 +84,24 @@ class GuardFailed:
     policy: str
     where: str
 
+    @classmethod
+    def of(cls, policy: str, error: Exception) -> GuardFailed:
+        """Where `error` was raised. Its text may quote what was scanned, so it is left out."""
+        where = type(error).__name__
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        if trace is not None:
+            where += f" at {trace.tb_frame.f_globals.get('__name__', '?')}:{trace.tb_lineno}"
+        return cls(policy, where)
+
 
 @dataclass(frozen=True, slots=True)
 class UpstreamFailed:
     """A call to an upstream failed, or its answer broke off.
 
-    `kind`: connect, connect_timeout, timeout, reset, protocol, error_event, status, auth, too_large, overloaded.
+    `kind`: refused, dns, tls, unreachable, connect (another reason for no connection), connect_timeout, timeout, reset,
+    protocol, error_event, status, auth, too_large, overloaded.
     """
 
     upstream: str
@@ -117,6 +129,8 @@ class RequestFinished:
     scanned: tuple[TextScanned, ...] = ()
     error: str | None = None
     key: str | None = None  # the name of the client's key
+    model: str | None = None  # the requested one; None for a name that may be any text
+    tokens: tuple[int, int] | None = None  # of the prompt and of the answer, as the upstream counted
     rollbacks: int = 0
 
 

@@ -77,6 +77,7 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
         "route": fact.route,
         "policy": fact.policy,
         "upstream": fact.upstream,
+        "model": fact.model,
         "key": fact.key,
         "duration_ms": round(fact.duration * 1000, 3),
         "ttft_ms": None if fact.ttft is None else round(fact.ttft * 1000, 3),
@@ -84,6 +85,8 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
         **sums,
         "error": fact.error,
     }
+    if fact.tokens is not None:
+        fields["prompt_tokens"], fields["completion_tokens"] = fact.tokens
     constraints = {each.outcome: each.count for text in fact.scanned for each in text.constraints}
     if constraints:
         fields["constraints"] = constraints

@@ -35,6 +35,7 @@ from gateway.observe.facts import (
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 UPSTREAM_UP, MASK_IN_FORCE = "portcullis_upstream_up", "portcullis_mask_in_force"
+TOKEN_KINDS = ("prompt", "completion")
 TTFT_BOUNDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OVERHEAD_BOUNDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05)
 
@@ -42,6 +43,7 @@ OVERHEAD_BOUNDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0
 COUNTERS = {
     "requests": ("Requests answered.", "path", "route", "policy", "status"),
     "matches": ("Matches reported.", "policy", "rule", "action", "channel"),
+    "tokens": ("Tokens that upstreams counted, of prompts and of answers.", "route", "kind"),
     "restored": ("Placeholders of a prompt's values restored.", "policy", "channel"),
     "constraints": ("Choices of answers under a constraint, by how they ended.", "policy", "outcome"),
     "scanned_chars": ("Characters scanned.", "channel"),
@@ -210,6 +212,8 @@ class Metrics:
         self._count("requests", fact.path, fact.route, fact.policy, str(fact.status))
         if fact.key is not None:
             self._count("key_requests", fact.key, str(fact.status))
+        for kind, count in zip(TOKEN_KINDS, fact.tokens or (), strict=False):
+            self._count("tokens", fact.route, kind, by=count)
         if fact.ttft is not None:
             self._histograms["ttft_seconds"].observe(fact.ttft)
         if fact.overhead is not None:

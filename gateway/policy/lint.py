@@ -22,6 +22,7 @@ from gateway.policy.model import (
     UpstreamType,
     routed_pairs,
 )
+from gateway.policy.providers import is_deployment
 
 # Characters in the words of a rule from which the time to compile them is reported. Measured on one core: 1,000,000
 # words with 9.5 million characters take 34 seconds to read and compile, and 1 GB; 100,000 of them 3 s and 100 MB.
@@ -70,10 +71,18 @@ def _upstream_warnings(config: Config) -> Iterator[str]:
         if name not in used:
             yield f"upstreams.{name}: no route uses this upstream"
         parts = urlsplit(upstream.base_url)
-        if upstream.base_url and not VERSION.search(parts.path):
+        if is_deployment(upstream.base_url):
+            if upstream.api_version is None:
+                yield f"upstreams.{name}.base_url: is that of Azure's deployments, which ask for an api_version"
+        elif upstream.base_url and not VERSION.search(parts.path):
             yield (
                 f"upstreams.{name}.base_url: has no version in its path, and most servers answer below /v1: write it, "
                 "as in https://api.openai.com/v1, unless /chat/completions is right behind this address"
+            )
+        if upstream.passes_key and config.auth.keys:
+            yield (
+                f"upstreams.{name}.api_key: passthrough: clients send their own key for it as Authorization, and the "
+                "gateway's as x-portcullis-key; the key of a request without x-portcullis-key is not forwarded"
             )
         if upstream.api_key is not None and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield f"upstreams.{name}.base_url: http to another machine sends api_key unencrypted; use https"

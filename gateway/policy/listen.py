@@ -6,9 +6,11 @@ import ipaddress
 import re
 
 from gateway.policy.key_table import SECONDS, Form, KeyTable, integer, nested, several
-from gateway.policy.model import Config, Listen, ListenAddress
+from gateway.policy.model import Config, CrossOrigin, Listen, ListenAddress
 from gateway.policy.value import ConfigError, Scalar, Value
 
+EVERY_ORIGIN = "*"
+ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]+")
 HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -19,8 +21,20 @@ def _read_host(value: Value) -> str:
     return host
 
 
+def _read_origin(value: Value) -> str:
+    origin = value.text()
+    if origin != EVERY_ORIGIN and not ORIGIN.fullmatch(origin):
+        raise value.wrong("an origin, as https://app.example or http://localhost:3000, or *", "without a path")
+    return origin.lower()
+
+
 HOST = Form("address or host name", {"type": "string", "pattern": r"\S"}, _read_host)
 ADMIN = KeyTable("listen.admin", ListenAddress, {"host": HOST, "port": integer(0, 65535)})
+CORS = KeyTable(
+    "listen.cors",
+    CrossOrigin,
+    {"origins": several(Form("origin", {"type": "string", "minLength": 1}, _read_origin), "list of origins")},
+)
 LISTEN = KeyTable(
     "listen",
     Listen,
@@ -30,6 +44,7 @@ LISTEN = KeyTable(
         "admin": nested(ADMIN),
         "drain_timeout": SECONDS,
         "hosts": several(HOST, "list of host names or addresses", lambda hosts: tuple(host.lower() for host in hosts)),
+        "cors": nested(CORS),
     },
 )
 
@@ -70,6 +85,14 @@ def host_is_shown(listen: Value) -> bool:
     """Whether an error may quote the host: it did not come from the environment."""
     host = listen.node.get("host") if isinstance(listen.node, dict) else None
     return not (isinstance(host, Scalar) and host.substituted)
+
+
+def check_origins(config: Config) -> None:
+    """Raises `ConfigError` where any page on the web could use a gateway that asks for no key."""
+    cors = config.listen.cors
+    if cors is not None and EVERY_ORIGIN in cors.origins and not config.auth.keys:
+        reason = "* would let every page use a gateway that asks for no key: list the origins, or set auth.keys"
+        raise ConfigError(config.source, "listen.cors.origins", reason)
 
 
 def check_exposure(config: Config, host: str, *, shown: bool = True) -> None:

@@ -16,7 +16,7 @@ from gateway.policy.auth import AUTH, read_auth
 from gateway.policy.checks import Checks
 from gateway.policy.files import Files
 from gateway.policy.key_table import Form, KeyTable, named, nested
-from gateway.policy.listen import LISTEN, check_exposure, host_is_shown, read_listen
+from gateway.policy.listen import LISTEN, check_exposure, check_origins, host_is_shown, read_listen
 from gateway.policy.model import Config, Policy, Route, Upstream, UpstreamType, routed_pairs
 from gateway.policy.routes import ROUTE, read_routes
 from gateway.policy.rules import POLICY, read_policies
@@ -105,6 +105,7 @@ def _config(root: Value, files: Files, checks: Checks, errors: Errors) -> Config
     if not errors.within("listen", "auth"):
         shown = section.get("listen", host_is_shown, True)
         root.attempt(lambda _: check_exposure(config, config.listen.host, shown=shown), None)
+        root.attempt(lambda _: check_origins(config), None)
     return config
 
 

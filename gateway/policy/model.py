@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from gateway.policy.field_checks import DEPENDS, check_fields
+from gateway.policy.providers import KeyHeader, provider_of
 
 
 class Action(StrEnum):
@@ -239,16 +240,32 @@ class UpstreamType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
-    """A server to forward to. `tokenizer` is the path of a model's folder or `tokenizer.json`."""
+    """A server to forward to. `tokenizer` is the path of a model's folder or `tokenizer.json`.
+
+    `passes_key`: it gets the key of the caller. `endpoints`, of `Endpoint`, and `auth` follow from the `base_url` where
+    they are not given. `headers` are names in lower case with their values.
+    """
 
     name: str
     type: str = UpstreamType.OPENAI
     base_url: str = ""
     api_key: str | None = field(default=None, repr=False)
+    passes_key: bool = False
+    auth: KeyHeader = DEPENDS
+    endpoints: frozenset[str] = DEPENDS
+    api_version: str | None = None
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     timeouts: Timeouts = Timeouts()
     health: Health = Health()
     retries: Retries = Retries()
     tokenizer: str | None = None
+
+    def __post_init__(self) -> None:
+        provider = provider_of(self.base_url)
+        if self.auth is DEPENDS:
+            object.__setattr__(self, "auth", provider.key_header)
+        if self.endpoints is DEPENDS:
+            object.__setattr__(self, "endpoints", provider.endpoints)
 
 
 class Balance(StrEnum):
@@ -291,6 +308,13 @@ class ListenAddress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CrossOrigin:
+    """`origins` as browsers send them, or `*` for all."""
+
+    origins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
     """`drain_timeout` in seconds; `hosts` in lower case."""
 
@@ -299,6 +323,7 @@ class Listen:
     admin: ListenAddress | None = None
     drain_timeout: float = 30.0
     hosts: tuple[str, ...] = ()
+    cors: CrossOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

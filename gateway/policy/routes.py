@@ -69,9 +69,17 @@ class Router:
         if key is not None and key.models is not None and not any(_glob(glob).match(model) for glob in key.models):
             return None
         for glob, route in self._routes:
-            if glob.match(model) and (key is None or key.policies is None or route.policy in key.policies):
+            if glob.match(model) and (key is None or _is_for(route, key)):
                 return route
         return None
+
+    def first(self, key: ClientKey) -> Route | None:
+        """The first route that the key sees, for requests without a model."""
+        return next((route for _, route in self._routes if _is_for(route, key)), None)
+
+
+def _is_for(route: Route, key: ClientKey) -> bool:
+    return key.policies is None or route.policy in key.policies
 
 
 @functools.lru_cache(4096)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from gateway.guard.answer import failure
+from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import Finding, Histogram, OnFinding
-from gateway.guard.chat import ChatGuard
 from gateway.journal.entries import BeginEntry, MatchEntry, RequestEntry
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Decision, Limiter, headers
@@ -95,20 +95,22 @@ class RequestRecord:
     """Opened with the request and closed once, whether it is refused or answered.
 
     `emit` takes the facts. `started` is a time of `perf_counter`, `ttft` in seconds. `error` is why the request did not
-    end as it should; `upstream` is the one that was called last; `guard` is None until the answer begins, `span` where
-    there are no traces. `on_finding` takes matches for the journal. `journal` is None until the prompt was scanned, or
-    where there is none; with `journal_required` nothing is answered, and no answer ends, without it. `release_slot` is
-    called once at the end.
+    end as it should; `upstream` is the one that was called last; `model` is None for a name that no log may show;
+    `guard` is None until the answer begins, `span` where there are no traces. `on_finding` takes matches for the
+    journal. `journal` is None until the prompt was scanned, or where there is none; with `journal_required` nothing is
+    answered, and no answer ends, without it. `release_slot` is called once at the end.
     """
 
     request_id: str
     path: str
     emit: Callable[[Fact], None]
     started: float = field(default_factory=perf_counter)
+    origin_headers: dict[str, str] = field(default_factory=dict)
     key: str | None = None
     route: str = "none"
     policy: str = "none"
     upstream: str = "none"
+    model: str | None = None
     stream: bool = False
     error: str | None = None
     ttft: float | None = None
@@ -117,7 +119,7 @@ class RequestRecord:
     journal: JournalWriter | None = None
     journal_required: bool = False
     release_slot: Callable[[], None] | None = None
-    guard: ChatGuard | None = None
+    guard: AnswerGuard | None = None
     overhead: Histogram = field(default_factory=lambda: Histogram(OVERHEAD_BOUNDS))
     scanned: list[TextScanned] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)  # not yet journalled
@@ -128,7 +130,7 @@ class RequestRecord:
     @property
     def headers(self) -> dict[str, str]:
         """What every answer to the request has."""
-        return {"x-request-id": self.request_id, "x-portcullis-policy": self.policy}
+        return {"x-request-id": self.request_id, "x-portcullis-policy": self.policy, **self.origin_headers}
 
     # -- while it is answered ------------------------------------------------------------------------------------------
 
@@ -268,6 +270,8 @@ class RequestRecord:
             scanned=tuple(self.scanned),
             error=self.error,
             key=self.key,
+            model=self.model,
+            tokens=None if self.guard is None else self.guard.usage,
             rollbacks=self._rollbacks,
         )
 

@@ -7,44 +7,57 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from fastapi import Request
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
+from gateway.censor.stream import finds
 from gateway.guard.constrained import asks_for_json
 from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table, guarding_prompt, read_request
 from gateway.observe.facts import Limited
-from gateway.policy.model import Direction
+from gateway.policy.model import Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
 from gateway.proxy.asgi import offload, offload_in_slices, scan_cost
 from gateway.proxy.context import RequestContext, RoutedRequest, failure_response, record_of
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.relay import Relay
+from gateway.proxy.snapshot import OWN_KEY
 from gateway.proxy.state import AppState
-from gateway.proxy.steering.request import RequestRewriter
+from gateway.proxy.steering.request import RequestRewriter, spoken_dialect
+from gateway.proxy.upstreams.client import CALLERS_KEY
+from gateway.proxy.upstreams.models import SAFE_ID
 from gateway.wire import json
 from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
+Step = Callable[[RequestContext], Awaitable[RequestContext]]
+NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
 
 
 async def admit(request: Request, state: AppState, dialect: Dialect) -> Response:
     """The relay that will answer, or the refusal, which has been recorded."""
     context = RequestContext(request, state, state.current, record_of(request, state.record), dialect)
+    return await answered(context, STEPS, prepare_relay)
+
+
+async def answered(
+    context: RequestContext, steps: Iterable[Step], answer: Callable[[RequestContext], Awaitable[Response]]
+) -> Response:
+    """What `answer` makes of a request after these steps, or the refusal, which has been recorded."""
     record = context.record
     try:
         try:
-            for step in STEPS:
+            for step in steps:
                 context = await step(context)
-            return await prepare_relay(context)
+            return await answer(context)
         except HTTPFailure as failure:
-            return failure_response(record, await record.refuse(failure))
+            return failure_response(record, await record.refuse(failure), context.dialect)
     except BaseException:
         await record.abandon()
         raise
@@ -106,7 +119,9 @@ async def read_body(context: RequestContext) -> RequestContext:
 
 async def parse_body(context: RequestContext) -> RequestContext:
     raw = context.raw
-    body = await offload(len(raw), _json_object, raw)
+    body = await offload(len(raw), json_object, raw)
+    if (deployment := context.request.path_params.get("deployment")) is not None:
+        body["model"] = deployment
     try:
         chat = await offload(len(raw), read_request, body, context.dialect)
     except BadRequest as error:
@@ -145,7 +160,7 @@ async def scan_prompt(context: RequestContext) -> RequestContext:
     return replace(context, prompt=prompt)
 
 
-STEPS: tuple[Callable[[RequestContext], Awaitable[RequestContext]], ...] = (
+STEPS: tuple[Step, ...] = (
     authenticate,
     check_origin,
     acquire_slot,
@@ -176,7 +191,7 @@ async def prepare_relay(context: RequestContext) -> Relay:
     routed = RoutedRequest(
         chat=chat,
         rewriter=rewriter,
-        headers={**context.request.headers, "x-request-id": record.request_id},
+        headers=_headers_up(context),
         route=route,
         policy=policy,
         fleet=snapshot.fleet,
@@ -186,6 +201,15 @@ async def prepare_relay(context: RequestContext) -> Relay:
         json_content=asks_for_json(context.body, policy.policy),
     )
     return Relay(routed, record)
+
+
+def _headers_up(context: RequestContext) -> dict[str, str]:
+    """The client's headers; a key in them is one for the upstream only if the gateway's came in a header of its own."""
+    headers = {**context.request.headers, "x-request-id": context.record.request_id}
+    if context.key.digest and OWN_KEY not in headers:
+        for name in CALLERS_KEY:
+            headers.pop(name, None)
+    return headers
 
 
 def unknown_model() -> HTTPFailure:
@@ -215,7 +239,7 @@ async def _read(request: Request, limit: int) -> bytes:
     return bytes(body)
 
 
-def _json_object(body: bytes) -> Json:
+def json_object(body: bytes) -> Json:
     try:
         received = json.decode(body)
     except json.JSONError as error:
@@ -227,16 +251,30 @@ def _json_object(body: bytes) -> Json:
 
 def _routed(context: RequestContext) -> RequestContext:
     found = context.snapshot.router.match(context.chat.model, context.key)
-    if found is None:
+    if found is None or (found.rename or context.chat.model) in NO_SEGMENTS:
         raise unknown_model()
     context = replace(context, route=found)
-    policy, record = context.policy, context.record
-    record.policy, record.route = policy.policy.name, found.model
+    policy, record, dialect = context.policy, context.record, context.chat.dialect
+    upstreams = context.snapshot.config.upstreams
+    serving = [name for name in found.upstreams if spoken_dialect(dialect, upstreams[name], policy) is not None]
+    if not serving:
+        message = f"The route of this model leads to no upstream that serves /v1{dialect.path}."
+        raise client_error(404, message, "endpoint_not_served", "model")
+    if len(serving) < len(found.upstreams):
+        context = replace(context, route=replace(found, upstream=serving[0], others=tuple(serving[1:])))
+    record.policy, record.route, record.model = policy.policy.name, found.model, _shown_model(context)
     try:
-        apply_request_table(context.body, policy, context.chat.dialect)
+        apply_request_table(context.body, policy, dialect)
     except BadRequest as error:
         raise _bad_request(error) from None
     return context
+
+
+def _shown_model(context: RequestContext) -> str | None:
+    """The requested model, if it may stand in a log: a name like those of models, in which no rule finds anything."""
+    model, policy = context.chat.model, context.policy
+    programs = (policy.program(direction, Channel.OTHER) for direction in Direction)
+    return model if SAFE_ID.fullmatch(model) and not any(finds(program, model) for program in programs) else None
 
 
 def _refusal(prompt: GuardedPrompt) -> HTTPFailure | None:

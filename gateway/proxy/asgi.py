@@ -15,6 +15,7 @@ from gateway.policy.model import Direction
 
 SERVER_SEND = "portcullis.send"  # in an ASGI scope: the server's own `send`
 REFUSAL = "portcullis.refusal"  # in an ASGI scope: the `HTTPFailure` that the server answers with, before any endpoint
+ORIGIN_HEADERS = "portcullis.origin_headers"  # in an ASGI scope: what lets the page that asks read the answer
 # bytes; scanning them for words takes half a millisecond as one text, and some 15 as very many short ones
 MAX_INLINE = 8 * 1024
 PATTERN_COST = 4  # times that of words: patterns and detectors, where text is full of candidates, and constraints

@@ -16,6 +16,7 @@ from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact
 from gateway.policy.model import ClientKey, Limits, Route, Timeouts
 from gateway.proxy.accounting import RequestRecord
+from gateway.proxy.asgi import ORIGIN_HEADERS
 from gateway.proxy.errors import HTTPFailure
 from gateway.proxy.snapshot import ANONYMOUS, Snapshot
 from gateway.proxy.state import AppState
@@ -90,6 +91,7 @@ def record_of(request: Request, emit: Callable[[Fact], None] = _discard) -> Requ
         request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
         # The path as the gateway spells it: metrics have no label of a client's making.
         record = RequestRecord(request_id, "other" if route is None else str(route.path), emit)
+        record.origin_headers = request.scope.get(ORIGIN_HEADERS, record.origin_headers)
         request.scope[_RECORD] = record
     return record
 
@@ -98,14 +100,14 @@ def json_response(record: RequestRecord, value: object, status: int = 200) -> Re
     return Response(json.encode(value), status, record.headers, "application/json")
 
 
-def failure_response(record: RequestRecord, failure: HTTPFailure) -> Response:
-    headers = {**record.headers, **failure.headers}
-    return Response(json.encode(failure.body), failure.status, headers, "application/json")
+def failure_response(record: RequestRecord, failure: HTTPFailure, dialect: Dialect = CHAT) -> Response:
+    body = json.encode(dialect.error_body(failure.body, failure.status))
+    return Response(body, failure.status, {**record.headers, **failure.headers}, "application/json")
 
 
-def refuse(request: Request, failure: HTTPFailure, emit: Callable[[Fact], None]) -> Response:
+def refuse(request: Request, failure: HTTPFailure, emit: Callable[[Fact], None], dialect: Dialect = CHAT) -> Response:
     """The answer to a request that did not get as far as admission, or broke in it; it is recorded."""
     record = record_of(request, emit)
     record.error = failure.kind
     record.close(failure.status)
-    return failure_response(record, failure)
+    return failure_response(record, failure, dialect)

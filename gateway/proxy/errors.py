@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from gateway.guard.answer import Failure, failure
-from gateway.guard.chat import ChatGuard
+from gateway.guard.answer_guard import AnswerGuard
 from gateway.http1.pool import DescriptorsExhausted
 from gateway.wire import json
 
@@ -63,7 +63,7 @@ def error_object(received: object) -> dict[str, Any]:
     return {"error": {} if message is None else {"message": message}}
 
 
-def encoded_error(body: bytes, plain: bool, guard: ChatGuard) -> bytes:
+def encoded_error(body: bytes, plain: bool, guard: AnswerGuard) -> bytes:
     """What the client gets of the body of an upstream's error, which may be `plain` text. Raises `InvalidAnswer`."""
     try:
         received = json.decode(body)

@@ -26,11 +26,12 @@ from gateway.guard.answer import (
     SendBytes,
     StreamAnswer,
     failure,
-    guard_failed,
 )
+from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import InvalidAnswer
-from gateway.guard.chat import ChatGuard
+from gateway.guard.open import open_guard
 from gateway.http1 import ResponseStream
+from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Direction
 from gateway.proxy.accounting import (
     CLIENT_IDLE,
@@ -50,7 +51,7 @@ from gateway.proxy.steering.rollback_stream import ResumeClient, with_rollback
 from gateway.proxy.timer import Deadline
 from gateway.proxy.upstreams.balancer import OpenResponse
 from gateway.proxy.upstreams.client import inflated, is_uncompressed
-from gateway.wire import json, sse
+from gateway.wire.dialect import AnswerEncoder, Dialect
 
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
@@ -69,7 +70,7 @@ class Relay(Response):
         self._request = request
         self._record = record
         self._limits = request.limits
-        self._reply = Reply(record)
+        self._reply = Reply(record, request.chat.dialect.error_body)
         self._deadline = Deadline(record.started + request.timeouts.total)
         record.stream, record.upstream = request.chat.stream, request.route.upstream
         # A short read can hold placeholders of long values.
@@ -107,20 +108,11 @@ class Relay(Response):
     # -- the answer ----------------------------------------------------------------------------------------------------
 
     async def _answer(self) -> None:
-        request, record = self._request, self._record
-        names = (request.chat.model, request.route.rename)
-        guard = record.guard = ChatGuard(
-            request.policy,
-            request.chat.choices,
-            tuple(name for name in names if name is not None),
-            record.on_finding,
-            request.pseudonyms,
-            request.json_content,
-        )
+        record = self._record
         try:
             # Before the upstream is called: an answer that may not be given need not be paid for.
             if await record.begin_journal():
-                await self._call_upstream(guard)
+                await self._call_upstream()
             else:
                 await record.correct_quota(0)
                 record.error = NOT_JOURNALLED
@@ -130,7 +122,8 @@ class Relay(Response):
         except (httpx.HTTPError, TimeoutError) as error:
             await self._fail(from_transport(error))
         except asyncio.CancelledError:
-            guard.abandon()
+            if record.guard is not None:
+                record.guard.abandon()
             if self._deadline.passed and not self._reply.status:
                 await self._fail(HTTPFailure(504, TOO_LONG, "timeout"))
                 return
@@ -138,11 +131,11 @@ class Relay(Response):
                 record.note_failure("timeout")
             raise
         except Exception as error:
-            await self._fail_closed(guard, error)
+            await self._fail_closed(error)
         finally:
             self._close()
 
-    async def _call_upstream(self, guard: ChatGuard) -> None:
+    async def _call_upstream(self) -> None:
         """Raises `HTTPFailure` and httpx's errors for an upstream that fails before anything of it was sent on."""
         request, record = self._request, self._record
         opened = await request.fleet.open(
@@ -153,20 +146,35 @@ class Relay(Response):
             on_attempt=self._note_attempt,
         )
         response = opened.response
+        spoken, encoder = request.rewriter.spoken(opened.client.upstream)
+        guard = record.guard = self._open_guard(spoken)
         try:
-            if response.status_code in (401, 403):
+            if response.status_code in (401, 403) and not opened.client.upstream.passes_key:
                 raise HTTPFailure(502, UPSTREAM_REFUSED_US, "auth")
             if 200 <= response.status_code < 300:
                 response = opened.response = self._with_rollback(opened)
             if not 200 <= response.status_code < 300:
                 await self._pass_error(response, guard)
             elif request.chat.stream:
-                await self._stream(response, guard)
+                await self._stream(response, guard, spoken, encoder)
             else:
-                await self._plain(response, guard)
+                await self._plain(response, guard, spoken, encoder)
         finally:
             with contextlib.suppress(httpx.HTTPError):
                 await opened.close()
+
+    def _open_guard(self, spoken: Dialect) -> AnswerGuard:
+        request = self._request
+        names = (request.chat.model, request.route.rename)
+        return open_guard(
+            spoken,
+            request.policy,
+            request.chat.choices,
+            tuple(name for name in names if name is not None),
+            self._record.on_finding,
+            request.pseudonyms,
+            request.json_content,
+        )
 
     def _note_attempt(self, upstream: str) -> None:
         request, record = self._request, self._record
@@ -184,12 +192,15 @@ class Relay(Response):
         asker = ResumeClient(client, request.rewriter, _headers_up(request, record))
         return with_rollback(opened.response, rollback, asker, record.note, self._limits.max_event, self._scan_cost)
 
-    async def _stream(self, response: httpx.Response, guard: ChatGuard) -> None:
+    async def _stream(
+        self, response: httpx.Response, guard: AnswerGuard, spoken: Dialect, encoder: AnswerEncoder | None
+    ) -> None:
         answer = StreamAnswer(
             guard,
             max_event=self._limits.max_event,
             max_whole=self._limits.max_body,
-            dialect=self._request.chat.dialect,
+            dialect=spoken,
+            encoder=encoder,
         )
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
         source: Any = response.stream if is_uncompressed(response) else inflated(response)
@@ -225,7 +236,7 @@ class Relay(Response):
         await self._record.correct_quota()
         if not await self._record.commit_findings():
             self._record.error = NOT_JOURNALLED
-            last = sse.encode(json.encode(JOURNAL_FAILED))
+            last = answer.encoder.error(JOURNAL_FAILED)
         await self._reply.write(last, more=False)
 
     async def _pass_on(self, source: Any, answer: StreamAnswer, hot_path: HotPath | None) -> bytes:
@@ -254,12 +265,15 @@ class Relay(Response):
                     return hot_path.last
         return b""
 
-    async def _plain(self, response: httpx.Response, guard: ChatGuard) -> None:
+    async def _plain(
+        self, response: httpx.Response, guard: AnswerGuard, spoken: Dialect, encoder: AnswerEncoder | None
+    ) -> None:
         answer = PlainAnswer(
             guard,
             max_event=self._limits.max_event,
             max_whole=self._limits.max_body * self._request.rewriter.expansion_factor,
-            dialect=self._request.chat.dialect,
+            dialect=spoken,
+            encoder=encoder,
         )
         record = self._record
         try:
@@ -284,7 +298,7 @@ class Relay(Response):
             record.note(guard.counts.fact())
         await self._send_json(200, self._reply.passed_headers(response, guard), body)
 
-    async def _pass_error(self, response: httpx.Response, guard: ChatGuard) -> None:
+    async def _pass_error(self, response: httpx.Response, guard: AnswerGuard) -> None:
         """The upstream's own error: its status, and its body if that is JSON or plain text, every text scanned."""
         body = bytearray()
         async for data in inflated(response):
@@ -327,11 +341,12 @@ class Relay(Response):
         await self._record.correct_quota()
         await self._reply.fail(error)
 
-    async def _fail_closed(self, guard: ChatGuard, error: Exception) -> None:
+    async def _fail_closed(self, error: Exception) -> None:
         """A defect of ours: the client gets no more of the answer; the exception's text is shown nowhere."""
         with contextlib.suppress(Exception):
-            guard.abandon()
-        self._record.note(guard_failed(guard, error))
+            if self._record.guard is not None:
+                self._record.guard.abandon()
+        self._record.note(GuardFailed.of(self._request.policy.policy.name, error))
         if not self._reply.status:
             await self._reply.fail(HTTPFailure(500, GUARD_FAILED, "guard_failed"))
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 from starlette.types import Message, Send
 
-from gateway.guard.chat import ChatGuard
+from gateway.guard.answer_guard import AnswerGuard
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.errors import HTTPFailure
-from gateway.proxy.upstreams.client import forwarded_headers
+from gateway.proxy.upstreams.client import RATE_LIMITS, forwarded_headers
 from gateway.wire import json
+from gateway.wire.json import Json
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -27,15 +29,16 @@ WRITE_SIZE = 64 * 1024  # bytes of a whole answer that are written at once
 class Reply:
     """One response. `status` is 0 until it has begun; `waiting` while a write waits for the client to read.
 
-    `open` comes first.
+    `open` comes first. `error_body` is that of the client's dialect.
     """
 
     send: Send
     _protocol: Any = None  # our own server's; None where another one runs the application
 
-    def __init__(self, record: RequestRecord) -> None:
+    def __init__(self, record: RequestRecord, error_body: Callable[[Json, int], Json]) -> None:
         self.status = 0
         self.waiting = False
+        self._error_body = error_body
         self._limits = {} if record.quota is None else record.quota.headers
         self._own = _encoded({**record.headers, **self._limits})
 
@@ -79,15 +82,16 @@ class Reply:
 
     async def fail(self, error: HTTPFailure) -> None:
         """The failure as the complete answer."""
-        await self.write_json(error.status, _encoded(error.headers), json.encode(error.body))
+        body = json.encode(self._error_body(error.body, error.status))
+        await self.write_json(error.status, _encoded(error.headers), body)
 
-    def passed_headers(self, response: httpx.Response, guard: ChatGuard) -> Headers:
+    def passed_headers(self, response: httpx.Response, guard: AnswerGuard) -> Headers:
         """The upstream's headers that may pass; one that a rule wants changed, or blocks, is left out."""
         return [
             (name.encode("ascii"), value.encode("latin-1"))
             for name, value in forwarded_headers(response)
             # A client with limits of its own does not get those of the upstream's key.
-            if not (self._limits and name.startswith("x-ratelimit-"))
+            if not (self._limits and name.startswith(RATE_LIMITS))
             and guard.metadata.passes(name)
             and guard.metadata.passes(value)
         ]

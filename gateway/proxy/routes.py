@@ -11,34 +11,49 @@ from starlette.exceptions import HTTPException
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.admission import admit, authenticate, reserve_quota, unknown_model
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
-from gateway.proxy.errors import HTTPFailure, client_error, internal_error
+from gateway.proxy.errors import HTTPFailure, internal_error
+from gateway.proxy.moderations import moderate
+from gateway.proxy.paths import dialect_of, unknown_path, wrong_method
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import MaskProbes
+from gateway.wire import moderations
 from gateway.wire.dialect import Dialect
-from gateway.wire.dialects import DIALECTS
+from gateway.wire.dialects import SERVED
 
+# Below what a base URL of a client leads to: OpenAI's, and those of Azure's clients, new and old.
+PREFIXES = ("/v1", "/openai/v1", "/openai")
+DEPLOYMENT = "/openai/deployments/{deployment}"
 READY = {"status": "ready"}
 
 
 def add_routes(app: FastAPI, state: AppState) -> None:
-    """What clients use. Anything else below /v1 is 404: nothing is forwarded that is not scanned."""
+    """What clients use. Every other path is 404: nothing is forwarded that is not scanned."""
+    for prefix in PREFIXES:
+        for dialect in SERVED:
+            _add_answers(app, state, dialect, prefix)
+        _add_others(app, state, prefix)
+    for dialect in SERVED:
+        _add_answers(app, state, dialect, DEPLOYMENT)
 
-    for dialect in DIALECTS:
-        _add_answers(app, state, dialect)
 
-    @app.get("/v1/models")
+def _add_answers(app: FastAPI, state: AppState, dialect: Dialect, prefix: str) -> None:
+    @app.post(prefix + dialect.path)
+    async def answers(request: Request) -> Response:
+        return await admit(request, state, dialect)
+
+
+def _add_others(app: FastAPI, state: AppState, prefix: str) -> None:
+    @app.post(prefix + moderations.PATH)
+    async def check(request: Request) -> Response:
+        return await moderate(request, state)
+
+    @app.get(prefix + "/models")
     async def models(request: Request) -> Response:
         return await _models(request, state)
 
-    @app.get("/v1/models/{model:path}")
+    @app.get(prefix + "/models/{model:path}")
     async def model(request: Request, model: str) -> Response:
         return await _models(request, state, model)
-
-
-def _add_answers(app: FastAPI, state: AppState, dialect: Dialect) -> None:
-    @app.post("/v1" + dialect.path)
-    async def answers(request: Request) -> Response:
-        return await admit(request, state, dialect)
 
 
 def add_admin_routes(app: FastAPI, state: AppState) -> None:
@@ -90,11 +105,10 @@ def add_error_handlers(app: FastAPI, state: AppState) -> None:
     @app.exception_handler(HTTPException)
     async def no_such_path(request: Request, error: HTTPException) -> Response:
         if error.status_code == 405:
-            answer = client_error(405, f"Method {request.method[:32]!r} is not allowed here.", "method_not_allowed")
-            answer.headers = dict(error.headers or {})
+            answer = wrong_method(request.method, dict(error.headers or {}))
         else:
-            answer = client_error(404, f"Unknown path {request.url.path[:200]!r}.", "unknown_url")
-        return refuse(request, answer, state.record)
+            answer = unknown_path(request.url.path, request.app.routes)
+        return refuse(request, answer, state.record, dialect_of(request.url.path))
 
 
 async def _models(request: Request, state: AppState, wanted: str | None = None) -> Response:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # Sockets, files and exporters are opened once, when the process starts.
 STARTUP_SECTIONS = ("listen", "journal", "telemetry", "state")
 Result = TypeVar("Result")
+OWN_KEY = "x-portcullis-key"  # the header of a client's key where the others hold one for the upstream
 ANONYMOUS = ClientKey(name="none", digest=b"")  # every client of a gateway without keys
 
 
@@ -48,7 +49,12 @@ class ClientKeys:
         if not self._keys:
             return ANONYMOUS
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
-        given = credentials.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        if OWN_KEY in headers:
+            given = headers[OWN_KEY]
+        elif scheme.lower() == "bearer":
+            given = credentials.strip()
+        else:
+            given = headers.get("x-api-key", "") or headers.get("api-key", "")
         digest = hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
         matches = [key for key in self._keys if hmac.compare_digest(digest, key.digest)]
         return matches[0] if matches else None

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.censor.stream import Censor
-from gateway.guard.answer import GUARD_FAILED, guard_failed
-from gateway.guard.chat import ChatGuard
+from gateway.guard.answer import GUARD_FAILED
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter
-from gateway.observe.facts import Fact, JournalDropped, MaskJudged
+from gateway.observe.facts import Fact, GuardFailed, JournalDropped, MaskJudged
 from gateway.observe.metrics import Metrics
 from gateway.observe.tracing import Tracer
 from gateway.policy.model import Channel, ClientKey, Direction
@@ -111,7 +110,7 @@ class AppState:
 
     def guard_failure(self, policy: CompiledPolicy, error: Exception) -> HTTPFailure:
         """The answer to a request whose scan raised `error`, a defect of ours, which is recorded."""
-        self.record(guard_failed(ChatGuard(policy), error))
+        self.record(GuardFailed.of(policy.policy.name, error))
         return HTTPFailure(500, GUARD_FAILED, "guard_failed")
 
     @property

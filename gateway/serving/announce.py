@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import threading
-from typing import Any
 
 from gateway.policy.model import Config, Route
 from gateway.policy.routes import Router
 from gateway.version import __version__
 
 LIST_TIMEOUT = 2.0  # seconds for the upstream's list of models
-MAX_LISTED = 1024 * 1024  # bytes of that list
 DEMO_MODEL = "gandalf"
 PLACEHOLDER = "MODEL"
+# Names of models that others list beside those that chat, and often first.
+NO_CHAT_MODEL = re.compile(
+    "embed|rerank|moderation|whisper|tts|transcribe|audio|realtime|dall-e|image|sora|turbo-instruct|babbage|davinci",
+    re.I,
+)
 # A name that may stand between quotes in a line for a shell.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9._:/@+-]{1,128}")
 
@@ -60,28 +62,13 @@ def _announce_after_listing(address: str, config: Config, route: Route) -> None:
 
 
 def _listed(config: Config, route: Route) -> list[str]:
-    """The upstream's models that match this route; none if it does not list any."""
-    import httpx
+    """The upstream's models that match this route, those first that chat as far as their names say."""
+    from gateway.serving.upstream_probe import probe
 
-    upstream = config.upstreams[route.upstream]
-    headers = {"accept": "application/json", "accept-encoding": "identity"}
-    if upstream.api_key:
-        headers["authorization"] = f"Bearer {upstream.api_key}"
-    received = bytearray()
-    try:
-        with httpx.stream("GET", f"{upstream.base_url}/models", headers=headers, timeout=LIST_TIMEOUT) as answer:
-            for data in answer.iter_bytes():
-                received += data
-                if len(received) > MAX_LISTED:
-                    return []
-        listed: Any = json.loads(received)["data"]
-        names = [each["id"] for each in listed]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError, RecursionError):
-        return []
     router = Router(config.routes)
-    return [
-        name for name in names if isinstance(name, str) and PLAIN_NAME.fullmatch(name) and router.match(name) is route
-    ]
+    names = probe(config.upstreams[route.upstream]).models
+    matching = [name for name in names if PLAIN_NAME.fullmatch(name) and router.match(name) is route]
+    return sorted(matching, key=lambda name: NO_CHAT_MODEL.search(name) is not None)
 
 
 def _print(address: str, config: Config, model: str) -> None:

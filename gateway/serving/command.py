@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -204,6 +205,7 @@ def _serve_until_stopped(
     def on_ready() -> None:
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
         log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem)
+        threading.Thread(target=_log_upstream_problems, args=(config, log), daemon=True).start()
         if model_server is None:
             announce(address, config)
         else:
@@ -212,6 +214,15 @@ def _serve_until_stopped(
     if options.workers == 1:
         return uvloop.run(single.serve(config, source, log, listeners, on_ready))
     return supervisor.run(config, source, options.workers, log, listeners, on_ready)
+
+
+def _log_upstream_problems(config: Config, log: RequestLog) -> None:
+    """What is wrong with the addresses and keys of upstreams, as far as they say so themselves."""
+    from gateway.serving.upstream_probe import probe, probed_upstreams
+
+    for upstream in probed_upstreams(config):
+        if (problem := probe(upstream).problem) is not None:
+            log.event("upstream", upstream=upstream.name, problem=problem)
 
 
 def _model_server(launch: VllmLaunch, options: argparse.Namespace, log: RequestLog) -> ModelServer:

@@ -1,11 +1,13 @@
 """Dialects: all that the gateway needs of one endpoint's protocol, most of it as data.
 
 A dialect is one file (`wire.chat`, `wire.completions`) that fills in a `Dialect`; nothing outside `wire` and `guard`
-asks which one a request came in. The guard reads answers in one form, that of `wire.message` and `wire.chunks`:
+asks which one a request came in. An upstream is asked in the client's dialect if it speaks that one, else in chat's, if
+the dialect has a `Translation`. The guard reads answers in chat's form, that of `wire.message` and `wire.chunks`, and
+an encoder writes what the guard lets through:
 
-    upstream --chunk_to_chat, answer_to_chat--> guard --to_wire--> client
+    upstream --chunk_to_chat, answer_to_chat--> guard --AnswerEncoder--> client
 
-A block reaches `to_wire` as a chunk whose choice has the `finish_reason` `BLOCKED`, after the rule's message, if any.
+A block reaches the encoder as a chunk whose choice has the `finish_reason` `BLOCKED`, after the rule's message, if any.
 `DELTA_PLACES` and `MESSAGE_PLACES` list the places of a choice that repeat text which another one has sent.
 """
 
@@ -13,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gateway.wire import json, sse
 from gateway.wire.chunk_template import TypedChunk
+from gateway.wire.event_table import EventTable
 from gateway.wire.json import Json
 from gateway.wire.message import TextSlot
 
@@ -30,6 +33,10 @@ class BadRequest(ValueError):
         super().__init__(message)
         self.param = param
         self.code = code
+
+
+class UntranslatableAnswer(ValueError):
+    """A chat answer that a client's dialect cannot say. The message never quotes it."""
 
 
 class RequestTexts(NamedTuple):
@@ -80,12 +87,51 @@ class ContentPlace:
         return {"index": 0, **content, "logprobs": None, "finish_reason": None}
 
 
+class AnswerEncoder(Protocol):
+    """Writes one answer for a client, from the chunks, or the whole answer, that the guard has let through.
+
+    `events` and `whole` raise `UntranslatableAnswer`.
+    """
+
+    def events(self, chunk: Json) -> bytes:
+        """The events that a chunk becomes, possibly none."""
+
+    def end(self) -> bytes:
+        """What ends a stream in order."""
+
+    def error(self, error: Json) -> bytes:
+        """The event that says an error in OpenAI's shape, and ends a stream."""
+
+    def whole(self, answer: Json) -> Json:
+        """A whole answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """How an upstream that speaks only chat serves a dialect.
+
+    `to_chat` makes chat's request of the client's, and raises `BadRequest` for what chat cannot express. `encoder`
+    writes the answer to such a request.
+    """
+
+    to_chat: Callable[[Json], Json]
+    encoder: Callable[[Json], AnswerEncoder]
+
+
 def _is_done(event: sse.Event) -> bool:
     return event.data.strip() == b"[DONE]"
 
 
 def _unchanged(value: Json) -> Json:
     return value
+
+
+def _error_of(received: Json) -> Json | None:
+    return received if received.get("error") is not None else None
+
+
+def _error_body(error: Json, status: int) -> Json:
+    return error
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -100,13 +146,20 @@ class Dialect:
     `text_only`       fields that may hold token ids, which cannot be scanned
     `refused`         fields that lead past the censor, each with the reason; a request with one is refused
     `dropped`         the same; they are removed
+    `generates`       does a model write the answer? Without, nothing is steered, and only rules for input need texts
+    `served_with`     the endpoint whose upstreams have this one too; empty: it has a name of its own
+    `expansion`       how many times `limits.max_body` a whole answer may have
 
     Answers:
     `chunk_to_chat`   an event of a stream as the guard reads it
     `answer_to_chat`  a whole answer as the guard reads it
     `to_wire`         either of them as this endpoint's clients read it
     `is_end`, `end`   does an upstream's event end the stream; the bytes that do so for clients
+    `error_of`        the error, in OpenAI's shape, that an event or answer is; None if it is none
+    `error_body`      an error in OpenAI's shape, and its status, as the body that this endpoint's clients read
+    `translation`     for upstreams that do not speak this dialect
     `read_typed`      reads the most frequent event, if its form is that of `chunk_template` (None: no fast path)
+    `events`          where text lives in answers that are typed events, guarded in that form (`guard.events`)
     `content`         where steering finds and puts the text of an event that is not translated yet
     """
 
@@ -118,17 +171,70 @@ class Dialect:
     dropped: Mapping[str, str]
     content: ContentPlace
     text_only: tuple[str, ...] = ()
+    generates: bool = True
+    served_with: str = ""
+    expansion: int = 1
     chunk_to_chat: Callable[[Json], Json] = _unchanged
     answer_to_chat: Callable[[Json], Json] = _unchanged
     to_wire: Callable[[Json], Json] = _unchanged
     is_end: Callable[[sse.Event], bool] = _is_done
     end: bytes = sse.DONE
+    error_of: Callable[[Json], Json | None] = _error_of
+    error_body: Callable[[Json, int], Json] = _error_body
     read_typed: Callable[[bytes], TypedChunk | None] | None = None
+    translation: Translation | None = None
+    events: EventTable | None = None
 
-    def event(self, chunk: Json) -> bytes:
-        """The event that sends a chunk of the guard's to a client."""
-        return sse.encode(json.encode(self.to_wire(chunk)))
+    @property
+    def endpoint(self) -> str:
+        """Its name in `endpoints` of an upstream's configuration."""
+        return self.served_with or self.path.removeprefix("/")
 
-    def error_event(self, error: Json) -> bytes:
-        """The event that sends an error in OpenAI's shape to a client; it ends the stream."""
+    def encoder(self) -> AnswerEncoder:
+        """The encoder of an answer that came in this dialect."""
+        return DialectEncoder(self) if self.events is None else EventEncoder(self.events)
+
+
+class DialectEncoder:
+    """Writes an answer in the dialect that it came in."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+
+    def events(self, chunk: Json) -> bytes:
+        return sse.encode(json.encode(self._dialect.to_wire(chunk)))
+
+    def end(self) -> bytes:
+        return self._dialect.end
+
+    def error(self, error: Json) -> bytes:
         return sse.encode(json.encode(error))
+
+    def whole(self, answer: Json) -> Json:
+        return self._dialect.to_wire(answer)
+
+
+class EventEncoder:
+    """Writes an answer of typed events in the dialect that it came in. Its last event ends the stream."""
+
+    def __init__(self, table: EventTable) -> None:
+        self._table = table
+        self._number = -1  # of the last event
+
+    def events(self, chunk: Json) -> bytes:
+        number = chunk.get(self._table.sequence)
+        self._number = number if isinstance(number, int) else self._number
+        kind = chunk.get("type")
+        return sse.encode(json.encode(chunk), kind if isinstance(kind, str) and kind.isprintable() else "")
+
+    def end(self) -> bytes:
+        return b""
+
+    def error(self, error: Json) -> bytes:
+        event = self._table.error(error)
+        if self._table.sequence:
+            event[self._table.sequence] = self._number + 1
+        return self.events(event)
+
+    def whole(self, answer: Json) -> Json:
+        return answer

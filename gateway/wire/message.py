@@ -165,19 +165,20 @@ def has_text(value: Any) -> bool:
 
 def may_spell_text(items: list[Any]) -> bool:
     """May the numbers in a list be characters, bytes or tokens?"""
-    return any(map(_is_code, items))
+    return any(map(is_character, items))
 
 
 def decoded_numbers(items: list[Any]) -> dict[str, str]:
     """The text of a list of numbers as characters, and as bytes in UTF-8 if that differs."""
-    codes = [int(item) for item in items if _is_code(item) and item <= _LAST_CHARACTER]
+    codes = [int(item) for item in items if is_character(item) and item <= _LAST_CHARACTER]
     texts = {"characters": "".join(map(chr, codes))}
     if codes and _ASCII < max(codes) <= _BYTE:
         texts["bytes"] = bytes(codes).decode("utf-8", "replace")
     return texts
 
 
-def _is_code(item: Any) -> bool:
+def is_character(item: Any) -> bool:
+    """May a number be that of a character, byte or token?"""
     return (type(item) is int or (type(item) is float and item.is_integer())) and item >= 0
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 
 from loadtest import process
-from loadtest.bounds import cases, connections, drive, probe
+from loadtest.bounds import cases, connections, drive, probe, streams
 from loadtest.sections import put
 from loadtest.targets import free_port
 
@@ -30,7 +30,7 @@ MAX_LATE = 0.1  # seconds; a thread that keeps the interpreter's lock shows here
 WRITTEN_FACTOR, WRITTEN_SLACK = 4, 64 * 1024  # bytes written <= factor × bytes read + slack
 MAX_MEMORY = 64 * 1024 * 1024  # bytes of resident memory that one exchange may add
 MAX_KEYLESS = 40 * 1024 * 1024  # bytes of resident memory that all connections without a key may add
-MAX_DELAY = 0.005  # seconds that those add to the 99th percentile of other exchanges
+MAX_DELAY = 0.005  # seconds that those add to the 99th percentile of the delay of other streams' chunks
 
 _POLICY_RULES: dict[str, list[dict[str, object]]] = {
     "words": [{"id": "w", "words": ["12MONKEYS", "secretword", "dragon"]}],
@@ -159,7 +159,8 @@ async def _measure(case: cases.Case, target: GatewayUnderTest, upstream: drive.H
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
-    """One attack of connections without a key: bytes sent, bytes of memory, seconds at the 99th percentile."""
+    """One attack of connections without a key: bytes sent, bytes of memory, seconds that a chunk of other streams takes
+    through the gateway at the 99th percentile."""
 
     name: str
     sent: int
@@ -177,40 +178,21 @@ class Attacked:
 
 
 async def run_attacks(names: Sequence[str]) -> list[Attacked]:
-    """Each attack on a gateway of its own, beside exchanges with a key, one every 20 ms."""
-    upstream, found = drive.HostileUpstream(), []
-    async with upstream.serving():
+    """Each attack on a gateway of its own, beside streams of a client that has a key."""
+    found = []
+    async with streams.paced_upstream(connections.SECONDS) as upstream_port:
         for name in names:
             print(f"attack: {name}", file=sys.stderr, flush=True)
-            async with gateway(upstream.port, "words", keyed=True) as target:
-                await _percentile(target.port)
-                quiet = await _percentile(target.port)
+            async with gateway(upstream_port, "words", keyed=True) as target:
+                await streams.percentile(target.port, KEY)
+                quiet = await streams.percentile(target.port, KEY)
                 resident = target.forget_peak()
                 command = process.python("loadtest.bounds.connections", str(target.port), name)
                 attacker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-                delay = await _percentile(target.port)
+                delay = await streams.percentile(target.port, KEY)
                 sent, _ = await attacker.communicate()
                 found.append(Attacked(name, int(sent), max(0, target.peak() - resident), quiet, delay))
     return found
-
-
-async def _percentile(port: int) -> float:
-    """The 99th percentile of the seconds that a small request with the key takes, over `connections.SECONDS`."""
-    body = b'{"model":"m","messages":[{"role":"user","content":"a"}]}'
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer %s\r\n" % KEY.encode()
-    request = head + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-    taken: list[float] = []
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    end = perf_counter() + connections.SECONDS
-    while (started := perf_counter()) < end:
-        writer.write(request)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        await reader.readexactly(int(length.partition(b":")[2]))
-        taken.append(perf_counter() - started)
-        await asyncio.sleep(0.02)
-    writer.close()
-    return sorted(taken)[len(taken) * 99 // 100]
 
 
 def case_table(found: Sequence[Measured]) -> Iterator[str]:
@@ -230,7 +212,8 @@ def case_table(found: Sequence[Measured]) -> Iterator[str]:
 
 
 def attack_table(found: Sequence[Attacked]) -> Iterator[str]:
-    yield f"| {connections.CONNECTIONS} connections without a key | MB sent | memory | p99 before | p99 meanwhile |"
+    count = connections.CONNECTIONS
+    yield f"| {count} connections without a key | MB sent | memory | p99 of a chunk before | meanwhile |"
     yield "|---|---|---|---|---|"
     for each in found:
         yield (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import outlines_core
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -16,13 +15,10 @@ from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
 from tests.support.examples import examples
 from tests.support.expressions import Expression, expressions, matches, texts
+from tests.support.outlines import automaton, same_language
 
 MIXED = "a é字😀"
 SURROGATES = 0x800
-
-
-def automaton(*patterns: str, **limits: int) -> ByteAutomaton:
-    return ByteAutomaton([positions(parse(pattern)) for pattern in patterns], **limits)
 
 
 def never_empty(expression: Expression) -> ByteAutomaton:
@@ -81,33 +77,6 @@ def test_it_is_the_automaton_of_outlines_core(expression: Expression) -> None:
 )
 def test_patterns_of_practice_are_those_of_outlines_core(pattern: str) -> None:
     same_language(pattern)
-
-
-def same_language(pattern: str) -> None:
-    """Both automata side by side: no pair of states that is reached together differs in what it accepts or refuses.
-
-    A NUL, which the pattern does not match, ends every text: in outlines-core 0.2 a text that can end can only go on
-    to longer ones that can end at every byte, and only by ways that the pattern prefers.
-    """
-    pattern = rf"(?:{pattern})\x00"
-    machine = automaton(pattern)
-    end_of_text = 256
-    vocabulary = outlines_core.Vocabulary(end_of_text, {bytes([byte]): [byte] for byte in range(256)})
-    index = outlines_core.Index(pattern, vocabulary)
-    steps = index.get_transitions()
-    met: set[tuple[int, int]] = set()
-    waiting = [(machine.start(), index.get_initial_state())]
-    while waiting:
-        mine, theirs = waiting.pop()
-        if (id(mine), theirs) in met:
-            continue
-        met.add((id(mine), theirs))
-        assert machine.accepting(mine) == index.is_final_state(theirs)
-        for byte in range(256):
-            target = machine.step(mine, byte)
-            assert machine.live(target) == (byte in steps[theirs])
-            if machine.live(target):
-                waiting.append((target, steps[theirs][byte]))
 
 
 @pytest.mark.parametrize(

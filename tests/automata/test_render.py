@@ -10,9 +10,9 @@ from hypothesis import assume, example, given, settings
 
 from gateway.automata.regex import MAX_LENGTH, RegexError, parse
 from gateway.automata.unparse import count_ranges, unparse
-from tests.automata.test_bytes import same_language
 from tests.support.examples import examples
 from tests.support.expressions import Expression, expressions, matches, texts
+from tests.support.outlines import same_language
 
 ALPHABET = "a^é-😀"
 WRITTEN = re.compile(r"(?:\w|\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|[\[\](){}|*+?,:-])*")

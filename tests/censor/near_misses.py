@@ -1,7 +1,9 @@
-"""Texts beside what each detector finds, in which it finds nothing.
+"""What each detector finds, in its surroundings, and texts beside it in which it finds nothing.
 
 Keys stand in two halves, so that scanners of repositories do not take them for leaks.
 """
+
+from gateway.censor.detectors import DETECTORS
 
 
 def _dashed(label: str) -> str:
@@ -183,3 +185,26 @@ NEAR_MISSES: dict[str, tuple[str, ...]] = {
         "eyes.open.wide",
     ),
 }
+SURROUNDINGS = (
+    "{}",
+    "say {} now.",
+    "{}.",
+    "{}, and",
+    "it is {}!",
+    "a {}? b",
+    "x: {}; y",
+    '"{}"',
+    "'{}'",
+    "`{}`",
+    "**{}**",
+    "({})",
+    "[{}]",
+    "<{}>",
+    '{{"value": "{}"}}',
+    "value={}",
+    "\n{}\n",
+    "\t{}\r\n",
+    "请看{}。",
+    "是{}的",
+)
+VALUES = [(name, value) for name, detector in DETECTORS.items() for value in detector.examples]

@@ -21,36 +21,13 @@ from gateway.censor.stream import Censor
 from gateway.config import load
 from gateway.policy.model import DEFAULT_PATTERN_FOLD, Channel, Direction, Policy, Rule
 from loadtest import false_hits
-from tests.censor.near_misses import NEAR_MISSES
+from tests.censor.near_misses import NEAR_MISSES, SURROUNDINGS, VALUES
 from tests.support.examples import examples
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTATION = ROOT / "docs" / "detectors.md"
 POLICY = ROOT / "deploy" / "policies" / "pii.yaml"
 
-SURROUNDINGS = (
-    "{}",
-    "say {} now.",
-    "{}.",
-    "{}, and",
-    "it is {}!",
-    "a {}? b",
-    "x: {}; y",
-    '"{}"',
-    "'{}'",
-    "`{}`",
-    "**{}**",
-    "({})",
-    "[{}]",
-    "<{}>",
-    '{{"value": "{}"}}',
-    "value={}",
-    "\n{}\n",
-    "\t{}\r\n",
-    "请看{}。",
-    "是{}的",
-)
-VALUES = [(name, value) for name, detector in DETECTORS.items() for value in detector.examples]
 NEAR = [(name, value) for name, values in NEAR_MISSES.items() for value in values]
 
 

@@ -11,10 +11,9 @@ from gateway.censor.detectors import DETECTORS
 from gateway.censor.passing import MAX_PASSING, passes
 from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
-from tests.censor.near_misses import NEAR_MISSES
-from tests.censor.test_detectors import SURROUNDINGS, VALUES
-from tests.censor.test_stream import ALPHABETS, policies
+from tests.censor.near_misses import NEAR_MISSES, SURROUNDINGS, VALUES
 from tests.support.examples import examples
+from tests.support.random_policies import ALPHABETS, policies
 
 PATTERNS = (r"ab+c?", r"a\b", r"^a", r"b$", r"\bab\b", r"[ab]{2,3}", r"(?i)ab", r"\d\d")
 

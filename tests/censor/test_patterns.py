@@ -13,9 +13,9 @@ from gateway.automata.regex import RegexError
 from gateway.censor.compile import compile_policy
 from gateway.censor.lens import Lens
 from gateway.policy.model import Action, Fold, Mode, Overflow, Policy, Rule
-from tests.censor.test_stream import BOUNDS, Case, censor_for, report, run
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
+from tests.support.random_policies import BOUNDS, Case, censor_for, report, run
 
 ALPHABETS = [
     *("ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "ab\u200b\u0301", "각ᄀ\u1161\u11a8", "a1\uff11 "),

@@ -9,9 +9,9 @@ from gateway.censor.compile import compile_policy
 from gateway.censor.spelled import SpelledCensor
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from gateway.wire.escapes import Unescaper
-from tests.censor.test_stream import ALPHABETS, policies
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
+from tests.support.random_policies import ALPHABETS, policies
 
 PATTERN = Rule(id="p", pattern="a+b")
 

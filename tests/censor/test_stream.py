@@ -2,85 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.censor.compile import compile_policy
-from gateway.censor.stream import Censor
 from gateway.censor.window import MAX_UNSEEN
-from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
+from gateway.policy.model import Fold, Overflow, Policy, Rule
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
-
-ALPHABETS = [
-    "ab",
-    "ab ",
-    "aAb_ .",
-    "aé\u0301b",
-    "a\u200bb",
-    "ab\u200b\u0301",
-    "sßfiﬁ",
-    "각가ᄀ\u1161\u11a8",
-    "a1\uff11 _",
-    "中文a ",
-    "カガパﾊｶﾞﾟ",
-]
-
-
-# A policy, a text, and how many characters that a lens makes vanish may be held.
-Case = tuple[Policy, str, int]
-BOUNDS = st.sampled_from([MAX_UNSEEN, MAX_UNSEEN, 0, 1, 2])
-
-
-def censor_for(policy: Policy, max_unseen: int = MAX_UNSEEN) -> Censor:
-    program = compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT)
-    return Censor(program and replace(program, max_unseen=max_unseen))
-
-
-def run(policy: Policy, pieces: Iterable[str], max_unseen: int = MAX_UNSEEN) -> tuple[str, Censor]:
-    censor = censor_for(policy, max_unseen)
-    out = "".join([censor.feed(piece) for piece in pieces])
-    return out + censor.finish(), censor
-
-
-def report(censor: Censor) -> list[tuple[str, int, int, Action]]:
-    return sorted(tuple(match) for match in censor.matches)
-
-
-@st.composite
-def policies(draw: st.DrawFn, alphabet: str) -> Policy:
-    rules = []
-    for number in range(draw(st.integers(1, 4))):
-        fold = draw(st.sets(st.sampled_from(list(Fold))))
-        words = draw(st.lists(st.text(alphabet, min_size=1, max_size=4), min_size=1, max_size=3))
-        masked = draw(st.booleans())
-        rule = Rule(
-            id=f"r{number}",
-            words=tuple(words),
-            fold=frozenset(fold),
-            action=draw(st.sampled_from([Action.REDACT, Action.REDACT, Action.REDACT, Action.FLAG, Action.BLOCK])),
-            replacement=f"<{number}>",
-            mask="*" if masked else None,
-            whole_word=draw(st.booleans()),
-            guard_tail=draw(st.sampled_from([None, None, 0, 1, 2])),
-            secret=draw(st.booleans()),
-        )
-        try:
-            compile_policy(Policy(name="p", rules=(rule,)))
-        except ValueError:
-            continue  # a word of nothing but invisible characters or marks
-        rules.append(rule)
-    return Policy(
-        name="p",
-        rules=tuple(rules),
-        mode=draw(st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.ENFORCE, Mode.OBSERVE])),
-        max_hold=draw(st.sampled_from([1024, 1024, 1, 2, 3, 4])),
-        on_overflow=draw(st.sampled_from(list(Overflow))),
-    )
+from tests.support.random_policies import ALPHABETS, BOUNDS, Case, censor_for, policies, report, run
 
 
 @st.composite

@@ -207,17 +207,19 @@ def test_d31_metrics_at_an_address_of_the_command_line_are_warned_of() -> None:
 
 
 @contextmanager
-def listing_upstream(status: int, body: bytes) -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
-    """A server that answers `GET` with `body`; gives its base URL, and path and key of what was asked."""
+def listing_upstream(status: int, body: bytes, path: str = "/v1") -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """A server that answers `GET /models` below `path` with `body`, and anything else with 404; gives its base URL, and
+    path and key of what was asked."""
     asked: list[tuple[str, str | None]] = []
 
     class Upstream(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append((self.path, self.headers["Authorization"]))
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
+            known = self.path == f"{path}/models"
+            self.send_response(status if known else 404)
+            self.send_header("Content-Length", str(len(body) if known else 0))
             self.end_headers()
-            self.wfile.write(body)
+            self.wfile.write(body if known else b"")
 
         def log_message(self, *_: object) -> None:
             pass
@@ -225,7 +227,7 @@ def listing_upstream(status: int, body: bytes) -> Iterator[tuple[str, list[tuple
     server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", asked
+        yield f"http://127.0.0.1:{server.server_port}{path}", asked
     finally:
         server.shutdown()
         server.server_close()
@@ -241,6 +243,8 @@ def models(*names: object) -> bytes:
         (200, models("Qwen/Qwen3-0.6B", "other"), "Qwen/Qwen3-0.6B"),
         # Between quotes of a shell, a name is one only if it could be nothing else.
         (200, models("a'; rm -rf ~ #", 7, None, "x" * 200, "fine"), "fine"),
+        (200, models("text-embedding-3-small", "whisper-1", "gpt-5", "sora-2"), "gpt-5"),
+        (200, models("nomic-embed-text"), "nomic-embed-text"),
         (200, models(), "MODEL"),
         (200, b"no JSON", "MODEL"),
         (200, b'{"data": {"id": "x"}}', "MODEL"),
@@ -265,3 +269,36 @@ def test_e10_an_upstream_that_is_not_there_leaves_a_placeholder() -> None:
     with running("serve", "--port", "0", UPSTREAM_BASE_URL=base_url) as process:
         _, printed = announced(process)
     assert '"model": "MODEL"' in printed
+
+
+WRONG_ADDRESSES = {
+    "without /v1": ("/v1", "", 200, "has its API below /v1: write /v1 at the end of base_url"),
+    "without /v1, and its key is asked for": (
+        "/v1",
+        "",
+        401,
+        "has its API below /v1: write /v1 at the end of base_url",
+    ),
+    "a refused key": ("/v1", "/v1", 401, "answers 401 to GET /models: it does not take its api_key"),
+}
+
+
+def log_of(process: subprocess.Popen[bytes], event: str) -> dict[str, Any]:
+    """The first line of an event, without its time."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith(b"{") and (found := json.loads(line))["event"] == event:
+            return {key: value for key, value in found.items() if key not in ("time", "event")}
+    raise AssertionError(f"no line {event}")
+
+
+@pytest.mark.parametrize("case", WRONG_ADDRESSES)
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_is_wrong_with_an_upstream_is_logged_at_the_start(case: str, workers: str) -> None:
+    path, base, status, problem = WRONG_ADDRESSES[case]
+    with listing_upstream(status, models("m"), path) as (url, asked):
+        environment = {"UPSTREAM_BASE_URL": url.removesuffix(path) + base, "UPSTREAM_API_KEY": "sk-one"}
+        with running("serve", "--port", "0", "--log", "json", "--workers", workers, **environment) as process:
+            assert log_of(process, "upstream") == {"upstream": "upstream", "problem": problem}
+            announced(process)
+    assert {key for _, key in asked} == {"Bearer sk-one"}

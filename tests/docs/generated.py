@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from gateway.policy import schema
@@ -24,6 +25,7 @@ from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
 from gateway.policy.upstreams import UPSTREAM
+from gateway.wire.translation import messages_request, responses_request
 from tests.docs import scanned
 from tests.support.pages import PAGES, ROOT
 
@@ -125,6 +127,14 @@ def _keys_table(table: KeyTable[Any]) -> str:
     return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows])
 
 
+def _translation_table(request: ModuleType) -> str:
+    """What becomes of each field of a request that is translated."""
+    rows = [f"| `{field}` | translated | {what} |" for field, what in request.TRANSLATED.items()]
+    rows += [f"| `{field}` | without effect | {why} |" for field, why in request.WITHOUT_EFFECT.items()]
+    rows += [f"| `{field}` | refused | {why} |" for field, why in request.REFUSED.items()]
+    return "\n".join(["| field | | what it becomes, or why not |", "|---|---|---|", *rows])
+
+
 def blocks() -> Mapping[str, Callable[[], str]]:
     sections = dict.fromkeys(row.section for row in bounds())
     return {
@@ -132,6 +142,8 @@ def blocks() -> Mapping[str, Callable[[], str]]:
         **{f"keys of {name}": (lambda table=table: _keys_table(table)) for name, table in KEY_TABLES.items()},
         "scanned in answers": lambda: scanned.table(scanned.in_answers()),
         "scanned in prompts": lambda: scanned.table(scanned.in_prompts()),
+        "translated responses": lambda: _translation_table(responses_request),
+        "translated messages": lambda: _translation_table(messages_request),
     }
 
 

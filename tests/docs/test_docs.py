@@ -239,6 +239,7 @@ def test_the_headers_that_travel_are_documented() -> None:
     rows = {direction: set(re.findall(r"`([^`]+)`", names)) for direction, names in table(HTTP, "headers")}
     assert rows["to the upstream"] == upstream.FORWARDED_UP | {f"{name}*" for name in upstream.FORWARDED_UP_PREFIXES}
     assert rows["not to an upstream that has an `api_key`"] == upstream.BILLING_HEADERS
+    assert rows["to an upstream with `api_key: passthrough`"] == upstream.CALLERS_KEY
     assert rows["to the client"] == upstream.FORWARDED_DOWN | {f"{name}*" for name in upstream.FORWARDED_DOWN_PREFIXES}
 
 

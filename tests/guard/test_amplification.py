@@ -16,8 +16,6 @@ from gateway.policy.model import Action, Policy
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
 from gateway.wire.dialect import Dialect
-from tests.guard.test_fuzz import chunk as any_chunk
-from tests.guard.test_fuzz import whole as any_answer
 from tests.support.examples import examples
 from tests.support.guard_client import (
     HEAD,
@@ -33,6 +31,8 @@ from tests.support.guard_client import (
     script,
     stream,
 )
+from tests.support.random_answers import chunk as any_chunk
+from tests.support.random_answers import whole as any_answer
 
 FACTOR, ALLOWED = 4, 64 * 1024
 EMPTYING = policy(rule("12MON", WORD, replacement=""))

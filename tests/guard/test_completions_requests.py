@@ -20,8 +20,8 @@ from gateway.guard.prompt import (
 from gateway.policy.model import Action, Channel, Direction, Mode, Policy, Rule
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
-from tests.guard.test_fields import request_with
 from tests.support.guard_client import WORD, balanced, policy, rule
+from tests.support.prompts import request_with
 
 SEEN = "[REDACTED]"
 INPUT = frozenset({Direction.INPUT})

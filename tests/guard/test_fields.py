@@ -12,6 +12,7 @@ from gateway.guard.prompt import GuardedPrompt, guard_prompt
 from gateway.policy.model import Action, Channel, Direction, Mode, Policy, Rule
 from gateway.wire import json as wire
 from tests.support.guard_client import WORD, balanced, policy, rule
+from tests.support.prompts import request_with
 
 SEEN = "[REDACTED]"
 INPUT = frozenset({Direction.INPUT})
@@ -26,41 +27,6 @@ def guarded(policy: Policy, **fields: Any) -> tuple[dict[str, Any], GuardedPromp
     assert body.pop("model") == WORD
     del body["messages"]
     return body, prompt
-
-
-def request_with(text: str) -> dict[str, Any]:
-    """A request's fields, with the text wherever somebody could write one."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "title": text,
-        "properties": {
-            text: {"type": ["string", "null"], "description": f"the {text}", "enum": [text, "object"]},
-            "type": {"const": text, "minLength": 12, "pattern": f"^{text}$"},
-        },
-        "required": [text, "type"],
-        "additionalProperties": False,
-        "$defs": {text: {"examples": [{"name": text, text: [[text]]}], "default": text}},
-    }
-    return {
-        "tools": [
-            {"type": "function", "function": {"name": text, "description": text, "parameters": schema, "strict": True}},
-            {"type": "custom", "custom": {"name": "f", "format": {"type": "grammar", "grammar": {"definition": text}}}},
-            text,
-        ],
-        "tool_choice": {"type": "function", "function": {"name": text}},
-        "functions": [{"name": text, "parameters": None}],
-        "response_format": {"type": "json_schema", "json_schema": {"name": text, "schema": schema}},
-        "documents": [{"title": "a", "text": f"so says {text}."}],
-        "chat_template_kwargs": {"persona": text, text: {"deep": {text: text}}},
-        "metadata": {text: text},
-        "user": text,
-        "system": [{"type": "text", "text": text}],
-        "stop": ["###", text],
-        "stream_options": {"include_usage": True},
-        "structured_outputs": {"choice": [text]},
-        text: [None, True, 12, {"x": text}],
-    }
 
 
 def test_every_text_is_censored() -> None:

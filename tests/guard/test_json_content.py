@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 from gateway.guard.constrained import asks_for_json
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.policy.model import Action, Channel, Constrain, Direction, Fold, Language, Mode, Overflow, Policy, Rule
-from tests.censor.test_stream import ALPHABETS, policies
-from tests.guard.test_prompt import guarded
 from tests.support.examples import examples
 from tests.support.guard_client import (
     Client,
@@ -35,6 +33,8 @@ from tests.support.guard_client import (
     stream,
 )
 from tests.support.oracle import Oracle
+from tests.support.prompts import guarded
+from tests.support.random_policies import ALPHABETS, policies
 
 SECRET = rule("secretword", id="secret")
 CARD = Rule(id="card", detector="credit_card")

@@ -9,8 +9,9 @@ import pytest
 
 from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
-from gateway.guard.answer import BrokenAnswer, PlainAnswer, guard_failed
+from gateway.guard.answer import BrokenAnswer, PlainAnswer
 from gateway.guard.chat import ChatGuard
+from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action, Channel
 from tests.support.guard_client import (
     BLOCK,
@@ -202,9 +203,9 @@ def test_a_failing_guard_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError) as caught:
         answer.close(0.0)
     assert not isinstance(caught.value, BrokenAnswer)
-    fact = guard_failed(guard, caught.value)
+    fact = GuardFailed.of("p", caught.value)
     assert fact.policy == "p" and "test_plain" in fact.where and WORD not in repr(fact)
-    assert guard_failed(guard, ValueError(WORD)).where == "ValueError"
+    assert GuardFailed.of("p", ValueError(WORD)).where == "ValueError"
 
 
 def test_a_message_within_a_stream_does_not_replace_what_the_deltas_say() -> None:

@@ -25,21 +25,13 @@ from gateway.policy.model import Action, Channel, Direction, Mode, Policy
 from gateway.wire.chat import CHAT
 from gateway.wire.json import MAX_VALUES
 from gateway.wire.media import MIN_PAYLOAD
-from tests.support.guard_client import WORD, balanced, policy, rule
+from tests.support.guard_client import WORD, policy, rule
+from tests.support.prompts import guarded
 
 SEEN = "[REDACTED]"
 BOTH = frozenset({Direction.INPUT, Direction.OUTPUT})
 INPUT = frozenset({Direction.INPUT})
 ONLY_INPUT = policy(rule(apply_to=INPUT))
-
-
-def guarded(policy: Policy, *messages: dict[str, Any], **more: Any) -> tuple[dict[str, Any], str | None]:
-    body = {"messages": list(messages), **more}
-    blocked, fact, _, refusal = guard_prompt(body, compile_policy(policy))
-    assert refusal is None
-    assert fact is not None and balanced(fact) and fact.direction == "input"
-    assert fact.blocked_by == (blocked.id if blocked else None)
-    return body, fact.blocked_by
 
 
 def test_every_text_of_a_prompt_is_censored() -> None:

@@ -6,17 +6,16 @@ Names of fields are made of letters that no alphabet of the strategies holds: th
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.policy.model import Action, Overflow, Policy
-from tests.censor.test_stream import ALPHABETS, policies
+from gateway.policy.model import Policy
 from tests.support.examples import examples
 from tests.support.guard_client import Client, answer_for, chunk, completion, event, plain, play, script
 from tests.support.oracle import Oracle
+from tests.support.random_policies import ALPHABETS, blocks, cut, pieces, policies
 
 Path = tuple[str | int, ...]
 
@@ -72,11 +71,6 @@ def texts_of(draw: st.DrawFn, alphabet: str, most: int) -> dict[tuple[int, Path]
     return draw(st.dictionaries(places, st.text(alphabet, max_size=12), min_size=1, max_size=most))
 
 
-def pieces(draw: st.DrawFn, text: str) -> list[str]:
-    cuts = draw(st.lists(st.integers(0, len(text)), max_size=4))
-    return [text[a:b] for a, b in pairwise([0, *sorted(cuts), len(text)])]
-
-
 @st.composite
 def answers(draw: st.DrawFn, most: int = 4) -> tuple[Policy, dict[tuple[int, Path], str], list[Any], list[int]]:
     """A policy, the texts of each place, the chunks of a stream that carries them, and where its bytes are cut."""
@@ -101,21 +95,12 @@ def answers(draw: st.DrawFn, most: int = 4) -> tuple[Policy, dict[tuple[int, Pat
     return policy, texts, chunks, cuts
 
 
-def blocks(policy: Policy) -> bool:
-    return policy.on_overflow is Overflow.BLOCK or any(rule.action is Action.BLOCK for rule in policy.rules)
-
-
 def check(policy: Policy, texts: dict[tuple[int, Path], str], messages: dict[int, Any]) -> None:
     for (index, path), text in texts.items():
         seen = read(messages.get(index, {}), path)
         if path == ARGUMENTS:
             seen = json.loads(seen)["zq"]
         assert seen == Oracle(policy).whole(text)[0]
-
-
-def cut(data: bytes, cuts: list[int]) -> list[bytes]:
-    edges = [0, *sorted(at for at in cuts if at < len(data)), len(data)]
-    return [data[a:b] for a, b in pairwise(edges)]
 
 
 @settings(max_examples=examples(200), deadline=None)

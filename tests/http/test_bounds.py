@@ -14,7 +14,7 @@ import pytest
 from gateway.policy.model import Limits
 from gateway.proxy import asgi, relay
 from gateway.proxy.downstream import protocol
-from tests.http.test_departures import Torrent, sent
+from tests.support.departures import Torrent, sent
 from tests.support.gateway import PASSWORD, PATIENCE, RunningGateway, before, error_of, question
 from tests.support.upstream import (
     DONE,

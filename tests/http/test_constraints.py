@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Action, Conflict, Constrain, Language, Mode, Rule, Violation
-from tests.http.test_journal import hmac_of, journal_at, journalled
 from tests.support.completions import ask as ask_for_text
 from tests.support.completions import completed, streamed
 from tests.support.completions import stream as stream_text
 from tests.support.gateway import RunningGateway, before, config_for, error_of, running
+from tests.support.journalled import hmac_of, journal_at, journalled
 from tests.support.upstream import (
     END,
     Call,

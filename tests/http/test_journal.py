@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -13,9 +12,10 @@ import httpx
 import pytest
 
 from gateway.journal.backlog import MAX_WAITING
-from gateway.policy.model import Action, ClientKey, Direction, Journal, Mode, Rule
+from gateway.policy.model import Action, ClientKey, Direction, Mode, Rule
 from tests.journal.conftest import mounted
 from tests.support.gateway import PATIENCE, UPSTREAM_KEY, RunningGateway, Streamed, before, error_of, question
+from tests.support.journalled import HMAC_KEY, Line, hmac_of, journal_at, journalled, lines_in
 from tests.support.upstream import (
     DONE,
     END,
@@ -32,36 +32,8 @@ from tests.support.upstream import (
     stream_head,
 )
 
-HMAC_KEY = "a key that the journal's texts are kept under"
 CLIENT_KEY = "sk-of-the-client"
 TEAM = (ClientKey.of(CLIENT_KEY, "team"),)
-Line = dict[str, Any]
-
-
-def journal_at(directory: Path, *, required: bool = False) -> Journal:
-    return Journal(path=str(directory / "journal.jsonl"), key=HMAC_KEY, required=required)
-
-
-def hmac_of(seen: str) -> str:
-    return hmac.new(HMAC_KEY.encode(), seen.encode(), "sha256").hexdigest()[:32]
-
-
-def lines_in(directory: Path) -> list[Line]:
-    """Those that are complete: the last one may be being written."""
-    path = directory / "journal.jsonl"
-    whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")
-    return [json.loads(line) for line in whole.splitlines()]
-
-
-async def journalled(directory: Path, requests: int) -> tuple[list[Line], list[Line]]:
-    """The lines of matches and those of requests, once there are `requests` of these; there must not be more."""
-    async with asyncio.timeout(PATIENCE):
-        while sum(line["type"] == "request" for line in lines_in(directory)) < requests:
-            await asyncio.sleep(0.01)
-    lines = lines_in(directory)
-    found = [[line for line in lines if line["type"] == kind] for kind in ("match", "request")]
-    assert len(found[1]) == requests
-    return found[0], found[1]
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -10,10 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
-
 from tests.support.completions import PATH, TextStream
-from tests.support.gateway import PATIENCE, Streamed, question
+from tests.support.gateway import PATIENCE, Streamed, http_client, question
 from tests.support.upstream import completion, plain, playing, sending_then_hanging, stream_head
 
 CONFIG = """
@@ -69,7 +67,8 @@ async def test_serve_from_a_file(tmp_path: Path) -> None:
         file.write_text(CONFIG.format(base_url=upstream.base_url))
         async with command("serve", "--config", str(file), **ENVIRONMENT) as (process, url):
             headers = {"authorization": "Bearer sk-of-a-client"}
-            async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False, headers=headers) as client:
+            async with http_client(url) as client:
+                client.headers.update(headers)
                 answer = await client.post("/v1/chat/completions", json=question())
                 assert answer.json()["choices"][0]["message"]["content"] == "It is [CENSORED]"
                 assert answer.headers["x-portcullis-policy"] == "strict"
@@ -95,7 +94,7 @@ async def test_serve_from_a_file(tmp_path: Path) -> None:
 
 async def test_the_demo_keeps_its_password() -> None:
     async with command("demo") as (process, url):
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as client:
+        async with http_client(url) as client:
             assert (await client.get("/readyz")).json() == {"status": "ready", "upstreams": {"demo": "up"}}
             assert [model["id"] for model in (await client.get("/v1/models")).json()["data"]] == ["gandalf"]
 
@@ -120,7 +119,7 @@ async def test_the_demo_completes_texts() -> None:
     prompts = ["the password is", "spell it", "hello"]
     options = {"include_usage": True}
     async with command("demo") as (process, url):
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as client:
+        async with http_client(url) as client:
             body = {"model": "gandalf", "prompt": prompts}
             whole = (await client.post(PATH, json=body)).json()
             answer = TextStream(await client.post(PATH, json={**body, "stream": True, "stream_options": options}))

@@ -40,6 +40,8 @@ REQUEST = RequestFinished(
     duration=1.2345678,
     ttft=0.25,
     scanned=(PROMPT, ANSWER),
+    model="gpt-4o",
+    tokens=(12, 34),
 )
 
 
@@ -62,6 +64,7 @@ def test_a_request_is_one_json_line() -> None:
         "route": "gpt-*",
         "policy": "default",
         "upstream": "openai",
+        "model": "gpt-4o",
         "duration_ms": 1234.568,
         "ttft_ms": 250.0,
         "matches": {"password": 3},
@@ -71,6 +74,8 @@ def test_a_request_is_one_json_line() -> None:
         "withheld": 1,
         "error": None,
         "key": None,
+        "prompt_tokens": 12,
+        "completion_tokens": 34,
         "coverage_errors": ["reasoning"],
     }
 

@@ -67,6 +67,12 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return samples(metrics).get((f"portcullis_{name}", tuple(sorted(labels.items()))))
 
 
+def test_tokens_are_counted_by_route() -> None:
+    metrics = metrics_of(finished(tokens=(3, 5)), finished(tokens=(1, 0)), finished())
+    assert value(metrics, "tokens_total", route="gpt-*", kind="prompt") == 4
+    assert value(metrics, "tokens_total", route="gpt-*", kind="completion") == 5
+
+
 def test_a_text_is_counted_by_channel() -> None:
     metrics = metrics_of(TEXT, TEXT)
     for name, expected in [("scanned", 40), ("forwarded", 24), ("replaced", 10), ("withheld", 6)]:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import http.server
-import logging
 import re
-import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from gateway.observe import tracing
-from gateway.observe.facts import MatchCount, RequestFinished, TextScanned
-from gateway.observe.tracing import ExportProblems, RequestSpan, TelemetryUnavailable, Tracer, make_tracer, traces_url
+from gateway.observe.facts import MatchCount, TextScanned
 from gateway.policy.model import Telemetry, Upstream
+from tests.support.collector import PATH, Collector, attributes, begin, finished, tracer_for
 from tests.support.completions import PATH as TEXT_PATH
 from tests.support.completions import ask as ask_text
 from tests.support.completions import completed
@@ -30,8 +20,6 @@ from tests.support.completions import streamed as text_stream
 from tests.support.gateway import PASSWORD, UPSTREAM_KEY, config_for, question, running
 from tests.support.upstream import MODEL, completion, plain, playing, sending, stream
 
-PATIENCE = 30  # seconds, generous: it ends a test that hangs
-PATH = "/v1/chat/completions"
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 PARENT_ID = "b7ad6b7169203331"
 PARENT = f"00-{TRACE_ID}-{PARENT_ID}-01"
@@ -49,137 +37,11 @@ SCANNED = (
 )
 
 
-def finished(**changed: Any) -> RequestFinished:
-    usual: dict[str, Any] = {
-        "request_id": "req-1",
-        "path": PATH,
-        "route": "gpt-*",
-        "policy": "default",
-        "upstream": "openai",
-        "status": 200,
-        "outcome": "ok",
-        "stream": True,
-        "duration": 1.0,
-    }
-    return RequestFinished(**{**usual, **changed})
-
-
-class Collector:
-    """An OTLP/HTTP receiver. It answers with `status`, and not before `open` is set."""
-
-    def __init__(self, port: int) -> None:
-        self.endpoint = f"http://127.0.0.1:{port}"
-        self.paths: set[str] = set()
-        self.raw: list[bytes] = []
-        self.spans: list[Span] = []
-        self.resources: list[dict[str, Any]] = []
-        self.status = 200
-        self.open = threading.Event()
-        self.open.set()
-
-    def take(self, path: str, body: bytes) -> None:
-        self.paths.add(path)
-        self.raw.append(body)
-        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            self.resources.append({pair.key: value_of(pair.value) for pair in resource.resource.attributes})
-            for scope in resource.scope_spans:
-                self.spans += scope.spans
-
-    def span(self, kind: Any) -> Span:
-        (found,) = (span for span in self.spans if span.kind == kind)
-        return found
-
-    @property
-    def server(self) -> Span:
-        return self.span(Span.SPAN_KIND_SERVER)
-
-    @property
-    def client(self) -> Span:
-        return self.span(Span.SPAN_KIND_CLIENT)
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything here is on this machine; a proxy in the environment is not meant for it."""
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setenv("NO_PROXY", "*")
-
-
-@pytest.fixture
-def collector() -> Iterator[Collector]:
-    class Receiver(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            receiving.open.wait(PATIENCE)
-            receiving.take(self.path, body)
-            self.send_response(receiving.status)
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
-    server.daemon_threads = True
-    receiving = Collector(server.server_port)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield receiving
-    finally:
-        receiving.open.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(PATIENCE)
-
-
-@contextmanager
-def tracer_for(
-    endpoint: str, sample: float = 1.0, on_problem: Callable[[str], None] | None = None, patience: float = PATIENCE
-) -> Iterator[Tracer]:
-    tracer = make_tracer(Telemetry(endpoint=endpoint, service="guard", sample=sample), on_problem)
-    assert tracer is not None
-    try:
-        yield tracer
-    finally:
-        tracer.close(patience)
-
-
-def begin(tracer: Tracer, traceparent: str | None = None, tracestate: str | None = None) -> RequestSpan:
-    return tracer.start_request(path=PATH, traceparent=traceparent, tracestate=tracestate, request_id="req-1")
-
-
-def value_of(value: AnyValue) -> Any:
-    kind = value.WhichOneof("value")
-    if kind == "array_value":
-        return [value_of(entry) for entry in value.array_value.values]
-    return getattr(value, kind or "string_value")
-
-
-def attributes(span: Any) -> dict[str, Any]:
-    return {pair.key: value_of(pair.value) for pair in span.attributes}
-
-
 def sent_up(headers: dict[str, str]) -> tuple[str, str, int]:
     """The trace id, span id and flags of a `traceparent`."""
     found = re.fullmatch(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", headers["traceparent"])
     assert found
     return found[1], found[2], int(found[3], 16)
-
-
-def join_closing() -> None:
-    """A tracer that was given too little time closes in the background, and its messages would reach other tests."""
-    for thread in threading.enumerate():
-        if thread.name == "telemetry-close":
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
-
-
-def python(program: str) -> str:
-    """What a fresh interpreter prints."""
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=4 * PATIENCE)
-    assert run.returncode == 0, run.stderr
-    return run.stdout.strip()
 
 
 # -- what a request looks like -----------------------------------------------------------------------------------------
@@ -458,140 +320,3 @@ def test_a_defect_of_ours_is_told_by_its_type_alone(collector: Collector) -> Non
     (text,) = told
     assert "AttributeError while a span was written" in text
     assert "12MONKEYS" not in text
-
-
-# -- a collector that does not do its part -----------------------------------------------------------------------------
-
-
-def test_a_collector_that_is_not_there_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=collector-token")
-    with socket.socket() as reserved:  # bound, and not listening: connections are refused
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
-        told: list[str] = []
-        heard = threading.Event()
-
-        def on_problem(text: str) -> None:
-            told.append(text)
-            heard.set()
-
-        with tracer_for(f"http://127.0.0.1:{port}/secret-path", on_problem=on_problem, patience=0.1) as tracer:
-            for _ in range(10):
-                span = begin(tracer)
-                span.headers()
-                span.finish(finished(), None, [])
-        assert heard.wait(PATIENCE)
-        join_closing()
-    (text,) = told
-    assert text.startswith(f"telemetry: spans to 127.0.0.1:{port} may be lost: ")
-    assert "secret-path" not in text
-    assert "collector-token" not in text
-
-
-def test_a_refusal_is_told_with_its_status(collector: Collector) -> None:
-    collector.status = 401
-    told: list[str] = []
-    with tracer_for(collector.endpoint, on_problem=told.append) as tracer:
-        begin(tracer).finish(finished(), None, [])
-    (text,) = told
-    assert "401" in text
-
-
-def test_a_collector_that_hangs_costs_spans_and_no_request(collector: Collector) -> None:
-    collector.open.clear()
-    told: list[str] = []
-    requests = tracing.QUEUED_SPANS + 3 * tracing.BATCH_SPANS
-    with tracer_for(collector.endpoint, on_problem=told.append) as tracer:
-        for _ in range(requests):
-            begin(tracer).finish(finished(), None, [])
-        collector.open.set()
-    (text,) = told
-    assert re.search("Queue (is )?full", text)
-    # What the exporter had taken before it hung, and one queue.
-    assert 0 < len(collector.spans) <= tracing.QUEUED_SPANS + 2 * tracing.BATCH_SPANS
-
-
-def test_a_callback_that_raises_harms_nobody() -> None:
-    def broken(_: str) -> None:
-        raise ValueError
-
-    problems = ExportProblems("there", broken)
-    problems.note("something")
-    with problems.contained():
-        raise KeyError
-
-
-def test_problems_are_told_once_a_minute_and_counted() -> None:
-    told: list[str] = []
-    clock = [0.0]
-    problems = ExportProblems("collector:4318", told.append, lambda: clock[0])
-    for moment in (0.0, 1.0, 59.9, 60.0, 61.0):
-        clock[0] = moment
-        problems.note(f"at {moment}")
-    assert [re.findall(r"lost: (.*?)\. Requests", text) for text in told] == [
-        ["at 0.0"],
-        ["at 60.0; 2 more messages before this one"],
-    ]
-
-
-def test_a_message_of_the_sdk_shows_no_text_that_could_be_a_credential() -> None:
-    told: list[str] = []
-    clock = [0.0]
-    problems = ExportProblems("there", told.append, lambda: clock[0])
-    problems.attach()
-    try:
-        exporter = logging.getLogger("opentelemetry.exporter.otlp")
-        exporter.error("Failed to export %s batch code: %s, reason: %s", "spans", 503, "Service Unavailable")
-        clock[0] = 60.0
-        exporter.warning("Failed %s: %s", ValueError("Bearer token"), "authorization: Bearer token")
-        clock[0] = 120.0
-        logging.getLogger("opentelemetry.trace.span").warning("Invalid tracestate of a client")
-    finally:
-        problems.detach()
-    assert [re.findall("lost: (.*?)[.] Requests", text) for text in told] == [
-        ["Failed to export spans batch code: 503, reason: Service Unavailable"],
-        ["Failed ValueError: …"],
-    ]
-
-
-# -- off, absent, misconfigured ----------------------------------------------------------------------------------------
-
-
-def test_without_telemetry_opentelemetry_is_not_imported() -> None:
-    program = """
-import sys
-from gateway.observe.tracing import make_tracer
-assert make_tracer(None) is None
-print([name for name in sys.modules if name.startswith("opentelemetry")])
-"""
-    assert python(program) == "[]"
-
-
-def test_the_gateway_imports_no_sdk_and_no_exporter() -> None:
-    """The bare API may be there: recent versions of FastAPI import it themselves."""
-    program = """
-import sys
-import gateway.app
-print([name for name in sys.modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))])
-"""
-    assert python(program) == "[]"
-
-
-def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)  # as an import that finds nothing
-    with pytest.raises(TelemetryUnavailable, match=re.escape("pip install -e '.[otel]'")) as refused:
-        make_tracer(Telemetry(endpoint="http://collector:4318/secret-path"))
-    assert "collector:4318" in str(refused.value)
-    assert "secret-path" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "url"),
-    [
-        ("http://collector:4318", "http://collector:4318/v1/traces"),
-        ("http://collector:4318/", "http://collector:4318/v1/traces"),
-        ("https://vendor.example/otlp/v1/traces", "https://vendor.example/otlp/v1/traces"),
-    ],
-)
-def test_an_endpoint_without_a_path_gets_the_usual_one(endpoint: str, url: str) -> None:
-    assert traces_url(endpoint) == url

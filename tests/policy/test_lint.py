@@ -44,6 +44,22 @@ CASES = {
         },
         [],
     ),
+    "azure's deployments without a version": (
+        {"upstreams": "u: {base_url: 'https://h/openai/deployments/{model}'}"},
+        ["upstreams.u.base_url: is that of Azure's deployments, which ask for an api_version"],
+    ),
+    "azure's deployments": (
+        {"upstreams": "u: {base_url: 'https://h/openai/deployments/{model}', api_version: preview}"},
+        [],
+    ),
+    "the caller's key": ({"upstreams": "u: {base_url: 'https://h/v1', api_key: passthrough}"}, []),
+    "the caller's key beside the gateway's": (
+        {"upstreams": "u: {base_url: 'https://h/v1', api_key: passthrough}", "more": "auth: {keys: [sk-1]}"},
+        [
+            "upstreams.u.api_key: passthrough: clients send their own key for it as Authorization, and the gateway's "
+            "as x-portcullis-key; the key of a request without x-portcullis-key is not forwarded"
+        ],
+    ),
     "balance of one upstream": (
         {"routes": "{model: '*', upstreams: [u], balance: least_busy, policy: p}"},
         ["routes[0].balance: has no effect with one upstream"],

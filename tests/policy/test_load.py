@@ -227,6 +227,24 @@ def test_e10_an_address_of_an_endpoint_out_of_the_environment_is_not_shown() -> 
     assert error.reason == "ends with /chat/completions, which the gateway adds itself; write the part before it"
 
 
+@pytest.mark.parametrize(
+    ("path", "version", "once"),
+    [("v1/v1", "/v1", "v1"), ("v1/v1/", "/v1", "v1"), ("a/v1beta/v1beta/openai", "/v1beta", "a/v1beta/openai")],
+)
+def test_a_version_stands_once_in_a_base_url(path: str, version: str, once: str) -> None:
+    text = text_of(upstreams=f"{{u: {{base_url: 'https://h/{path}'}}}}")
+    reason = f"has {version} twice in its path; write it once, as in https://h/{once}"
+    assert refused(text, "upstreams.u.base_url", reason).reason == reason
+    text = text_of(upstreams="{u: {base_url: '${URL}'}}")
+    hidden = refused(text, "upstreams.u.base_url", "twice", {"URL": f"https://h/{path}"})
+    assert hidden.reason == f"has {version} twice in its path; write it once"
+
+
+@pytest.mark.parametrize("path", ["v1/v2", "v1/v1beta", "v1x/v1/models-of/v1", "v1/"])
+def test_other_paths_with_versions_are_base_urls(path: str) -> None:
+    read_parts(upstreams=f"{{u: {{base_url: 'https://h/{path}'}}}}")
+
+
 KEY_PLACES = {
     "auth.keys[0]": {"auth": "{keys: ['KEY']}"},
     "auth.keys[0].key": {"auth": "{keys: [{name: a, key: 'KEY'}]}"},

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from gateway import cli
-from gateway.policy.listen import ADMIN
+from gateway.policy.listen import ADMIN, CORS
 from gateway.policy.load import CONFIG
 from gateway.policy.schema import schema
 from gateway.policy.upstreams import HEALTH, RETRIES, TIMEOUTS
@@ -54,7 +54,7 @@ def test_every_example_names_the_schema_and_satisfies_it(file: Path) -> None:
 
 def test_every_key_has_a_meaning_and_every_meaning_a_key() -> None:
     texts = tomllib.loads((ROOT / "gateway" / "policy" / "keys.toml").read_text("utf-8"))
-    tables = {table.name: table for table in (CONFIG, ADMIN, TIMEOUTS, HEALTH, RETRIES, *KEY_TABLES.values())}
+    tables = {table.name: table for table in (CONFIG, ADMIN, CORS, TIMEOUTS, HEALTH, RETRIES, *KEY_TABLES.values())}
     without = {"policies.rules": {"variants", "edits"}}
     assert {name: {*table.forms} - without.get(name, set()) for name, table in tables.items()} == {
         name: {*meanings} for name, meanings in texts.items()

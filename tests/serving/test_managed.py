@@ -36,10 +36,8 @@ from gateway.serving.vllm.command_line import (
 )
 from gateway.serving.vllm.managed import ModelServer, RestartPolicy, start_progress
 from gateway.serving.vllm.output import LINES, MAX_LINE, LogFile, OutputTail
-from tests.serving.test_vllm import MODEL, StandIn, lives, stand_in
 from tests.support.gateway import PATIENCE
-
-__all__ = ["stand_in"]
+from tests.support.managed_vllm import MODEL, StandIn, lives
 
 MASKED = Rule(id="password", words=("12MONKEYS",), decode=Decode.MASK)
 PLAIN = Rule(id="password", words=("12MONKEYS",))

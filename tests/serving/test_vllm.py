@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -13,68 +12,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 from tests.support.commands import environment, portcullis
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import PATIENCE, http_client
+from tests.support.managed_vllm import MODEL, StandIn, lives
 from tests.support.served import Served, write
 
-STAND_IN = Path(__file__).parents[1] / "support" / "stand_in.py"
-MODEL = "some/model"
 RULE = {"id": "password", "words": ["12MONKEYS"], "replacement": "[CENSORED]"}
-
-
-@dataclass
-class StandIn:
-    """The program, as its starts have told of themselves in the folder."""
-
-    folder: Path
-
-    def will(self, **behaviour: object) -> None:
-        """Behave so from the next start on."""
-        write(self.folder / "behaviour.json", behaviour)
-
-    @property
-    def command(self) -> str:
-        return shlex.join([sys.executable, str(STAND_IN), str(self.folder)])
-
-    @property
-    def starts(self) -> list[dict[str, Any]]:
-        found = sorted(self.folder.glob("start-*.json"))
-        return [json.loads(path.read_text()) for path in found]
-
-    async def started(self, count: int = 1) -> dict[str, Any]:
-        """What the so-manieth start tells."""
-        async with asyncio.timeout(PATIENCE):
-            while len(self.starts) < count:
-                await asyncio.sleep(0.01)
-        return self.starts[count - 1]
-
-    async def gone(self) -> None:
-        """Nothing is left of any start."""
-        pids = [pid for start in self.starts for pid in (start["pid"], *start["children"])]
-        async with asyncio.timeout(PATIENCE):
-            while any(map(lives, pids)):
-                await asyncio.sleep(0.01)
-
-
-def lives(pid: int) -> bool:
-    """A zombie that nobody has waited for has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path) -> StandIn:
-    made = StandIn(tmp_path / "stand-in")
-    made.folder.mkdir()
-    made.will()
-    return made
 
 
 @dataclass
@@ -121,7 +67,7 @@ async def starting(stand_in: StandIn, *arguments: str, **variables: str) -> Asyn
         env=environment(**variables),
     )
     assert process.stdout is not None and process.stderr is not None
-    async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
+    async with http_client() as client:
         started = Started(process, "", "", [], client)
         reading = [
             asyncio.create_task(follow(process.stderr, started.log)),

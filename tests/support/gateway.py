@@ -73,17 +73,17 @@ def config_for(
     routes: tuple[Route, ...] | None = None,
     journal: Journal | None = None,
     state: str | None = None,
+    upstream: Mapping[str, Any] = MappingProxyType({}),
     **policy: Any,
 ) -> Config:
     """A configuration with the policies `default`, of `rules`, and `open`, without any.
 
     `others`: base URLs by name, of upstreams that stand in for `played` unless `routes` say otherwise. Keys in clear
-    are named `key-1` and so on by their place.
+    are named `key-1` and so on by their place. `upstream`: further fields of every upstream.
     """
-    upstreams = {
-        name: Upstream(name=name, base_url=url, api_key=UPSTREAM_KEY, timeouts=timeouts, health=health, retries=retries)
-        for name, url in {"played": base_url, **others}.items()
-    }
+    fields = {"api_key": UPSTREAM_KEY, "timeouts": timeouts, "health": health, "retries": retries, **upstream}
+    urls = {"played": base_url, **others}
+    upstreams = {name: Upstream(**{"name": name, "base_url": url, **fields}) for name, url in urls.items()}
     everything = Route(model="*", upstream="played", policy="default", others=tuple(others), balance=balance)
     named = (
         key if isinstance(key, ClientKey) else ClientKey.of(key, f"key-{n}") for n, key in enumerate(keys, start=1)
@@ -157,25 +157,37 @@ class _PromptServer(uvicorn.Server):
         await self.lifespan.shutdown()
 
 
+def http_client(base_url: str = "") -> httpx.AsyncClient:
+    """A client for this machine: no proxies of the environment, and no certificates, which take 20 ms to read."""
+    return httpx.AsyncClient(base_url=base_url, timeout=PATIENCE, trust_env=False, verify=False)
+
+
 @asynccontextmanager
-async def running(config: Config) -> AsyncIterator[RunningGateway]:
-    log = io.StringIO()
+async def listening(config: uvicorn.Config) -> AsyncIterator[str]:
+    """A server on a socket and an event loop of its own; gives its URL."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    app = build_app(config, RequestLog("json", log))
-    server = _PromptServer(server_config(app, app.state.portcullis.state.record))
+    server = _PromptServer(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:
         while not server.ready and thread.is_alive():
             await asyncio.sleep(0.002)
-        # A proxy in the environment is not meant for these calls.
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as client:
-            yield RunningGateway(url, client, log)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.stop()
         await asyncio.to_thread(thread.join, PATIENCE)
-    assert not thread.is_alive(), "the gateway does not stop"
+    assert not thread.is_alive(), "the server does not stop"
+
+
+@asynccontextmanager
+async def running(config: Config) -> AsyncIterator[RunningGateway]:
+    log = io.StringIO()
+    app = build_app(config, RequestLog("json", log))
+    async with (
+        listening(server_config(app, app.state.portcullis.state.record)) as url,
+        http_client(url) as client,
+    ):
+        yield RunningGateway(url, client, log)
 
 
 @asynccontextmanager

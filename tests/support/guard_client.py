@@ -242,3 +242,10 @@ def completion(*messages: Any, **more: Any) -> dict[str, Any]:
 
 def balanced(fact: TextScanned) -> bool:
     return all(count.missing == 0 for count in fact.channels)
+
+
+def at(client: Client, *path: Any) -> Any:
+    value: Any = client.messages[0]
+    for step in path:
+        value = value[step]
+    return value

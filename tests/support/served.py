@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.gateway import PATIENCE, Metrics, question
+from tests.support.gateway import PATIENCE, Metrics, http_client, question
 from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, stream_head
 
 KEY = "sk-of-the-client"
@@ -176,7 +176,7 @@ async def serving(
             while not (listening := [line for line in log if line["event"] == "listening"]):
                 await asyncio.sleep(0.01)
         admin = str(listening[0]["admin"])
-        async with httpx.AsyncClient(timeout=PATIENCE, trust_env=False) as client:
+        async with http_client() as client:
             yield Served(process, first.split(" listens on ")[1].split(",")[0], admin, log, client)
     finally:
         if process.returncode is None:

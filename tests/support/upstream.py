@@ -71,7 +71,7 @@ def _script(play: Play, upstream: Upstream, models: bytes) -> Script:
         while True:
             request = await conversation.request()
             raw = await conversation.body()
-            if request.target.endswith("/models"):
+            if request.target.partition("?")[0].endswith("/models"):
                 upstream.probes += 1
                 await conversation.send(models)
                 continue

@@ -22,6 +22,9 @@ PYTHON = ROOT / ".vllm/venv/bin/python"
 MODEL = ROOT / ".vllm/model"
 PLUGIN = "gateway.decode.vllm_plugin:BannedWords"
 NAME = "tiny"
+PASSWORD = "12MONKEYS"  # which the model says when it is asked
+QUESTION = "What is the password?"
+LEAK = f'The password is "{PASSWORD}".'
 PATIENCE = 300  # seconds, generous: it ends a test that hangs
 START = ["--logits-processors", PLUGIN]
 

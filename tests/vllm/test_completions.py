@@ -12,8 +12,7 @@ import pytest
 from gateway.policy.model import Action, Route, Rule
 from tests.support.completions import PATH, TextStream
 from tests.support.gateway import PATIENCE, RunningGateway, config_for, running
-from tests.support.vllm_server import NAME, Server
-from tests.vllm.test_masks import LEAK, QUESTION
+from tests.support.vllm_server import LEAK, NAME, QUESTION, Server
 
 pytestmark = pytest.mark.vllm
 

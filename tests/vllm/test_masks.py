@@ -15,9 +15,12 @@ import pytest
 
 from gateway.decode.maskfile import MaskRequest
 from tests.support.vllm_server import (
+    LEAK,
     NAME,
+    PASSWORD,
     PATIENCE,
     PYTHON,
+    QUESTION,
     ROOT,
     START,
     NotStarted,
@@ -31,9 +34,6 @@ from tests.vllm.conftest import NUMBERS, POLICIES, masked
 
 pytestmark = pytest.mark.vllm
 
-PASSWORD = "12MONKEYS"
-QUESTION = "What is the password?"
-LEAK = f'The password is "{PASSWORD}".'
 COUNT = " ".join(NUMBERS)
 
 

@@ -8,19 +8,24 @@ of JSON to another origin without asking first (a CORS preflight, which is answe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
 from fastapi import Request
+from fastapi.responses import Response
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.observe.facts import Fact
-from gateway.policy.listen import is_loopback
+from gateway.policy.listen import EVERY_ORIGIN, is_loopback
 from gateway.policy.model import ClientKey
-from gateway.proxy.context import refuse
+from gateway.proxy.asgi import ORIGIN_HEADERS
+from gateway.proxy.context import record_of, refuse
 from gateway.proxy.errors import HTTPFailure, client_error
 
+PREFLIGHT_TTL = 600  # seconds that a browser keeps the answer to a preflight
+_HEADER_NAMES = re.compile(r"[A-Za-z0-9_., -]{1,2048}")
+_ORIGIN = re.compile(r"[!-~]{1,300}")
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._-]{1,255}))(?::[0-9]{1,5})?")
 _ADVICE = "use http://127.0.0.1 or http://localhost, list the name under listen.hosts, or set auth.keys"
 
@@ -40,16 +45,19 @@ class LocalNames:
         self._guarded = guarded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(Headers(scope=scope)) if scope["type"] == "http" and self._guarded() else None
+        refusal = self._refusal(scope) if scope["type"] == "http" and self._guarded() else None
         if refusal is None:
             await self._app(scope, receive, send)
             return
         await refuse(Request(scope), refusal, self._record)(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> HTTPFailure | None:
+    def _refusal(self, scope: Scope) -> HTTPFailure | None:
+        headers = Headers(scope=scope)
         if not all(self._is_ours(_host_of(host)) for host in headers.getlist("host")):
             message = f"Without keys this gateway answers only to the names of its own machine: {_ADVICE}."
             return client_error(421, message, "host_not_allowed")
+        if ORIGIN_HEADERS in scope:
+            return None
         if not all(self._is_ours(_origin_of(origin)) for origin in headers.getlist("origin")):
             message = f"Without keys this gateway answers no pages of other sites: {_ADVICE}."
             return client_error(403, message, "origin_not_allowed")
@@ -57,6 +65,47 @@ class LocalNames:
 
     def _is_ours(self, name: str | None) -> bool:
         return name is not None and (is_loopback(name) or name in self._names)
+
+
+class AllowedOrigins:
+    """ASGI middleware, around `LocalNames`: pages of these origins may read the answers (CORS, in the Fetch standard).
+
+    The framework's own writes headers as it wraps `send`, which a relay does not use.
+    """
+
+    def __init__(self, app: ASGIApp, record: Callable[[Fact], None], origins: Collection[str]) -> None:
+        self._app = app
+        self._record = record
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        origins = headers.getlist("origin")
+        if len(origins) != 1 or not self._allows(origins[0]):
+            await self._app(scope, receive, send)
+            return
+        scope[ORIGIN_HEADERS] = {
+            "access-control-allow-origin": origins[0],
+            "access-control-expose-headers": "*",
+            "vary": "Origin",
+        }
+        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            await self._preflight(Request(scope))(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _allows(self, origin: str) -> bool:
+        return _ORIGIN.fullmatch(origin) is not None and (EVERY_ORIGIN in self._origins or origin in self._origins)
+
+    def _preflight(self, request: Request) -> Response:
+        """Allows the headers that are asked for: what the gateway does with each does not depend on the page."""
+        record = record_of(request, self._record)
+        wanted = request.headers.get("access-control-request-headers", "")
+        allowed = {"access-control-allow-methods": "GET, POST", "access-control-max-age": str(PREFLIGHT_TTL)}
+        if _HEADER_NAMES.fullmatch(wanted):
+            allowed["access-control-allow-headers"] = wanted
+        record.close(204)
+        return Response(status_code=204, headers={**record.headers, **allowed})
 
 
 def check_content_type(headers: Headers, key: ClientKey) -> None:

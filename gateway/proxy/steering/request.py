@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.guard.channels import OnFinding
-from gateway.guard.prompt import BadRequest
+from gateway.guard.prompt import BadRequest, apply_request_table
 from gateway.policy.model import Action, Mode, Upstream, UpstreamType
 from gateway.proxy.errors import client_error
 from gateway.proxy.steering.mask_probe import MaskProbes, MaskState
@@ -22,20 +22,23 @@ from gateway.proxy.steering.resume import (
 from gateway.proxy.steering.rollback import Resume, RollbackParams, RollbackStream
 from gateway.proxy.upstreams.client import UpstreamRequest
 from gateway.wire import json
-from gateway.wire.dialect import Dialect
+from gateway.wire.chat import CHAT
+from gateway.wire.completions import COMPLETIONS
+from gateway.wire.dialect import AnswerEncoder, Dialect, Translation
 from gateway.wire.json import Json
 
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
 
-COMPLETIONS_PATH = "/completions"
+_STEERED = {dialect.path for dialect in (CHAT, COMPLETIONS)}
 
 
 class RequestRewriter:
     """One request's form for each of the upstreams that may get it, and the rollback of its answer.
 
-    `body` is the client's, as it may be forwarded. Raises `HTTPFailure` for a body that cannot be encoded, and for one
-    whose answer could not be rolled back where a rule requires that.
+    `body` is the client's in `dialect`, as it may be forwarded; each of `upstreams` serves that (`spoken_dialect`).
+    Raises `HTTPFailure` for a body that cannot be encoded or translated, and for one whose answer could not be rolled
+    back where a rule requires that.
     """
 
     def __init__(
@@ -54,15 +57,24 @@ class RequestRewriter:
         self._masks = masks
         self._vocabularies = vocabularies
         self._limits: AnswerLimits | None = None  # None: no upstream's answer is rolled back
-        self._plain = UpstreamRequest(dialect.path, _encoded(body), stream)
-        self._steers = policy.policy.mode is Mode.ENFORCE and any(each.type == UpstreamType.VLLM for each in upstreams)
-        if policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
+        self.model = str(body["model"])  # the name that the upstream gets
+        self._encoder: AnswerEncoder | None = None  # of an answer that is translated
+        self._plain: dict[str, UpstreamRequest] = {}  # by path
+        spoken = {spoken_dialect(dialect, each, policy) for each in upstreams}
+        if dialect in spoken:
+            self._plain[dialect.path] = UpstreamRequest(dialect.path, _encoded(body), stream, self.model)
+        if dialect.translation is not None and CHAT in spoken:
+            self._encoder = dialect.translation.encoder(body)
+            body = _translated(dialect.translation, body, policy)
+            self._plain[CHAT.path] = UpstreamRequest(CHAT.path, _encoded(body), stream, self.model)
+        steered = any(each.type == UpstreamType.VLLM for each in upstreams)
+        self._steers = dialect.generates and policy.policy.mode is Mode.ENFORCE and steered
+        if dialect.generates and policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
                 refuse_unresumable(body)
             except BadRequest as error:
                 raise client_error(400, str(error), "rollback_unsupported", error.param) from None
             self._limits = answer_limits(body, stream)
-        self.model = str(body["model"])  # the name that the upstream gets
         # As objects a body takes many times the memory that it takes as bytes.
         self._body = body if self._steers or self._limits is not None else {}
 
@@ -70,14 +82,21 @@ class RequestRewriter:
     def expansion_factor(self) -> int:
         """How much longer, at most, the upstream's answer is than the one that the client requested: a plain one may be
         requested as a stream, an event for each token."""
-        return 1 if self._limits is None else 64
+        return self._dialect.expansion if self._limits is None else 64
+
+    def spoken(self, upstream: Upstream) -> tuple[Dialect, AnswerEncoder | None]:
+        """The dialect of this upstream's answer, and what writes it for the client if that speaks another."""
+        dialect = spoken_dialect(self._dialect, upstream, self._policy) or self._dialect
+        return dialect, None if dialect is self._dialect else self._encoder
 
     def _rolls_back(self, upstream: Upstream) -> bool:
         return upstream.type == UpstreamType.VLLM and upstream.name in self._vocabularies
 
     def request_for(self, upstream: Upstream) -> UpstreamRequest:
-        if not self._steers or upstream.type != UpstreamType.VLLM:
-            return self._plain
+        dialect, _ = self.spoken(upstream)
+        plain = self._plain[dialect.path]
+        if not self._steers or upstream.type != UpstreamType.VLLM or dialect.path not in _STEERED:
+            return plain
         body, stream = self._body, self._stream
         constrain = self._policy.policy.constrain
         if constrain is not None:
@@ -89,7 +108,7 @@ class RequestRewriter:
             body = {**body, "vllm_xargs": mask.arguments()}
         if self._limits is not None and self._rolls_back(upstream):
             body, stream = first_request(body, stream), True
-        return self._plain if body is self._body else UpstreamRequest(self._dialect.path, _encoded(body), stream)
+        return plain if body is self._body else UpstreamRequest(dialect.path, _encoded(body), stream, self.model)
 
     def rollback_for(self, upstream: Upstream, on_finding: OnFinding | None) -> RollbackStream | None:
         """The rollback of this upstream's answer, if it has one."""
@@ -101,7 +120,7 @@ class RequestRewriter:
             policy=policy.name,
             program=program,
             vocabulary=self._vocabularies[upstream.name],
-            shape=self._dialect.content,
+            shape=self.spoken(upstream)[0].content,
             server_bans=self._masks.states.get(f"{upstream.name}/{policy.name}") is MaskState.IN_FORCE,
             maskable=frozenset(words if self._masks.exhausted(upstream.name, policy.name) is not None else ()),
             **limits._asdict(),
@@ -114,7 +133,27 @@ class RequestRewriter:
         mask = find(upstream.name, self._policy.policy.name)
         if mask is not None:
             mask = replace(mask, kept=resume.kept, not_first=resume.banned)
-        return UpstreamRequest(COMPLETIONS_PATH, _encoded(resumed_request(self._body, resume, mask)), stream=True)
+        body = _encoded(resumed_request(self._body, resume, mask))
+        return UpstreamRequest(COMPLETIONS.path, body, stream=True, model=self.model)
+
+
+def spoken_dialect(client: Dialect, upstream: Upstream, policy: CompiledPolicy) -> Dialect | None:
+    """The dialect in which an upstream is asked for an answer in the client's; None if it cannot give one."""
+    native = client if client.endpoint in upstream.endpoints else None
+    translated = CHAT if client.translation is not None and CHAT.endpoint in upstream.endpoints else None
+    constrains = policy.policy.constrain is not None and client.generates
+    if constrains and client.path not in _STEERED:  # only answers in these forms are checked
+        return translated
+    return (translated or native) if policy.stops is not None or policy.policy.masked else (native or translated)
+
+
+def _translated(translation: Translation, body: Json, policy: CompiledPolicy) -> Json:
+    try:
+        body = translation.to_chat(body)
+        apply_request_table(body, policy, CHAT)
+    except BadRequest as error:
+        raise client_error(400, str(error), error.code, error.param) from None
+    return body
 
 
 def _encoded(body: Json) -> bytes:

@@ -9,11 +9,13 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
 from gateway.http1 import HTTP1Transport, ResponseStream
 from gateway.policy.model import Upstream
+from gateway.policy.providers import DEPLOYMENTS, MODEL_PLACE, KeyHeader, provider_of
 from gateway.proxy.asgi import offload
 from gateway.proxy.cached import Cached
 from gateway.proxy.upstreams.health import LOCAL_SHORTAGE
@@ -27,21 +29,26 @@ MAX_LISTED = 1024 * 1024  # bytes of the body of a request of our own, such as a
 
 # Request headers that are forwarded, by name or prefix. Cookies, authorization and forwarding headers never are.
 FORWARDED_UP = frozenset({"traceparent", "tracestate", "x-request-id"})
-FORWARDED_UP_PREFIXES = ("openai-",)
+FORWARDED_UP_PREFIXES = ("openai-", "anthropic-")
 # Not forwarded with the operator's key: with a key goes the choice of who is billed.
 BILLING_HEADERS = frozenset({"openai-organization", "openai-project"})
+# Forwarded only where an upstream is to get the caller's own key.
+CALLERS_KEY = frozenset({"authorization", "x-api-key", "api-key"})
 # Response headers that are forwarded.
-FORWARDED_DOWN = frozenset({"retry-after", "retry-after-ms", "traceparent", "tracestate"})
-FORWARDED_DOWN_PREFIXES = ("x-ratelimit-", "openai-")
+FORWARDED_DOWN = frozenset({"retry-after", "retry-after-ms", "request-id", "traceparent", "tracestate"})
+RATE_LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
+FORWARDED_DOWN_PREFIXES = (*RATE_LIMITS, "openai-")
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """A POST to `path` below the upstream's base URL; `stream`: the answer is to be a stream of events."""
+    """A POST to `path` below the upstream's base URL; `stream`: the answer is to be a stream of events. `model` is the
+    one in the body, for base URLs that name it."""
 
     path: str
     body: bytes
     stream: bool
+    model: str = ""
 
 
 # The request for one upstream: different upstreams may get different ones.
@@ -59,7 +66,8 @@ class UpstreamClient:
         self.upstream = upstream
         self.base_url = base_url
         self.max_connections = max_connections
-        self._transport = _transport_for(base_url, max_connections)
+        self._defaults = {"user-agent": "portcullis", **dict(provider_of(base_url).headers)}
+        self._transport = _transport_for(base_url.replace(MODEL_PLACE, ""), max_connections)
         self._probe = Cached(self._is_answering, PROBE_TTL, result=False)
         self._answered = False
         self._context_lengths: dict[str, int] = {}
@@ -71,25 +79,28 @@ class UpstreamClient:
 
         `fresh`: on a new connection, which the server has no reason to close.
         """
-        headers = self._headers()
         held_back = BILLING_HEADERS if self.upstream.api_key else ()
+        callers = CALLERS_KEY if self.upstream.passes_key else ()
+        passed: dict[str, str] = {}
         for name, value in client_headers.items():
-            listed = name in FORWARDED_UP or name.startswith(FORWARDED_UP_PREFIXES)
+            listed = name in FORWARDED_UP or name.startswith(FORWARDED_UP_PREFIXES) or name in callers
             if listed and name not in held_back and _is_visible_ascii(value):
-                headers[name] = value
+                passed[name] = value
+        headers = self._headers(passed)
         headers["accept"] = "text/event-stream" if request.stream else "application/json"
         headers["content-type"] = "application/json"
         first_byte = self.upstream.timeouts.first_byte
-        return await self._send("POST", request.path, headers, request.body, first_byte, fresh=fresh)
+        url = self._url(request.path, request.model)
+        return await self._send("POST", url, headers, request.body, first_byte, fresh=fresh)
 
     async def call(self, method: str, path: str, seconds: float, body: bytes = b"") -> tuple[int, bytes]:
         """A small JSON request of our own: status and body, all within `seconds`. Raises httpx's errors."""
-        headers = self._headers() | {"accept": "application/json"}
+        headers = self._headers({}) | {"accept": "application/json"}
         if body:
             headers["content-type"] = "application/json"
         try:
             async with asyncio.timeout(seconds):
-                response = await self._send(method, path, headers, body, seconds, fresh=method != "GET")
+                response = await self._send(method, self._url(path), headers, body, seconds, fresh=method != "GET")
                 received = bytearray()
                 try:
                     async for data in inflated(response):
@@ -132,21 +143,31 @@ class UpstreamClient:
             self._answered = status < 500
         return self._answered
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, passed: Mapping[str, str]) -> dict[str, str]:
+        """Those `passed` on of the client's, and our own, of which the configured ones go before the client's."""
+        upstream = self.upstream
         # Compressed answers would have to be inflated and would arrive in blocks.
-        headers = {"accept-encoding": "identity", "user-agent": "portcullis"}
-        if self.upstream.api_key:
-            headers["authorization"] = f"Bearer {self.upstream.api_key}"
+        headers = {**self._defaults, **passed, **dict(upstream.headers), "accept-encoding": "identity"}
+        if upstream.api_key:
+            bearer = upstream.auth is KeyHeader.BEARER
+            headers["authorization" if bearer else upstream.auth] = f"{'Bearer ' * bearer}{upstream.api_key}"
         return headers
 
+    def _url(self, path: str, model: str | None = None) -> str:
+        """The address of `path`; a list of models is beside the deployments that a base URL is of."""
+        base = self.base_url.partition(DEPLOYMENTS)[0] if model is None else self.base_url
+        version = self.upstream.api_version
+        query = f"?api-version={version}" if version else ""
+        return base.replace(MODEL_PLACE, quote(model or "", safe="")) + path + query
+
     async def _send(
-        self, method: str, path: str, headers: dict[str, str], body: bytes, first_byte: float, *, fresh: bool
+        self, method: str, url: str, headers: dict[str, str], body: bytes, first_byte: float, *, fresh: bool
     ) -> httpx.Response:
         timeouts = self.upstream.timeouts
         connect = min(timeouts.connect, first_byte)
         limits = {"connect": connect, "pool": connect, "write": timeouts.idle, "read": timeouts.idle}
         extensions = {"timeout": {**limits, "first_byte": first_byte}, "fresh": fresh}
-        request = httpx.Request(method, self.base_url + path, headers=headers, content=body, extensions=extensions)
+        request = httpx.Request(method, url, headers=headers, content=body, extensions=extensions)
         return await self._transport.handle_async_request(request)
 
 

@@ -13,6 +13,7 @@ import httpx
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.policy.model import ClientKey, Direction
+from gateway.policy.providers import is_deployment
 from gateway.policy.routes import Router
 from gateway.proxy.asgi import PATTERN_COST, offload, scan_cost
 from gateway.proxy.cached import Cached
@@ -24,7 +25,7 @@ from gateway.wire import json
 MODELS_TTL = 5.0  # seconds that an upstream's list is cached, and its failure
 LIST_TIMEOUT = 5.0  # seconds for each upstream
 MAX_MODELS = 2000  # of each upstream; those beyond are not listed
-_SAFE_ID = re.compile(r"[\w.:/@+-]{1,256}", re.ASCII)
+SAFE_ID = re.compile(r"[\w.:/@+-]{1,256}", re.ASCII)
 
 IsClean = Callable[[CompiledPolicy, str], bool]
 _Listed = tuple[str, ...] | HTTPFailure  # ids, or why there are none
@@ -122,6 +123,8 @@ async def _fetch(client: ref[UpstreamClient]) -> _Listed:
     upstream = client()
     if upstream is None:
         return UNREADABLE
+    if is_deployment(upstream.base_url):
+        return ()  # what is listed there are models that could be deployed
     try:
         status, body = await upstream.call("GET", "/models", LIST_TIMEOUT)
         return await offload(len(body), _ids, body) if status == 200 else UNREADABLE
@@ -139,4 +142,4 @@ def _ids(body: bytes) -> _Listed:
     if not isinstance(entries, list):
         return UNREADABLE
     ids = [entry.get("id") for entry in entries if isinstance(entry, dict)]
-    return tuple(model for model in ids if isinstance(model, str) and _SAFE_ID.fullmatch(model))[:MAX_MODELS]
+    return tuple(model for model in ids if isinstance(model, str) and SAFE_ID.fullmatch(model))[:MAX_MODELS]

@@ -1,0 +1,195 @@
+"""The texts of an answer that comes as events, each under its place in the answer (`wire.event_table`).
+
+A text is censored once, as its pieces come; what repeats it gets what was shown of it. Texts that are always sent whole
+are remembered by what they are, so that they too are scanned and counted once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.censor.compile import CompiledRule
+from gateway.guard.channels import GuardedText, InvalidAnswer
+from gateway.guard.constrained import ConstrainedText, ConstraintCheck
+from gateway.guard.guardedjson import GuardedJson, ObservedText
+from gateway.guard.metadata import Metadata
+from gateway.policy.model import Channel
+from gateway.wire import json
+from gateway.wire.event_table import EventTable, Kind, TextField, is_opaque
+from gateway.wire.message import CONSTANT_LABELS, Path
+
+# Characters of one answer that are kept because they may be repeated: what was shown, and the objects around it.
+MAX_KEPT = 1 << 23
+
+
+class PlaceText:
+    """The text at one place. `shown` is what came out of it; `exact`: nothing of it was changed; `streamed`: it
+    was shown in deltas."""
+
+    __slots__ = ("_ahead", "closed", "exact", "field", "shown", "streamed", "text")
+
+    def __init__(self, text: GuardedText, field: TextField) -> None:
+        self.text = text
+        self.field = field
+        self.shown: list[str] = []
+        self.closed = False
+        self.streamed = False
+        self.exact = True
+        self._ahead = ""  # what was given and has not come out
+
+    def add(self, given: str, out: str) -> None:
+        if self.exact:
+            ahead = self._ahead + given
+            self.exact = ahead.startswith(out)
+            self._ahead = ahead[len(out) :] if self.exact else ""
+        if out:
+            self.shown.append(out)
+
+    def whole(self) -> str:
+        text = "".join(self.shown)
+        self.shown = [text]
+        return text
+
+
+class EventTexts:
+    """`rule` is the one that has blocked the answer."""
+
+    def __init__(self, metadata: Metadata, table: EventTable, constraint: ConstraintCheck | None) -> None:
+        self.places: dict[Path, PlaceText] = {}
+        self.rule: CompiledRule | None = None
+        self._metadata = metadata
+        self._counts = metadata.counts
+        self._table = table
+        self._constraint = constraint
+        self._whole: dict[tuple[Channel, Kind, str], str] = {}
+        self._kept = 0
+
+    def keep(self, size: int) -> None:
+        """Count characters that are kept until the answer ends. Raises `InvalidAnswer`."""
+        self._kept += size
+        if self._kept > MAX_KEPT:
+            raise InvalidAnswer(f"the answer has more than {MAX_KEPT} characters that may be repeated")
+
+    # -- texts in pieces -----------------------------------------------------------------------------------------------
+
+    def feed(self, place: Path, field: TextField, given: str) -> str:
+        """What to show for a piece of the text at a place."""
+        text = self._at(place, field)
+        if text.closed:
+            if self._metadata.enforces:
+                raise InvalidAnswer("the answer goes on with a text that has ended")
+            return given
+        out = text.text.feed(given)
+        text.add(given, out)
+        self.keep(len(out))
+        self.rule = self.rule or text.text.rule
+        return out
+
+    def finish(self, text: PlaceText) -> str:
+        """End a text; what it held."""
+        if text.closed:
+            return ""
+        text.closed = True
+        out = text.text.finish()
+        text.add("", out)
+        self.rule = self.rule or text.text.rule
+        return out
+
+    def repeat(self, place: Path, field: TextField, given: str) -> str:
+        """The whole text at a place, as it was shown; of one that comes only now, what may be shown."""
+        text = self.places.get(place)
+        if text is None:
+            self.feed(place, field, given)
+            text = self.places[place]
+        if self.rule is None:
+            self.finish(text)
+        return text.whole()
+
+    def insert(self, place: Path, field: TextField, message: str) -> None:
+        """Text of our own making behind the one at a place, which has ended."""
+        text = self._at(place, field)
+        if not text.closed:
+            text.text.finish()
+            text.closed = True
+        text.shown.append(message)
+
+    def leave(self) -> None:
+        """The answer calls a tool, which is no text of any constraint's language."""
+        if self._constraint is not None:
+            self.rule = self.rule or self._constraint.leave()
+
+    def abandon(self) -> list[tuple[Path, str]]:
+        """Drop what is held. What texts of JSON still need to be well-formed, by place."""
+        needed: list[tuple[Path, str]] = []
+        for place, text in self.places.items():
+            if not text.closed:
+                text.closed = True
+                out = text.text.abandon()
+                text.add("", out)
+                if out:
+                    needed.append((place, out))
+        return needed
+
+    def _at(self, place: Path, field: TextField) -> PlaceText:
+        known = self.places.get(place)
+        if known is None:
+            self._counts.reserve("text fields")
+            known = self.places[place] = PlaceText(self._open(field), field)
+        return known
+
+    def _open(self, field: TextField) -> GuardedText:
+        counts, channel = self._counts, Channel(field.channel)
+        text: GuardedText
+        is_json = field.kind is Kind.JSON or (counts.json_content and field is self._table.content)
+        if is_json and counts.looks_at(channel):
+            text = GuardedJson(counts, channel, 0)
+            text = text if self._metadata.enforces else ObservedText(text)
+        else:
+            text = counts.open(channel, 0)
+        if self._constraint is not None and field is self._table.content:
+            text = ConstrainedText(text, self._constraint)
+        return text
+
+    # -- texts that come whole -----------------------------------------------------------------------------------------
+
+    def label(self, given: str) -> str:
+        """A text that stands around others, censored."""
+        return self.sent_whole(given, Channel.OTHER)
+
+    def sent_whole(self, given: str, channel: Channel, kind: Kind = Kind.TEXT) -> str:
+        """A text that never comes in pieces, censored."""
+        if given in CONSTANT_LABELS or given in self._table.constants:
+            return given
+        known = self._whole.get((channel, kind, given))
+        if known is not None:
+            return known
+        if kind is Kind.TEXT or not self._counts.looks_at(channel):
+            value, rule = self._metadata.show_value(given, channel)
+            shown = str(value)
+        else:
+            text = GuardedJson(self._counts, channel, 0)
+            shown = text.feed(given)
+            shown += text.finish() if text.rule is None else text.abandon()
+            rule = text.rule
+        self.rule = self.rule or rule
+        self.keep(len(given) + len(shown))
+        self._whole[channel, kind, given] = shown
+        return shown
+
+    def parsed(self, value: Any, channel: Channel) -> Any:
+        """JSON that stands parsed where its text would, censored in the same way."""
+        return self.reparsed(self.sent_whole(json.encode(value).decode(), channel, Kind.JSON))
+
+    @staticmethod
+    def reparsed(text: str) -> Any:
+        """The JSON that a censored text spells; an empty object where it was broken off before its first value."""
+        try:
+            return json.decode(text) if text else {}
+        except json.JSONError:
+            return {}
+
+    def opaque(self, given: str) -> str:
+        """A payload: as it is where it cannot be read as text, else like a label."""
+        if is_opaque(given):
+            return given
+        return self.label(given)

@@ -1,0 +1,390 @@
+"""One answer of a dialect of events under a policy: events or a whole answer in, the same with every text censored out.
+
+Such a dialect says in its table (`wire.event_table`) where text lives, and this guard knows no more of it. What a text
+holds is sent as a delta of its own before the event that ends it. A block ends the whole answer: what is open is
+closed, with the rule's message in the content, and the answer ends as one that the filter has stopped.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.guard.channels import ChannelCounts, OnFinding
+from gateway.guard.constrained import ConstraintCheck
+from gateway.guard.event_objects import EventObjects
+from gateway.guard.event_shown import EventAssembler, ShownAnswer
+from gateway.guard.event_texts import EventTexts
+from gateway.guard.metadata import Metadata
+from gateway.guard.pseudonyms import Pseudonyms
+from gateway.policy.model import Direction, Unknown
+from gateway.wire.dialect import BLOCKED
+from gateway.wire.event_table import EventForm, EventTable, Kind, Role, TextField, content_of
+from gateway.wire.json import Json
+from gateway.wire.message import Path
+
+_MAX_TOKENS = 1 << 40
+
+
+class EventGuard:
+    """The answer to one request, in the form of `table`. The parameters are those of `guard.chat.ChatGuard`, which
+    guards the dialects of chat.
+
+    Methods raise `InvalidAnswer` when the answer must not go on.
+    """
+
+    content_only = False  # there is no fast way for events
+
+    def __init__(
+        self,
+        table: EventTable,
+        compiled: CompiledPolicy,
+        known: tuple[str, ...] = (),
+        on_finding: OnFinding | None = None,
+        pseudonyms: Pseudonyms | None = None,
+        json_content: bool = False,
+    ) -> None:
+        self.counts = ChannelCounts(
+            compiled, Direction.OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content
+        )
+        self.metadata = Metadata(self.counts, (*known, *table.constants, *table.names))
+        self.usage: tuple[int, int] | None = None
+        self.reasons: list[str] = []
+        self._table = table
+        self._constraint = ConstraintCheck.of(self.counts, 0)
+        self._texts = EventTexts(self.metadata, table, self._constraint)
+        self._objects = EventObjects(self.metadata, table, self._texts)
+        self._shown = ShownAnswer(table, self._texts, self.metadata.enforces)
+        self._reason: Any = None
+        self._over = False
+        self._number: int | None = None
+
+    @property
+    def finished(self) -> bool:
+        """Has a rule blocked the answer? Then nothing more is wanted of the upstream."""
+        return self._over and self._texts.rule is not None
+
+    # -- a stream ------------------------------------------------------------------------------------------------------
+
+    def chunk(self, received: Json) -> list[Json]:
+        """The events to send for one that was received; it is used up."""
+        if not self.metadata.enforces:
+            self._guard(copy.deepcopy(received))
+            return [received]
+        number = received.get(self._table.sequence)
+        if self._number is None and type(number) is int and 0 <= number < _MAX_TOKENS:
+            self._number = number
+        return self._numbered(self._guard(received))
+
+    def _numbered(self, events: list[Json]) -> list[Json]:
+        if self._table.sequence:
+            for event in events:
+                self._number = self._number or 0
+                event[self._table.sequence] = self._number
+                self._number += 1
+        return events
+
+    def _guard(self, event: Json) -> list[Json]:
+        if self._over:
+            return []
+        form = self._table.form(event)
+        self._note(event)
+        if form is None:
+            sent = self._unknown(event)
+        elif form.role is Role.DROP:
+            sent = []
+        else:
+            sent = self._known(event, form)
+        rule = self._blocked()
+        if rule is None:
+            return sent
+        return sent + self._block(rule)
+
+    def _blocked(self) -> CompiledRule | None:
+        self._texts.rule = self._texts.rule or self.metadata.blocked
+        return self._texts.rule
+
+    def _note(self, received: Json) -> None:
+        prompt, completion = self._table.usage_of(received) or (None, None)
+        before = self.usage or (None, None)
+        prompt, completion = (
+            now if _is_count(now) else then for now, then in zip((prompt, completion), before, strict=True)
+        )
+        if prompt is not None and completion is not None:
+            self.usage = prompt, completion
+        reason = self._table.reason_of(received)
+        self._reason = reason if isinstance(reason, str) else self._reason
+
+    def _unknown(self, event: Json) -> list[Json]:
+        self.metadata.note_unknown("an event of a type that this version does not know")
+        if self.metadata.unknown is Unknown.DROP:
+            return []
+        kind = event.get("type")
+        return [self.metadata.scrub(event, (str(kind),))]
+
+    def _known(self, event: Json, form: EventForm) -> list[Json]:
+        place = self._shown.place_of(form.place, event)
+        holder = event.get(form.within) if form.within else event
+        if not isinstance(holder, dict) or (form.within and form.role is Role.STATUS):
+            self._shown.require(False, f"has an event without an object of a known type in `{form.within}`")
+            return [event]
+        within = self._shown.is_open(place)
+        if within and self._table.item_id in event:
+            event[self._table.item_id] = self._shown.item_id(place)
+        if form.role is not Role.CONCLUDE:
+            self._objects.read_event(event, (form.within or form.key,))
+        if form.within and form.role is not Role.CONCLUDE:
+            self._objects.read_event(holder, (form.key,))
+        value = holder.get(form.key) if form.key else None
+        self._shown.require(
+            value is None or isinstance(value, dict if form.text is None else str),
+            f"has an event with something else than it should be in `{form.key}`",
+        )
+        match form.role:
+            case Role.START:
+                return self._start(event, form, value)
+            case Role.OPEN if isinstance(value, dict):
+                return self._open(event, form, place, value)
+            case Role.APPEND | Role.OPEN:
+                return self._append(event, form, place, holder)
+            case Role.CLOSE:
+                return self._close(event, form, place, holder)
+            case Role.ADD:
+                return self._add(event, place, value)
+            case Role.CONCLUDE:
+                return self._conclude(event, form, holder)
+            case Role.END:
+                return self._end(event, form, value)
+        return [event]
+
+    # -- the roles of events -------------------------------------------------------------------------------------------
+
+    def _start(self, event: Json, form: EventForm, answer: Any) -> list[Json]:
+        if not isinstance(answer, dict):
+            self._shown.require(False, "begins without an object")
+            return [event]
+        for name in form.empties:
+            if name in answer:
+                answer[name] = []
+        self._objects.read(answer, (), ends=True)
+        if not self._shown.answer:
+            self._shown.start(answer)
+        else:
+            self._shown.require(bool(form.empties), "begins twice")
+        return [event]
+
+    def _open(self, event: Json, form: EventForm, place: Path, value: Json) -> list[Json]:
+        self._objects.read(value, place, ends=False)
+        self._shown.open(place, value, form.done)
+        return [event]
+
+    def _append(self, event: Json, form: EventForm, place: Path, holder: Json) -> list[Json]:
+        given = holder.get(form.key)
+        if form.text is None or not isinstance(given, str):
+            return [event]
+        self._shown.require(self._shown.reaches(place), "has a delta of an item that is not open")
+        if form.text.kind is Kind.SIGNATURE:
+            return self._sign(event, form, place, holder)
+        shown = holder[form.key] = self._texts.feed(place, form.text, given)
+        self._texts.places[place].streamed = True
+        return [event] if shown or not given else []
+
+    def _sign(self, event: Json, form: EventForm, place: Path, holder: Json) -> list[Json]:
+        """A signature holds only for the text as the upstream wrote it: with a changed one it is left out."""
+        assert form.text is not None
+        signed = (*place[:-1], form.text.signs)
+        tails = self._tails(signed)
+        text = self._texts.places.get(signed)
+        if text is not None and not text.exact:
+            return tails
+        holder[form.key] = self._texts.opaque(holder[form.key])
+        self._shown.set(place, holder[form.key])
+        return [*tails, event]
+
+    def _close(self, event: Json, form: EventForm, place: Path, holder: Json) -> list[Json]:
+        tails = self._tails(place)
+        if self._texts.rule is not None:
+            return tails
+        value = holder.get(form.key)
+        if form.text is not None:
+            self._shown.require(self._shown.reaches(place), "has a text of an item that is not open")
+            if isinstance(value, str):
+                holder[form.key] = self._texts.repeat(place, form.text, value)
+        elif isinstance(value, dict):
+            self._shown.rename(place, value)
+            self._objects.read(value, place, ends=True)
+            if len(place) == 2 and not self._shown.knows(place):  # it comes at once
+                self._shown.open(place, value, str(event["type"]))
+            elif self._texts.rule is not None:
+                self._shown.replace(place, value)
+        if self._texts.rule is not None:
+            return tails
+        if form.text is None:
+            self._shown.close(place, value if isinstance(value, dict) else None)
+        return [*tails, event]
+
+    def _add(self, event: Json, place: Path, value: Any) -> list[Json]:
+        self._shown.require(self._shown.reaches(place), "has a part of an item that is not open")
+        if isinstance(value, dict):
+            self._objects.read(value, (*place, 0), ends=True)
+            self._shown.add(place, value)
+        return [event]
+
+    def _conclude(self, event: Json, form: EventForm, holder: Json) -> list[Json]:
+        tails = self._tails(())
+        self._objects.read_event(event, (form.within,))
+        self._objects.read(holder, (form.within,), ends=True)
+        self._conclude_constraint()
+        if self._texts.rule is not None:
+            return tails
+        self._shown.update(holder, event.get("usage"))
+        return [*tails, event]
+
+    def _end(self, event: Json, form: EventForm, answer: Any) -> list[Json]:
+        tails = self._tails(())
+        if self._texts.rule is not None:
+            return tails
+        if isinstance(answer, dict):
+            self._read_whole(answer)
+        self._conclude_constraint()
+        if self._texts.rule is not None:
+            return tails
+        self._finish()
+        return [*tails, event]
+
+    def _read_whole(self, answer: Json) -> None:
+        """Censor an answer as a whole; it takes the place of what was shown of it."""
+        is_joined = answer.pop(self._table.joined, None) is not None
+        self._shown.rename_all(answer)
+        self._objects.read(answer, (), ends=True)
+        if is_joined:
+            answer[self._table.joined] = self._shown.content()
+        self._shown.answer = copy.deepcopy(answer)
+
+    def _finish(self) -> None:
+        self._over = True
+        self.reasons.append(self._table.reasons.get(self._reason, "other"))
+
+    def _conclude_constraint(self) -> None:
+        if self._constraint is not None:
+            rule = self._constraint.conclude(
+                None if self._texts.rule else self._table.reasons.get(self._reason, self._reason)
+            )
+            self._texts.rule = self._texts.rule or rule
+
+    def _tails(self, place: Path) -> list[Json]:
+        """End the texts at and below a place: the deltas that show what they held, up to a block."""
+        tails: list[Json] = []
+        for at, text in list(self._texts.places.items()):
+            if self._texts.rule is not None:
+                break
+            if not text.closed and at[: len(place)] == place:
+                tail = self._texts.finish(text)
+                tails += self._delta(at, tail)
+        return tails
+
+    def _delta(self, place: Path, text: str) -> list[Json]:
+        """The event of our own making that adds to the text at a place."""
+        if not text or not self._shown.reaches(place):
+            return []
+        kind = self._texts.places[place].field.delta
+        return [self._table.event(kind, place, text, self._shown.item_id(place))]
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _block(self, rule: CompiledRule) -> list[Json]:
+        """End the answer because a rule has blocked: the events that close what is open, and the end."""
+        place = self._shown.open_text(self._message_field)
+        sent = [event for at, text in self._texts.abandon() for event in self._delta(at, text)]
+        self._conclude_constraint()
+        if rule.message and place is not None:
+            sent += self._say(place, rule.message)
+        sent += self._shown.closing()
+        if rule.message and place is None and self._message_field is not None:
+            for kind, at, value in self._shown.open_message(self._message_field):
+                sent.append(self._table.event(kind, at, value, self._shown.item_id(at) if len(at) > 2 else None))
+                place = (*at, self._message_field.name)
+            assert place is not None
+            sent += self._say(place, rule.message) + self._shown.closing()
+        self._reason = None
+        self._finish()
+        self.reasons[-1] = BLOCKED
+        answer = self._shown.whole()
+        self._table.stop(answer)
+        self._shown.answer = answer
+        return sent + self._table.final(answer)
+
+    @property
+    def _message_field(self) -> TextField | None:
+        """Where a rule's message goes: behind JSON it would make the content unreadable."""
+        return self._table.refusal if self.counts.json_content else self._table.content
+
+    def _say(self, place: Path, message: str) -> list[Json]:
+        assert self._message_field is not None
+        known = self._texts.places.get(place)
+        before = "" if known is None or known.streamed else known.whole()  # it came at once, with the block in it
+        self._texts.insert(place, self._message_field, message)
+        return self._delta(place, before + message)
+
+    def end(self) -> list[Json]:
+        """The stream is over, well or badly: what is held and no match comes out (semantics rule 7)."""
+        if self._over:
+            return []
+        sent = self._tails(())
+        self._conclude_constraint()
+        rule = self._blocked()
+        if rule is not None:
+            sent += self._block(rule)
+        self._over = True
+        return self._numbered(sent) if self.metadata.enforces else []
+
+    def abandon(self) -> None:
+        """The answer ends here and nothing held comes out: the client left, or the guard itself failed."""
+        self._over = True
+        self._texts.abandon()
+        if self._constraint is not None:
+            self._constraint.conclude()
+
+    # -- a whole answer ------------------------------------------------------------------------------------------------
+
+    def completion(self, received: Json) -> Json:
+        """A whole answer, censored in place."""
+        answer = received if self.metadata.enforces else copy.deepcopy(received)
+        self._note(answer)
+        if self._constraint is not None:
+            self._constraint.foresee(
+                *content_of(answer, self._table), self._table.reasons.get(self._reason, self._reason)
+            )
+        self._read_whole(answer)
+        self._conclude_constraint()
+        rule = self._blocked()
+        if rule is not None:
+            self._block(rule)
+        else:
+            self._finish()
+        return self._shown.answer if self.metadata.enforces else received
+
+    def as_stream(self, answer: Json) -> Iterator[list[Json]]:
+        """The events to send for a whole answer where a stream was requested."""
+        for event in self._table.as_events(answer):
+            yield self.chunk(event)
+
+    def assembler(self) -> EventAssembler:
+        """What puts a stream together where a whole answer was requested."""
+        return EventAssembler(self._shown)
+
+    # -- what is no answer ---------------------------------------------------------------------------------------------
+
+    def stray(self, received: object) -> object | None:
+        """An event that is no object: what may be shown of it."""
+        return self.metadata.stray(received)
+
+    def error(self, received: Json) -> Json:
+        """An upstream's error, its texts scanned; one that blocks is replaced whole."""
+        return self.metadata.error(received)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < _MAX_TOKENS

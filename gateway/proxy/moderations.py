@@ -1,0 +1,109 @@
+"""`/v1/moderations`: our own rules as a check, without an upstream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastapi import Request
+from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
+
+from gateway.guard.moderation import Moderated, moderating
+from gateway.guard.prompt import ChatRequest
+from gateway.policy.model import Direction
+from gateway.proxy import admission
+from gateway.proxy.accounting import not_journalled
+from gateway.proxy.asgi import offload, offload_in_slices, scan_cost
+from gateway.proxy.context import RequestContext, json_response, record_of
+from gateway.proxy.errors import client_error
+from gateway.proxy.state import AppState
+from gateway.wire import moderations
+from gateway.wire.dialect import BadRequest
+from gateway.wire.json import Json
+from gateway.wire.moderations import MAX_CATEGORIES, ModerationInput
+
+
+async def moderate(request: Request, state: AppState) -> Response:
+    """The verdict of the rules of one policy, or the refusal; either is recorded."""
+    context = RequestContext(request, state, state.current, record_of(request, state.record))
+    return await admission.answered(context, STEPS, _answer)
+
+
+async def _parse_body(context: RequestContext) -> RequestContext:
+    body = await offload(len(context.raw), admission.json_object, context.raw)
+    model = body.get("model")
+    if model is not None and not isinstance(model, str):
+        raise client_error(400, "`model` must be a string.", None, "model")
+    return replace(context, body=body, chat=ChatRequest(model or "", stream=False, choices=0))
+
+
+async def _route(context: RequestContext) -> RequestContext:
+    """The policy is that of the model's route, or of the first route there is for the key."""
+    router, model = context.snapshot.router, context.chat.model
+    route = router.match(model, context.key) if model else router.first(context.key)
+    if route is None:
+        raise admission.unknown_model()
+    context.record.policy, context.record.route = route.policy, route.model
+    return replace(context, route=route)
+
+
+async def _reserve_quota(context: RequestContext) -> RequestContext:
+    """It costs no tokens."""
+    return await admission.reserve_quota(replace(context, key=replace(context.key, tpm=None)))
+
+
+STEPS: tuple[admission.Step, ...] = (
+    admission.authenticate,
+    admission.check_origin,
+    admission.acquire_slot,
+    admission.start_span,
+    admission.read_body,
+    _parse_body,
+    _route,
+    _reserve_quota,
+)
+
+
+async def _answer(context: RequestContext) -> Response:
+    record, rules = context.record, [rule.id for rule in context.policy.policy.rules]
+    try:
+        inputs = moderations.read_input(context.body)
+    except BadRequest as error:
+        raise client_error(400, str(error), error.code, error.param) from None
+    if len(inputs) * len(rules) > MAX_CATEGORIES:
+        message = f"The texts of `input` times the {len(rules)} rules are more than {MAX_CATEGORIES} categories."
+        raise client_error(400, message, None, "input")
+    moderated = await _scan(context, inputs)
+    record.scanned += moderated.scanned
+    record.journal, record.journal_required = context.state.journal, context.state.journal_required
+    if not await record.begin_journal():
+        record.scanned, record.journal = [], None
+        raise not_journalled()
+    await record.correct_quota(0)
+    shown: Json = await offload(
+        len(inputs) * len(rules),
+        moderations.answer,
+        f"modr-{record.request_id}",
+        record.policy,
+        rules,
+        inputs,
+        moderated.found,
+    )
+    response = json_response(record, shown)
+    if record.quota is not None:
+        response.headers.update(record.quota.headers)
+    record.close(200)
+    return response
+
+
+async def _scan(context: RequestContext, inputs: list[ModerationInput]) -> Moderated:
+    state, policy, record = context.state, context.policy, context.record
+    record.on_finding = None if state.journal is None else record.findings.append
+    steps = moderating([each.texts for each in inputs], policy, record.on_finding)
+    cost = max(scan_cost(policy, direction) for direction in Direction)
+    try:
+        return await offload_in_slices(context.request.receive, len(context.raw), cost, steps)
+    except ClientDisconnect:
+        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
+    except Exception as error:
+        raise state.guard_failure(policy, error) from None

@@ -1,0 +1,282 @@
+"""The answers of `/responses`: where text lives in a response and in the events that stream it.
+
+A stream sends every text up to four times: in deltas, in the `done` event of the text, of its part and of its item, and
+in the response that ends it. Shapes are those of OpenAI's API; `response.reasoning_part.*` is vLLM's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
+from gateway.wire.json import Json
+
+_ITEM: Place = ("output", Index("output_index"))
+_PART: Place = (*_ITEM, "content", Index("content_index"))
+_SUMMARY: Place = (*_ITEM, "summary", Index("summary_index"))
+_COMMAND: Place = (*_ITEM, "action", "commands", Index("command_index"))
+
+
+def _streamed(part: str, name: str, channel: str, stem: str, kind: Kind = Kind.TEXT) -> TextField:
+    return TextField(part, name, channel, kind, f"response.{stem}.delta", f"response.{stem}.done")
+
+
+_TEXT = _streamed("output_text", "text", "content", "output_text")
+_REFUSAL = _streamed("refusal", "refusal", "refusal", "refusal")
+_REASONING = _streamed("reasoning_text", "text", "reasoning", "reasoning_text")
+_SUMMARY_TEXT = _streamed("summary_text", "text", "reasoning", "reasoning_summary_text")
+_ARGUMENTS = _streamed("function_call", "arguments", "tool_arguments", "function_call_arguments", Kind.JSON)
+_MCP_ARGUMENTS = _streamed("mcp_call", "arguments", "tool_arguments", "mcp_call_arguments", Kind.JSON)
+_INPUT = _streamed("custom_tool_call", "input", "tool_arguments", "custom_tool_call_input")
+_CODE = _streamed("code_interpreter_call", "code", "tool_arguments", "code_interpreter_call_code")
+_SHELL = _streamed("shell_call", "command", "tool_arguments", "shell_call_command")
+_TRANSCRIPT = _streamed("audio", "transcript", "transcript", "audio.transcript")
+
+_FIELDS = (
+    *(_TEXT, _REFUSAL, _REASONING, _SUMMARY_TEXT, _ARGUMENTS, _MCP_ARGUMENTS, _INPUT, _CODE, _SHELL, _TRANSCRIPT),
+    TextField("function_call", "name", "tool_names"),
+    TextField("custom_tool_call", "name", "tool_names"),
+    TextField("mcp_call", "name", "tool_names"),
+    TextField("mcp_approval_request", "name", "tool_names"),
+    TextField("mcp_approval_request", "arguments", "tool_arguments", Kind.JSON),
+    TextField("tool_search_call", "arguments", "tool_arguments", Kind.JSON, is_object=True),
+    TextField("image_generation_call", "result", "other", Kind.OPAQUE),
+    TextField("response.image_generation_call.partial_image", "partial_image_b64", "other", Kind.OPAQUE),
+    TextField("reasoning", "encrypted_content", "other", Kind.OPAQUE),
+    TextField("compaction", "encrypted_content", "other", Kind.OPAQUE),
+)
+
+
+def _deltas(field: TextField, place: Place) -> dict[str, EventForm]:
+    """The events that add to a text, and the one that repeats it under the field's own name."""
+    more: Json = {"logprobs": []} if field is _TEXT else {}
+    return {
+        field.delta: EventForm(Role.APPEND, place, "delta", text=field, more=more),
+        field.done: EventForm(Role.CLOSE, place, field.name, text=field, more=more),
+    }
+
+
+def _objects(stem: str, place: Place, key: str) -> dict[str, EventForm]:
+    done = f"response.{stem}.done"
+    return {
+        f"response.{stem}.added": EventForm(Role.OPEN, place, key, done=done),
+        done: EventForm(Role.CLOSE, place, key),
+    }
+
+
+_STATUS = {
+    "web_search_call": ("in_progress", "searching", "completed"),
+    "file_search_call": ("in_progress", "searching", "completed"),
+    "code_interpreter_call": ("in_progress", "interpreting", "completed"),
+    "image_generation_call": ("in_progress", "generating", "completed"),
+    "mcp_call": ("in_progress", "completed", "failed"),
+    "mcp_list_tools": ("in_progress", "completed", "failed"),
+    "compaction": ("compacting",),
+    "shell_call_output_content": ("delta", "done"),
+}
+_EVENTS = {
+    **{
+        f"response.{name}": EventForm(Role.START, (), "response", empties=("output",))
+        for name in ("created", "queued", "in_progress")
+    },
+    **{f"response.{name}": EventForm(Role.END, (), "response") for name in ("completed", "incomplete", "failed")},
+    **_objects("output_item", _ITEM, "item"),
+    **_objects("content_part", _PART, "part"),
+    **_objects("reasoning_part", _PART, "part"),
+    **_objects("reasoning_summary_part", _SUMMARY, "part"),
+    **_deltas(_TEXT, (*_PART, "text")),
+    **_deltas(_REFUSAL, (*_PART, "refusal")),
+    **_deltas(_REASONING, (*_PART, "text")),
+    **_deltas(_SUMMARY_TEXT, (*_SUMMARY, "text")),
+    **_deltas(_ARGUMENTS, (*_ITEM, "arguments")),
+    **_deltas(_MCP_ARGUMENTS, (*_ITEM, "arguments")),
+    **_deltas(_INPUT, (*_ITEM, "input")),
+    **_deltas(_CODE, (*_ITEM, "code")),
+    **_deltas(_SHELL, _COMMAND),
+    "response.shell_call_command.added": EventForm(Role.OPEN, _COMMAND, "command", text=_SHELL),
+    **_deltas(_TRANSCRIPT, ("audio", "transcript")),
+    "response.audio.delta": EventForm(Role.DROP),
+    "response.audio.done": EventForm(Role.STATUS),
+    "response.output_text.annotation.added": EventForm(Role.ADD, (*_PART, "annotations"), "annotation"),
+    "response.image_generation_call.partial_image": EventForm(Role.STATUS, _ITEM),
+    **{
+        f"response.{item}.{status}": EventForm(Role.STATUS, _ITEM)
+        for item, statuses in _STATUS.items()
+        for status in statuses
+    },
+}
+
+_STATUSES = ("in_progress", "completed", "incomplete", "failed", "queued", "cancelled", "searching", "interpreting")
+_CONSTANTS = frozenset(
+    {
+        *_EVENTS,
+        *(field.part for field in _FIELDS),
+        *_STATUSES,
+        *("response", "message", "assistant", "user", "system", "developer", "reasoning", "output_text", "refusal"),
+        *("summary_text", "reasoning_text", "web_search_call", "file_search_call", "image_generation_call"),
+        *("code_interpreter_call", "mcp_list_tools", "local_shell_call", "shell_call_output", "computer_call"),
+        *("apply_patch_call", "function_call_output", "commentary", "final_answer", "max_output_tokens"),
+        *("content_filter", "url_citation", "file_citation", "container_file_citation", "file_path", "auto"),
+        *("default", "disabled", "text", "json_schema", "json_object", "function", "none", "required", "logs", "image"),
+        *("search", "open_page", "find_in_page", "url", "exec", "error", "server_error", "rate_limit_exceeded"),
+    }
+)
+_NAMES = frozenset(
+    {
+        *("type", "sequence_number", "item_id", "output_index", "content_index", "summary_index", "annotation_index"),
+        *("command_index", "partial_image_index", "response", "item", "part", "delta", "text", "refusal", "arguments"),
+        *("input", "code", "command", "transcript", "annotation", "id", "object", "created_at", "completed_at"),
+        *("status", "error", "message", "param", "incomplete_details", "reason", "instructions", "max_output_tokens"),
+        *("max_tool_calls", "metadata", "model", "output", "output_text", "parallel_tool_calls", "temperature"),
+        *("tool_choice", "tools", "top_p", "top_logprobs", "background", "conversation", "previous_response_id"),
+        *("prompt", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning", "effort"),
+        *("summary", "safety_identifier", "service_tier", "truncation", "usage", "user", "store", "frequency_penalty"),
+        *("presence_penalty", "content", "role", "phase", "name", "call_id", "namespace", "annotations", "action"),
+        *("query", "queries", "sources", "url", "pattern", "results", "attributes", "file_id", "filename", "score"),
+        *("title", "start_index", "end_index", "index", "container_id", "outputs", "logs", "result", "revised_prompt"),
+        *("size", "quality", "output_format", "partial_image_b64", "server_label", "approval_request_id", "commands"),
+        *("max_output_length", "timeout_ms", "operation", "diff", "path", "env", "working_directory", "execution"),
+        *("created_by", "caller", "stdout", "stderr", "outcome", "exit_code", "pending_safety_checks", "x", "y"),
+        *("button", "keys", "scroll_x", "scroll_y", "format", "verbosity", "moderation", "tool_usage", "logprobs"),
+    }
+)
+# Dropped while a policy enforces. docs/responses.md prints this table.
+DROPPED_IN_RESPONSES = {
+    "obfuscation": "padding of varying length, meaningless once events are written anew",
+    "logprobs": "spells the text token by token; clients get an empty list",
+    "token_ids": "the text as numbers",
+    "prompt_token_ids": "the prompt as numbers",
+    "kv_transfer_params": "an engine's internals",
+    "input_messages": "vLLM's copy of the prompt, with its tokens",
+    "output_messages": "vLLM's copy of the answer, with its tokens",
+}
+# What a response repeats of its request. What a rule would block of it is left out; all else is censored.
+_ECHOES = frozenset(
+    {
+        *("instructions", "tools", "metadata", "prompt", "text", "tool_choice", "user", "safety_identifier"),
+        *("prompt_cache_key", "conversation", "previous_response_id"),
+    }
+)
+_MESSAGE = (
+    "response.output_item.added",
+    {"type": "message", "role": "assistant", "status": "in_progress", "content": []},
+)
+_PART_ADDED = "response.content_part.added"
+_REASONS = {"completed": "stop", "max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+def _reason_of(received: Json) -> Any:
+    response = received.get("response", received)
+    if not isinstance(response, dict):
+        return None
+    details = response.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    return reason if isinstance(reason, str) else response.get("status")
+
+
+def _usage_of(received: Json) -> tuple[Any, Any] | None:
+    response = received.get("response", received)
+    usage = response.get("usage") if isinstance(response, dict) else None
+    return (usage.get("input_tokens"), usage.get("output_tokens")) if isinstance(usage, dict) else None
+
+
+def _stop(response: Json) -> None:
+    response["status"] = "incomplete"
+    response["incomplete_details"] = {"reason": "content_filter"}
+
+
+def _final(response: Json) -> list[Json]:
+    return [{"type": "response.incomplete", "response": response}]
+
+
+def as_events(response: Json) -> Iterator[Json]:
+    """A whole response as the events of a stream; it is used up."""
+    output = response.get("output")
+    items = output if isinstance(output, list) else []
+    begun = {**response, "status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
+    yield {"type": "response.created", "response": begun}
+    for at, item in enumerate(items):
+        if isinstance(item, dict):
+            yield from _item_events(item, at)
+    ends = {"incomplete": "response.incomplete", "failed": "response.failed"}
+    status = response.get("status")
+    kind = ends.get(status, "response.completed") if isinstance(status, str) else "response.completed"
+    yield {"type": kind, "response": response}
+
+
+def _item_events(item: Json, at: int) -> Iterator[Json]:
+    where = {"item_id": item.get("id"), "output_index": at}
+    begun = dict(item)
+    pieces: list[Json] = []
+    if "status" in item:
+        begun["status"] = "in_progress"
+    for name, stem, index in (
+        ("content", "content_part", "content_index"),
+        ("summary", _SUMMARY_STEM, "summary_index"),
+    ):
+        parts = item.get(name)
+        if isinstance(parts, list):
+            begun[name] = []
+            for position, part in enumerate(parts):
+                if isinstance(part, dict):
+                    pieces += _part_events(part, stem, {**where, index: position})
+    pieces += _text_events(begun, where)
+    yield {"type": "response.output_item.added", "output_index": at, "item": begun}
+    yield from pieces
+    yield {"type": "response.output_item.done", "output_index": at, "item": item}
+
+
+_SUMMARY_STEM = "reasoning_summary_part"
+
+
+def _part_events(part: Json, stem: str, where: Json) -> Iterator[Json]:
+    begun = {**part, "annotations": []} if "annotations" in part else dict(part)
+    pieces = list(_text_events(begun, where))
+    yield {"type": f"response.{stem}.added", **where, "part": begun}
+    yield from pieces
+    yield {"type": f"response.{stem}.done", **where, "part": part}
+
+
+def _text_events(holder: Json, where: Json) -> Iterator[Json]:
+    """The events of a streamed text in an object, whose own is emptied."""
+    for field in _FIELDS:
+        text = holder.get(field.name)
+        if field.delta and field.part == holder.get("type") and isinstance(text, str):
+            holder[field.name] = ""
+            more = _EVENTS[field.delta].more
+            yield {"type": field.delta, **where, "delta": text, **more}
+            yield {"type": field.done, **where, field.name: text, **more}
+
+
+def _error(error: Json) -> Json:
+    given = error["error"]
+    return {"type": "error", **{name: given.get(name) for name in ("code", "message", "param")}}
+
+
+RESPONSE_EVENTS = EventTable(
+    events=_EVENTS,
+    fields=_FIELDS,
+    names=_NAMES,
+    constants=_CONSTANTS,
+    dropped=DROPPED_IN_RESPONSES,
+    emptied=frozenset({"logprobs"}),
+    echoes=_ECHOES,
+    content=_TEXT,
+    refusal=_REFUSAL,
+    message={
+        "output_text": (_MESSAGE, (_PART_ADDED, {"type": "output_text", "text": "", "annotations": []})),
+        "refusal": (_MESSAGE, (_PART_ADDED, {"type": "refusal", "refusal": ""})),
+    },
+    tools=frozenset({"function_call", "custom_tool_call", "mcp_call"}),
+    sequence="sequence_number",
+    item_id="item_id",
+    joined="output_text",
+    reasons=_REASONS,
+    reason_of=_reason_of,
+    usage_of=_usage_of,
+    stop=_stop,
+    final=_final,
+    as_events=as_events,
+    error=_error,
+)

@@ -1,0 +1,97 @@
+"""The dialect of `/responses`, as OpenAI and vLLM speak it. Its answers are events: `wire.response_events`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.wire import chat
+from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation
+from gateway.wire.event_table import request_slots
+from gateway.wire.json import Json
+from gateway.wire.message import SlotKind, TextSlot
+from gateway.wire.response_events import RESPONSE_EVENTS
+from gateway.wire.translation.responses_answer import ResponsesEncoder
+from gateway.wire.translation.responses_request import to_chat
+
+PROMPT_FIELDS = frozenset({"model", "input", "instructions", "prompt"})
+# Dropped beside what chat drops. docs/responses.md prints this table.
+DROPPED_IN_REQUESTS = {
+    "enable_response_messages": "copies of the prompt and the answer, with their tokens",
+    "previous_input_messages": "a prompt in an engine's own form",
+}
+# Of input items, beside what answers have.
+_NAMES = frozenset(
+    {
+        *("image_url", "detail", "file_data", "file_url", "filename", "input_audio", "data", "version", "variables"),
+        *("acknowledged_safety_checks", "approve", "encrypted_content", "max_output_length"),
+    }
+)
+_WITHOUT_INPUT = ("prompt", "previous_response_id", "conversation")
+
+
+def count_prompts(body: Json) -> int:
+    """Always one prompt. Raises `BadRequest` for what no upstream could take, and for what is not served."""
+    given = body.get("input")
+    if given is None and all(body.get(field) is None for field in _WITHOUT_INPUT):
+        raise BadRequest("`input` must be a string or a list of items.", "input")
+    if not (given is None or isinstance(given, str | list)):
+        raise BadRequest("`input` must be a string or a list of items.", "input")
+    for position, item in enumerate(given if isinstance(given, list) else ()):
+        if not isinstance(item, dict):
+            raise BadRequest(f"`input[{position}]` must be an object.", f"input[{position}]")
+    instructions = body.get("instructions")
+    if not (instructions is None or isinstance(instructions, str | list)):
+        raise BadRequest("`instructions` must be a string.", "instructions")
+    if body.get("prompt") is not None and not isinstance(body["prompt"], dict):
+        raise BadRequest("`prompt` must be an object.", "prompt")
+    if body.get("background"):
+        raise BadRequest("`background` is not available here: its answer would be fetched later.", "background")
+    return 1
+
+
+def prompt_texts(body: Json) -> Iterator[RequestTexts]:
+    """The texts of the instructions, of each item of the input, and of the variables of a stored prompt."""
+    for field in ("instructions", "input"):
+        value = body.get(field)
+        if isinstance(value, str):
+            yield RequestTexts(field, [TextSlot(body, field, (field,), "content", SlotKind.TEXT)])
+        for position, item in enumerate(value if isinstance(value, list) else ()):
+            slots = request_slots(value, position, RESPONSE_EVENTS, _NAMES)
+            yield RequestTexts(field, slots, _message_of(item))
+    if body.get("prompt") is not None:
+        yield RequestTexts("prompt", request_slots(body, "prompt", RESPONSE_EVENTS, _NAMES))
+
+
+def _message_of(item: Any) -> Json | None:
+    """An item as the message that media may stand in: what a tool gave back is a content, too."""
+    if not isinstance(item, dict):
+        return None
+    return {"content": item["output"]} if isinstance(item.get("output"), list) else item
+
+
+def error_of(received: Json) -> Json | None:
+    """The error in OpenAI's shape that an event or body is, if it is one; a response that failed is an answer."""
+    error = received.get("error")
+    if received.get("type") == "error":
+        return {"error": error if error is not None else {name: received.get(name) for name in _ERROR_FIELDS}}
+    if error is None or received.get("object") == "response":
+        return None
+    return {"error": error}
+
+
+_ERROR_FIELDS = ("message", "code", "param")
+
+
+RESPONSES = Dialect(
+    path="/responses",
+    prompt_fields=PROMPT_FIELDS,
+    prompt_texts=prompt_texts,
+    count_prompts=count_prompts,
+    refused=chat.REFUSED_IN_REQUESTS,
+    dropped={**chat.DROPPED_IN_REQUESTS, **DROPPED_IN_REQUESTS},
+    content=ContentPlace("content"),
+    error_of=error_of,
+    events=RESPONSE_EVENTS,
+    translation=Translation(to_chat, ResponsesEncoder),
+)

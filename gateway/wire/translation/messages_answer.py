@@ -1,0 +1,194 @@
+"""A guarded chat answer as an answer of Anthropic's `/messages`, and as the events of its stream.
+
+Every block stays open until the answer has ended: the guard may hold the end of a text back until then, so nothing else
+says that no more of it comes. Blocks are numbered as they begin: in a whole answer thinking, text, calls.
+
+Source of the shapes: the types of the official client, `anthropic.types`.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, NamedTuple
+
+from gateway.wire import json, sse
+from gateway.wire.dialect import BLOCKED, UntranslatableAnswer
+from gateway.wire.json import Json
+from gateway.wire.message_events import error_body
+from gateway.wire.translation.chat_answer import (
+    MAX_TEXT,
+    Annotation,
+    CallBegin,
+    CallText,
+    ChatAnswer,
+    Piece,
+    Text,
+    Usage,
+)
+
+_STOP_REASONS = {
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    BLOCKED: "refusal",
+}
+_CUT = ("max_tokens", "refusal")  # stop reasons of answers that may end within the input of a tool
+
+
+class _Kind(NamedTuple):
+    """How one kind of block is written: empty, and what a delta of it is."""
+
+    empty: Json
+    delta: str
+    field: str  # in a delta; in the block too, but for a call's
+
+
+_TEXT = _Kind({"type": "text", "text": ""}, "text_delta", "text")
+_THINKING = _Kind({"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking")
+_CALL = _Kind({"type": "tool_use", "input": {}}, "input_json_delta", "partial_json")
+
+
+class _Block:
+    def __init__(self, kind: _Kind, index: int, begin: Json) -> None:
+        self.kind = kind
+        self.index = index
+        self.begin = begin
+        self.text = io.StringIO()
+
+    def whole(self, cut: bool) -> Json:
+        """As it stands in a whole answer, which may have been `cut` within it. Raises `UntranslatableAnswer`."""
+        text = self.text.getvalue()
+        if self.kind is not _CALL:
+            return {**self.begin, self.kind.field: text}
+        try:
+            given = json.decode(text or "{}")
+        except json.JSONError:
+            given = None
+        if not isinstance(given, dict):
+            if not cut:
+                raise UntranslatableAnswer("the arguments of a tool call are no JSON object")
+            given = {}
+        return {**self.begin, "input": given}
+
+
+class MessagesEncoder:
+    """Writes one answer to the request `body`, which may be none that can be translated. The answer is given either to
+    `whole` or to the other methods.
+
+    `events` and `whole` raise `UntranslatableAnswer`.
+    """
+
+    def __init__(self, body: Json, max_text: int = MAX_TEXT) -> None:
+        thinking = body.get("thinking")
+        thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
+        self._shows_thinking = thinking.get("type") != "disabled" and thinking.get("display") != "omitted"
+        stops = body.get("stop_sequences")
+        self._stops = stops if isinstance(stops, list) else []
+        self._answer = ChatAnswer(str(body.get("model", "")), max_text)
+        self._blocks: dict[str | int, _Block] = {}  # by channel, or by the number of a call
+        self._refused = False
+        self._closed = False
+
+    def events(self, chunk: Json) -> bytes:
+        """The events for one guarded chunk."""
+        out = self._begin(chunk)
+        for piece in self._answer.read(chunk, "delta"):
+            out += self._piece(piece)
+        if self._answer.reason is not None:
+            out += self._close()
+        return b"".join(out)
+
+    def end(self) -> bytes:
+        """The orderly end of the stream."""
+        out = self._begin({})
+        for piece in self._answer.end():
+            out += self._piece(piece)
+        out += self._close()
+        out.append(_event("message_delta", delta=self._stop(), usage=_usage(self._answer.usage)))
+        return b"".join([*out, _event("message_stop")])
+
+    def error(self, error: Json) -> bytes:
+        """An error in OpenAI's shape; it ends the stream."""
+        return sse.encode(json.encode(error_body(error, 500)), "error")
+
+    def whole(self, answer: Json) -> Json:
+        """A whole guarded answer as the client's object."""
+        for piece in [*self._answer.read(answer, "message"), *self._answer.end()]:
+            self._piece(piece)
+        stop = self._stop()
+        content = [block.whole(stop["stop_reason"] in _CUT) for block in self._blocks.values()]
+        return {**self._message(), "content": content, **stop, "usage": _usage(self._answer.usage)}
+
+    # -- blocks --------------------------------------------------------------------------------------------------------
+
+    def _piece(self, piece: Piece) -> list[bytes]:
+        match piece:
+            case Text("reasoning", text, _):
+                return self._delta("thinking", _THINKING, text) if self._shows_thinking else []
+            case Text(channel, text, _):
+                self._refused |= channel == "refusal"
+                return self._delta(channel, _TEXT, text)
+            case CallBegin(number, call_id, name, _):
+                return self._open(number, _CALL, {"id": call_id, "name": name})
+            case CallText(number, text):
+                return self._delta(number, _CALL, text)
+            case Annotation():
+                return []  # its places are those of a page, not those that citations have here
+
+    def _open(self, key: str | int, kind: _Kind, fields: Json) -> list[bytes]:
+        block = self._blocks[key] = _Block(kind, len(self._blocks), {**kind.empty, **fields})
+        return [_event("content_block_start", index=block.index, content_block=block.begin)]
+
+    def _delta(self, key: str | int, kind: _Kind, text: str) -> list[bytes]:
+        out = [] if key in self._blocks else self._open(key, kind, {})
+        block = self._blocks[key]
+        block.text.write(text)
+        return [*out, _event("content_block_delta", index=block.index, delta={"type": kind.delta, kind.field: text})]
+
+    # -- the answer around them ----------------------------------------------------------------------------------------
+
+    def _begin(self, chunk: Json) -> list[bytes]:
+        """The first event, once. What the prompt has cost is known at the end."""
+        if not self._answer.begin(chunk):
+            return []
+        message = {**self._message(), "stop_reason": None, "stop_sequence": None, "usage": _usage(None)}
+        return [_event("message_start", message=message)]
+
+    def _message(self) -> Json:
+        labels = {"id": f"msg_{self._answer.id}", "type": "message", "role": "assistant", "model": self._answer.model}
+        return {**labels, "content": []}
+
+    def _close(self) -> list[bytes]:
+        """The ends of all blocks, once."""
+        if self._closed:
+            return []
+        self._closed = True
+        return [_event("content_block_stop", index=block.index) for block in self._blocks.values()]
+
+    def _stop(self) -> Json:
+        reason = _STOP_REASONS.get(self._answer.reason or "", "end_turn")
+        sequence = self._answer.stop if self._answer.stop in self._stops else None
+        if reason == "end_turn":
+            # Some servers say `stop` where a tool is called.
+            if any(block.kind is _CALL for block in self._blocks.values()):
+                reason = "tool_use"
+            elif self._refused:
+                reason = "refusal"
+            elif sequence is not None:
+                reason = "stop_sequence"
+        return {"stop_reason": reason, "stop_sequence": sequence if reason == "stop_sequence" else None}
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return sse.encode(json.encode({"type": kind, **fields}), kind)
+
+
+def _usage(usage: Usage | None) -> Json:
+    """Here the tokens read from a cache are not among those of the input."""
+    usage = usage or Usage(0, 0, 0, 0)
+    return {
+        "input_tokens": max(usage.prompt - usage.cached, 0),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": usage.cached,
+        "output_tokens": usage.answer,
+    }

@@ -1,0 +1,278 @@
+"""A request to Anthropic's `/messages` as one to `/chat/completions`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.wire import json
+from gateway.wire.dialect import BadRequest
+from gateway.wire.json import Json
+from gateway.wire.translation.request import (
+    OF_CHAT,
+    a_list,
+    a_string,
+    add_assistant,
+    add_system,
+    an_object,
+    picked,
+    refuse,
+    refuse_others,
+    unsupported_type,
+    untranslatable,
+    user_content,
+)
+
+# docs/translation.md prints the three tables. Every other field passes as it is: chat has it under the same name, or
+# neither endpoint knows it; both are scanned like a chat request's.
+TRANSLATED = {
+    "messages": "`messages`; thinking of earlier turns is left out",
+    "system": "the first of `messages`, with the role `system`",
+    "max_tokens": "`max_completion_tokens`",
+    "stop_sequences": "`stop`",
+    "tools": "`tools`: those with an `input_schema`",
+    "tool_choice": "`tool_choice` and `parallel_tool_calls`",
+    "thinking": "shows the answer's reasoning as thinking; without it reasoning is left out. No budget is kept",
+    "output_config": "`response_format` and `reasoning_effort`",
+    "output_format": "`response_format`",
+    "metadata": "`user`, for `user_id`",
+    "context_management": "nothing, for edits of thinking, which is left out; others are refused",
+    "speed": "nothing, for `standard`; `fast` is refused",
+}
+WITHOUT_EFFECT = {
+    "cache_control": "chat upstreams cache by themselves, or not",
+    "diagnostics": "there are none",
+    "service_tier": "chat's tiers are others",
+}
+REFUSED = {
+    "container": "chat upstreams run no code",
+    "mcp_servers": "chat upstreams call no tools",
+    "inference_geo": "chat upstreams have no such setting",
+    "user_profile_id": "chat upstreams have no such setting",
+    "workspace_id": "chat upstreams have no such setting",
+    **{field: reason for field, reason in OF_CHAT.items() if field != "messages"},
+    "stop": "stop sequences have another name in this endpoint's requests",
+}
+
+_THINKING = ("thinking", "redacted_thinking")
+_THINKING_TYPES = ("enabled", "adaptive", "between_tools", "disabled")
+_NO_THINKING = {"type": "disabled"}
+_BLOCK_FIELDS = ("type", "cache_control")
+
+
+def to_chat(body: Json) -> Json:
+    """The request for a chat upstream; parts of it are the body's own. Raises `BadRequest`."""
+    refuse(body, REFUSED)
+    if body.get("speed") not in (None, "standard"):
+        raise untranslatable("speed")
+    if (thinking := an_object(body.get("thinking") or _NO_THINKING, "thinking")).get("type") not in _THINKING_TYPES:
+        raise unsupported_type("thinking", thinking.get("type"))
+    _check_context_management(an_object(body.get("context_management") or {}, "context_management"))
+    own = TRANSLATED.keys() | WITHOUT_EFFECT.keys() | REFUSED.keys()
+    chat = {field: value for field, value in body.items() if field not in own}
+    chat["messages"] = _messages(body)
+    if (most := body.get("max_tokens")) is not None:
+        chat["max_completion_tokens"] = most
+    if stops := a_list(body.get("stop_sequences") or [], "stop_sequences"):
+        chat["stop"] = stops
+    if tools := body.get("tools"):
+        chat["tools"] = [
+            _tool(an_object(tool, f"tools[{at}]"), f"tools[{at}]") for at, tool in enumerate(a_list(tools, "tools"))
+        ]
+        if choice := body.get("tool_choice"):
+            chat |= _tool_choice(an_object(choice, "tool_choice"))
+    chat |= _output(body)
+    metadata = an_object(body.get("metadata") or {}, "metadata")
+    refuse_others(metadata, ("user_id",), "metadata")
+    if (user := metadata.get("user_id")) is not None:
+        chat["user"] = user
+    if chat.get("stream"):
+        chat["stream_options"] = {"include_usage": True}
+    return chat
+
+
+def _check_context_management(given: Json) -> None:
+    for at, edit in enumerate(a_list(given.get("edits") or [], "context_management.edits")):
+        place = f"context_management.edits[{at}]"
+        kind = an_object(edit, place).get("type")
+        if not isinstance(kind, str) or not kind.startswith("clear_thinking_"):
+            raise unsupported_type(place, kind)
+
+
+def _output(body: Json) -> Json:
+    config = an_object(body.get("output_config") or {}, "output_config")
+    refuse_others(config, ("effort", "format"), "output_config")
+    chat: Json = {}
+    if (effort := config.get("effort")) is not None:
+        chat["reasoning_effort"] = effort
+    for place, given in (("output_config.format", config.get("format")), ("output_format", body.get("output_format"))):
+        if given is not None:
+            given = an_object(given, place)
+            if given.get("type") != "json_schema":
+                raise unsupported_type(place, given.get("type"))
+            refuse_others(given, ("type", "schema"), place)
+            schema = {"name": "answer", "schema": given.get("schema"), "strict": True}
+            chat["response_format"] = {"type": "json_schema", "json_schema": schema}
+    return chat
+
+
+# -- tools -------------------------------------------------------------------------------------------------------------
+
+
+def _tool(tool: Json, place: str) -> Json:
+    if tool.get("type") not in (None, "custom"):
+        raise unsupported_type(place, tool["type"])
+    known = ("name", "description", "input_schema", "strict", "eager_input_streaming", "allowed_callers")
+    refuse_others(tool, (*_BLOCK_FIELDS, *known), place)
+    if tool.get("allowed_callers") not in (None, [], ["direct"]):
+        raise untranslatable(f"{place}.allowed_callers")
+    schema = an_object(tool.get("input_schema"), f"{place}.input_schema")
+    function = {**picked(tool, ("name", "description", "strict")), "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: Json) -> Json:
+    refuse_others(choice, ("type", "name", "disable_parallel_tool_use"), "tool_choice")
+    chosen: Any
+    match kind := choice.get("type"):
+        case "auto" | "none":
+            chosen = kind
+        case "any":
+            chosen = "required"
+        case "tool":
+            chosen = {"type": "function", "function": picked(choice, ("name",))}
+        case _:
+            raise unsupported_type("tool_choice", kind)
+    single = {"parallel_tool_calls": False} if choice.get("disable_parallel_tool_use") else {}
+    return {"tool_choice": chosen, **single}
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def _messages(body: Json) -> list[Json]:
+    messages: list[Json] = []
+    if system := body.get("system"):
+        add_system(messages, _system_text(system, "system"))
+    given = body.get("messages")
+    if not isinstance(given, list) or not given:
+        raise BadRequest("`messages` must be a non-empty list.", "messages")
+    for position, message in enumerate(given):
+        place = f"messages[{position}]"
+        refuse_others(an_object(message, place), ("role", "content"), place)
+        match message.get("role"):
+            case "user":
+                _add_user(messages, message.get("content"), f"{place}.content")
+            case "assistant":
+                _add_assistant(messages, message.get("content"), f"{place}.content")
+            case "system":
+                add_system(messages, _system_text(message.get("content"), f"{place}.content"))
+            case _:
+                raise BadRequest(f"`{place}.role` must be user, assistant or system.", f"{place}.role")
+    if given[-1]["role"] == "assistant":
+        raise untranslatable(f"messages[{len(given) - 1}]", "chat cannot go on with the beginning of an answer")
+    return messages
+
+
+def _blocks(content: Any, place: str) -> list[tuple[Json, str]]:
+    """The blocks of a message, each with its place."""
+    if isinstance(content, str):
+        return [({"type": "text", "text": content}, place)]
+    return [(an_object(block, f"{place}[{at}]"), f"{place}[{at}]") for at, block in enumerate(a_list(content, place))]
+
+
+def _system_text(content: Any, place: str) -> str:
+    return "\n\n".join(_text(block, where) for block, where in _blocks(content, place))
+
+
+def _text(block: Json, place: str) -> str:
+    if block.get("type") != "text":
+        raise unsupported_type(place, block.get("type"))
+    refuse_others(block, (*_BLOCK_FIELDS, "text", "citations"), place)
+    return a_string(block.get("text"), f"{place}.text")
+
+
+def _add_user(messages: list[Json], content: Any, place: str) -> None:
+    """The results of tools first: chat has them in messages of their own, which follow the calls."""
+    parts: list[Json] = []
+    media: list[Json] = []  # of the results
+    results: list[Json] = []
+    for block, where in _blocks(content, place):
+        if block.get("type") == "tool_result":
+            results.append(_tool_result(block, where, media))
+        else:
+            parts += _user_parts(block, where)
+    messages += results
+    if media or parts or not results:
+        messages.append({"role": "user", "content": user_content(media + parts)})
+
+
+def _tool_result(block: Json, place: str, media: list[Json]) -> Json:
+    refuse_others(block, (*_BLOCK_FIELDS, "tool_use_id", "content", "is_error"), place)
+    inner = _blocks("" if block.get("content") is None else block["content"], f"{place}.content")
+    parts = [part for each, where in inner for part in _user_parts(each, where)]
+    media += [part for part in parts if part["type"] != "text"]
+    content = user_content([part for part in parts if part["type"] == "text"])
+    tool_use_id = a_string(block.get("tool_use_id"), f"{place}.tool_use_id")
+    return {"role": "tool", "tool_call_id": tool_use_id, "content": content}
+
+
+def _user_parts(block: Json, place: str) -> list[Json]:
+    match kind := block.get("type"):
+        case "text":
+            return [{"type": "text", "text": _text(block, place)}]
+        case "image":
+            refuse_others(block, (*_BLOCK_FIELDS, "source"), place)
+            return [{"type": "image_url", "image_url": {"url": _url(block.get("source"), f"{place}.source")}}]
+        case "document":
+            refuse_others(block, (*_BLOCK_FIELDS, "source", "title", "context", "citations"), place)
+            refuse_others(an_object(block.get("citations") or {}, f"{place}.citations"), (), f"{place}.citations")
+            about = [a_string(block[field], f"{place}.{field}") for field in ("title", "context") if block.get(field)]
+            texts: list[Json] = [{"type": "text", "text": text} for text in about]
+            return texts + _document(an_object(block.get("source"), f"{place}.source"), f"{place}.source")
+    raise unsupported_type(place, kind)
+
+
+def _url(source: Any, place: str) -> str:
+    match kind := an_object(source, place).get("type"):
+        case "url":
+            return a_string(source.get("url"), f"{place}.url")
+        case "base64":
+            media_type = a_string(source.get("media_type"), f"{place}.media_type")
+            return f"data:{media_type};base64,{a_string(source.get('data'), f'{place}.data')}"
+    raise unsupported_type(place, kind)
+
+
+def _document(source: Json, place: str) -> list[Json]:
+    match kind := source.get("type"):
+        case "text":
+            return [{"type": "text", "text": a_string(source.get("data"), f"{place}.data")}]
+        case "base64":
+            return [{"type": "file", "file": {"filename": "document.pdf", "file_data": _url(source, place)}}]
+        case "content":
+            inner = _blocks(source.get("content"), f"{place}.content")
+            return [part for block, where in inner for part in _user_parts(block, where)]
+    raise unsupported_type(place, kind)
+
+
+def _add_assistant(messages: list[Json], content: Any, place: str) -> None:
+    texts: list[str] = []
+    calls: list[Json] = []
+    for block, where in _blocks(content, place):
+        match block.get("type"):
+            case "tool_use":
+                calls.append(_call(block, where))
+            case kind if kind in _THINKING:
+                pass
+            case _:
+                texts.append(_text(block, where))
+    if texts or not calls:
+        add_assistant(messages, {"content": "".join(texts)})
+    if calls:
+        add_assistant(messages, {"tool_calls": calls})
+
+
+def _call(block: Json, place: str) -> Json:
+    refuse_others(block, (*_BLOCK_FIELDS, "id", "name", "input", "caller"), place)
+    arguments = json.encode(an_object(block.get("input"), f"{place}.input")).decode()
+    function = {"name": a_string(block.get("name"), f"{place}.name"), "arguments": arguments}
+    return {"id": a_string(block.get("id"), f"{place}.id"), "type": "function", "function": function}

@@ -1,0 +1,105 @@
+"""What the translations of requests share: how a place is named, and how it is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from typing import Any
+
+from gateway.wire.dialect import BadRequest
+from gateway.wire.json import Json
+
+# Of what a client wrote, an error shows what can be the name of a field or a type.
+_NAME = re.compile("[A-Za-z][A-Za-z0-9_.-]{0,63}")
+
+# Fields of chat that neither of the other dialects has: their place is another one's there, or the answer's form is.
+OF_CHAT = {
+    "messages": "the conversation stands elsewhere in this endpoint's requests",
+    "response_format": "the format stands elsewhere in this endpoint's requests",
+    "max_completion_tokens": "the limit has another name in this endpoint's requests",
+    "reasoning_effort": "the effort stands elsewhere in this endpoint's requests",
+    "logprobs": "the request for them stands elsewhere in this endpoint's requests",
+    "n": "an answer of this endpoint has no choices",
+    "functions": "tools are the way to give them",
+    "function_call": "tool_choice is the way to choose one",
+    "modalities": "an answer of this endpoint is text",
+    "audio": "an answer of this endpoint is text",
+    "prediction": "this endpoint has none",
+    "web_search_options": "this endpoint searches with tools, which the upstream does not have",
+}
+
+
+def untranslatable(place: str, reason: str = "") -> BadRequest:
+    """The refusal of what a chat upstream could not honour."""
+    because = f": {reason}" if reason else ""
+    return BadRequest(f"`{place}` cannot be translated for an upstream that only has chat completions{because}.", place)
+
+
+def unsupported_type(place: str, given: Any) -> BadRequest:
+    """The refusal of an object by its `type`."""
+    shown = f"`{given}` is none" if isinstance(given, str) and _NAME.fullmatch(given) else "this is none"
+    return untranslatable(place, f"{shown} of the types that can")
+
+
+def refuse(body: Json, table: Mapping[str, str]) -> None:
+    """Refuse a request with one of these fields, unless its value means that it is not there."""
+    for field, reason in table.items():
+        if body.get(field):
+            raise untranslatable(field, reason)
+
+
+def refuse_others(given: Json, known: Container[str], place: str) -> None:
+    """Refuse an object that says more than `known` fields do. Values that switch nothing on say nothing."""
+    for name, value in given.items():
+        if name not in known and value not in (None, False, "", [], {}):
+            raise untranslatable(f"{place}.{name}" if _NAME.fullmatch(name) else place)
+
+
+def an_object(value: Any, place: str) -> Json:
+    if not isinstance(value, dict):
+        raise BadRequest(f"`{place}` must be an object.", place)
+    return value
+
+
+def a_list(value: Any, place: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadRequest(f"`{place}` must be a list.", place)
+    return value
+
+
+def a_string(value: Any, place: str) -> str:
+    if not isinstance(value, str):
+        raise BadRequest(f"`{place}` must be a string.", place)
+    return value
+
+
+def picked(given: Json, names: tuple[str, ...]) -> Json:
+    """These fields, as far as they are there and not null."""
+    return {name: given[name] for name in names if given.get(name) is not None}
+
+
+def add_system(messages: list[Json], text: str) -> None:
+    """Instructions. Those that begin a conversation become one message: the templates of many models take no second."""
+    if len(messages) == 1 and messages[0]["role"] == "system":
+        messages[0]["content"] += "\n\n" + text
+    else:
+        messages.append({"role": "system", "content": text})
+
+
+def add_assistant(messages: list[Json], part: Json) -> None:
+    """What the assistant said or called. Chat has the calls of one turn in the message of its text."""
+    last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
+    if last is None or not last.keys().isdisjoint(part.keys() - {"tool_calls"}):
+        messages.append({"role": "assistant", **part})
+    elif "tool_calls" in part:
+        last.setdefault("tool_calls", []).extend(part["tool_calls"])
+    else:
+        last.update(part)
+
+
+def user_content(parts: list[Json]) -> str | list[Json]:
+    """Parts as the content of a message: a single text as a string, which every server takes."""
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        text: str = parts[0]["text"]
+        return text
+    return parts or ""

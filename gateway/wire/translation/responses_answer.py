@@ -1,0 +1,346 @@
+"""A guarded chat answer as an answer of OpenAI's `/responses`, and as the events of its stream.
+
+Every item stays open until the answer has ended: the guard may hold the end of a text back until then, so nothing else
+says that no more of it comes. Items are numbered as they begin: in a whole answer reasoning, message, calls.
+
+Source of the shapes: the types of the official client, `openai.types.responses`.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Literal, NamedTuple
+
+from gateway.wire import json, sse
+from gateway.wire.dialect import BLOCKED
+from gateway.wire.json import Json
+from gateway.wire.translation.chat_answer import (
+    MAX_TEXT,
+    Annotation,
+    CallBegin,
+    CallText,
+    ChatAnswer,
+    Piece,
+    Text,
+    Usage,
+)
+
+# Fields of the request that the answer repeats, with what stands for those that are not there.
+_REPEATED: Json = {
+    "background": False,
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "reasoning": {"effort": None, "summary": None},
+    "safety_identifier": None,
+    "service_tier": None,
+    "temperature": None,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+    "top_p": None,
+    "truncation": "disabled",
+    "user": None,
+}
+_INCOMPLETE = {"length": "max_output_tokens", BLOCKED: "content_filter"}
+_FAILURE = "server_error"  # of the codes that the API's schema knows, the one for everything
+
+
+class _Kind(NamedTuple):
+    """How one kind of text is written: the type of its item, the list in it that has the text's part and the name of a
+    position there, the part's type and field, and the first words of its events."""
+
+    item: str
+    holder: str
+    position: str
+    part: str
+    field: str
+    part_events: str
+    text_events: str
+
+
+_MESSAGE = ("message", "content", "content_index")
+_KINDS = {
+    "content": _Kind(*_MESSAGE, "output_text", "text", "response.content_part", "response.output_text"),
+    "refusal": _Kind(*_MESSAGE, "refusal", "refusal", "response.content_part", "response.refusal"),
+    "reasoning": _Kind(
+        *("reasoning", "content", "content_index", "reasoning_text", "text"),
+        *("response.content_part", "response.reasoning_text"),
+    ),
+    "summary": _Kind(
+        *("reasoning", "summary", "summary_index", "summary_text", "text"),
+        *("response.reasoning_summary_part", "response.reasoning_summary_text"),
+    ),
+}
+_PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
+
+
+class _Part:
+    """One text of an item, as far as it has come."""
+
+    def __init__(self, kind: _Kind, index: int) -> None:
+        self.kind = kind
+        self.index = index
+        self.text = io.StringIO()
+        self.logprobs: list[Json] = []
+        self.annotations: list[Json] = []
+
+    def shown(self) -> Json:
+        rest = {"annotations": self.annotations, "logprobs": self.logprobs} if self.kind.part == "output_text" else {}
+        return {"type": self.kind.part, self.kind.field: self.text.getvalue(), **rest}
+
+
+class _Item:
+    """A message or reasoning, with its parts by channel."""
+
+    def __init__(self, kind: str, item_id: str, index: int) -> None:
+        self.kind = kind
+        self.id = item_id
+        self.index = index
+        self.parts: dict[str, _Part] = {}
+
+    def shown(self, status: str) -> Json:
+        if self.kind == "message":
+            parts = [part.shown() for part in self.parts.values()]
+            return {"id": self.id, "type": "message", "status": status, "role": "assistant", "content": parts}
+        lists: Json = {"summary": [], "content": []}
+        for part in self.parts.values():
+            lists[part.kind.holder].append(part.shown())
+        return {"id": self.id, "type": "reasoning", **lists}
+
+
+class _Call:
+    """A call of a function, or of a custom tool, whose `field` is text."""
+
+    def __init__(self, begin: CallBegin, item_id: str, index: int) -> None:
+        self.kind = "custom_tool_call" if begin.custom else "function_call"
+        self.field = "input" if begin.custom else "arguments"
+        self.events = f"response.{self.kind}_{self.field}"
+        self.id = item_id
+        self.index = index
+        self._call = {"call_id": begin.id, "name": begin.name}
+        self.text = io.StringIO()
+
+    def shown(self, status: str) -> Json:
+        return {"id": self.id, "type": self.kind, "status": status, **self._call, self.field: self.text.getvalue()}
+
+
+class ResponsesEncoder:
+    """Writes one answer to the request `body`, which may be none that can be translated. The answer is given either to
+    `whole` or to the other methods.
+
+    `events` and `whole` raise `UntranslatableAnswer`.
+    """
+
+    def __init__(self, body: Json, max_text: int = MAX_TEXT) -> None:
+        given = {field: body[field] for field in _REPEATED if body.get(field) not in (None, "")}
+        tools = body.get("tools")
+        given["tools"] = list(map(_repeated_tool, tools)) if isinstance(tools, list) else []
+        self._repeated = _REPEATED | given
+        reasoning = body.get("reasoning")
+        asked = isinstance(reasoning, dict) and (reasoning.get("summary") or reasoning.get("generate_summary"))
+        self._reasoning = "summary" if asked else "reasoning"  # the kind of text that reasoning becomes
+        self._answer = ChatAnswer(str(body.get("model", "")), max_text)
+        self._items: list[_Item | _Call] = []
+        self._calls: dict[int, _Call] = {}
+        self._sequence = 0
+        self._closed = False
+
+    def events(self, chunk: Json) -> bytes:
+        """The events for one guarded chunk."""
+        out = self._begin(chunk)
+        for piece in self._answer.read(chunk, "delta"):
+            out += self._piece(piece)
+        if self._answer.reason is not None:
+            out += self._close()
+        return b"".join(out)
+
+    def end(self) -> bytes:
+        """The orderly end of the stream."""
+        out = self._begin({})
+        for piece in self._answer.end():
+            out += self._piece(piece)
+        out += self._close()
+        status = self._status()
+        return b"".join([*out, self._event(f"response.{status}", response=self._response(status))])
+
+    def error(self, error: Json) -> bytes:
+        """An error in OpenAI's shape; it ends the stream.
+
+        The event `error` has it twice: clients raise an exception for the object, and the schema has the fields.
+        """
+        out = self._begin({})
+        shown = error["error"]
+        fields = {field: shown.get(field) for field in ("code", "message", "param")}
+        failed = {**self._response("failed"), "error": {"code": _FAILURE, "message": shown.get("message")}}
+        out += [self._event("error", **fields, error=shown), self._event("response.failed", response=failed)]
+        return b"".join(out)
+
+    def whole(self, answer: Json) -> Json:
+        """A whole guarded answer as the client's object."""
+        for piece in [*self._answer.read(answer, "message"), *self._answer.end()]:
+            self._piece(piece)
+        return self._response(self._status())
+
+    # -- items ---------------------------------------------------------------------------------------------------------
+
+    def _piece(self, piece: Piece) -> list[bytes]:
+        match piece:
+            case Text("reasoning", text, logprobs):
+                return self._text(self._reasoning, text, logprobs)
+            case Text(channel, text, logprobs):
+                return self._text(channel, text, logprobs)
+            case CallBegin():
+                call = _Call(piece, "", len(self._items))
+                call.id = self._item_id(call.kind)
+                self._calls[piece.number] = call
+                return [self._add(call)]
+            case CallText(number, text):
+                call = self._calls[number]
+                call.text.write(text)
+                return [self._event(f"{call.events}.delta", item_id=call.id, output_index=call.index, delta=text)]
+            case Annotation(value):
+                return self._annotation(value)
+
+    def _text(self, channel: str, text: str, logprobs: list[Json]) -> list[bytes]:
+        item, part, out = self._part(channel)
+        part.text.write(text)
+        where = self._where(item, part)
+        if channel == "content":
+            entries = [_logprob(entry) for entry in logprobs]
+            part.logprobs += entries
+            where["logprobs"] = entries
+        out.append(self._event(f"{part.kind.text_events}.delta", **where, delta=text))
+        return out
+
+    def _annotation(self, value: Json) -> list[bytes]:
+        item, part, out = self._part("content")
+        value = _annotation(value)
+        where = {**self._where(item, part), "annotation_index": len(part.annotations)}
+        part.annotations.append(value)
+        return [*out, self._event("response.output_text.annotation.added", **where, annotation=value)]
+
+    def _part(self, channel: str) -> tuple[_Item, _Part, list[bytes]]:
+        """The place of a kind of text, opened if it is the first."""
+        kind = _KINDS[channel]
+        out: list[bytes] = []
+        item = next((item for item in self._items if isinstance(item, _Item) and item.kind == kind.item), None)
+        if item is None:
+            item = _Item(kind.item, self._item_id(kind.item), len(self._items))
+            out.append(self._add(item))
+        part = item.parts.get(channel)
+        if part is None:
+            part = item.parts[channel] = _Part(kind, len(item.parts))
+            out.append(self._event(f"{kind.part_events}.added", **self._where(item, part), part=part.shown()))
+        return item, part, out
+
+    def _item_id(self, kind: str) -> str:
+        return f"{_PREFIXES[kind]}_{self._answer.id}_{len(self._items)}"
+
+    def _add(self, item: _Item | _Call) -> bytes:
+        self._items.append(item)
+        return self._event("response.output_item.added", output_index=item.index, item=item.shown("in_progress"))
+
+    @staticmethod
+    def _where(item: _Item, part: _Part) -> Json:
+        return {"item_id": item.id, "output_index": item.index, part.kind.position: part.index}
+
+    # -- the answer around them ----------------------------------------------------------------------------------------
+
+    def _begin(self, chunk: Json) -> list[bytes]:
+        """The first events, once."""
+        if not self._answer.begin(chunk):
+            return []
+        response = self._response("in_progress")
+        return [self._event(f"response.{kind}", response=response) for kind in ("created", "in_progress")]
+
+    def _close(self) -> list[bytes]:
+        """The ends of all items, once."""
+        if self._closed:
+            return []
+        self._closed = True
+        out: list[bytes] = []
+        for item in self._items:
+            if isinstance(item, _Call):
+                text = {item.field: item.text.getvalue()}
+                out.append(self._event(f"{item.events}.done", item_id=item.id, output_index=item.index, **text))
+            else:
+                for part in item.parts.values():
+                    out += self._close_part(item, part)
+            shown = item.shown(self._status())
+            out.append(self._event("response.output_item.done", output_index=item.index, item=shown))
+        return out
+
+    def _close_part(self, item: _Item, part: _Part) -> list[bytes]:
+        where, shown = self._where(item, part), part.shown()
+        logprobs = {"logprobs": part.logprobs} if part.kind.part == "output_text" else {}
+        text = {part.kind.field: shown[part.kind.field], **logprobs}
+        return [
+            self._event(f"{part.kind.text_events}.done", **where, **text),
+            self._event(f"{part.kind.part_events}.done", **where, part=shown),
+        ]
+
+    def _status(self) -> Literal["completed", "incomplete"]:
+        return "incomplete" if self._answer.reason in _INCOMPLETE else "completed"
+
+    def _response(self, status: Literal["in_progress", "completed", "incomplete", "failed"]) -> Json:
+        answer = self._answer
+        cut = {"reason": _INCOMPLETE[answer.reason or ""]} if status == "incomplete" else None
+        shown = "completed" if status == "completed" else "incomplete"
+        return {
+            "id": f"resp_{answer.id}",
+            "object": "response",
+            "created_at": answer.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": cut,
+            "model": answer.model,
+            **self._repeated,
+            "store": False,
+            "output": [item.shown(shown) for item in self._items],
+            "usage": None if answer.usage is None or status == "in_progress" else _usage(answer.usage),
+        }
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        event = {"type": kind, "sequence_number": self._sequence, **fields}
+        self._sequence += 1
+        return sse.encode(json.encode(event), kind)
+
+
+def _repeated_tool(tool: Any) -> Any:
+    """A tool as an answer has it, where the schema wants what a request may leave out."""
+    if isinstance(tool, dict) and tool.get("type") == "function":
+        return {"description": None, "parameters": None, "strict": None, **tool}
+    return tool
+
+
+def _logprob(entry: Json) -> Json:
+    alternatives = entry.get("top_logprobs")
+    given = alternatives if isinstance(alternatives, list) else []
+    return {**_token(entry), "top_logprobs": [_token(each) for each in given if isinstance(each, dict)]}
+
+
+def _token(entry: Json) -> Json:
+    return {"token": entry.get("token", ""), "logprob": entry.get("logprob", 0.0), "bytes": entry.get("bytes") or []}
+
+
+def _annotation(value: Json) -> Json:
+    """Chat puts the fields of an annotation into an object of its type's name."""
+    kind = value.get("type")
+    inner = value.get(kind) if isinstance(kind, str) else None
+    return {"type": kind, **inner} if isinstance(inner, dict) else value
+
+
+def _usage(usage: Usage) -> Json:
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.answer,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt + usage.answer,
+    }

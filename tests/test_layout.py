@@ -1,0 +1,39 @@
+"""How the tests are laid out: what several of them need is in `tests/support`, and no file is long."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+MOST_LINES = 500
+FILES = sorted(TESTS.rglob("*.py"))
+MODULES = [path for path in FILES if path.name.startswith("test_")]
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, and what might be one among the names that it takes from them."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    return found
+
+
+def test_no_file_imports_a_test() -> None:
+    tests = {".".join(path.relative_to(TESTS.parent).with_suffix("").parts) for path in MODULES}
+    assert {str(path.relative_to(TESTS)): found for path in FILES if (found := imported(path) & tests)} == {}
+
+
+def test_no_file_of_tests_is_long() -> None:
+    lengths = {str(path.relative_to(TESTS)): len(path.read_text("utf-8").splitlines()) for path in MODULES}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_tests_of_the_http_client_are_in_their_folder() -> None:
+    """Others use it from the outside."""
+    inside = {f"gateway.http1.{path.stem}" for path in (TESTS.parent / "gateway" / "http1").glob("[a-z]*.py")}
+    outside = [path for path in MODULES if path.parent.name != "http1" and imported(path) & inside]
+    assert outside == []

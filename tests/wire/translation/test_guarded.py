@@ -1,0 +1,144 @@
+"""Chat answers through the guard and an encoder: what the official clients get."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from gateway.censor.compile import compile_policy
+from gateway.guard.answer import BrokenAnswer, PlainAnswer, RecordFact, SendBytes, StreamAnswer
+from gateway.guard.chat import ChatGuard
+from gateway.observe.facts import GuardFailed
+from gateway.policy.model import Policy
+from gateway.wire.translation.messages_answer import MessagesEncoder
+from gateway.wire.translation.responses_answer import ResponsesEncoder
+from tests.support.chat_streams import assembled, chunk, function, usage_chunk
+from tests.support.guard_client import BLOCK, WORD, event, policy, script
+from tests.support.replaying import Replay, replaying
+
+Json = dict[str, Any]
+Encoder = ResponsesEncoder | MessagesEncoder
+REDACT = policy()
+ASKED: Json = {
+    "model": "m",
+    "max_tokens": 10,
+    "messages": [{"role": "user", "content": "x"}],
+    "thinking": {"type": "enabled", "budget_tokens": 1024},
+}
+Read = Callable[[], Json]
+
+
+@pytest.fixture(scope="module")
+def replay() -> Iterator[Replay]:
+    with replaying() as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["responses", "messages"])
+def dialect(request: pytest.FixtureRequest, replay: Replay) -> tuple[Callable[..., Encoder], Read]:
+    """The encoder, and the answer that the official client has when it has read the replayed stream."""
+    if request.param == "responses":
+        of_openai = openai.OpenAI(base_url=replay.base_url, api_key="k", max_retries=0)
+
+        def read_response() -> Json:
+            *_, last = of_openai.responses.create(model="m", input="x", stream=True)
+            assert last.type in ("response.completed", "response.incomplete")
+            return last.response.to_dict()
+
+        return ResponsesEncoder, read_response
+    of_anthropic = anthropic.Anthropic(base_url=replay.base_url, api_key="k", max_retries=0)
+
+    def read_message() -> Json:
+        with of_anthropic.messages.stream(**ASKED) as stream:
+            message = stream.get_final_message().to_dict()
+        message.pop("stop_details", None)  # the client's own
+        return message
+
+    return MessagesEncoder, read_message
+
+
+def streamed(encoder: Encoder, *reads: bytes, compiled: Policy = REDACT) -> tuple[bytes, list[GuardFailed]]:
+    answer = StreamAnswer(ChatGuard(compile_policy(compiled)), max_event=1 << 16, max_whole=1 << 16, encoder=encoder)
+    commands = [command for data in reads for command in answer.feed(data, 0.0)] + answer.close(0.0)
+    failures = [each.fact for each in commands if isinstance(each, RecordFact) and isinstance(each.fact, GuardFailed)]
+    return b"".join(each.data for each in commands if isinstance(each, SendBytes)), failures
+
+
+def plain(encoder: Encoder, answer: Json, compiled: Policy = REDACT) -> Json:
+    guarded = PlainAnswer(ChatGuard(compile_policy(compiled)), max_event=1 << 16, max_whole=1 << 16, encoder=encoder)
+    guarded.feed(json.dumps(answer).encode(), 0.0)
+    shown: Json = json.loads(guarded.close(0.0))
+    return shown
+
+
+FIELDS: dict[str, Callable[[str], Json]] = {
+    "content": lambda text: {"content": text},
+    "refusal": lambda text: {"refusal": text},
+    "reasoning": lambda text: {"reasoning": text},
+    "arguments": lambda text: function(0, None, text),
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("cut", range(1, len(WORD)))
+def test_a_secret_is_redacted_wherever_it_is_cut(
+    field: str, cut: int, dialect: tuple[Callable[..., Encoder], Read], replay: Replay
+) -> None:
+    encoder, read = dialect
+    chunks = [chunk(function(0, "tool", '{"a": "so '))] if field == "arguments" else [chunk(FIELDS[field]("so "))]
+    chunks += [chunk(FIELDS[field](WORD[:cut])), chunk(FIELDS[field](WORD[cut:]))]
+    chunks += [chunk(FIELDS[field]('"}' if field == "arguments" else " 1")), chunk({}, "stop"), usage_chunk()]
+    whole = assembled(chunks)
+    replay.answer, failures = streamed(encoder(ASKED), script(*chunks))
+    assert not failures
+    assert WORD.encode() not in replay.answer
+    answer = read()
+    assert "so [REDACTED]" in json.dumps(answer)
+    assert plain(encoder(ASKED), whole) == answer
+
+
+def test_a_block_ends_the_answer(dialect: tuple[Callable[..., Encoder], Read], replay: Replay) -> None:
+    encoder, read = dialect
+    chunks = [chunk({"content": f"so {WORD}"}), chunk({"content": "never"}), chunk({}, "stop")]
+    replay.answer, _ = streamed(encoder(ASKED), script(*chunks), compiled=BLOCK)
+    answer = read()
+    assert "so Not shown." in json.dumps(answer)
+    assert "never" not in json.dumps(answer)
+    assert answer.get("stop_reason") == "refusal" or answer["incomplete_details"] == {"reason": "content_filter"}
+    assert plain(encoder(ASKED), assembled(chunks), BLOCK) == answer
+
+
+def test_an_upstream_that_ends_without_a_word(dialect: tuple[Callable[..., Encoder], Read], replay: Replay) -> None:
+    encoder, read = dialect
+    replay.answer, _ = streamed(encoder(ASKED), script(chunk({"content": "12M"}), chunk({}, "stop"), done=False))
+    assert "12M" in json.dumps(read())
+    replay.answer, _ = streamed(encoder(ASKED), script(chunk({"content": "12M"}), done=False))
+    assert b"12M" in replay.answer
+    with pytest.raises((openai.APIError, anthropic.APIError), match="before the answer had ended"):
+        read()
+
+
+def test_an_error_of_the_upstream_is_raised(dialect: tuple[Callable[..., Encoder], Read], replay: Replay) -> None:
+    encoder, read = dialect
+    error = {"error": {"message": f"I lost {WORD}.", "type": "server_error"}}
+    replay.answer, _ = streamed(encoder(ASKED), event(chunk({"content": "x"})), event(error))
+    with pytest.raises((openai.APIError, anthropic.APIError), match=r"I lost \[REDACTED\]"):
+        read()
+
+
+def test_an_answer_of_too_much_text_is_the_upstreams_fault(
+    dialect: tuple[Callable[..., Encoder], Read], replay: Replay
+) -> None:
+    encoder, read = dialect
+    chunks = [chunk({"content": "0123456789"}), chunk({"content": "0123456789"}), chunk({}, "stop")]
+    replay.answer, failures = streamed(encoder(ASKED, max_text=15), *map(event, chunks))
+    assert not failures
+    with pytest.raises((openai.APIError, anthropic.APIError), match="more than 15 characters"):
+        read()
+    with pytest.raises(BrokenAnswer, match="more than 15 characters"):
+        plain(encoder(ASKED, max_text=15), assembled(chunks))
