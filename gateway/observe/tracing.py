@@ -97,6 +97,7 @@ class Tracer:
         self._provider = provider
         self._exporter = exporter
         self._tracer = provider.get_tracer(SCOPE, __version__)
+        self.contained = problems.contained
         self._problems = problems
 
     def start_request(
@@ -129,9 +130,6 @@ class Tracer:
         from opentelemetry.trace import SpanKind, set_span_in_context
 
         return self._tracer.start_span(name, set_span_in_context(server, _empty_context()), SpanKind.CLIENT, attributes)
-
-    def contained(self) -> contextlib.AbstractContextManager[None]:
-        return self._problems.contained()
 
     def close(self, timeout: float) -> None:
         """Send what is queued and stop; what is not sent in `timeout` seconds is lost. Blocks that long at most."""

@@ -82,11 +82,11 @@ def _read(text: str, source: str, files: Files, environ: Mapping[str, str], chec
 def _config(root: Value, files: Files, checks: Checks, errors: Errors) -> Config:
     section = CONFIG.section(root)
     no_upstreams: dict[str, Upstream] = {}
+    upstreams = root.attempt(lambda _: read_upstreams(section["upstreams"], files), no_upstreams)
     no_policies: dict[str, Policy] = {}
-    upstreams = section.need("upstreams", lambda value: read_upstreams(value, files), no_upstreams)
-    policies = section.need("policies", lambda value: read_policies(value, files, checks), no_policies)
+    policies = root.attempt(lambda _: read_policies(section["policies"], files, checks), no_policies)
     no_routes: tuple[Route, ...] = ()
-    routes = section.need("routes", lambda value: read_routes(value, upstreams, policies), no_routes)
+    routes = root.attempt(lambda _: read_routes(section["routes"], upstreams, policies), no_routes)
     redis_key = "redis" if "redis" in section else "state"
     config = Config(
         upstreams=upstreams,

@@ -146,7 +146,7 @@ def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
     if "mask" in section and "replacement" in section:
         value.note(section["mask"].fail("give either mask or replacement, not both"))
     source = value.attempt(lambda _: section.only_one(SOURCES), "")
-    fold = section.get("fold", FOLDS.read, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
+    fold = section.get("fold", FOLDS, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
     words: tuple[str, ...] = ()
     pattern = detector = None
     if source in WORD_SOURCES:
@@ -183,7 +183,7 @@ FIXED_DIRECTIONS = {
 
 def _apply_to(section: Section, action: Action) -> frozenset[Direction]:
     only, why = FIXED_DIRECTIONS.get(action, (Direction.OUTPUT, ""))
-    directions = section.get("apply_to", DIRECTIONS.read, frozenset({only}))
+    directions = section.get("apply_to", DIRECTIONS, frozenset({only}))
     if why and directions != {only}:
         raise section["apply_to"].fail(f"must be [{only}] with action: {action}, {why}")
     return directions
@@ -198,7 +198,7 @@ def _decode(section: Section, source: str, action: Action) -> Decode | None:
         raise section["decode"].fail(f"is for words only; a {source} has no mask")
     if Direction.OUTPUT not in _apply_to(section, action):
         raise section["decode"].fail("is for answers; this rule applies to input only")
-    if "channels" in section and CHANNELS.read(section["channels"]) != frozenset(Channel):
+    if "channels" in section and CHANNELS(section["channels"]) != frozenset(Channel):
         raise section["channels"].fail("a mask cannot tell channels apart: leave channels out with decode: mask")
     return decode
 
