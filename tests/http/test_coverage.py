@@ -9,8 +9,10 @@ import httpx
 import pytest
 
 from gateway.policy.model import Route
+from gateway.policy.providers import Endpoint
 from gateway.wire.dialects import SERVED
 from tests.http.test_embeddings import VECTOR, embedded
+from tests.support import message_streams, response_streams
 from tests.support.completions import completed, parts
 from tests.support.gateway import RunningGateway, before, question
 from tests.support.upstream import (
@@ -48,18 +50,33 @@ BODIES: dict[str, Json] = {
 }
 
 
+NATIVE: dict[str, Any] = {"upstream": {"endpoints": frozenset(Endpoint)}}
+SPEAKS = pytest.mark.parametrize("settings", [{}, NATIVE], ids=["an upstream of chat", "an upstream of all"])
+
+
 def answering(texts: tuple[str, ...], end: bytes = b"0\r\n\r\n") -> Callable[[Call], Any]:
-    """What is asked for, by any upstream that speaks chat; `end` ends a stream."""
+    """An upstream that gives these texts in every dialect; `end` ends a stream."""
 
     async def play(call: Call) -> None:
         path, streams = call.request.target, call.body.get("stream")
+        said = "".join(texts)
         if path.endswith("/embeddings"):
-            await call.send(plain(embedded(VECTOR, VECTOR, note="".join(texts))))
+            await call.send(plain(embedded(VECTOR, VECTOR, note=said)))
+        elif path.endswith("/responses"):
+            item = response_streams.message(*texts)
+            sent = b"".join(map(event, response_streams.events(item)))
+            await call.send(
+                stream_head() + chunk(sent) + end if streams else plain(response_streams.response(item.done))
+            )
+        elif path.endswith("/messages"):
+            sent = b"".join(map(event, message_streams.events(message_streams.text(*texts))))
+            whole = plain(message_streams.message({"type": "text", "text": said}))
+            await call.send(stream_head() + chunk(sent) + end if streams else whole)
         elif path.endswith("/chat/completions"):
-            whole = plain(completion("".join(texts), reasoning_content=texts[0]))
+            whole = plain(completion(said, reasoning_content=texts[0]))
             await call.send(stream_head() + chunk(events(*texts)) + end if streams else whole)
         else:
-            await call.send(stream_head() + chunk(parts(*texts)) + end if streams else plain(completed("".join(texts))))
+            await call.send(stream_head() + chunk(parts(*texts)) + end if streams else plain(completed(said)))
 
     return play
 
@@ -78,8 +95,11 @@ async def assert_covered(gateway: RunningGateway, requests: int) -> Json:
 
 @pytest.mark.parametrize("texts", TEXTS.values(), ids=list(TEXTS))
 @pytest.mark.parametrize("path", BODIES)
-async def test_what_is_scanned_is_forwarded_replaced_or_withheld(path: str, texts: tuple[str, ...]) -> None:
-    async with before(answering(texts)) as (gateway, _):
+@SPEAKS
+async def test_what_is_scanned_is_forwarded_replaced_or_withheld(
+    path: str, texts: tuple[str, ...], settings: dict[str, Any]
+) -> None:
+    async with before(answering(texts), **settings) as (gateway, _):
         for number, stream in enumerate((False, True), start=1):
             if stream and path in ("/v1/embeddings", "/v1/moderations"):
                 continue
