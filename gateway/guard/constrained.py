@@ -72,7 +72,17 @@ def _is_format(field: str, value: Any) -> bool:
 # How requests to the servers in use name JSON. In some of these fields it is one format of several.
 _JSON_FIELDS = frozenset({"guided_json", "json_schema", "json", "json_object", "schema"})
 _FORMAT_FIELDS = frozenset(
-    {"response_format", "structured_outputs", "guided_decoding", "grammar", "format", "text", "nvext"}
+    {
+        "response_format",
+        "structured_outputs",
+        "guided_decoding",
+        "grammar",
+        "format",
+        "text",
+        "nvext",
+        "output_config",
+        "output_format",
+    }
 )
 _SCHEMA_TYPES = frozenset({"object", "array"})
 _FORMAT_DEPTH = 2  # objects around a format

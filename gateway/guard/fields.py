@@ -39,6 +39,18 @@ _OF_OPENAI = frozenset(
         *("syntax", "allowed_tools", "mode", "include_usage", "include_obfuscation", "voice"),
         *("search_context_size", "user_location", "approximate", "city", "country", "region", "timezone"),
         *("prompt", "suffix", "dimensions"),
+        *("input", "instructions", "include", "background", "truncation", "previous_response_id", "conversation"),
+        *("max_output_tokens", "max_tool_calls", "summary", "vector_store_ids", "max_num_results", "filters"),
+        *("container", "server_label", "server_url", "server_description", "require_approval", "headers"),
+        *("authorization", "connector_id", "ranking_options", "file_ids", "prompt_cache_options", "defer_loading"),
+    }
+)
+_OF_ANTHROPIC = frozenset(
+    {
+        *("system", "stop_sequences", "thinking", "budget_tokens", "input_schema", "cache_control", "ttl", "user_id"),
+        *("disable_parallel_tool_use", "mcp_servers", "authorization_token", "tool_configuration", "betas"),
+        *("output_config", "output_format", "max_uses", "allowed_domains", "blocked_domains", "inference_geo"),
+        *("display_width_px", "display_height_px", "context_management"),
     }
 )
 _OF_SERVERS = frozenset(
@@ -53,7 +65,7 @@ _OF_SERVERS = frozenset(
         *("include_reasoning", "system", "use_beam_search"),
     }
 )
-FIXED_NAMES = _JSON_SCHEMA | _OF_OPENAI | _OF_SERVERS | KNOWN_NAMES
+FIXED_NAMES = _JSON_SCHEMA | _OF_OPENAI | _OF_ANTHROPIC | _OF_SERVERS | KNOWN_NAMES
 
 _CONSTANT_FIELDS = frozenset(
     {
@@ -68,6 +80,8 @@ _CONSTANTS = frozenset(
         *("approximate", "lark", "regex", "auto", "none", "required", "minimal", "low", "medium", "high", "xhigh"),
         *("default", "flex", "scale", "priority", "in-memory", "in_memory", "24h", "audio"),
         *("wav", "mp3", "flac", "opus", "aac", "pcm16"),
+        *("any", "tool", "enabled", "disabled", "adaptive", "ephemeral", "concise", "detailed", "mcp", "local_shell"),
+        *("web_search", "web_search_preview", "file_search", "code_interpreter", "image_generation", "shell"),
         *("date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"),
         *ROLES,
     }

@@ -14,6 +14,7 @@ from gateway.guard.answer import Failure, failure
 from gateway.guard.answer_guard import AnswerGuard
 from gateway.http1.pool import DescriptorsExhausted
 from gateway.wire import json
+from gateway.wire.json import Json
 
 MAX_ERROR_TEXT = 4096  # characters of an error's plain text that are passed on
 
@@ -63,14 +64,17 @@ def error_object(received: object) -> dict[str, Any]:
     return {"error": {} if message is None else {"message": message}}
 
 
-def encoded_error(body: bytes, plain: bool, guard: AnswerGuard) -> bytes:
-    """What the client gets of the body of an upstream's error, which may be `plain` text. Raises `InvalidAnswer`."""
+def shown_error(body: bytes, plain: bool, guard: AnswerGuard) -> Json:
+    """What may be shown of the body of an upstream's error, which may be `plain` text, in OpenAI's shape.
+
+    Raises `InvalidAnswer`.
+    """
     try:
         received = json.decode(body)
     except json.JSONError:
         message = body[: 4 * MAX_ERROR_TEXT].decode("utf-8", "replace")[:MAX_ERROR_TEXT]
         received = {"message": message} if plain and message else None
-    return json.encode(guard.error(error_object(received)))
+    return guard.error(error_object(received))
 
 
 def from_transport(error: httpx.HTTPError | TimeoutError) -> HTTPFailure:

@@ -45,13 +45,14 @@ from gateway.proxy.accounting import (
 )
 from gateway.proxy.asgi import MAX_INLINE, SERVER_SEND, offload, scan_cost, wait_for_disconnect
 from gateway.proxy.context import RoutedRequest
-from gateway.proxy.errors import HTTPFailure, encoded_error, from_transport
+from gateway.proxy.errors import HTTPFailure, from_transport, shown_error
 from gateway.proxy.hotpath import BodyWriter, HotPath
 from gateway.proxy.reply import STREAM_HEADERS, Headers, Reply
 from gateway.proxy.steering.rollback_stream import ResumeClient, with_rollback
 from gateway.proxy.timer import Deadline
 from gateway.proxy.upstreams.balancer import OpenResponse
 from gateway.proxy.upstreams.client import inflated, is_uncompressed
+from gateway.wire import json
 from gateway.wire.dialect import AnswerEncoder, Dialect
 
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
@@ -319,13 +320,13 @@ class Relay(Response):
         status = response.status_code if 400 <= response.status_code < 600 else 502
         plain = response.headers.get("content-type", "").lower().startswith("text/plain")
         try:
-            shown = await offload(len(body) * self._scan_cost, encoded_error, bytes(body), plain, guard)
+            shown = await offload(len(body) * self._scan_cost, shown_error, bytes(body), plain, guard)
             headers = self._reply.passed_headers(response, guard)
         except InvalidAnswer as error:
             raise HTTPFailure(502, failure(f"{error}.", "upstream_protocol_error"), "protocol") from None
         self._record.note(guard.counts.fact())
         self._record.note_failure("status", f"upstream status {response.status_code}")
-        await self._send_json(status, headers, shown)
+        await self._send_json(status, headers, json.encode(self._request.chat.dialect.error_body(shown, status)))
 
     def _perform(self, commands: list[Command]) -> bytes:
         """Record the facts; the bytes to send. `Stop` shows in the answer's `done`."""

@@ -68,6 +68,7 @@ _CONSTANTS = frozenset(
         *("message", "assistant", "user", "standard", "priority", "batch", "direct", "web_search_tool_result"),
         *("web_search_result", "char_location", "page_location", "content_block_location", "search_result_location"),
         *("code_execution_tool_result", "code_execution_result", "web_fetch_tool_result", "web_fetch_result"),
+        *("tool_result", "search_result", "image", "base64", "url", "file", "content", "system", "ephemeral"),
         *("mcp_tool_result", "container_upload", "document", "bash_code_execution_tool_result"),
     }
 )
@@ -176,7 +177,9 @@ _ERROR_TYPES = {
 def error_body(error: Json, status: int) -> Json:
     """An error in OpenAI's shape as Anthropic's clients read it."""
     given = error["error"]
-    kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    kind = given.get("type")
+    if kind not in _ERROR_TYPES.values():
+        kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": given.get("message") or "The request failed."}}
 
 

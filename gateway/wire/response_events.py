@@ -119,6 +119,8 @@ _CONSTANTS = frozenset(
         *("apply_patch_call", "function_call_output", "commentary", "final_answer", "max_output_tokens"),
         *("content_filter", "url_citation", "file_citation", "container_file_citation", "file_path", "auto"),
         *("default", "disabled", "text", "json_schema", "json_object", "function", "none", "required", "logs", "image"),
+        *("input_text", "input_image", "input_file", "input_audio", "custom_tool_call_output", "item_reference"),
+        *("computer_call_output", "local_shell_call_output", "apply_patch_call_output", "mcp_approval_response"),
         *("search", "open_page", "find_in_page", "url", "exec", "error", "server_error", "rate_limit_exceeded"),
     }
 )
