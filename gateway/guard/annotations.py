@@ -51,6 +51,9 @@ class AnnotatingEncoder:
             chunk[FIELD] = self._annotation()
         return self._encoder.events(chunk)
 
+    def content(self, text: str) -> bytes | None:
+        return self._encoder.content(text)
+
     def end(self) -> bytes:
         """Of a chat: a chunk without choices, as the one with the usage; else in the event that ends the stream."""
         if self._in_chunks:

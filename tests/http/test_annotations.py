@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Mode
-from tests.http.test_coverage import BODIES, SPEAKS, answering
+from tests.http.test_coverage import BODIES, SPEAKS, STREAMED, answering
 from tests.support.gateway import RunningGateway, before, error_of, question
 from tests.support.upstream import chunk, delta, event, sending_then_resetting, stream_head
 
 ASK = {"x-portcullis-annotate": "true"}
-STREAMED = [path for path in BODIES if path not in ("/v1/embeddings", "/v1/moderations")]
 TEXTS = {
     "pass": (("It is ", "fine."), "fine?", []),
     "flagged": (("a dra", "gon"), "fine?", [("notable", "flag", 1)]),
