@@ -1,74 +1,73 @@
-"""What the rules did, for a client that asks for it: `portcullis` in the last event of an answer, or in a whole one.
+"""Annotations of a choice: places in its content, which move where something before them was replaced.
 
-Rules are named, their words and what they matched are not.
+Their texts are labels and censored as such. A place is known once the text up to its end has been released; till then
+the annotations wait, and those that come after them, for official clients take only one list of them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from typing import Any
 
-from gateway.observe.facts import TextScanned
-from gateway.observe.log import outcome_of
-from gateway.wire import chunks, json, sse
-from gateway.wire.dialect import AnswerEncoder, Dialect
+from gateway.censor.stream import Censor
+from gateway.wire import json
 from gateway.wire.json import Json
+from gateway.wire.message import is_figure
 
-FIELD = "portcullis"
-# The last events of streams whose events have a type.
-LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed", "message_stop"})
-_DATA = b"data: "
-
-
-def annotation_of(scanned: Iterable[TextScanned]) -> Json:
-    """Verdict and matches of a prompt and its answer."""
-    texts = tuple(scanned)
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for text in texts:
-        for match in text.matches:
-            counts[match.rule, match.action, match.channel] += match.count
-    outcome = outcome_of(texts)
-    matches = [
-        {"rule": rule, "action": action, "channel": channel, "count": count}
-        for (rule, action, channel), count in counts.items()
-    ]
-    return {"verdict": "pass" if outcome == "ok" else outcome, "matches": matches}
+MAX_WAITING = 64  # annotations of one choice
+MAX_SIZE = 2048  # bytes of each as JSON
 
 
-class AnnotatingEncoder:
-    """An encoder that adds the annotation, which is made when all texts have ended."""
+class Annotations:
+    """The annotations of one choice."""
 
-    def __init__(self, encoder: AnswerEncoder, client: Dialect, annotation: Callable[[], Json]) -> None:
-        self._encoder = encoder
-        self._in_chunks = client.events is None
-        self._annotation = annotation
-        self._head: Json = {}
+    __slots__ = ("_waiting",)
 
-    def events(self, chunk: Json) -> bytes:
-        if self._in_chunks:
-            self._head = self._head or chunks.head_of(chunk)
-        elif chunk.get("type") in LAST_EVENTS:
-            chunk[FIELD] = self._annotation()
-        return self._encoder.events(chunk)
+    def __init__(self) -> None:
+        self._waiting: list[Any] = []
 
-    def content(self, text: str) -> bytes | None:
-        return self._encoder.content(text)
+    def take(self, message: Json, content: Censor | None) -> None:
+        """Put those of a message in their places, or keep them back, in place. Without the `content`'s censor no place
+        is known."""
+        items = message.get("annotations")
+        if not isinstance(items, list):
+            return
+        waits = content is not None and not content.ended and any(end > content.released_to for end in _ends(items))
+        if waits or self._waiting:
+            fitting = [item for item in items if len(json.encode(item)) <= MAX_SIZE]
+            self._waiting = [*self._waiting, *fitting][:MAX_WAITING]
+            del message["annotations"]
+        else:
+            message["annotations"] = [item for item in items if _realign(item, content)]
 
-    def end(self) -> bytes:
-        """Of a chat: a chunk without choices, as the one with the usage; else in the event that ends the stream."""
-        if self._in_chunks:
-            last = {**chunks.chunk(self._head, []), FIELD: self._annotation()}
-            return self._encoder.events(last) + self._encoder.end()
-        end = self._encoder.end()
-        before, _, payload = end.rpartition(_DATA)
-        if not payload.startswith(b"{"):
-            return end  # the event before it has the annotation
-        last_event = json.decode(payload)
-        assert isinstance(last_event, dict)
-        return before + sse.encode(json.encode({**last_event, FIELD: self._annotation()}))
+    def release(self, content: Censor | None) -> list[Any]:
+        """Those that waited; the content has ended."""
+        items, self._waiting = self._waiting, []
+        return [item for item in items if _realign(item, content)]
 
-    def error(self, error: Json) -> bytes:
-        return self._encoder.error(error)
 
-    def whole(self, answer: Json) -> Json:
-        return {**self._encoder.whole(answer), FIELD: self._annotation()}
+def _holders(item: Any) -> list[Json]:
+    """The objects of an annotation that name a place in the text."""
+    within = [item, *item.values()] if isinstance(item, dict) else []
+    return [each for each in within if isinstance(each, dict) and {"start_index", "end_index"} & each.keys()]
+
+
+def _ends(items: list[Any]) -> list[int]:
+    ends = [holder.get("end_index") for item in items for holder in _holders(item)]
+    return [end for end in ends if type(end) is int]
+
+
+def _realign(item: Any, content: Censor | None) -> bool:
+    """Move the places of an annotation, in place; False where it has one that is not in the text that came out."""
+    for holder in _holders(item):
+        start, end = holder.get("start_index"), holder.get("end_index")
+        if content is None or type(start) is not int or type(end) is not int or not is_figure(end):
+            return False
+        if not 0 <= start <= end <= content.released_to:
+            return False
+        changes = content.changes
+        if changes is None:
+            continue
+        if changes.overlap(start, start) or changes.overlap(end, end) or changes.cover(start, end):
+            return False
+        holder["start_index"], holder["end_index"] = start + changes.shift(start), end + changes.shift(end)
+    return True

@@ -17,7 +17,7 @@ import httpx
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.guard.annotations import AnnotatingEncoder, annotation_of
+from gateway.guard.annotating import AnnotatingEncoder, annotation_of
 from gateway.guard.answer import (
     GUARD_FAILED,
     BrokenAnswer,
