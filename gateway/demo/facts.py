@@ -6,6 +6,7 @@ import re
 from decimal import Decimal
 from itertools import cycle
 
+MAX_READ = 4_000  # characters of the message that are looked at
 MAX_MESSAGE = 200  # characters of the message in a string
 _NAME = re.compile(r'"([^"\n]{1,80})"|([A-ZÀ-ÖØ-Þ][\w-]{0,40}(?: [A-ZÀ-ÖØ-Þ][\w-]{0,40}){0,4})')
 _NUMBER = re.compile(r"-?\d{1,12}(?:\.\d{1,6})?")
@@ -19,6 +20,7 @@ class Facts:
     """Strings and numbers out of a message, in its order and over again. With `leak`, every string is that."""
 
     def __init__(self, message: str, leak: str | None = None) -> None:
+        message = message[:MAX_READ]
         self._message = message.casefold()
         names = [leak] if leak is not None else _names(message)
         self._strings = cycle(names or [" ".join(message.split())[:MAX_MESSAGE] or "nothing"])

@@ -52,7 +52,8 @@ LEAK = f"the password is {PASSWORD}"  # where a tool's argument or a JSON value 
 
 def script_for(text: str) -> Script | None:
     """The answer to a message or prompt that asks for the password. This Gandalf gives in to anyone."""
-    return next((script for word, script in _SCRIPTS if word in text.lower()), None)
+    text = text.lower()
+    return next((script for word, script in _SCRIPTS if word in text), None)
 
 
 def answer_to(text: str) -> Script:

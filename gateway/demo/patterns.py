@@ -9,27 +9,31 @@ from gateway.automata.regex import Alternation, Chars, Concat, Edge, Node, Repea
 from gateway.automata.regex import RegexError as RegexError
 
 MAX_STRING = 4096  # characters of one string
-MAX_POSITIONS = 2 * MAX_STRING  # of the automaton that checks it
+MAX_POSITIONS = 512  # of the automaton that checks it
 _READABLE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_. "
 # How often a part is repeated beyond its least number, to make a string long enough.
 _LENGTHS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-def matching(pattern: str, low: int, high: int, other: int = 0) -> str | None:
-    """A string of `low` to `high` characters with a match in it; None if none was found. `other`: 0 for the first one
-    found, 1 for another, and so on, as far as there are more.
+class StringPattern:
+    """A pattern and the automaton that checks what was written for it. Raises `RegexError` for one that cannot be
+    read."""
 
-    Raises `RegexError` for a pattern that cannot be read.
-    """
-    node = parse(pattern)
-    automaton = ByteAutomaton([positions(node, max_positions=MAX_POSITIONS, may_be_empty=True)])
-    for more in _LENGTHS:
-        text = _Writer(more, other).text(node)
-        if text is None or len(text) > high:
-            return None
-        if len(text) >= low and automaton.accepting(automaton.walk(automaton.start(), text.encode())):
-            return text
-    return None
+    def __init__(self, pattern: str) -> None:
+        self._node = parse(pattern)
+        self._automaton = ByteAutomaton([positions(self._node, max_positions=MAX_POSITIONS, may_be_empty=True)])
+
+    def matching(self, low: int, high: int, other: int = 0) -> str | None:
+        """A string of `low` to `high` characters with a match in it; None if none was found. `other`: 0 for the first
+        one found, 1 for another, and so on, as far as there are more."""
+        automaton = self._automaton
+        for more in _LENGTHS:
+            text = _Writer(more, other).text(self._node)
+            if text is None or len(text) > high:
+                return None
+            if len(text) >= low and automaton.accepting(automaton.walk(automaton.start(), text.encode())):
+                return text
+        return None
 
 
 class _Writer:

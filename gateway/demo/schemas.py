@@ -12,12 +12,13 @@ from math import ceil
 from typing import Any, NamedTuple, cast
 
 from gateway.demo.facts import Facts
-from gateway.demo.patterns import MAX_STRING, RegexError, matching
+from gateway.demo.patterns import MAX_STRING, RegexError, StringPattern
 from gateway.wire.json import Json
 
 MAX_DEPTH = 32  # of values, and of references, within each other
 MAX_STEPS = 20_000  # schemas and properties read for one value
 MAX_CHARACTERS = 100_000  # of all strings of one value
+PATTERN_STEPS = 300  # that a string for a pattern counts for
 MAX_ITEMS = 1_000  # of one array or object
 MAX_MAGNITUDE = Decimal(10**15)
 _REFUSED = ("not", "if", "contains", "dependentSchemas", "dependentRequired", "$dynamicRef", "$recursiveRef")
@@ -75,6 +76,7 @@ class _Search:
         self._facts = facts
         self._steps = MAX_STEPS
         self._characters = MAX_CHARACTERS
+        self._patterns: dict[str, StringPattern] = {}
 
     def value(self, schema: Any, place: _Place) -> Any:
         schema = _as_object(schema)
@@ -145,8 +147,7 @@ class _Search:
     def _chosen(self, options: list[Any], item: int) -> Any:
         """What the message names comes first."""
         self._count_steps(len(options))
-        named = [each for each in options if isinstance(each, str) and self._facts.names(each)]
-        ordered = [*named, *(each for each in options if each not in named)]
+        ordered = sorted(options, key=lambda each: not (isinstance(each, str) and self._facts.names(each)))
         if item >= len(ordered):
             raise SchemaRefused("an enum has no value, or fewer than an array needs")
         return ordered[item]
@@ -156,6 +157,7 @@ class _Search:
     def _object(self, schema: Json, place: _Place) -> Json:
         properties, required = _of(dict, schema, "properties"), _of(list, schema, "required")
         self._count_steps(len(properties))
+        self._count_steps(len(required))
         needed = {name for name in required if isinstance(name, str)}
         found: Json = {}
         for name, part in properties.items():
@@ -219,10 +221,8 @@ class _Search:
         low, high = _bounds(schema, "Length", MAX_STRING)
         kind = schema.get("format")
         if isinstance(pattern := schema.get("pattern"), str):
-            try:
-                text = matching(pattern, low, high, item)
-            except RegexError as error:
-                raise SchemaRefused(f"a pattern cannot be read: {error}") from None
+            self._count_steps(PATTERN_STEPS)
+            text = self._pattern(pattern).matching(low, high, item)
             if text is None:
                 raise SchemaRefused("no string for a pattern was found")
         elif isinstance(kind, str) and kind in _FORMATS:
@@ -237,6 +237,14 @@ class _Search:
         if self._characters < 0:
             raise _TooMuch(f"its strings have more than {MAX_CHARACTERS} characters")
         return text
+
+    def _pattern(self, pattern: str) -> StringPattern:
+        if pattern not in self._patterns:
+            try:
+                self._patterns[pattern] = StringPattern(pattern)
+            except RegexError as error:
+                raise SchemaRefused(f"a pattern cannot be read: {error}") from None
+        return self._patterns[pattern]
 
     def _number(self, schema: Json, whole: bool, item: int) -> int | float:
         step = _decimal(schema, "multipleOf") or (Decimal(1) if whole else None)
@@ -296,6 +304,7 @@ class _Search:
             merged["properties"] = properties[0] | properties[1]
         if "required" in one and "required" in other:
             merged["required"] = _of(list, one, "required") + _of(list, other, "required")
+            self._count_steps(len(merged["required"]))
         return merged
 
     def _count_steps(self, steps: int) -> None:

@@ -19,6 +19,8 @@ _ALTERNATIVES = (
     *(" password", " secret", " 12", "MON", "KEY", " wizard", " guard", " tell", " never"),
 )
 MAX_TOP_LOGPROBS = 20
+MAX_COUNTED = 20_000  # characters of a string whose tokens are counted one by one
+CHARACTERS_A_TOKEN = 4
 
 
 class TokenLogprob(NamedTuple):
@@ -76,12 +78,12 @@ def bytes_of(token: str) -> list[int]:
 
 
 def count_tokens(value: Any) -> int:
-    """The tokens of all the strings and numbers below a value of a request."""
+    """The tokens of all the strings and numbers below a value of a request, about so for long strings."""
     count, pending = 0, [value]
     while pending:
         match pending.pop():
             case str(text):
-                count += len(tokens_of(text))
+                count += len(tokens_of(text[:MAX_COUNTED])) + len(text[MAX_COUNTED:]) // CHARACTERS_A_TOKEN
             case dict(fields):
                 pending += fields.values()
             case list(items):

@@ -252,8 +252,9 @@ def _text_events(holder: Json, where: Json) -> Iterator[Json]:
 
 
 def _error(error: Json) -> Json:
+    """With the fields that the schema has, and the object for which the official clients raise an exception."""
     given = error["error"]
-    return {"type": "error", **{name: given.get(name) for name in ("code", "message", "param")}}
+    return {"type": "error", **{name: given.get(name) for name in ("code", "message", "param")}, "error": given}
 
 
 RESPONSE_EVENTS = EventTable(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from gateway.demo.facts import Facts
-from gateway.demo.patterns import matching
+from gateway.demo.patterns import StringPattern
 from gateway.demo.schemas import MAX_DEPTH, MAX_ITEMS, SchemaRefused, value_of
 from tests.support.examples import examples
 
@@ -233,4 +233,4 @@ def test_whatever_the_schema_the_value_satisfies_it(schema: Json, said: str) -> 
 
 @pytest.mark.parametrize("other", [0, 1, 2])
 def test_there_is_more_than_one_string_of_a_pattern(other: int) -> None:
-    assert matching("^[a-c]x$", 0, 9, other) == "abc"[other] + "x"
+    assert StringPattern("^[a-c]x$").matching(0, 9, other) == "abc"[other] + "x"

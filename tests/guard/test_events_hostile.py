@@ -120,7 +120,9 @@ def test_what_is_held_comes_out_before_the_error() -> None:
     at = next(at for at, event in enumerate(sent) if event["type"] == "response.output_text.done")
     client = play(policy(), RESPONSES, script(sent[:at]), fail={"error": {"message": "gone", "code": "x"}})
     assert [event["delta"] for event in client.events if "delta" in event] == ["a ", "12MON"]
-    assert client.error == {"type": "error", "code": "x", "message": "gone", "param": None, "sequence_number": 6}
+    fields = {"code": "x", "message": "gone", "param": None}
+    error = {"message": "gone", "code": "x"}
+    assert client.error == {"type": "error", **fields, "error": error, "sequence_number": 6}
     sent = message_streams.events(message_streams.text("a 12MON"))
     client = play(policy(), MESSAGES, script(sent[:4]), fail={"error": {"message": "gone", "code": "x"}})
     assert client.events[-2]["delta"]["text"] == "12MON"

@@ -117,8 +117,11 @@ async def test_an_upstream_that_breaks_off_a_response() -> None:
     broken = stream_head() + chunk(script(response_streams.events(*ITEMS)[:5]))
     async with serving(sending_then_closing(broken)) as (gateway, _), of_openai(gateway) as client:
         stream = await client.responses.create(model=MODEL, input="x", stream=True)
-        read: list[Any] = [each async for each in stream]
-        assert read[-1].type == "error" and read[-1].code == "upstream_protocol_error"
+        read: list[Any] = []
+        with pytest.raises(openai.APIError) as raised:
+            async for each in stream:
+                read.append(each)
+        assert raised.value.code == "upstream_protocol_error"
         assert [each.delta for each in read if each.type == "response.output_text.delta"] == ["a ", "12MON"]
 
 

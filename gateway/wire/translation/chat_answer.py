@@ -13,7 +13,7 @@ from gateway.wire.message import is_figure, position_of
 
 # Characters of an answer: encoders keep its text, because the events at its end repeat it.
 MAX_TEXT = 4 * 1024 * 1024
-_OF_LOGPROBS = 16  # characters that an entry of log probabilities counts for beside its tokens
+_OF_ENTRY = 64  # characters that a call, an annotation or a log probability counts for beside its text
 
 _CHAT_ID = re.compile("(?:chatcmpl-|cmpl-)?([A-Za-z0-9_-]{1,128})")
 _REASONING = ("reasoning_content", "reasoning")  # with one text, where an upstream sends both
@@ -130,7 +130,7 @@ class ChatAnswer:
         if text := self._counted(_text(delta.get("refusal"))):
             yield Text("refusal", text, [])
         for value in _objects(delta.get("annotations")):
-            self.count(_OF_LOGPROBS + len(str(value)))
+            self.count(_OF_ENTRY + len(str(value)))
             yield Annotation(value)
         for position, call in enumerate(_objects(delta.get("tool_calls"))):
             yield from self._call(call, position_of(call, position))
@@ -155,7 +155,7 @@ class ChatAnswer:
     def _begin(self, number: int, name: str, custom: bool) -> Iterator[Piece]:
         before = self._unnamed.pop(number)
         self._named.add(number)
-        self.count(_OF_LOGPROBS)
+        self.count(_OF_ENTRY)
         yield CallBegin(number, before.id or f"call_{self.id}_{number}", name, custom)
         if text := "".join(before.texts):
             yield CallText(number, text)
@@ -167,7 +167,7 @@ class ChatAnswer:
         given = choice.get("logprobs")
         entries = _objects(given.get("content")) if isinstance(given, dict) else []
         for entry in entries:
-            self.count(_OF_LOGPROBS * (1 + len(_objects(entry.get("top_logprobs")))))
+            self.count(_OF_ENTRY * (1 + len(_objects(entry.get("top_logprobs")))))
         return entries
 
     def _counted(self, text: str) -> str:

@@ -78,6 +78,11 @@ def picked(given: Json, names: tuple[str, ...]) -> Json:
     return {name: given[name] for name in names if given.get(name) is not None}
 
 
+def flat_name(namespace: str, name: str) -> str:
+    """The name that a tool of a namespace has for chat, which has none."""
+    return f"{namespace}__{name}"
+
+
 def add_system(messages: list[Json], text: str) -> None:
     """Instructions. Those that begin a conversation become one message: the templates of many models take no second."""
     if len(messages) == 1 and messages[0]["role"] == "system":
@@ -88,13 +93,13 @@ def add_system(messages: list[Json], text: str) -> None:
 
 def add_assistant(messages: list[Json], part: Json) -> None:
     """What the assistant said or called. Chat has the calls of one turn in the message of its text."""
-    last = messages[-1] if messages and messages[-1]["role"] == "assistant" else None
-    if last is None or not last.keys().isdisjoint(part.keys() - {"tool_calls"}):
+    last = messages[-1] if messages and messages[-1]["role"] == "assistant" else {}
+    if "tool_calls" not in last and ("tool_calls" not in part or not last):
         messages.append({"role": "assistant", **part})
     elif "tool_calls" in part:
         last.setdefault("tool_calls", []).extend(part["tool_calls"])
-    else:
-        last.update(part)
+    else:  # between calls and their outputs, where chat has no place for another message
+        last.update({field: last.get(field, "") + text for field, text in part.items()})
 
 
 def user_content(parts: list[Json]) -> str | list[Json]:

@@ -9,6 +9,7 @@ Source of the shapes: the types of the official client, `openai.types.responses`
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 from gateway.wire import json, sse
@@ -24,6 +25,7 @@ from gateway.wire.translation.chat_answer import (
     Text,
     Usage,
 )
+from gateway.wire.translation.request import flat_name
 
 # Fields of the request that the answer repeats, with what stands for those that are not there.
 _REPEATED: Json = {
@@ -119,13 +121,13 @@ class _Item:
 class _Call:
     """A call of a function, or of a custom tool, whose `field` is text."""
 
-    def __init__(self, begin: CallBegin, item_id: str, index: int) -> None:
+    def __init__(self, begin: CallBegin, tool: Json, item_id: str, index: int) -> None:
         self.kind = "custom_tool_call" if begin.custom else "function_call"
         self.field = "input" if begin.custom else "arguments"
         self.events = f"response.{self.kind}_{self.field}"
         self.id = item_id
         self.index = index
-        self._call = {"call_id": begin.id, "name": begin.name}
+        self._call = {"call_id": begin.id, **tool}
         self.text = io.StringIO()
 
     def shown(self, status: str) -> Json:
@@ -143,6 +145,7 @@ class ResponsesEncoder:
         given = {field: body[field] for field in _REPEATED if body.get(field) not in (None, "")}
         tools = body.get("tools")
         given["tools"] = list(map(_repeated_tool, tools)) if isinstance(tools, list) else []
+        self._namespaced = dict(_namespaced(given["tools"]))
         self._repeated = _REPEATED | given
         reasoning = body.get("reasoning")
         asked = isinstance(reasoning, dict) and (reasoning.get("summary") or reasoning.get("generate_summary"))
@@ -213,7 +216,7 @@ class ResponsesEncoder:
             case Text(channel, text, logprobs):
                 return self._text(channel, text, logprobs)
             case CallBegin():
-                call = _Call(piece, "", len(self._items))
+                call = _Call(piece, self._namespaced.get(piece.name, {"name": piece.name}), "", len(self._items))
                 call.id = self._item_id(call.kind)
                 self._calls[piece.number] = call
                 return [self._add(call)]
@@ -330,6 +333,16 @@ class ResponsesEncoder:
         event = {"type": kind, "sequence_number": self._sequence, **fields}
         self._sequence += 1
         return sse.encode(json.encode(event), kind)
+
+
+def _namespaced(tools: list[Any]) -> Iterator[tuple[str, Json]]:
+    """The names that tools of namespaces have for chat, and those that they have here."""
+    for namespace in tools:
+        inner = namespace.get("tools") if isinstance(namespace, dict) else None
+        for tool in inner if isinstance(inner, list) else ():
+            if isinstance(tool, dict) and isinstance(tool.get("name"), str):
+                names = {"name": tool["name"], "namespace": namespace.get("name")}
+                yield flat_name(str(namespace.get("name")), tool["name"]), names
 
 
 def _repeated_tool(tool: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gateway.wire.dialect import BadRequest
@@ -14,6 +14,7 @@ from gateway.wire.translation.request import (
     add_assistant,
     add_system,
     an_object,
+    flat_name,
     picked,
     refuse,
     refuse_others,
@@ -27,7 +28,7 @@ from gateway.wire.translation.request import (
 TRANSLATED = {
     "input": "`messages`",
     "instructions": "the first of `messages`, with the role `system`",
-    "tools": "`tools`: functions and custom tools",
+    "tools": "`tools`: functions and custom tools; those of a namespace get its name in front of theirs",
     "tool_choice": "`tool_choice`",
     "parallel_tool_calls": "the same, where there are tools",
     "text": "`response_format` and `verbosity`",
@@ -43,6 +44,7 @@ WITHOUT_EFFECT = {
     "metadata": "comes back with the answer; chat takes it for stored answers only",
     "max_tool_calls": "counts calls of hosted tools, of which there are none",
     "background_options": "there is no background",
+    "client_metadata": "describes the client to OpenAI",
 }
 REFUSED = {
     "background": "an answer is not kept until it is fetched",
@@ -60,7 +62,7 @@ REFUSED = {
 _LOGPROBS = "message.output_text.logprobs"
 _ROLES = ("user", "assistant", "system", "developer")
 _TEXT_PARTS = ("input_text", "output_text", "text")
-_CALL_FIELDS = frozenset({"type", "id", "call_id", "name", "status"})
+_CALL_FIELDS = frozenset({"type", "id", "call_id", "name", "namespace", "status"})
 
 
 def to_chat(body: Json) -> Json:
@@ -72,9 +74,7 @@ def to_chat(body: Json) -> Json:
     chat = {field: value for field, value in body.items() if field not in own}
     chat["messages"] = _messages(body)
     if tools := body.get("tools"):
-        chat["tools"] = [
-            _tool(an_object(tool, f"tools[{at}]"), f"tools[{at}]") for at, tool in enumerate(a_list(tools, "tools"))
-        ]
+        chat["tools"] = list(_tools(tools, "tools"))
         chat |= picked(body, ("parallel_tool_calls",))
         if (choice := body.get("tool_choice")) is not None:
             chat["tool_choice"] = _tool_choice(choice)
@@ -122,6 +122,23 @@ def _reasoning(reasoning: Json) -> Json:
 
 
 # -- tools -------------------------------------------------------------------------------------------------------------
+
+
+def _tools(tools: Any, place: str, namespace: Json | None = None) -> Iterator[Json]:
+    for at, tool in enumerate(a_list(tools, place)):
+        where = f"{place}[{at}]"
+        if an_object(tool, where).get("type") == "namespace" and namespace is None:
+            refuse_others(tool, ("type", "name", "description", "tools"), where)
+            yield from _tools(tool.get("tools"), f"{where}.tools", {**tool, "name": a_string(tool.get("name"), where)})
+        else:
+            yield _tool(tool if namespace is None else _flat(tool, namespace, where), where)
+
+
+def _flat(tool: Json, namespace: Json, place: str) -> Json:
+    """A tool of a namespace as one that stands by itself."""
+    texts = [holder["description"] for holder in (namespace, tool) if isinstance(holder.get("description"), str)]
+    name = flat_name(namespace["name"], a_string(tool.get("name"), f"{place}.name"))
+    return {**tool, "name": name, "description": "\n\n".join(texts)}
 
 
 def _tool(tool: Json, place: str) -> Json:
@@ -179,6 +196,8 @@ def _messages(body: Json) -> list[Json]:
         place = f"input[{position}]"
         kind = an_object(item, place).get("type", "message" if "role" in item else None)
         read = _ITEMS.get(kind) if isinstance(kind, str) else None
+        if kind == "item_reference":
+            raise untranslatable(place, "no item is stored; send items whole, as SDKs do with `store: false`")
         if read is None:
             raise unsupported_type(place, kind)
         read(messages, item, place)
@@ -248,6 +267,8 @@ def _custom_call(messages: list[Json], item: Json, place: str) -> None:
 
 def _add_call(messages: list[Json], item: Json, place: str, kind: str, text: str) -> None:
     of_kind = {field: a_string(item.get(field), f"{place}.{field}") for field in ("name", text)}
+    if namespace := item.get("namespace"):
+        of_kind["name"] = flat_name(a_string(namespace, f"{place}.namespace"), of_kind["name"])
     call = {"id": a_string(item.get("call_id"), f"{place}.call_id"), "type": kind, kind: of_kind}
     add_assistant(messages, {"tool_calls": [call]})
 

@@ -142,3 +142,24 @@ def test_an_answer_of_too_much_text_is_the_upstreams_fault(
         read()
     with pytest.raises(BrokenAnswer, match="more than 15 characters"):
         plain(encoder(ASKED, max_text=15), assembled(chunks))
+
+
+def test_log_probabilities_come_with_their_text_and_leave_with_it() -> None:
+    def spoken(*tokens: str) -> Json:
+        entries = [
+            {"token": token, "logprob": -0.5, "bytes": list(token.encode()), "top_logprobs": []} for token in tokens
+        ]
+        return chunk({"content": "".join(tokens)}, logprobs={"content": entries, "refusal": None})
+
+    chunks = [spoken("so ", WORD[:4]), spoken(WORD[4:], " it"), spoken(" is"), chunk({}, "stop")]
+    data, _ = streamed(ResponsesEncoder(ASKED), *map(event, chunks), b"data: [DONE]\n\n")
+    events = [json.loads(line[6:]) for line in data.decode().splitlines() if line.startswith("data: ")]
+    (item,) = events[-1]["response"]["output"]
+    (part,) = item["content"]
+    assert part["text"] == "so [REDACTED] it is"
+    assert [entry["token"] for entry in part["logprobs"]] == ["so ", " it", " is"]
+    deltas = [event["logprobs"] for event in events if event["type"] == "response.output_text.delta"]
+    assert [entry for entries in deltas for entry in entries] == part["logprobs"]
+    (whole,) = plain(ResponsesEncoder(ASKED), assembled(chunks))["output"]
+    assert whole["content"][0]["text"] == part["text"]
+    assert not {WORD[:4], WORD[4:]} & {entry["token"] for entry in whole["content"][0]["logprobs"]}

@@ -208,6 +208,17 @@ def test_a_name_that_comes_after_arguments_opens_the_call_with_them() -> None:
     assert events[-1]["response"]["output"][0]["arguments"] == '{"a":1}'
 
 
+def test_a_call_of_a_namespaces_tool_has_both_names() -> None:
+    tools = [{"type": "namespace", "name": "crm", "description": "d", "tools": [{"type": "function", "name": "get"}]}]
+    chunks = [chunk(function(0, "crm__get", "{}")), chunk(function(1, "other__get")), chunk({}, "tool_calls")]
+    answer = whole(chunks, {**BODY, "tools": tools})
+    assert [(item["name"], item.get("namespace")) for item in answer["output"]] == [
+        ("get", "crm"),
+        ("other__get", None),
+    ]
+    assert events_of(written(chunks, {**BODY, "tools": tools}))[-1]["response"] == answer
+
+
 def test_a_call_without_a_name_or_id_is_not_lost() -> None:
     nameless = {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}
     call = events_of(written([chunk(nameless), chunk({}, "tool_calls")]))[-1]["response"]["output"][0]

@@ -95,11 +95,19 @@ CONVERSATIONS: dict[str, tuple[Any, str | None, list[Json]]] = {
             {"role": "assistant", "content": "42"},
         ],
     ),
-    "a text between a call and its output": (
-        [CALL, message("assistant", "I look."), OUTPUT],
+    "texts between a call and its output": (
+        [CALL, message("assistant", "I "), message("assistant", "look."), OUTPUT],
         None,
         [
             {"role": "assistant", "tool_calls": [CHAT_CALL], "content": "I look."},
+            {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        ],
+    ),
+    "texts around a call": (
+        [message("assistant", "I "), CALL, message("assistant", "look."), OUTPUT],
+        None,
+        [
+            {"role": "assistant", "content": "I look.", "tool_calls": [CHAT_CALL]},
             {"role": "tool", "tool_call_id": "c1", "content": "42"},
         ],
     ),
@@ -107,6 +115,17 @@ CONVERSATIONS: dict[str, tuple[Any, str | None, list[Json]]] = {
         [message("assistant", "a", "b"), message("assistant", "c")],
         None,
         [{"role": "assistant", "content": "ab"}, {"role": "assistant", "content": "c"}],
+    ),
+    "a call of a namespace's tool": (
+        [{**CALL, "namespace": "crm"}, OUTPUT],
+        None,
+        [
+            {
+                "role": "assistant",
+                "tool_calls": [{**CHAT_CALL, "function": {"name": "crm__get", "arguments": "{}"}}],
+            },
+            {"role": "tool", "tool_call_id": "c1", "content": "42"},
+        ],
     ),
     "a refusal": (
         [message("assistant", {"type": "refusal", "refusal": "no"})],
@@ -226,6 +245,27 @@ FIELDS: dict[str, tuple[Json, Json]] = {
             "parallel_tool_calls": False,
         },
     ),
+    "a namespace of tools": (
+        {
+            "tools": [
+                {
+                    "type": "namespace",
+                    "name": "crm",
+                    "description": "Customers.",
+                    "tools": [{**FUNCTION, "strict": None}, {"type": "custom", "name": "sh"}],
+                }
+            ]
+        },
+        {
+            "tools": [
+                {
+                    "type": "function",
+                    "function": {"name": "crm__get", "description": "Customers.\n\nGets.", "parameters": SCHEMA},
+                },
+                {"type": "custom", "custom": {"name": "crm__sh", "description": "Customers."}},
+            ]
+        },
+    ),
     "a chosen function": (
         {"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "get"}},
         {"tool_choice": {"type": "function", "function": {"name": "get"}}},
@@ -263,7 +303,7 @@ REFUSALS: list[tuple[Json, str]] = [
         ({"tools": [FUNCTION, {"type": kind}]}, "tools[1]")
         for kind in (
             *("web_search", "web_search_preview", "file_search", "computer_use_preview", "code_interpreter", "mcp"),
-            *("image_generation", "local_shell", "shell", "apply_patch", "namespace", "programmatic_tool_calling"),
+            *("image_generation", "local_shell", "shell", "apply_patch", "tool_search", "programmatic_tool_calling"),
             *(None, 3, ["x"], "a secret !"),
         )
     ),
@@ -297,7 +337,11 @@ REFUSALS: list[tuple[Json, str]] = [
     ({"input": [message("user", {"type": "input_text"})]}, "input[0].content[0].text"),
     ({"input": [message("system", {"type": "input_image", "image_url": "u"})]}, "input[0].content[0]"),
     ({"input": [{**CALL, "arguments": {}}]}, "input[0].arguments"),
-    ({"input": [{**CALL, "namespace": "n"}]}, "input[0].namespace"),
+    ({"input": [{**CALL, "namespace": 3}]}, "input[0].namespace"),
+    ({"tools": [{"type": "namespace", "name": "n"}]}, "tools[0].tools"),
+    ({"tools": [{"type": "namespace", "tools": [FUNCTION]}]}, "tools[0]"),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "namespace"}]}]}, "tools[0].tools[0].name"),
+    ({"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "x", "name": "a"}]}]}, "tools[0].tools[0]"),
     ({"input": [{**CALL, "call_id": None}]}, "input[0].call_id"),
     ({"input": [{**OUTPUT, "output": [{"type": "input_image", "image_url": "u"}]}]}, "input[0].output[0]"),
     ({"input": [{**OUTPUT, "output": None}]}, "input[0].output"),
