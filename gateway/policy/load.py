@@ -17,8 +17,8 @@ from gateway.policy.checks import Checks
 from gateway.policy.files import Files
 from gateway.policy.key_table import Form, KeyTable, named, nested
 from gateway.policy.listen import LISTEN, check_exposure, check_origins, host_is_shown, read_listen
-from gateway.policy.model import Config, Policy, Route, Upstream, UpstreamType, routed_pairs
-from gateway.policy.routes import ROUTE, read_routes
+from gateway.policy.model import Config, Policy, Route, Upstream, UpstreamType
+from gateway.policy.routes import ROUTE, read_routes, routed_pairs
 from gateway.policy.rules import POLICY, read_policies
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY, read_journal
 from gateway.policy.upstreams import UPSTREAM, read_upstreams

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from gateway.policy.checks import BadPattern, Checks
+from gateway.policy.combine import why_not_on_request
 from gateway.policy.constraints import CONSTRAIN, read_constrain
 from gateway.policy.files import Files
 from gateway.policy.key_table import (
@@ -103,6 +104,8 @@ POLICY = KeyTable(
         "on_overflow": choice(Overflow),
         "unknown": choice(Unknown),
         "constrain": Form("mapping", {"allOf": [CONSTRAIN]}),
+        "annotate": BOOLEAN,
+        "on_request": BOOLEAN,
         "rules": Form("list", {"type": "array", "items": RULE}),
     },
 )
@@ -132,6 +135,8 @@ def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Poli
         rules=tuple(rules.values()),
         **POLICY.values(section, constrain=lambda value: read_constrain(value, checks)),
     )
+    if policy.on_request and (reason := why_not_on_request(policy)) is not None:
+        raise section["on_request"].fail(f"is not possible for a policy {reason}")
     if policy.constrain is not None and any(rule.action is Action.ROLLBACK for rule in policy.rules):
         raise section["constrain"].fail(
             "cannot be combined with rules of action: rollback: a constraint cannot be taken up in the middle"

@@ -9,7 +9,9 @@ import httpx
 import pytest
 
 from gateway.policy.model import Route
+from gateway.policy.providers import Endpoint
 from gateway.wire.dialects import SERVED
+from tests.support import message_streams, response_streams
 from tests.support.completions import completed, parts
 from tests.support.embeddings import VECTOR, embedded
 from tests.support.gateway import RunningGateway, before, question
@@ -43,23 +45,43 @@ BODIES: dict[str, Json] = {
     "/v1/completions": {"model": MODEL, "prompt": [PROMPT]},
     "/v1/responses": {"model": MODEL, "input": PROMPT},
     "/v1/messages": {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": PROMPT}]},
+    "/v1/messages/count_tokens": {"model": MODEL, "messages": [{"role": "user", "content": PROMPT}]},
     "/v1/embeddings": {"model": MODEL, "input": [PROMPT, "b"]},
     "/v1/moderations": {"input": [PROMPT, "b"]},
 }
 
 
+COUNT_TOKENS = "/v1/messages/count_tokens"
+STREAMED = [path for path in BODIES if path not in ("/v1/embeddings", "/v1/moderations", COUNT_TOKENS)]
+NATIVE: dict[str, Any] = {"upstream": {"endpoints": frozenset(Endpoint)}}
+SPEAKS = pytest.mark.parametrize("settings", [{}, NATIVE], ids=["an upstream of chat", "an upstream of all"])
+
+
 def answering(texts: tuple[str, ...], end: bytes = b"0\r\n\r\n") -> Callable[[Call], Any]:
-    """What is asked for, by any upstream that speaks chat; `end` ends a stream."""
+    """An upstream that gives these texts in every dialect; `end` ends a stream."""
 
     async def play(call: Call) -> None:
         path, streams = call.request.target, call.body.get("stream")
+        said = "".join(texts)
         if path.endswith("/embeddings"):
-            await call.send(plain(embedded(VECTOR, VECTOR, note="".join(texts))))
+            await call.send(plain(embedded(VECTOR, VECTOR, note=said)))
+        elif path == COUNT_TOKENS:
+            await call.send(plain({"input_tokens": 3, "note": said}))
+        elif path.endswith("/responses"):
+            item = response_streams.message(*texts)
+            sent = b"".join(map(event, response_streams.events(item)))
+            await call.send(
+                stream_head() + chunk(sent) + end if streams else plain(response_streams.response(item.done))
+            )
+        elif path.endswith("/messages"):
+            sent = b"".join(map(event, message_streams.events(message_streams.text(*texts))))
+            whole = plain(message_streams.message({"type": "text", "text": said}))
+            await call.send(stream_head() + chunk(sent) + end if streams else whole)
         elif path.endswith("/chat/completions"):
-            whole = plain(completion("".join(texts), reasoning_content=texts[0]))
+            whole = plain(completion(said, reasoning_content=texts[0]))
             await call.send(stream_head() + chunk(events(*texts)) + end if streams else whole)
         else:
-            await call.send(stream_head() + chunk(parts(*texts)) + end if streams else plain(completed("".join(texts))))
+            await call.send(stream_head() + chunk(parts(*texts)) + end if streams else plain(completed(said)))
 
     return play
 
@@ -79,10 +101,15 @@ async def assert_covered(gateway: RunningGateway, requests: int) -> Json:
 
 @pytest.mark.parametrize("texts", TEXTS.values(), ids=list(TEXTS))
 @pytest.mark.parametrize("path", BODIES)
-async def test_what_is_scanned_is_forwarded_replaced_or_withheld(path: str, texts: tuple[str, ...]) -> None:
-    async with before(answering(texts)) as (gateway, _):
+@SPEAKS
+async def test_what_is_scanned_is_forwarded_replaced_or_withheld(
+    path: str, texts: tuple[str, ...], settings: dict[str, Any]
+) -> None:
+    if path == COUNT_TOKENS:
+        settings = NATIVE
+    async with before(answering(texts), **settings) as (gateway, _):
         for number, stream in enumerate((False, True), start=1):
-            if stream and path in ("/v1/embeddings", "/v1/moderations"):
+            if stream and path not in STREAMED:
                 continue
             answer: httpx.Response = await gateway.client.post(path, json={**BODIES[path], "stream": stream})
             assert answer.status_code == 200, answer.text
@@ -91,7 +118,7 @@ async def test_what_is_scanned_is_forwarded_replaced_or_withheld(path: str, text
             await assert_covered(gateway, number)
 
 
-@pytest.mark.parametrize("path", [path for path in BODIES if path not in ("/v1/embeddings", "/v1/moderations")])
+@pytest.mark.parametrize("path", STREAMED)
 async def test_a_stream_that_breaks_off_is_covered(path: str) -> None:
     part = delta("It is 12MON") if path != "/v1/completions" else {"choices": [{"index": 0, "text": "It is 12MON"}]}
     async with before(sending_then_resetting(stream_head() + chunk(event(part)))) as (gateway, _):
