@@ -145,7 +145,9 @@ def _texts_table(events: EventTable) -> str:
         f"| `{text.part}` | `{text.name}` | `{text.channel}` | {_READ_AS[text.kind]} | {_code(text.delta)} |"
         for text in events.fields
     ]
-    return "\n".join(["| in objects of type | field | channel | read as | streamed in |", "|---|---|---|---|---|", *rows])
+    return "\n".join(
+        ["| in objects of type | field | channel | read as | streamed in |", "|---|---|---|---|---|", *rows]
+    )
 
 
 _READ_AS = {
