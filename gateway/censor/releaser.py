@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
+from gateway.censor.changes import Changes
 from gateway.censor.compile import CompiledRule
 from gateway.censor.lens import is_mark
 from gateway.policy.model import Action
@@ -52,6 +53,7 @@ class Releaser:
     replaced: int = 0
     inserted: int = 0
     clusters: list[Cluster] = field(default_factory=list)
+    changes: Changes | None = None  # None until there is one
     _cover: int = field(default=0, init=False)  # end of the cluster replaced last; never beyond `base`
     _mask: str | None = field(default=None, init=False)  # of that cluster
     _pseudonym: Cluster | None = field(default=None, init=False)  # that cluster, if a pseudonym is to stand for it
@@ -91,7 +93,7 @@ class Releaser:
     def fork(self) -> Releaser:
         """A releaser that goes on by itself from here."""
         other = copy(self)
-        other.queue, other.clusters = list(self.queue), list(self.clusters)
+        other.queue, other.clusters, other.changes = list(self.queue), list(self.clusters), None
         return other
 
     def _extend_cluster(self, end: int, out: list[str]) -> None:
@@ -101,8 +103,14 @@ class Releaser:
         if self._pseudonym is not None:
             self._pseudonym.end = end
         self.replaced += end - self._cover
+        self._note_change(self._cover, end)
         self.held = self.held[end - self.base :]
         self.base = self._cover = end
+
+    def _note_change(self, start: int, end: int) -> None:
+        if self.changes is None:
+            self.changes = Changes()
+        self.changes.add(start, end, self.inserted - self.replaced)
 
     def _written(self, replacement: str) -> str:
         """How a replacement is written in the output."""
@@ -113,7 +121,9 @@ class Releaser:
         if to <= self.base:
             return ""
         marks = max(min(self.marks_to, to) - self.base, 0)
-        self.replaced += marks
+        if marks:
+            self.replaced += marks
+            self._note_change(self.base, self.base + marks)
         released = self.held[marks : to - self.base]
         self.held = self.held[to - self.base :]
         self.base = to

@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from gateway.censor.alternatives import Reading
+from gateway.censor.changes import Changes
 from gateway.censor.compile import CompiledRule, Program
 from gateway.censor.literal_cursor import Span
 from gateway.censor.passing import passes
@@ -104,6 +106,24 @@ class Censor:
     @property
     def clusters(self) -> list[Cluster]:
         return self._releaser.clusters
+
+    @property
+    def changes(self) -> Changes | None:
+        return self._releaser.changes
+
+    @property
+    def released_to(self) -> int:
+        """What comes before this offset of the original has come out, or was replaced."""
+        return self._releaser.base
+
+    @property
+    def offset(self) -> int | None:
+        """Of the next character; None while half a surrogate pair waits."""
+        return None if self._high else self._scanner.scanned
+
+    def closes(self, text: str) -> bool:
+        """Would `text`, if it came next, be released at once, with all that is held?"""
+        return self._program is None or Reading(self._program, self._scanner).closes(text)
 
     @property
     def changed(self) -> bool:

@@ -170,8 +170,8 @@ class StreamAnswer(_Answer):
         self.fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
         self._translates = encoder is not None
         self._fast: FastPath | None = None
-        if isinstance(guard, ChatGuard) and dialect.read_typed is not None and encoder is None:
-            self._fast = FastPath(guard, dialect.read_typed)
+        if isinstance(guard, ChatGuard) and dialect.read_typed is not None:
+            self._fast = FastPath(guard, dialect.read_typed, encoder)
         self._out: list[bytes] = []  # for the client, of the read at hand
         self._comments = 0
         self._seen_event = False
@@ -287,9 +287,9 @@ class StreamAnswer(_Answer):
         """Guard an event the fast way, if it can be."""
         if self._fast is None or (fast := self._fast.repeat(data)) is None:
             return False
-        payload, more = fast
-        if payload:
-            self._out.append(sse.encode(payload))
+        sent, more = fast
+        if sent:
+            self._out.append(sent)
         if more:
             self._send(more)
         return True
@@ -326,20 +326,8 @@ class StreamAnswer(_Answer):
 class PlainAnswer(_Answer):
     """An answer to a client that requested no stream. Bounded by `max_whole` bytes, as JSON or as a stream."""
 
-    __slots__ = ("_assembler", "_size")
-
-    def __init__(
-        self,
-        guard: AnswerGuard,
-        *,
-        max_event: int,
-        max_whole: int,
-        dialect: Dialect = CHAT,
-        encoder: AnswerEncoder | None = None,
-    ) -> None:
-        super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect, encoder=encoder)
-        self._assembler: Assembler | None = None
-        self._size = 0
+    _assembler: Assembler | None = None
+    _size = 0
 
     def feed(self, data: bytes, now: float) -> None:
         """Guard one read from the upstream. Raises `BrokenAnswer`."""

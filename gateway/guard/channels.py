@@ -310,6 +310,11 @@ class ChannelText:
         self._counts.add_text(self._channel, self._choice, self._censor, self._written)
 
     @property
+    def censor(self) -> Censor:
+        """For what describes the text and has to agree with it."""
+        return self._censor
+
+    @property
     def changed(self) -> bool:
         return self._censor.changed
 

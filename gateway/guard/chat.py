@@ -16,6 +16,7 @@ from gateway.guard.choice import Choice
 from gateway.guard.metadata import Metadata, has_more
 from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.guard.pseudonyms import Pseudonyms
+from gateway.guard.tool_calls import CALLS
 from gateway.policy.model import Direction
 from gateway.wire import chunks
 from gateway.wire.chunks import pop_first
@@ -26,7 +27,7 @@ from gateway.wire.message import DELTA_PLACES, MESSAGE_PLACES, position_of
 MAX_CHOICES = 128  # that a request may ask for, and of one event
 MAX_HEAD = 2048  # characters of an event's `id`, `model` and so on: every chunk that is made of it repeats them
 _OF_ANSWERS = frozenset({"choices"})
-_OF_CHOICES = frozenset({"index", "logprobs", "finish_reason", *DELTA_PLACES})
+_OF_CHOICES = frozenset({"index", "logprobs", "finish_reason", *DELTA_PLACES, *CALLS})
 _MAX_TOKENS = 1 << 40
 _REASONS = ("stop", "length", "tool_calls", "function_call", BLOCKED)
 
@@ -88,7 +89,7 @@ class ChatGuard:
         self.content_only = False
         self.metadata.scrub_envelope(received)
         if self.metadata.blocked is not None:
-            return self._block_all(self.metadata.blocked)
+            return _with_usage(self._block_all(self.metadata.blocked), received)
         head = chunks.head_of(received)
         if sum(len(label) for label in head.values() if isinstance(label, str)) > MAX_HEAD:
             raise InvalidAnswer(
@@ -102,13 +103,12 @@ class ChatGuard:
         if len(choices) > MAX_CHOICES:
             raise InvalidAnswer(f"an event has more than {MAX_CHOICES} choices")
         parts = [self._part(number, part) for number, part in self._by_choice(choices).items()]
-        if any(part.after for part in parts):
-            received.pop("usage", None)
         here = [part.here for part in parts if part.here is not None]
+        after = _with_usage(_rounds(head, [part.after for part in parts]), received)
         sent = _rounds(head, [part.before for part in parts])
         if here or has_more(received):
             sent.append({**received, "choices": here})
-        return sent + _rounds(head, [part.after for part in parts])
+        return sent + after
 
     def _by_choice(self, choices: list[Any]) -> dict[int, Json]:
         """The parts of an event, by the number of their choice."""
@@ -126,6 +126,7 @@ class ChatGuard:
             delta = pop_first(item, places)
             item["delta"] = delta if isinstance(delta, dict) else {} if delta is None else {"content": delta}
             self.metadata.drop(item, DELTA_PLACES[1:])
+            self._take_in_calls(item, item["delta"])
             if number in by_number:  # one entry a choice, with what clients would make of both
                 chunks.merge(by_number[number], item)
             else:
@@ -136,6 +137,12 @@ class ChatGuard:
         if self.metadata.enforces and leave_out_misspelled(part, known):
             self.metadata.note_unknown(MISSPELLED)
 
+    def _take_in_calls(self, choice: Json, message: Json) -> None:
+        """Calls that stand beside the message are read as those in it, or left out if it has some."""
+        if self.metadata.enforces:
+            for field in CALLS & choice.keys():
+                message.setdefault(field, choice.pop(field))
+
     def _part(self, number: int, received: Json) -> _ChoiceParts:
         """What to send for the part of an event that is one choice's; it is used up."""
         choice = self._choice(number)
@@ -143,6 +150,7 @@ class ChatGuard:
             return _ChoiceParts([], None, [])
         delta = received.pop("delta")
         reason = received.get("finish_reason")
+        choice.describe(received.get("logprobs") if self.metadata.enforces else None)
         self.metadata.scrub_envelope(received, ("choices", number))
         if "index" in received:
             received["index"] = number  # clients file 1.0, "1" or -1 with the texts of another choice
@@ -158,18 +166,33 @@ class ChatGuard:
         self.content_only = delta.keys() == {"content"}
         if choice.rule is not None:
             here["finish_reason"] = None
+            self._describe(choice, here)
             return _ChoiceParts(_parts(number, before), here if has_output else None, self._blocked(choice))
         if not reason:
-            return _ChoiceParts(_parts(number, before), here if has_output or has_more(received) else None, [])
+            if not has_output and not has_more(received):
+                return _ChoiceParts(_parts(number, before), None, [])
+            self._describe(choice, here)
+            return _ChoiceParts(_parts(number, before), here, [])
         self._note_reason(reason)
         tails = choice.release_held()
         if tails or choice.rule is not None:
             before += [delta, *tails] if delta else tails
             here["delta"] = {}
         if choice.rule is not None:
-            return _ChoiceParts(_parts(number, before), None, self._blocked(choice))
+            return _ChoiceParts(self._described(choice, _parts(number, before)), None, self._blocked(choice))
         choice.ended = True
+        self._describe(choice, here)
         return _ChoiceParts(_parts(number, before), here, [])
+
+    def _describe(self, choice: Choice, part: Json) -> None:
+        """Add the log probabilities of what has come out of a choice by now to a part of it."""
+        if (described := choice.description()) is not None:
+            part["logprobs"] = described
+
+    def _described(self, choice: Choice, parts: list[Json]) -> list[Json]:
+        if parts:
+            self._describe(choice, parts[-1])
+        return parts
 
     def _note_reason(self, reason: Any) -> None:
         self.reasons.append(reason if reason in _REASONS else "other")
@@ -198,7 +221,7 @@ class ChatGuard:
         for choice in self.choices.values():
             if choice.ended:
                 continue
-            sent.append(_parts(choice.index, choice.release_held()))
+            sent.append(self._described(choice, _parts(choice.index, choice.release_held())))
             if choice.rule is not None:
                 sent[-1] += self._blocked(choice)
             choice.ended = True
@@ -237,11 +260,14 @@ class ChatGuard:
             message = pop_first(item, MESSAGE_PLACES)
             self.metadata.drop(item, MESSAGE_PLACES)
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
+            self._take_in_calls(item, message)
+            choice.describe(item.get("logprobs") if self.metadata.enforces else None)
             self.metadata.scrub_envelope(item, ("choices", position))
             choice.rule, self.metadata.blocked = self.metadata.blocked, everywhere
             choice.numbering.renumber(message, whole=True)
             choice.censor(message, whole=True, reason=item.get("finish_reason"))
             choice.conclude(item.get("finish_reason"))
+            self._describe(choice, item)
             if choice.rule is not None:
                 item["finish_reason"] = BLOCKED
                 if choice.rule.message:
@@ -297,6 +323,13 @@ def _parts(index: int, deltas: list[Json]) -> list[Json]:
 def _rounds(head: Json, parts: list[list[Json]]) -> list[Json]:
     """Chunks that hold the parts of each choice in their order, and those of all choices side by side."""
     return [chunks.chunk(head, [part for part in side if part is not None]) for side in zip_longest(*parts)]
+
+
+def _with_usage(last: list[Json], received: Json) -> list[Json]:
+    """The chunks that end what an event began, with its usage in the last of them."""
+    if last and received.get("usage"):
+        last[-1]["usage"] = received.pop("usage")
+    return last
 
 
 def _is_count(value: Any) -> TypeGuard[int]:

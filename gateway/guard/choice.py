@@ -8,18 +8,21 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
+from gateway.guard.annotations import Annotations
 from gateway.guard.channels import GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
 from gateway.guard.guardedjson import GuardedJson, ObservedText, string_text
+from gateway.guard.logprobs import DescribedText, followed
 from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
 from gateway.guard.names import MISSPELLED, leave_out_misspelled_in
 from gateway.guard.numbers import ListNumbering
 from gateway.guard.tool_calls import CALLS, ToolCalls
 from gateway.policy.model import Channel
-from gateway.wire import chunks
+from gateway.wire import chunks, logprobs
 from gateway.wire import message as messages
 from gateway.wire.json import Json
+from gateway.wire.logprobs import Entry
 from gateway.wire.message import (
     CONSTANT_LABELS,
     DELTA_PLACES,
@@ -33,6 +36,8 @@ from gateway.wire.message import (
     TooDeep,
 )
 
+_CONTENT: Path = ("content",)
+_DESCRIBED: tuple[Path, ...] = tuple((name,) for name in logprobs.TEXTS)
 MAX_TYPES = 64  # parts of one choice whose type comes with what was held of them
 MAX_TYPE = 64  # characters of such a type
 
@@ -41,7 +46,7 @@ class Choice:
     """`rule` is the one that blocked, `texts` are the texts so far by place, `calls` the tool calls with open names."""
 
     __slots__ = (
-        *("_constrained", "_counts", "_metadata", "_tool_calls", "_types"),
+        *("_annotations", "_as_lists", "_constrained", "_counts", "_entries", "_metadata", "_tool_calls", "_types"),
         *("calls", "ended", "index", "numbering", "rule", "texts"),
     )
 
@@ -51,6 +56,9 @@ class Choice:
         self.ended = False
         self.texts: dict[Path, GuardedText] = {}
         self._types: dict[Path, Any] = {}  # of parts, which are shown with what was held of them
+        self._entries: dict[str, list[Entry | None]] = {}  # log probabilities of the delta's tokens, by its fields
+        self._as_lists = False
+        self._annotations = Annotations()
         self._metadata = metadata
         self._counts = metadata.counts
         self._constrained = ConstraintCheck.of(metadata.counts, index)
@@ -93,6 +101,8 @@ class Choice:
                 has_output = has_output or bool(out)
                 held_back = held_back or bool(given and not out)
         self.rule = self._tool_calls.release(message, reached, whole, self.rule)
+        if self._metadata.enforces and _CONTENT in self.texts:
+            self._annotations.take(message, followed(self.texts[_CONTENT]))
         if has_output or not held_back:
             return bool(message)
         return bool(message.keys() - TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
@@ -133,6 +143,8 @@ class Choice:
         if slot.kind is SlotKind.LABEL:
             slot.holder[slot.key] = self._show(given)
             return slot.holder[slot.key]
+        if given == "" and not whole and slot.path in _DESCRIBED and slot.path not in self.texts and not self._entries:
+            return given  # the text begins with its first character; what describes it may come with that
         is_item = isinstance(slot.holder, list)
         if whole and is_item:  # each item is whole, too
             text = self._text(slot._replace(path=(*slot.path[:-1], slot.key)), payload)
@@ -151,6 +163,7 @@ class Choice:
 
     def _text(self, slot: TextSlot, payload: bool) -> GuardedText:
         text = self.texts.get(slot.path)
+        is_new = text is None
         if text is None:
             self._counts.reserve("text fields")
             channel = Channel(slot.channel)
@@ -168,7 +181,27 @@ class Choice:
             if self._constrained is not None and channel is Channel.CONTENT:
                 text = ConstrainedText(text, self._constrained)
             self.texts[slot.path] = text
+        if self._entries and slot.path in _DESCRIBED and (entries := self._entries.get(str(slot.path[0]))):
+            if not isinstance(text, DescribedText):
+                text = DescribedText(text, Channel(slot.channel), self._metadata.tokens, is_new=is_new)
+                self.texts[slot.path] = text
+            text.expect(entries)
         return text
+
+    # -- log probabilities ---------------------------------------------------------------------------------------------
+
+    def describe(self, given: Any) -> None:
+        """The log probabilities of the tokens in the delta or message that is censored next."""
+        self._entries = {} if given is None else logprobs.read(given)
+        self._as_lists = self._as_lists or logprobs.are_lists(given)
+
+    def description(self) -> Json | None:
+        """The log probabilities that may be shown by now, and were not."""
+        described = {name: text for (name,) in _DESCRIBED if isinstance(text := self.texts.get((name,)), DescribedText)}
+        shown = {str(name): text.shown for name, text in described.items()}
+        for text in described.values():
+            text.shown = []
+        return logprobs.write(shown, as_lists=self._as_lists)
 
     # -- labels and names of tools -------------------------------------------------------------------------------------
 
@@ -216,6 +249,8 @@ class Choice:
             self.rule = text.rule
             if tail and self._metadata.enforces:
                 self._place(rests, path, tail)
+        if self.rule is None and (annotations := self._annotations.release(followed(self.texts.get(_CONTENT)))):
+            rests.append({"annotations": annotations})
         return deltas + rests
 
     def block(self) -> list[Json]:

@@ -220,3 +220,8 @@ class ConstrainedText:
     @property
     def rule(self) -> CompiledRule | None:
         return self._text.rule or self._left
+
+    @property
+    def censored(self) -> GuardedText:
+        """The text as the censor has it."""
+        return self._text

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from gateway.guard.chat import ChatGuard
+from gateway.wire import chunks, sse
 from gateway.wire.chunk_template import ChunkTemplate, TypedChunk
+from gateway.wire.dialect import AnswerEncoder
 from gateway.wire.json import Json
 from gateway.wire.message import Path
 
@@ -19,12 +21,15 @@ _CONTENT: Path = ("content",)
 
 
 class FastPath:
-    """The fast way of one answer. `read` is that of its dialect."""
+    """The fast way of one answer. `read` is that of its dialect, `encoder` writes it for a client of another."""
 
-    __slots__ = ("_choices", "_enforces", "_guard", "_known", "_read", "_template")
+    __slots__ = ("_choices", "_encoder", "_enforces", "_guard", "_known", "_read", "_template")
 
-    def __init__(self, guard: ChatGuard, read: Callable[[bytes], TypedChunk | None]) -> None:
+    def __init__(
+        self, guard: ChatGuard, read: Callable[[bytes], TypedChunk | None], encoder: AnswerEncoder | None = None
+    ) -> None:
         self._guard = guard
+        self._encoder = encoder
         self._choices = guard.choices
         self._enforces = guard.metadata.enforces
         self._read = read
@@ -34,8 +39,7 @@ class FastPath:
         self._template: ChunkTemplate | None = None
 
     def repeat(self, data: bytes) -> tuple[bytes, list[Json]] | None:
-        """The event's data to send, possibly empty, and chunks to send after it; None where only the general way
-        will do."""
+        """What to send, possibly nothing, and the chunks to send after it; None where only the general way will do."""
         template = self._template
         if template is not None and (given := template.read(data)) is not None:
             return self._censor(template.index, given, template.show)
@@ -51,8 +55,17 @@ class FastPath:
             return None
         shown = text.feed(given)
         choice.rule = text.rule
-        payload = show(shown) if shown or not given else b""
-        return payload, [] if choice.rule is None else self._guard.block(choice)
+        sent = b""
+        if shown or not given:
+            sent = sse.encode(show(shown)) if self._encoder is None else self._translated(index, shown)
+        return sent, [] if choice.rule is None else self._guard.block(choice)
+
+    def _translated(self, index: int, content: str) -> bytes:
+        assert self._encoder is not None
+        sent = self._encoder.content(content)
+        if sent is None:
+            sent = self._encoder.events(chunks.chunk({}, [chunks.part(index, {"content": content})]))
+        return sent
 
     def learn(self, data: bytes) -> None:
         """An event took the general way; may others like it take the fast one?"""

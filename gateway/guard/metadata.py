@@ -11,6 +11,7 @@ from typing import Any
 from gateway.censor.compile import CompiledRule
 from gateway.censor.joins import LabelAutomaton, LabelState
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
+from gateway.guard.logprobs import TokenTexts
 from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.surrogates import join_surrogates
 from gateway.wire import chunks
@@ -18,6 +19,8 @@ from gateway.wire.json import Json
 from gateway.wire.message import (
     CONSTANT_LABELS,
     DROPPED_IN_ANSWERS,
+    FILTER_NAMES,
+    KEPT_AROUND,
     KNOWN_NAMES,
     Path,
     decoded_numbers,
@@ -35,13 +38,19 @@ MAX_PLACES = 2048  # of one answer, at which labels other than constants stand; 
 _ENVELOPE_FIELDS = frozenset(
     {*chunks.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
 )
+_KNOWN_AROUND = _ENVELOPE_FIELDS | KEPT_AROUND.keys()
 # The names that errors and usage are read by.
-_FIXED_NAMES = KNOWN_NAMES | {
-    *("message", "param", "code"),
-    *("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"),
-    *("cached_tokens", "audio_tokens", "reasoning_tokens"),
-    *("accepted_prediction_tokens", "rejected_prediction_tokens"),
-}
+_FIXED_NAMES = (
+    KNOWN_NAMES
+    | FILTER_NAMES
+    | KEPT_AROUND.keys()
+    | {
+        *("message", "param", "code"),
+        *("prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"),
+        *("cached_tokens", "audio_tokens", "reasoning_tokens"),
+        *("accepted_prediction_tokens", "rejected_prediction_tokens"),
+    }
+)
 
 
 class Metadata:
@@ -55,11 +64,14 @@ class Metadata:
         self.enforces = counts.compiled.policy.mode is Mode.ENFORCE
         self.blocked: CompiledRule | None = None
         self.unknown = counts.compiled.policy.unknown
+        self.tokens = TokenTexts(counts)
         self._clean: set[str] = set(known)
         self._changed: dict[str, tuple[str, ChannelText]] = {}
         # The labels at one place, as some clients join them.
         self._joins = LabelAutomaton(counts.compiled.program(Direction.OUTPUT, Channel.OTHER))
         self._sequences: dict[Path, LabelState] = {}
+        self._last: dict[Path, str] = {}  # the label of the protocol's at each place, which most events repeat
+        self._emptied: set[str] = set()  # clean labels that make a match with others before them
 
     def is_clean(self, text: str) -> bool:
         return text in self._clean or text in CONSTANT_LABELS
@@ -79,7 +91,7 @@ class Metadata:
         elif len(text) > MAX_LENGTH:
             pass
         elif shown == text:
-            if len(self._clean) < MAX_CLEAN:
+            if len(self._clean) < MAX_CLEAN and not (text in self._emptied or len(self._emptied) >= MAX_CLEAN):
                 self._clean.add(text)
         elif len(self._changed) < MAX_CHANGED and self.counts.pseudonyms is None:
             self._changed[text] = shown, label
@@ -119,6 +131,19 @@ class Metadata:
         self._sequences[place] = reached
         return label
 
+    def _repeated(self, place: Path, label: str) -> str:
+        """`joined` for a label that events repeat: it is joined where it is another than before."""
+        if self._last.get(place) == label:
+            return label
+        shown = self.joined(place, label)
+        if shown:
+            self._last[place] = label
+        elif label:
+            self._clean.discard(label)  # the fast way would show it
+            if len(self._emptied) < MAX_CLEAN:
+                self._emptied.add(label)
+        return shown
+
     def scrub(self, value: Any, place: Path | None = None, *, is_usage: bool = False) -> Any:
         """Every string, number and name in a value of any shape. With a `place`, texts that follow each other there in
         one stream are held together. The figures of a usage are counts and not scanned."""
@@ -155,9 +180,9 @@ class Metadata:
                 else:
                     del message[field]
         for field, value in list(message.items()):
-            known = field in _ENVELOPE_FIELDS
+            known = field in _KNOWN_AROUND
             if type(value) is str and known:
-                message[field] = self.show(value)
+                message[field] = self._repeated((*place, field), self.show(value))
             elif value is not None and not (field in ("created", "index") and is_figure(value)):
                 message[field] = self.scrub(value, (*place, field), is_usage=field == "usage")
             if not known and self.keeps(message, field):

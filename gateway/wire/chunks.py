@@ -141,6 +141,8 @@ class Assembler:
         for field, value in choice.items():
             if field == "delta" and isinstance(value, dict):
                 merge(whole["message"], value)
+            elif field == "logprobs" and isinstance(value, dict) and isinstance(whole.get(field), dict):
+                merge(whole[field], value)
             elif field != "message" and value is not None:  # in a stream the deltas count
                 whole[field] = value
 

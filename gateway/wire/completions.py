@@ -13,7 +13,7 @@ from gateway.wire import chat
 from gateway.wire.chunks import pop_first
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
 from gateway.wire.json import Json
-from gateway.wire.message import DROPPED_IN_ANSWERS, SlotKind, TextSlot
+from gateway.wire.message import DROPPED_IN_ANSWERS, KEPT_AROUND, SlotKind, TextSlot
 
 OBJECT = "text_completion"
 
@@ -23,7 +23,7 @@ REFUSED_IN_REQUESTS = {
 }
 
 # What stands around the text; everything else in a choice goes where text goes.
-_AROUND = frozenset({"index", "finish_reason", "stop_reason", *DROPPED_IN_ANSWERS})
+_AROUND = frozenset({"index", "finish_reason", *KEPT_AROUND, *DROPPED_IN_ANSWERS})
 # Swapped, not renamed: a `content` that an upstream adds must not take the text's place.
 _SWAPPED = {"text": "content", "content": "text"}
 _CHUNK, _ANSWER = "chat.completion.chunk", "chat.completion"

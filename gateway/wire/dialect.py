@@ -96,6 +96,9 @@ class AnswerEncoder(Protocol):
     def events(self, chunk: Json) -> bytes:
         """The events that a chunk becomes, possibly none."""
 
+    def content(self, text: str) -> bytes | None:
+        """What `events` makes of a chunk with nothing but this content, the fast way; None where `events` is needed."""
+
     def end(self) -> bytes:
         """What ends a stream in order."""
 
@@ -147,6 +150,7 @@ class Dialect:
     `refused`         fields that lead past the censor, each with the reason; a request with one is refused
     `dropped`         the same; they are removed
     `generates`       does a model write the answer? Without, nothing is steered, and only rules for input need texts
+    `served_with`     the endpoint whose upstreams have this one too; empty: it has a name of its own
     `expansion`       how many times `limits.max_body` a whole answer may have
 
     Answers:
@@ -171,6 +175,7 @@ class Dialect:
     content: ContentPlace
     text_only: tuple[str, ...] = ()
     generates: bool = True
+    served_with: str = ""
     expansion: int = 1
     chunk_to_chat: Callable[[Json], Json] = _unchanged
     answer_to_chat: Callable[[Json], Json] = _unchanged
@@ -186,7 +191,7 @@ class Dialect:
     @property
     def endpoint(self) -> str:
         """Its name in `endpoints` of an upstream's configuration."""
-        return self.path.removeprefix("/")
+        return self.served_with or self.path.removeprefix("/")
 
     def encoder(self) -> AnswerEncoder:
         """The encoder of an answer that came in this dialect."""
@@ -201,6 +206,9 @@ class DialectEncoder:
 
     def events(self, chunk: Json) -> bytes:
         return sse.encode(json.encode(self._dialect.to_wire(chunk)))
+
+    def content(self, text: str) -> bytes | None:
+        return None
 
     def end(self) -> bytes:
         return self._dialect.end
@@ -224,6 +232,9 @@ class EventEncoder:
         self._number = number if isinstance(number, int) else self._number
         kind = chunk.get("type")
         return sse.encode(json.encode(chunk), kind if isinstance(kind, str) and kind.isprintable() else "")
+
+    def content(self, text: str) -> bytes | None:
+        return None
 
     def end(self) -> bytes:
         return b""

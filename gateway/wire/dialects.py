@@ -5,8 +5,8 @@ from __future__ import annotations
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
 from gateway.wire.embeddings import EMBEDDINGS
-from gateway.wire.messages import MESSAGES
+from gateway.wire.messages import COUNT_TOKENS, MESSAGES
 from gateway.wire.responses import RESPONSES
 
 DIALECTS = (CHAT, COMPLETIONS, RESPONSES, MESSAGES)  # of answers that a model writes
-SERVED = (*DIALECTS, EMBEDDINGS)
+SERVED = (*DIALECTS, EMBEDDINGS, COUNT_TOKENS)

@@ -79,12 +79,30 @@ KNOWN_NAMES = KNOWN_FIELDS | FUNCTION_FIELDS.keys() | AUDIO_FIELDS.keys() | {"au
 # they are taken out of answers. docs/semantics.md prints this table.
 DROPPED_IN_ANSWERS = {
     "obfuscation": "padding of varying length, meaningless once chunks are written anew",
-    "logprobs": "spells the text token by token",
+    "logprobs": "spells the text token by token; those of a choice are kept with the text that they spell",
     "prompt_logprobs": "spells the prompt token by token",
     "token_ids": "the text as numbers",
     "prompt_token_ids": "the prompt as numbers",
     "kv_transfer_params": "an engine's internals",
+    "routed_experts": "an engine's internals, token by token",
+    "content_filter_offsets": "places in the text before it was censored",
 }
+# What servers add around the texts: known fields, kept, their texts scanned. docs/semantics.md prints this table.
+KEPT_AROUND = {
+    "stop_reason": "vLLM: the stop string or token that ended the choice",
+    "content_filter_results": "Azure: what its filter found in the answer",
+    "content_filter_result": "the same, as older versions spell it",
+    "prompt_filter_results": "Azure: what its filter found in the prompt",
+    "prompt_annotations": "the same, as older versions spell it",
+}
+# The names in them that clients read.
+FILTER_NAMES = frozenset(
+    {
+        *("hate", "self_harm", "sexual", "violence", "profanity", "jailbreak", "indirect_attack", "prompt_index"),
+        *("protected_material_text", "protected_material_code", "custom_blocklists", "custom_blocklist_id"),
+        *("filtered", "detected", "severity", "details", "citation", "URL", "license", "error", "code", "message"),
+    }
+)
 # An audio object keeps its transcript, which is text; its sound cannot be read.
 DROPPED_IN_AUDIO = frozenset({"data"})
 

@@ -63,3 +63,27 @@ MESSAGES = Dialect(
     events=MESSAGE_EVENTS,
     translation=Translation(to_chat, MessagesEncoder),
 )
+
+
+def _count_to_wire(answer: Json) -> Json:
+    if not answer["choices"]:
+        del answer["choices"]
+    return answer
+
+
+# How many tokens a request has; its answer is a number.
+COUNT_TOKENS = Dialect(
+    path="/messages/count_tokens",
+    prompt_fields=PROMPT_FIELDS,
+    prompt_texts=prompt_texts,
+    count_prompts=count_prompts,
+    refused=MESSAGES.refused,
+    dropped=MESSAGES.dropped,
+    content=ContentPlace("content"),
+    to_wire=_count_to_wire,
+    is_end=lambda event: True,  # no answer is a stream
+    error_of=error_of,
+    error_body=error_body,
+    generates=False,
+    served_with=MESSAGES.endpoint,
+)

@@ -32,11 +32,15 @@ ANSWER: dict[str, Any] = {
     "citations": [WORD],
     "prompt_logprobs": [{"1": {"decoded_token": WORD}}],
     "kv_transfer_params": {"a": WORD},
+    "prompt_filter_results": [{"content_filter_results": {"error": {"message": WORD}}}],
     "choices": [
         {
             "index": 0,
             "finish_reason": WORD,
-            "logprobs": {"content": [{"token": WORD}]},
+            "stop_reason": WORD,
+            "content_filter_results": {"protected_material_code": {"citation": {"URL": WORD}}},
+            "content_filter_offsets": {"a": WORD},
+            "logprobs": {"content": [{"token": WORD, "logprob": -1, "top_logprobs": [{"token": WORD, "logprob": -1}]}]},
             "token_ids": [WORD],
             "message": {
                 "role": "assistant",

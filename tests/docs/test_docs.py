@@ -163,6 +163,7 @@ def reasons(page: Path, name: str) -> dict[str, str]:
 
 def test_the_tables_of_fields_are_the_codes() -> None:
     assert reasons(SEMANTICS, "dropped in answers") == message.DROPPED_IN_ANSWERS
+    assert reasons(SEMANTICS, "kept in answers") == message.KEPT_AROUND
     assert reasons(SEMANTICS, "dropped in requests") == chat.DROPPED_IN_REQUESTS
     assert reasons(SEMANTICS, "refused in requests") == chat.REFUSED_IN_REQUESTS
     assert reasons(SEMANTICS, "refused in text completions") == completions.REFUSED_IN_REQUESTS

@@ -65,7 +65,8 @@ def answering(texts: tuple[str, ...], end: bytes = b"0\r\n\r\n") -> Callable[[Ca
 
 
 def test_every_endpoint_is_tried() -> None:
-    assert BODIES.keys() == {f"/v1{dialect.path}" for dialect in SERVED} | {"/v1/moderations"}
+    elsewhere = {"/v1/messages/count_tokens"}  # not served by an upstream that speaks chat; see test_count_tokens
+    assert BODIES.keys() | elsewhere == {f"/v1{dialect.path}" for dialect in SERVED} | {"/v1/moderations"}
 
 
 async def assert_covered(gateway: RunningGateway, requests: int) -> Json:

@@ -24,7 +24,6 @@ NEAR = {
     "/V1/Chat/Completions": "/v1/chat/completions",
     "/v1/chat/completion": "/v1/chat/completions",
     "/v1/chat/completions/chat/completions": "/v1/chat/completions",
-    "/v1/chat/completions/chatcmpl-1": "/v1/chat/completions",
     "/v1/embedding": "/v1/embeddings",
     "/openai/deployments/gpt/chat/completion": "/openai/deployments/gpt/chat/completions",
     "/metric": "/metrics",
@@ -44,6 +43,18 @@ async def test_all_paths_where_none_is_near(path: str) -> None:
     async with before(ANSWER) as (gateway, _):
         error = error_of(await gateway.client.get(path), 404)
         assert error["message"] == f"Unknown path {path[:200]!r}. {KNOWN}"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/responses/resp_1", "/v1/responses/resp_1/cancel", "/v1/conversations/conv_1", "/chat/completions/chatcmpl-1"],
+)
+async def test_answers_that_an_upstream_keeps_are_not_fetched(path: str, method: str) -> None:
+    async with before(ANSWER) as (gateway, upstream):
+        error = error_of(await gateway.client.request(method, path, params={"stream": "true"}), 404)
+        assert "No answer is kept here" in error["message"] and error["code"] == "unknown_url"
+        assert not upstream.calls
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])

@@ -130,7 +130,7 @@ class ChatAnswer:
         if text := self._counted(_text(delta.get("refusal"))):
             yield Text("refusal", text, [])
         for value in _objects(delta.get("annotations")):
-            self._count(_OF_LOGPROBS + len(str(value)))
+            self.count(_OF_LOGPROBS + len(str(value)))
             yield Annotation(value)
         for position, call in enumerate(_objects(delta.get("tool_calls"))):
             yield from self._call(call, position_of(call, position))
@@ -155,7 +155,7 @@ class ChatAnswer:
     def _begin(self, number: int, name: str, custom: bool) -> Iterator[Piece]:
         before = self._unnamed.pop(number)
         self._named.add(number)
-        self._count(_OF_LOGPROBS)
+        self.count(_OF_LOGPROBS)
         yield CallBegin(number, before.id or f"call_{self.id}_{number}", name, custom)
         if text := "".join(before.texts):
             yield CallText(number, text)
@@ -167,14 +167,15 @@ class ChatAnswer:
         given = choice.get("logprobs")
         entries = _objects(given.get("content")) if isinstance(given, dict) else []
         for entry in entries:
-            self._count(_OF_LOGPROBS * (1 + len(_objects(entry.get("top_logprobs")))))
+            self.count(_OF_LOGPROBS * (1 + len(_objects(entry.get("top_logprobs")))))
         return entries
 
     def _counted(self, text: str) -> str:
-        self._count(len(text))
+        self.count(len(text))
         return text
 
-    def _count(self, characters: int) -> None:
+    def count(self, characters: int) -> None:
+        """Count characters that are kept. Raises `UntranslatableAnswer`."""
         self._left -= characters
         if self._left < 0:
             raise UntranslatableAnswer(f"the answer has more than {self._limit} characters to translate")

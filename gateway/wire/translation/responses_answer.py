@@ -77,6 +77,8 @@ _KINDS = {
         *("response.reasoning_summary_part", "response.reasoning_summary_text"),
     ),
 }
+_DELTA = "response.output_text.delta"
+_DELTA_BEGINS = b'{"type":"%b","sequence_number":' % _DELTA.encode()
 _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom_tool_call": "ctc"}
 
 
@@ -149,6 +151,8 @@ class ResponsesEncoder:
         self._items: list[_Item | _Call] = []
         self._calls: dict[int, _Call] = {}
         self._sequence = 0
+        self._content: _Part | None = None  # that the content goes to, and what all events of it have in common
+        self._delta_goes_on = b""
         self._closed = False
 
     def events(self, chunk: Json) -> bytes:
@@ -159,6 +163,19 @@ class ResponsesEncoder:
         if self._answer.reason is not None:
             out += self._close()
         return b"".join(out)
+
+    def content(self, text: str) -> bytes | None:
+        """What `events` makes of a chunk with nothing but this content, the fast way; None where `events` is needed."""
+        part = self._content
+        if part is None or self._closed:
+            return None
+        if not text:
+            return b""
+        self._answer.count(len(text))
+        part.text.write(text)
+        number, self._sequence = self._sequence, self._sequence + 1
+        event = b"%b%d%b%b}" % (_DELTA_BEGINS, number, self._delta_goes_on, json.encode(text))
+        return sse.encode(event, _DELTA)
 
     def end(self) -> bytes:
         """The orderly end of the stream."""
@@ -237,6 +254,9 @@ class ResponsesEncoder:
         if part is None:
             part = item.parts[channel] = _Part(kind, len(item.parts))
             out.append(self._event(f"{kind.part_events}.added", **self._where(item, part), part=part.shown()))
+            if channel == "content":
+                where = json.encode({**self._where(item, part), "logprobs": []})
+                self._content, self._delta_goes_on = part, b"," + where[1:-1] + b',"delta":'
         return item, part, out
 
     def _item_id(self, kind: str) -> str:
