@@ -11,9 +11,11 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from gateway.guard.chat import ChatGuard
+from gateway.guard.events import EventGuard
 from gateway.wire import chunks, sse
 from gateway.wire.chunk_template import ChunkTemplate, TypedChunk
-from gateway.wire.dialect import AnswerEncoder
+from gateway.wire.dialect import AnswerEncoder, EventEncoder
+from gateway.wire.event_table import EventTable
 from gateway.wire.json import Json
 from gateway.wire.message import Path
 
@@ -72,3 +74,29 @@ class FastPath:
         chunk = self._read(data) if self._guard.content_only else None
         if chunk is not None and all(map(self._guard.metadata.is_clean, chunk.labels())):
             self._known, self._template = chunk, ChunkTemplate.of(data, chunk)
+
+
+class EventFastPath:
+    """The same for typed events: for those that add to a text which has been added to before."""
+
+    __slots__ = ("_encoder", "_guard", "_kind", "_read")
+
+    def __init__(self, guard: EventGuard, table: EventTable, encoder: EventEncoder) -> None:
+        self._guard = guard
+        self._read = table.read_typed
+        self._kind = table.typed_event
+        self._encoder = encoder
+
+    def repeat(self, data: bytes) -> tuple[bytes, list[Json]] | None:
+        """As `FastPath.repeat`."""
+        delta = self._read(data)
+        if delta is None or (guarded := self._guard.repeat(delta)) is None:
+            return None
+        payload, more = guarded
+        if not payload:
+            return b"", more
+        self._encoder.number += 1
+        return sse.encode(payload, self._kind), more
+
+    def learn(self, data: bytes) -> None:
+        """Nothing is to be learned: what goes on is known to the guard."""

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from gateway.wire import media
 from gateway.wire.json import Json
 from gateway.wire.message import KNOWN_NAMES, MAX_DEPTH, Path, SlotKind, TextSlot, TooDeep, leaves
+from gateway.wire.typed_deltas import TypedDelta
 
 _STANDARD_BASE64 = str.maketrans("-_", "+/")
 # Fields of requests whose values say how something is read: complete where they stand.
@@ -108,6 +109,7 @@ class EventTable:
     `final`        the events that end the stream of such an answer
     `as_events`    a whole answer as the events of a stream
     `error`        the event that says an error in OpenAI's shape
+    `read_typed`   reads the most frequent event, a piece of the content, which is `typed_event`
     """
 
     events: Mapping[str, EventForm]
@@ -125,6 +127,8 @@ class EventTable:
     final: Callable[[Json], list[Json]]
     as_events: Callable[[Json], Iterator[Json]]
     error: Callable[[Json], Json]
+    read_typed: Callable[[bytes], TypedDelta | None]
+    typed_event: str
     refusal: TextField | None = None
     emptied: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()

@@ -12,6 +12,7 @@ from typing import Any
 from gateway.wire import json
 from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
 from gateway.wire.json import Json
+from gateway.wire.typed_deltas import read_message_delta
 
 _BLOCK: Place = ("content", Index("index"))
 _DELTA = "content_block_delta"
@@ -204,4 +205,6 @@ MESSAGE_EVENTS = EventTable(
     final=_final,
     as_events=as_events,
     error=_error,
+    read_typed=read_message_delta,
+    typed_event="content_block_delta",
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
 from gateway.wire.json import Json
+from gateway.wire.typed_deltas import read_response_delta
 
 _ITEM: Place = ("output", Index("output_index"))
 _PART: Place = (*_ITEM, "content", Index("content_index"))
@@ -281,4 +282,6 @@ RESPONSE_EVENTS = EventTable(
     final=_final,
     as_events=as_events,
     error=_error,
+    read_typed=read_response_delta,
+    typed_event="response.output_text.delta",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.policy.model import Action, Overflow, Policy
+from gateway.wire.dialect import Dialect
 from gateway.wire.messages import MESSAGES
 from gateway.wire.responses import RESPONSES
 from tests.censor.test_stream import ALPHABETS, policies
@@ -18,6 +20,14 @@ from tests.support.event_client import anthropic_message, openai_response, plain
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
 
+
+def slow(dialect: Dialect) -> Dialect:
+    """The dialect without the fast way of its deltas."""
+    assert dialect.events is not None
+    return replace(dialect, events=replace(dialect.events, read_typed=lambda _: None))
+
+
+SLOW_RESPONSES, SLOW_MESSAGES = slow(RESPONSES), slow(MESSAGES)
 Drawn = tuple[Policy, list[tuple[int, list[str]]], bool, list[int]]
 
 
@@ -84,7 +94,9 @@ def test_responses(drawn: Drawn) -> None:
             each |= {"id": "q" * (number + 1), "call_id": "z" * (number + 1)}
     expected = [Oracle(policy).whole(said(kind, pieces))[0] for kind, pieces in items]
     data = script(response_streams.events(*made, interleaved=interleaved))
-    last = openai_response(play(policy, RESPONSES, *reads(data, cuts)))
+    client = play(policy, RESPONSES, *reads(data, cuts))
+    assert client.events == play(policy, SLOW_RESPONSES, data).events
+    last = openai_response(client)
     assert [text_of(item) for item in last["output"]] == expected
     assert plain(policy, RESPONSES, data)[0]["output"] == last["output"]
     whole = response_streams.response(*(item.done for item in made))
@@ -101,7 +113,9 @@ def test_messages(drawn: Drawn) -> None:
     made = [_BLOCKS[kind](*pieces) for kind, pieces in items]
     expected = [Oracle(policy).whole(said(kind, pieces))[0] for kind, pieces in items]
     data = script(message_streams.events(*made, interleaved=interleaved))
-    message = anthropic_message(play(policy, MESSAGES, *reads(data, cuts)))
+    client = play(policy, MESSAGES, *reads(data, cuts))
+    assert client.events == play(policy, SLOW_MESSAGES, data).events
+    message = anthropic_message(client)
 
     def texts(blocks: list[dict[str, Any]]) -> list[str]:
         return [
