@@ -19,7 +19,7 @@ from gateway.guard.fast_path import EventFastPath, FastPath
 from gateway.observe.facts import Fact, GuardFailed
 from gateway.wire import json, sse
 from gateway.wire.chat import CHAT
-from gateway.wire.dialect import AnswerEncoder, Dialect, UntranslatableAnswer
+from gateway.wire.dialect import AnswerEncoder, Dialect, EventEncoder, UntranslatableAnswer
 from gateway.wire.json import Json
 
 Failure = dict[str, Any]  # in the shape of OpenAI's errors; none of these texts comes from an upstream
@@ -173,8 +173,8 @@ class StreamAnswer(_Answer):
         self._fast: FastPath | EventFastPath | None = None
         if isinstance(guard, ChatGuard) and dialect.read_typed is not None:
             self._fast = FastPath(guard, dialect.read_typed, encoder)
-        elif isinstance(guard, EventGuard) and dialect.events is not None:
-            self._fast = EventFastPath(guard, dialect.events.read_delta)
+        elif isinstance(guard, EventGuard) and isinstance(self.encoder, EventEncoder) and dialect.events is not None:
+            self._fast = EventFastPath(guard, dialect.events.read_delta, self.encoder)
         self._out: list[bytes] = []  # for the client, of the read at hand
         self._comments = 0
         self._seen_event = False
