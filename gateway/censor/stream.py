@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gateway.censor.compile import CompiledRule, Program
 from gateway.censor.literal_cursor import Span
+from gateway.censor.pattern_cursor import MatchRun
 from gateway.censor.releaser import Cluster, Releaser
 from gateway.censor.scanner import Scanner
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
@@ -176,8 +177,7 @@ class Censor:
                 return blocked
             if scanner.patterns:
                 self._report_runs()
-        for cursor in scanner.patterns:
-            cursor.return_to_quick(scanner.scanned)
+        scanner.return_to_quick()
         return self._releaser.release(scanner.live_start())
 
     def _overflow(self, left: list[tuple[int, int]], program: Program) -> str | None:
@@ -190,11 +190,10 @@ class Censor:
             left = [(start, tag) for start, tag in left if program.rules[tag].secret]
             if not left:
                 return None
-        (start, tag), end = min(left), self.scanned - 1
+        (start, tag), end = min(left), self._scanner.left_at
         rule = program.rules[tag]
         if program.on_overflow is Overflow.BLOCK:
-            for cursor in self._scanner.patterns:
-                cursor.forget_fresh()
+            self._scanner.forget_fresh()
             self._report(rule.id, start, end, Action.BLOCK)
             return self._block(start, rule)
         if rule.action is not Action.REDACT:
@@ -231,12 +230,13 @@ class Censor:
 
     def _report_runs(self, ended: bool = False) -> None:
         """A pattern's overlapping matches are reported as one, once no later match can join them."""
-        scanned = self._scanner.scanned
-        for cursor in self._scanner.patterns:
-            for start, end, tag, text in cursor.pop_runs(scanned, ended):
-                assert self._program is not None
-                rule = self._program.rules[tag]
-                self._report(rule.id, start, end, rule.action, text)
+        for start, end, tag, text in self._pop_runs(ended):
+            assert self._program is not None
+            rule = self._program.rules[tag]
+            self._report(rule.id, start, end, rule.action, text)
+
+    def _pop_runs(self, ended: bool) -> list[MatchRun]:
+        return self._scanner.pop_runs(ended)
 
     def _replace(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
         self._releaser.replace(start, end, certain, rule)

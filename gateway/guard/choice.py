@@ -10,7 +10,7 @@ from typing import Any
 from gateway.censor.compile import CompiledRule
 from gateway.guard.channels import GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
-from gateway.guard.guardedjson import GuardedJson, ObservedText, string_text
+from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, string_text
 from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
 from gateway.guard.names import MISSPELLED, leave_out_misspelled_in
@@ -161,8 +161,10 @@ class Choice:
             elif is_json and self._counts.looks_at(channel):
                 text = GuardedJson(self._counts, channel, self.index)
                 text = text if self._metadata.enforces else ObservedText(text)
-            elif slot.kind is SlotKind.TEXT and slot.path[0] in CALLS and self._counts.scans(channel):
+            elif slot.kind is SlotKind.TEXT and slot.path[0] in CALLS:
                 text = string_text(self._counts, channel, self.index)
+            elif slot.kind is SlotKind.TEXT and channel is Channel.CONTENT:
+                text = content_text(self._counts, channel, self.index)
             else:
                 text = self._counts.open(channel, self.index)
             if self._constrained is not None and channel is Channel.CONTENT:
