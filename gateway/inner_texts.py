@@ -50,9 +50,9 @@ Step = Opened | Decoded | Closed | Token
 
 
 class Piece(NamedTuple):
-    """`length` outer characters. `same`: they go on with the open inner text, if one is, as they are. A piece with
-    `steps` has one character. `waits`: so many characters at its end, those of earlier pieces included, are of something
-    that is not complete."""
+    """`length` outer characters; one, if there are `steps`. `same`: they go on with the open inner text, if one is, as
+    they are. `waits`: so many characters at its end, those of earlier pieces included, are of something that is not
+    complete."""
 
     length: int
     steps: tuple[Step, ...] = ()

@@ -119,7 +119,18 @@ class NestedScanner(Scanner):
     """
 
     __slots__ = (
-        *("_ahead", "_chain", "_deferred", "_escapes", "_levels", "_most_kept", "_outer", "_outermost", "_over"),
+        *(
+            "_ahead",
+            "_chain",
+            "_deferred",
+            "_escapes",
+            "_left_outermost",
+            "_levels",
+            "_most_kept",
+            "_outer",
+            "_outermost",
+            "_over",
+        ),
         *("_program", "_reading", "_steps", "spelled", "token"),
     )
 
@@ -132,6 +143,7 @@ class NestedScanner(Scanner):
         self._reading = self._outer  # whose reader has read the piece
         self._steps: tuple[Step, ...] = ()
         self._ahead = False  # as `InnerText.ahead`
+        self._left_outermost = False  # have starts left the outermost text's live suffix with the last step?
         self._deferred: list[Span] = []  # matches that end in something of which it is not known what it spells
         self._over: list[tuple[int, MatchRun]] = []  # runs, with the depth of their text
         self._levels: deque[_Level] = deque([_Level(0, 0, ())])
@@ -237,6 +249,7 @@ class NestedScanner(Scanner):
             self.scanned += 1
         else:
             spans, left = super().step(char)
+        self._left_outermost = bool(left)
         for inner in self._chain:
             if not inner.ahead:
                 self._step(inner, char, spans, left)
@@ -256,7 +269,8 @@ class NestedScanner(Scanner):
                 live = min(live, outer.origin(outer.held_from))
             if isinstance(outer, InnerText):
                 live = min(live, outer.origin(outer.scanner.live_start()))
-        return self._escape_start(live)
+        escape = self._escape_around(live)
+        return live if escape is None or not escape.exact else escape.start
 
     def at_end(self) -> list[Span]:
         self.spelled.clear()
@@ -284,9 +298,14 @@ class NestedScanner(Scanner):
 
     @property
     def left_at(self) -> int:
-        at = self._escape_start(self.scanned - 1)
-        held = (outer.origin(outer.held_from) for outer in self._open_texts() if outer.held_from is not None)
-        return min([at, *held])
+        """Of starts in an inner text, where the escape begins; of others too, if nothing but the whole is taken out."""
+        at = self.scanned - 1
+        escape = self._escape_around(at)
+        if escape is not None and (escape.exact or not self._left_outermost):
+            at = escape.start
+        if self._waits():
+            at = min(outer.origin(outer.held_from) for outer in self._open_texts() if outer.held_from is not None)
+        return at
 
     def pop_all_runs(self, scanned: int, ended: bool) -> list[MatchRun]:
         """The runs of all texts; where there are inner ones, not before the end, since a run of one text may be a part
@@ -315,20 +334,14 @@ class NestedScanner(Scanner):
 
     def _with_whole_escapes(self, span: Span) -> Span:
         start, end = self._escape_around(span.start), self._escape_around(span.end)
-        if start is not None:
+        if start is not None and start.exact:
             span = span._replace(start=start.start)
-        return span if end is None else span._replace(end=end.end)
-
-    def _escape_start(self, offset: int) -> int:
-        escape = self._escape_around(offset)
-        return offset if escape is None else escape.start
+        return span if end is None or not end.exact else span._replace(end=end.end)
 
     def _escape_around(self, offset: int) -> _Escape | None:
-        """The exact escape that an offset is inside, if it is."""
+        """The escape that an offset is inside, if it is."""
         place = bisect_left(self._escapes, (offset,)) - 1
-        if place < 0 or self._escapes[place].end <= offset or not self._escapes[place].exact:
-            return None
-        return self._escapes[place]
+        return self._escapes[place] if place >= 0 and self._escapes[place].end > offset else None
 
     def _note_escape(self, escape: _Escape) -> None:
         """One that spells a character of an inner text holds those that spell it in the texts between."""
