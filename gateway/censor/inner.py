@@ -13,6 +13,7 @@ from gateway.censor.literal_cursor import Span
 from gateway.censor.pattern_cursor import MatchRun
 from gateway.censor.scanner import Scanner
 from gateway.inner_texts import Closed, Decoded, Opened, Piece, Reader, Step, Token
+from gateway.policy.model import Action
 
 MAX_RUNS = 1000  # that wait for others that they may be a part of
 _KEPT = 1024  # places where the spelling changes, before it is looked at which are still needed
@@ -124,6 +125,7 @@ class NestedScanner(Scanner):
             "_chain",
             "_deferred",
             "_escapes",
+            "_holds",
             "_left_outermost",
             "_levels",
             "_most_kept",
@@ -137,6 +139,7 @@ class NestedScanner(Scanner):
     def __init__(self, program: Program, reader: Reader, opened: Opened | None) -> None:
         super().__init__(None)
         self._program = program
+        self._holds = any(rule.action is not Action.FLAG for rule in program.rules)
         self._outermost: Scanner
         self._outer = OuterText(reader)
         self._chain: list[InnerText] = []  # that go on with the piece as it is
@@ -263,6 +266,8 @@ class NestedScanner(Scanner):
         return [self._with_whole_escapes(span) for span in spans], self._before_now(left)
 
     def live_start(self) -> int:
+        if not self._holds:
+            return self.scanned
         live = min([super().live_start(), *(span.start for span in self._deferred)])
         for outer in self._open_texts():
             if outer.held_from is not None:

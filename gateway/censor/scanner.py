@@ -106,7 +106,10 @@ class Scanner:
 
     def pop_runs(self, ended: bool) -> list[MatchRun]:
         """The runs of patterns' matches that no later match can join any more; all, if the text has ended."""
-        return [run for cursor in self.patterns for run in cursor.pop_runs(self.scanned, ended)]
+        runs: list[MatchRun] = []
+        for cursor in self.patterns:
+            runs += cursor.pop_runs(self.scanned, ended)
+        return runs
 
     def run_starts(self) -> list[int]:
         """Where the runs begin that are not over."""

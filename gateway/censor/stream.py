@@ -52,12 +52,12 @@ class Censor:
     __slots__ = (
         "_high",
         "_program",
-        "_releaser",
         "_scanner",
         "blocked",
         "ended",
         "matches",
         "overflows",
+        "releaser",
         "seen",
         "truncated",
         "withheld",
@@ -66,7 +66,7 @@ class Censor:
     def __init__(self, program: Program | None, *, gathers: bool = False, releaser: Releaser | None = None) -> None:
         self._program = program
         self._scanner = Scanner(program)
-        self._releaser = releaser or Releaser(gathers)
+        self.releaser = releaser or Releaser(gathers)
         self._high = ""  # a surrogate that waits for its other half
         self.withheld = 0
         self.overflows = 0
@@ -79,7 +79,7 @@ class Censor:
     @property
     def held(self) -> int:
         """How many characters are waiting."""
-        return len(self._releaser.held)
+        return len(self.releaser.held)
 
     @property
     def scanned(self) -> int:
@@ -87,20 +87,20 @@ class Censor:
 
     @property
     def replaced(self) -> int:
-        return self._releaser.replaced
+        return self.releaser.replaced
 
     @property
     def inserted(self) -> int:
-        return self._releaser.inserted
+        return self.releaser.inserted
 
     @property
     def clusters(self) -> list[Cluster]:
-        return self._releaser.clusters
+        return self.releaser.clusters
 
     @property
     def changed(self) -> bool:
         """Is what came out, or will come out, not what went in?"""
-        return bool(self.withheld or self._releaser.replaced or self._releaser.inserted)
+        return bool(self.withheld or self.releaser.replaced or self.releaser.inserted)
 
     def feed(self, text: str) -> str:
         """Take the next piece of the text; returns what is now safe, possibly nothing."""
@@ -113,7 +113,7 @@ class Censor:
             return "".join([self.feed(text[at : at + size]) for at in range(0, len(text), size)])
         if self._high or not text.isascii():
             text, self._high = join_next(self._high, text)
-        scanner, releaser = self._scanner, self._releaser
+        scanner, releaser = self._scanner, self.releaser
         if program is None:
             scanner.scanned += len(text)
             releaser.base = scanner.scanned
@@ -153,7 +153,7 @@ class Censor:
             spans = self._scanner.at_end()
             if spans and (blocked := self._act_on(spans, self.scanned + 1, self._program)) is not None:
                 return out + blocked
-        out += self._releaser.release(self.scanned)
+        out += self.releaser.release(self.scanned)
         self._report_runs(ended=True)
         self.ended = True
         return out
@@ -163,12 +163,12 @@ class Censor:
         if not self.ended:
             self.ended = True
             self._report_runs(ended=True)
-            self.withheld += self.scanned - self._releaser.base
-            self._releaser.held = ""
+            self.withheld += self.scanned - self.releaser.base
+            self.releaser.held = ""
 
     def _feed_exactly(self, text: str, program: Program) -> str:
         scanner = self._scanner
-        self._releaser.held += text
+        self.releaser.held += text
         for char in text:
             spans, left = scanner.step(char)
             if left and (overflow := self._overflow(left, program)) is not None:
@@ -178,7 +178,7 @@ class Censor:
             if scanner.patterns:
                 self._report_runs()
         scanner.return_to_quick()
-        return self._releaser.release(scanner.live_start())
+        return self.releaser.release(scanner.live_start())
 
     def _overflow(self, left: list[tuple[int, int]], program: Program) -> str | None:
         """Starts have left the live suffix with this character (semantics rule 8); `left` has them with their tags.
@@ -230,20 +230,20 @@ class Censor:
 
     def _report_runs(self, ended: bool = False) -> None:
         """A pattern's overlapping matches are reported as one, once no later match can join them."""
-        for start, end, tag, text in self._pop_runs(ended):
-            assert self._program is not None
-            rule = self._program.rules[tag]
-            self._report(rule.id, start, end, rule.action, text)
+        for run in self._scanner.pop_runs(ended):
+            self._report_run(run)
 
-    def _pop_runs(self, ended: bool) -> list[MatchRun]:
-        return self._scanner.pop_runs(ended)
+    def _report_run(self, run: MatchRun) -> None:
+        assert self._program is not None
+        rule = self._program.rules[run.tag]
+        self._report(rule.id, run.start, run.end, rule.action, run.text)
 
     def _replace(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
-        self._releaser.replace(start, end, certain, rule)
+        self.releaser.replace(start, end, certain, rule)
 
     def _block(self, start: int, rule: CompiledRule) -> str:
         """The text ends before `start`; a cluster that began at or before it stands as its replacement."""
-        out = self._releaser.release(start)
+        out = self.releaser.release(start)
         self.blocked = rule
         self.abandon()
         return out

@@ -256,13 +256,13 @@ class ChannelText:
         censor = self._censor
         out = censor.feed(text)
         self._written += len(out)
-        held = censor.held
+        held = censor.releaser.held
         if not held and self._held_since is None:
             self._counts.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
             if censor.ended:
                 self._close()
             return out
-        self._note_held(out, held)
+        self._note_held(out, len(held))
         return out
 
     def _feed_pieces(self, pieces: list[RestoredPiece]) -> str:
