@@ -15,7 +15,7 @@ from gateway.censor.scanner import Scanner
 from gateway.inner_texts import Closed, Decoded, Opened, Piece, Reader, Step, Token
 from gateway.policy.model import Action
 
-MAX_RUNS = 1000  # that wait for others that they may be a part of
+MAX_RUNS = 40_000  # of all texts, before they are joined: 10,000 are reported, and one run is in four texts at most
 _KEPT = 1024  # places where the spelling changes, before it is looked at which are still needed
 
 _Left = list[tuple[int, int]]
@@ -319,12 +319,13 @@ class NestedScanner(Scanner):
         outermost = self.pop_runs(ended)
         if not self._over and self._outer.inner is None:
             return outermost
-        self._over += ((0, run) for run in outermost)
-        for outer in self._open_texts() if ended else ():
+        for run in outermost:
+            self._keep_run(0, run)
+        if not ended:
+            return []
+        for outer in self._open_texts():
             if isinstance(outer, InnerText):
                 self._keep_runs(outer, ended=True)
-        if not ended and len(self._over) < MAX_RUNS:
-            return []
         over, self._over = self._over, []
         return _joined(over)
 
@@ -426,7 +427,11 @@ class NestedScanner(Scanner):
     def _keep_runs(self, inner: InnerText, ended: bool) -> None:
         for run in inner.scanner.pop_runs(ended):
             there = run._replace(start=inner.origin(run.start), end=inner.origin(run.end))
-            self._over.append((inner.depth, there))
+            self._keep_run(inner.depth, there)
+
+    def _keep_run(self, depth: int, run: MatchRun) -> None:
+        if len(self._over) < MAX_RUNS:
+            self._over.append((depth, run))
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
@@ -450,7 +455,7 @@ class NestedScanner(Scanner):
                 spans.append(span._replace(start=at[0], end=at[1]))
             for run in runs:
                 at = (start, end) if whole else (start + run.start, start + run.end)
-                self._over.append((outer.depth, run._replace(start=at[0], end=at[1])))
+                self._keep_run(outer.depth, run._replace(start=at[0], end=at[1]))
         if token.quoted:
             self.token = QuotedToken(start, end, outer.depth)
             self._note_level(start, "null" + token.closing)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from gateway.censor import inner
 from gateway.censor.compile import compile_policy
 from gateway.censor.nested import NestedCensor
 from gateway.inner_texts import Opened
@@ -45,6 +47,12 @@ def test_e5_what_is_seen_twice_is_reported_once() -> None:
             assert out == text
             assert sorted({match.start for match in censor.matches}) == starts
             assert len(censor.matches) == len(set(censor.matches))
+
+
+def test_runs_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inner, "MAX_RUNS", 3)
+    _, censor = spelled(Policy(name="p", rules=(PATTERN,)), [r"\x78y \x78y \x78y \x78y"])
+    assert len(censor.matches) == 3
 
 
 @st.composite
