@@ -184,6 +184,8 @@ class Choice:
         shown = self._show(slot.holder[slot.key], Channel(slot.channel))
         if type(shown) is str and slot.key != "type":
             shown = self._metadata.joined(("choices", self.index, *slot.path), shown)
+        elif type(shown) in (int, float):
+            shown = shown if self._metadata.joins_number(("choices", self.index, *slot.path), repr(shown)) else ""
         elif slot.key == "type" and slot.path[0] not in CALLS:
             self._keep_type(slot.path[:-1], shown)
         slot.holder[slot.key] = shown
