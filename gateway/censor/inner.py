@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from gateway.censor.compile import Program
 from gateway.censor.literal_cursor import Span
+from gateway.censor.passing import passes
 from gateway.censor.pattern_cursor import MatchRun
 from gateway.censor.scanner import Scanner
 from gateway.inner_texts import Closed, Decoded, Opened, Piece, Reader, Step, Token
@@ -125,6 +126,8 @@ class NestedScanner(Scanner):
             "_chain",
             "_deferred",
             "_escapes",
+            "_found",
+            "_left",
             "_holds",
             "_left_outermost",
             "_levels",
@@ -145,6 +148,8 @@ class NestedScanner(Scanner):
         self._chain: list[InnerText] = []  # that go on with the piece as it is
         self._reading = self._outer  # whose reader has read the piece
         self._steps: tuple[Step, ...] = ()
+        self._found: list[Span] = []  # matches in inner texts by the steps that have been taken,
+        self._left: _Left = []  # and the starts that have left their live suffixes
         self._ahead = False  # as `InnerText.ahead`
         self._left_outermost = False  # have starts left the outermost text's live suffix with the last step?
         self._deferred: list[Span] = []  # matches that end in something of which it is not known what it spells
@@ -189,6 +194,8 @@ class NestedScanner(Scanner):
         outer.held_from = self._scanned(outer) + piece.length - piece.waits if piece.waits else None
         self._reading, self._steps = outer, piece.steps
         self._ahead = False
+        self.spelled.clear()
+        self.token = None
         return piece.length
 
     def skip(self, length: int, within: int) -> None:
@@ -231,7 +238,7 @@ class NestedScanner(Scanner):
     # -- as a scanner --------------------------------------------------------------------------------------------------
 
     def scan_quickly(self, text: str) -> int | None:
-        if self._steps or self._deferred:
+        if self._deferred:
             return None
         scanned = self.scanned
         everywhere = self._ahead = super().scan_quickly(text) is not None
@@ -239,13 +246,13 @@ class NestedScanner(Scanner):
             inner.ahead = inner.scanner.scan_quickly(text) is not None
             everywhere = everywhere and inner.ahead
         if everywhere:
-            return self.scanned - self.live_start()
+            self._take_steps()
+            if not self._found and not self._left:
+                return self.scanned - self.live_start()
         self.scanned = scanned
         return None
 
     def step(self, char: str) -> tuple[list[Span], _Left]:
-        self.spelled.clear()
-        self.token = None
         spans: list[Span] = []
         left: _Left = []
         if self._ahead:
@@ -256,8 +263,9 @@ class NestedScanner(Scanner):
         for inner in self._chain:
             if not inner.ahead:
                 self._step(inner, char, spans, left)
-        for step in self._steps:
-            self._take(self._reading, step, spans, left)
+        self._take_steps()
+        spans, self._found = spans + self._found, []
+        left, self._left = left + self._left, []
         if self._waits():
             self._deferred += spans
             return [], self._before_now(left)
@@ -360,6 +368,11 @@ class NestedScanner(Scanner):
         first, last = bisect_left(self._escapes, (start,)), bisect_left(self._escapes, (end,))
         return end - start - sum(escape.end - escape.start - 1 for escape in self._escapes[first:last])
 
+    def _take_steps(self) -> None:
+        for step in self._steps:
+            self._take(self._reading, step, self._found, self._left)
+        self._steps = ()
+
     # -- the texts within ----------------------------------------------------------------------------------------------
 
     def _open_texts(self) -> Iterator[OuterText]:
@@ -440,7 +453,7 @@ class NestedScanner(Scanner):
         scanned = self._scanned(outer)
         start, end = outer.origin(scanned - token.start), outer.origin(scanned - token.end)
         for text, whole in ((token.text, False), (token.value or "", True)):
-            if not text:
+            if passes(self._program, text):
                 continue
             scanner = Scanner(self._program)
             found: list[Span] = []

@@ -101,7 +101,7 @@ class Scanner:
     def at_end(self) -> list[Span]:
         """The matches that the end of the text makes certain."""
         spans = [span for cursor in self.literals for span in cursor.ending()]
-        spans += [span for cursor in self.patterns for span in cursor.ending(self.scanned)]
+        spans += [span for cursor in self.patterns if cursor.may_end() for span in cursor.ending(self.scanned)]
         return self._without_exempt(spans)
 
     def pop_runs(self, ended: bool) -> list[MatchRun]:
