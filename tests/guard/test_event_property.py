@@ -24,7 +24,7 @@ from tests.support.oracle import Oracle
 def slow(dialect: Dialect) -> Dialect:
     """The dialect without the fast way of its deltas."""
     assert dialect.events is not None
-    return replace(dialect, events=replace(dialect.events, read_typed=lambda _: None))
+    return replace(dialect, events=replace(dialect.events, read_delta=lambda _: None))
 
 
 SLOW_RESPONSES, SLOW_MESSAGES = slow(RESPONSES), slow(MESSAGES)
