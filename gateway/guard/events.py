@@ -236,6 +236,8 @@ class EventGuard:
         self._shown.require(self._shown.reaches(place), "has a part of an item that is not open")
         if isinstance(value, dict):
             self._objects.read(value, (*place, 0), ends=True)
+            if place[-1] == self._table.annotations and not self._objects.realigned([value], place[:-1]):
+                return []  # what it is about is held; the text's end brings it again
             self._shown.add(place, value)
         return [event]
 
