@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.guard.constrained import asks_for_json
 from gateway.guard.pseudonyms import Pseudonyms
+from gateway.observe.facts import TextScanned
 from gateway.policy.model import Action, Channel, Constrain, Direction, Fold, Language, Mode, Overflow, Policy, Rule
 from tests.support.examples import examples
 from tests.support.guard_client import (
@@ -70,7 +71,7 @@ CONTENT = {
     "clean in a string": (CLEAN, CLEAN),
     "almost JSON in a string": (r'{"a": "{b: \"\\u0073ecretword\", \\\"c}"}', rf'{{"a": "{{b: \"{SEEN}\", \\\"c}}"}}'),
     "an expression in a string": (EXPRESSION, EXPRESSION),
-    "a string in a string in a string": (DEEPER, DEEPER),
+    "a string in a string in a string": (DEEPER, DEEPER.replace(r"\\\\u0073ecretword", SEEN)),
     "brackets of a rule's own": ('{"a": "[INST] x"}', f'{{"a": "{SEEN} x"}}'),
 }  # fmt: skip
 
@@ -83,19 +84,23 @@ def shown_by(client: Client) -> Any:
     return {**client.messages.get(0, {}), "content": client.content}, client.finish
 
 
-def every_way(rules: Policy, text: str, *, counts: bool = True) -> Client:
-    """The text as JSON content: whole, character by character, cut in two anywhere; as a stream and plain. `counts`:
-    must the counts of matches be the same, too?"""
-    whole = play(rules, script(chunk({"content": text}), chunk(finish="stop")), json_content=True)
+def matches_of(scanned: TextScanned) -> dict[tuple[str, Action], int]:
+    return {(match.rule, match.action): match.count for match in scanned.matches}
+
+
+def every_way(rules: Policy, text: str, *, asked: bool = True) -> Client:
+    """The text as content, `asked` for as JSON or not: whole, character by character, cut in two anywhere; as a stream
+    and plain. Neither what comes out nor what is counted differs."""
+    whole = play(rules, script(chunk({"content": text}), chunk(finish="stop")), json_content=asked)
     cuts = [list(text), *([text[:at], text[at:]] for at in range(1, len(text)))]
     for cut in cuts:
         client = play(
-            rules, script(*(chunk({"content": piece}) for piece in cut), chunk(finish="stop")), json_content=True
+            rules, script(*(chunk({"content": piece}) for piece in cut), chunk(finish="stop")), json_content=asked
         )
         assert shown_by(client) == shown_by(whole)
-        matches = {(match.rule, match.count) for match in client.scanned.matches}
-        assert not counts or matches == {(match.rule, match.count) for match in whole.scanned.matches}
-    body, _ = plain(rules, json.dumps(completion({"content": text})).encode(), json_content=True)
+        assert matches_of(client.scanned) == matches_of(whole.scanned)
+    body, scanned = plain(rules, json.dumps(completion({"content": text})).encode(), json_content=asked)
+    assert matches_of(scanned) == matches_of(whole.scanned)
     (choice,) = body["choices"]
     assert (choice["message"].get("content") or None, choice["finish_reason"]) == (
         content_of(whole) or None,
@@ -411,17 +416,8 @@ TEXTS = st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join)
 
 @settings(max_examples=examples(300), deadline=None)
 @given(POLICIES, TEXTS)
-def test_e5_no_cut_can_be_seen_in_what_comes_out(rules: Policy, text: str) -> None:
-    every_way(rules, text, counts=False)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(POLICIES, TEXTS)
-def test_e5_no_cut_can_be_seen_in_the_counts(rules: Policy, text: str) -> None:
-    """Of replacements that no rule matches: the second reading of a text reports what it finds in them, and how much of
-    one it sees depends on the cut."""
-    unmatched = tuple(replace(each, replacement="\N{PILCROW SIGN}") for each in rules.rules)
-    every_way(replace(rules, rules=unmatched), text)
+def test_e5_no_cut_can_be_seen_in_what_comes_out_and_in_the_counts(rules: Policy, text: str) -> None:
+    every_way(rules, text)
 
 
 @settings(max_examples=examples(200), deadline=None)
