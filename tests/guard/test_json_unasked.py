@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.policy.model import Action, Mode, Policy, Rule
 from gateway.wire.fences import MAX_INFO
-from tests.guard.test_json_content import (
+from tests.support.examples import examples
+from tests.support.guard_client import Client, answer_for, call, calls, chunk, event, play, policy, rule, script, stream
+from tests.support.json_content import (
     BLOCKING,
     CARD,
     FRAGMENTS,
@@ -30,8 +32,6 @@ from tests.guard.test_json_content import (
     matches_of,
     read,
 )
-from tests.support.examples import examples
-from tests.support.guard_client import Client, answer_for, call, calls, chunk, event, play, policy, rule, script, stream
 
 WORD = r"\u0073ecretword"
 LONG_INFO = "json" + "x" * MAX_INFO
