@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gateway.censor.compile import Program
+from gateway.censor.inner_text import InnerText, OuterText, joined_runs
+from gateway.censor.levels import Levels
 from gateway.censor.literal_cursor import Span
 from gateway.censor.passing import passes
 from gateway.censor.pattern_cursor import MatchRun
@@ -17,79 +17,13 @@ from gateway.inner_texts import Closed, Decoded, Opened, Piece, Reader, Step, To
 from gateway.policy.model import Action
 
 MAX_RUNS = 40_000  # of all texts, before they are joined: 10,000 are reported, and one run is in four texts at most
-_KEPT = 1024  # places where the spelling changes, before it is looked at which are still needed
+_KEPT = 1024  # escapes and levels, before it is looked at which are still needed
 
 _Left = list[tuple[int, int]]
 
 
-class OuterText:
-    """A text that a reader reads. `inner` is the open text in it; from the offset `held_from` of its own on it is not
-    known yet what it spells."""
-
-    __slots__ = ("held_from", "inner", "reader")
-
-    closing = ""
-    depth = 0
-
-    def __init__(self, reader: Reader | None) -> None:
-        self.reader = reader
-        self.inner: InnerText | None = None
-        self.held_from: int | None = None
-
-    def origin(self, offset: int) -> int:
-        """The outermost offset of one of this text's."""
-        return offset
-
-
-class InnerText(OuterText):
-    """A text within `outer`. `ahead`: it has scanned the piece that others are still in."""
-
-    __slots__ = ("_at", "_limit", "_origin", "_window", "ahead", "closing", "depth", "exact", "scanner")
-
-    def __init__(self, program: Program, opened: Opened, outer: OuterText, begin: int) -> None:
-        super().__init__(opened.reader)
-        self.scanner = Scanner(program)
-        self.exact = opened.exact
-        self.depth = outer.depth + opened.exact
-        self.closing = opened.closing
-        self.ahead = False
-        # Where the difference between offsets changes: those of this text, and of the outermost.
-        self._at = array("Q", (0,))
-        self._origin = array("Q", (begin,))
-        self._limit = _KEPT
-        self._window = program.max_hold + program.max_unseen + 2
-
-    def origin(self, offset: int) -> int:
-        place = bisect_right(self._at, offset) - 1
-        return self._origin[place] + offset - self._at[place]
-
-    def spell(self, start: int, end: int) -> None:
-        """The next character is spelled by the outermost characters [start, end), which are several."""
-        at = self.scanner.scanned
-        self._mark(at, start)
-        self._mark(at + 1, end)
-
-    def _mark(self, at: int, origin: int) -> None:
-        if self._at[-1] == at and self._origin[-1] == origin:
-            return
-        self._at.append(at)
-        self._origin.append(origin)
-        if len(self._at) > self._limit:
-            self._forget()
-
-    def _forget(self) -> None:
-        """Keep the places that the beginning of a match or run can reach back to."""
-        first = max(bisect_right(self._at, self.scanner.scanned - self._window) - 1, 0)
-        runs = {bisect_right(self._at, start) - 1 for start in self.scanner.run_starts()}
-        kept = [*sorted(place for place in runs if place < first), *range(first, len(self._at))]
-        self._at = array("Q", [self._at[place] for place in kept])
-        self._origin = array("Q", [self._origin[place] for place in kept])
-        self._limit = _KEPT + 2 * len(kept)
-
-
 class _Escape(NamedTuple):
-    """The outermost characters [start, end) that spell one character of an inner text. With `exact` nothing but the
-    whole can be taken out."""
+    """The outermost characters [start, end) that spell one of an inner text; `exact`: they are taken out together."""
 
     start: int
     end: int
@@ -104,15 +38,6 @@ class QuotedToken(NamedTuple):
     depth: int
 
 
-class _Level(NamedTuple):
-    """From `begin` on replacements are escaped `depth` times. `closing` completes the texts, if they end here; each is
-    to be escaped as often as said."""
-
-    begin: int
-    depth: int
-    closing: tuple[tuple[str, int], ...]
-
-
 class NestedScanner(Scanner):
     """What a `Scanner` finds, in the outermost text and in those within it.
 
@@ -121,22 +46,9 @@ class NestedScanner(Scanner):
     """
 
     __slots__ = (
-        *(
-            "_ahead",
-            "_chain",
-            "_deferred",
-            "_escapes",
-            "_found",
-            "_left",
-            "_holds",
-            "_left_outermost",
-            "_levels",
-            "_most_kept",
-            "_outer",
-            "_outermost",
-            "_over",
-        ),
-        *("_program", "_reading", "_steps", "spelled", "token"),
+        *("_ahead", "_chain", "_deferred", "_escapes", "_found", "_left", "_holds"),
+        *("_left_outermost", "_most_kept", "_outer", "_outermost", "_over", "_program"),
+        *("_reading", "_steps", "levels", "spelled", "token"),
     )
 
     def __init__(self, program: Program, reader: Reader, opened: Opened | None) -> None:
@@ -154,7 +66,7 @@ class NestedScanner(Scanner):
         self._left_outermost = False  # have starts left the outermost text's live suffix with the last step?
         self._deferred: list[Span] = []  # matches that end in something of which it is not known what it spells
         self._over: list[tuple[int, MatchRun]] = []  # runs, with the depth of their text
-        self._levels: deque[_Level] = deque([_Level(0, 0, ())])
+        self.levels = Levels()
         self._escapes: list[_Escape] = []
         self._most_kept = _KEPT
         self.spelled: set[tuple[int, int]] = set()
@@ -178,7 +90,7 @@ class NestedScanner(Scanner):
     def read(self, text: str, at: int, end: int) -> int:
         """How many characters of `text` from `at` on are the next piece."""
         self._chain.clear()
-        if len(self._levels) + len(self._escapes) > self._most_kept:
+        if len(self.levels) + len(self._escapes) > self._most_kept:
             self._forget()
         outer = self._outer
         while True:
@@ -208,7 +120,7 @@ class NestedScanner(Scanner):
         while outer.reader is not None and outer.inner is not None:
             if not outer.reader.skip():
                 outer.inner = outer.reader = None
-                self._levels.append(_Level(self.scanned, 0, ()))
+                self.levels.note(self.scanned)
                 break
             outer.inner.scanner.exempt(length, within)
             outer.held_from = None
@@ -335,7 +247,7 @@ class NestedScanner(Scanner):
             if isinstance(outer, InnerText):
                 self._keep_runs(outer, ended=True)
         over, self._over = self._over, []
-        return _joined(over)
+        return joined_runs(over)
 
     def _before_now(self, left: _Left) -> _Left:
         return [each for each in left if each[0] < self.left_at] if left else left
@@ -478,51 +390,11 @@ class NestedScanner(Scanner):
     # -- how things are written ----------------------------------------------------------------------------------------
 
     def _note_level(self, begin: int, token: str | None = None) -> None:
-        """What is written from here on stands in the texts that are open now, and in a number that such a `token`
-        completes: that one is written with its quotes."""
-        inner = [outer for outer in self._open_texts() if isinstance(outer, InnerText)]
-        depth = inner[-1].depth if inner else 0
-        closing = [(outer.closing, outer.depth - 1) for outer in reversed(inner) if outer.closing]
-        if token is not None:
-            closing.insert(0, (token, depth))
-        self._levels.append(_Level(begin, 0 if token is not None else depth, tuple(closing)))
+        self.levels.note(begin, (outer for outer in self._open_texts() if isinstance(outer, InnerText)), token)
 
     def _forget(self) -> None:
         """Keep what is needed for text that is held."""
         held_from = self.live_start()
-        self._level(held_from)
+        self.levels.forget(held_from)
         del self._escapes[: bisect_left(self._escapes, (held_from,))]
-        self._most_kept = 2 * (len(self._levels) + len(self._escapes)) + _KEPT
-
-    def _level(self, offset: int) -> _Level:
-        """That of an offset; the levels before it are not asked for again."""
-        levels = self._levels
-        while len(levels) > 1 and levels[1].begin <= offset:
-            levels.popleft()
-        return levels[0]
-
-    def depth_at(self, offset: int) -> int:
-        """How often a replacement that begins there is escaped."""
-        return self._level(offset).depth
-
-    def closing_at(self, offset: int, write: Callable[[str], str]) -> str:
-        """What completes the texts, if the outermost ends there."""
-        parts = []
-        for text, times in self._level(offset).closing:
-            for _ in range(times):
-                text = write(text)
-            parts.append(text)
-        return "".join(parts)
-
-
-def _joined(over: list[tuple[int, MatchRun]]) -> list[MatchRun]:
-    """Runs of one rule that overlap are one; it shows the text of the innermost."""
-    joined: list[tuple[int, MatchRun]] = []
-    for depth, run in sorted(over, key=lambda each: (each[1].tag, each[1].start)):
-        if joined and joined[-1][1].tag == run.tag and run.start < joined[-1][1].end:
-            before, last = joined[-1]
-            text = run.text if depth > before else last.text
-            joined[-1] = max(depth, before), last._replace(end=max(last.end, run.end), text=text)
-        else:
-            joined.append((depth, run))
-    return [run for _, run in sorted(joined, key=lambda each: each[1])]
+        self._most_kept = 2 * (len(self.levels) + len(self._escapes)) + _KEPT

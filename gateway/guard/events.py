@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard.channels import ChannelCounts, OnFinding
+from gateway.guard.chat import is_count
 from gateway.guard.constrained import ConstraintCheck
 from gateway.guard.event_objects import EventObjects
 from gateway.guard.event_shown import EventAssembler, ShownAnswer
@@ -26,8 +27,6 @@ from gateway.wire.event_table import EventForm, EventTable, Kind, Role, TextFiel
 from gateway.wire.json import Json
 from gateway.wire.message import Path
 from gateway.wire.typed_deltas import TextDelta
-
-_MAX_TOKENS = 1 << 40
 
 
 class EventGuard:
@@ -74,7 +73,7 @@ class EventGuard:
             self._guard(copy.deepcopy(received))
             return [received]
         number = received.get(self._table.sequence)
-        if self._number is None and type(number) is int and 0 <= number < _MAX_TOKENS:
+        if self._number is None and is_count(number):
             self._number = number
         return self._numbered(self._guard(received))
 
@@ -119,7 +118,7 @@ class EventGuard:
 
     def _note(self, received: Json) -> None:
         figures, before = self._table.usage_of(received) or (None, None), self.usage or (None, None)
-        prompt, completion = (now if _is_count(now) else then for now, then in zip(figures, before, strict=True))
+        prompt, completion = (now if is_count(now) else then for now, then in zip(figures, before, strict=True))
         if prompt is not None and completion is not None:
             self.usage = prompt, completion
         reason = self._table.reason_of(received)
@@ -237,6 +236,8 @@ class EventGuard:
         self._shown.require(self._shown.reaches(place), "has a part of an item that is not open")
         if isinstance(value, dict):
             self._objects.read(value, (*place, 0), ends=True)
+            if place[-1] == self._table.annotations and not self._objects.realigned([value], place[:-1]):
+                return []  # what it is about is held; the text's end brings it again
             self._shown.add(place, value)
         return [event]
 
@@ -394,7 +395,3 @@ class EventGuard:
     def error(self, received: Json) -> Json:
         """An upstream's error, its texts scanned; one that blocks is replaced whole."""
         return self.metadata.error(received)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < _MAX_TOKENS

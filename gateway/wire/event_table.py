@@ -101,6 +101,7 @@ class EventTable:
     `tools`        types of objects that call a tool
     `sequence`     the field with an event's number, if events have one
     `item_id`      the field of an event with the id of the object that its place is in
+    `annotations`  a field of objects with content that names places in it
     `joined`       a field of the answer that repeats all its content
     `reasons`      why an answer ended, in chat's words, by its own
     `reason_of`    why an answer or the event that concludes it says that it ended
@@ -133,6 +134,7 @@ class EventTable:
     read_delta: Callable[[bytes], TextDelta | None]
     sequence: str = ""
     item_id: str = ""
+    annotations: str = ""
     joined: str = ""
     _by_name: dict[tuple[str, str], TextField] = field(init=False, repr=False, default_factory=dict)
 

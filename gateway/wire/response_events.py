@@ -276,6 +276,7 @@ RESPONSE_EVENTS = EventTable(
     tools=frozenset({"function_call", "custom_tool_call", "mcp_call"}),
     sequence="sequence_number",
     item_id="item_id",
+    annotations="annotations",
     joined="output_text",
     reasons=_REASONS,
     reason_of=_reason_of,

@@ -17,7 +17,10 @@ from gateway.policy.model import Action, Mode, Policy, Rule
 from gateway.wire.fences import MAX_INFO
 from gateway.wire.messages import MESSAGES
 from gateway.wire.responses import RESPONSES
-from tests.guard.test_json_content import (
+from tests.support import event_client, message_streams, response_streams
+from tests.support.examples import examples
+from tests.support.guard_client import Client, answer_for, call, calls, chunk, event, play, policy, rule, script, stream
+from tests.support.json_content import (
     BLOCKING,
     CARD,
     FRAGMENTS,
@@ -32,9 +35,6 @@ from tests.guard.test_json_content import (
     matches_of,
     read,
 )
-from tests.support import event_client, message_streams, response_streams
-from tests.support.examples import examples
-from tests.support.guard_client import Client, answer_for, call, calls, chunk, event, play, policy, rule, script, stream
 
 WORD = r"\u0073ecretword"
 LONG_INFO = "json" + "x" * MAX_INFO
