@@ -245,6 +245,8 @@ class EventGuard:
         tails = self._tails(())
         self._objects.read_event(event, (form.within,))
         self._objects.read(holder, (form.within,), ends=True)
+        for name, value in holder.items():
+            holder[name] = self._objects.joined((form.within, name), value)
         self._conclude_constraint()
         if self._texts.rule is not None:
             return tails

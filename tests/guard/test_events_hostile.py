@@ -214,6 +214,19 @@ def test_signatures_in_pieces(cut: int) -> None:
     assert_safe(stream(policy(), MESSAGES, sent))
 
 
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.path)
+def test_labels_that_clients_append_to_those_before(dialect: Dialect) -> None:
+    sent = sample(dialect, "some words")
+    for at, event in enumerate(sent[:-1]):
+        holder = "delta" if isinstance(event.get("delta"), dict) else None
+        pair = [copy.deepcopy(event) for _ in range(2)]
+        for each, text in zip(pair, (WORD[:5], WORD[5:]), strict=True):
+            (each[holder] if holder else each)["title"] = text
+        client = play(policy(), dialect, script([*sent[:at], *pair, *sent[at + 1 :]]))
+        shown = [each.get(holder, {}) if holder else each for each in client.events]
+        assert WORD not in "".join(str(each.get("title", "")) for each in shown)
+
+
 # -- what no version knows ---------------------------------------------------------------------------------------------
 
 UNKNOWN = {"type": "response.new.delta", "output_index": 0, "delta": "x 12MON", "new": {"a": WORD}}
