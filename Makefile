@@ -6,15 +6,15 @@ READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 PORT ?= 8080
 PLAIN := not clients and not services and not vllm and not audit and not ray
-# They provoke what happens within milliseconds, and want the machine for themselves.
-ALONE := tests/serving tests/limits $(filter-out %/test_rollback.py,$(wildcard tests/proxy/test_*.py))
+# What has a mark of its own throughout is not even imported.
+OTHERS := tests/audit tests/clients tests/vllm
 # All characters of Unicode, hundreds of layouts of a key: `make test` has them, `make test-fast` has not.
 SLOW := tests/automata/test_charset.py tests/censor/test_private_keys.py
 PURE := tests/automata tests/censor tests/guard tests/policy tests/wire tests/observe
 # Hundreds of processes are started: what they import is compiled once, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
-# What share of the examples each property is tried with: `make test EXAMPLES=3` looks longer.
-export EXAMPLES ?= 1
+# What share of its examples each property is tried with, other ones in each run: `make test EXAMPLES=3` looks longer.
+export EXAMPLES ?= 0.5
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
@@ -27,11 +27,10 @@ run: $(READY)    ## start the gateway (embedded demo upstream, or UPSTREAM_BASE_
 	@$(BIN)/portcullis serve --port $(PORT)
 
 test: $(TEST_READY) lint    ## every check that needs nothing but Python
-	$(BIN)/pytest -n auto --dist loadfile -m "$(PLAIN)" $(ALONE:%=--ignore=%)
-	$(BIN)/pytest -m "$(PLAIN)" $(ALONE)
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "$(PLAIN)" $(OTHERS:%=--ignore=%)
 
 test-fast: $(TEST_READY)    ## the pure core in less than a minute, with few random examples: for the hand
-	EXAMPLES=$(or $(filter-out 1,$(EXAMPLES)),0.02) $(BIN)/pytest -n auto -m "$(PLAIN)" $(PURE) $(SLOW:%=--ignore=%)
+	EXAMPLES=$(or $(filter-out 0.5,$(EXAMPLES)),0.02) $(BIN)/pytest -n auto -m "$(PLAIN)" $(PURE) $(SLOW:%=--ignore=%)
 
 lint: $(TEST_READY)    ## ruff, mypy, the import table
 	$(BIN)/ruff check .
@@ -40,7 +39,7 @@ lint: $(TEST_READY)    ## ruff, mypy, the import table
 	$(BIN)/lint-imports
 
 cover: $(TEST_READY)    ## the tests, with coverage of the pure core
-	$(BIN)/pytest -m "$(PLAIN)" --cov=gateway --cov-report=term-missing:skip-covered
+	$(BIN)/pytest -m "$(PLAIN)" $(OTHERS:%=--ignore=%) --cov=gateway --cov-report=term-missing:skip-covered
 
 clients: $(TEST_READY)    ## SDKs and frameworks, Python and (where node is present) Node, against a real gateway (450 MB of packages)
 	tests/clients/install

@@ -16,7 +16,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from gateway.censor.compile import CompiledPolicy
-from gateway.demo.gandalf import PASSWORD
 from gateway.demo.server import TOKEN_PAUSE, build_demo
 from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.journal.writer import JournalWriter
@@ -26,7 +25,7 @@ from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles
 from gateway.observe.tracing import make_tracer
 from gateway.policy.listen import is_loopback
-from gateway.policy.model import Action, Auth, Config, Listen, Policy, Route, Rule, Upstream
+from gateway.policy.model import Config, Listen
 from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import SWITCH_INTERVAL, start_background_task
 from gateway.proxy.downstream.browsers import AllowedOrigins, LocalNames
@@ -43,26 +42,6 @@ METRICS, LIMITS = "metrics", "limits"  # directories that workers share
 
 class NotAdopted(Exception):
     """A configuration could not be put in force; the message gives the reason, without secrets."""
-
-
-def demo_policy() -> Policy:
-    """What `portcullis demo` enforces: the password does not get out, however Gandalf spells it."""
-    rule = Rule(id="password", words=(PASSWORD,), action=Action.REDACT, replacement="[CENSORED]", secret=True)
-    return Policy(name="default", rules=(rule,))
-
-
-def demo_config(upstream: Upstream | None, listen: Listen, auth: Auth) -> Config:
-    """The configuration without a file: the demo policy in front of the demo upstream, or of `upstream`."""
-    behind = upstream if upstream is not None else Upstream(name="demo", type="demo")
-    policy = demo_policy()
-    return Config(
-        upstreams={behind.name: behind},
-        routes=(Route(model="*", upstream=behind.name, policy=policy.name),),
-        policies={policy.name: policy},
-        listen=listen,
-        auth=auth,
-        source="<demo>",
-    )
 
 
 class Portcullis:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import os
+import importlib
 import sys
-import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gateway.censor.compile import compile_policy
 from gateway.config import ConfigError, load, warnings
-from gateway.exits import DONE, INTERNAL, INTERRUPTED, NO_MODEL, UNWRITTEN, USAGE
+from gateway.exits import DONE, INTERNAL, INTERRUPTED, NO_MODEL, UNWRITTEN, USAGE, discard_stdout, error_place
 from gateway.policy.lint import large_list
 from gateway.policy.model import Balance, Channel, Config, Direction
 from gateway.serving.command import add_serve_commands
@@ -36,30 +34,27 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has gone; point stdout at nothing so that closing it stays quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
         return UNWRITTEN
     except Exception as error:
-        # Python's own status for this is 1, which means "redacted"; and an exception's message may quote text.
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(frame.filename).name} line {frame.lineno}"
-        print(f"portcullis: internal error: {type(error).__name__} at {where}", file=sys.stderr)
+        # Python's own status for this is 1, which means "redacted".
+        print(f"portcullis: internal error: {error_place(error)}", file=sys.stderr)
         return INTERNAL
     return status
 
 
 class _Command(argparse.ArgumentParser):
-    """A sub-parser. One with `run_arguments` leaves its arguments, `--help` among them, to that function, which the
-    other commands need not wait to be imported."""
+    """A sub-parser. One with `run_in` leaves its arguments, `--help` among them, to the function `run` of that module,
+    which the other commands need not wait to be imported."""
 
-    def __init__(self, *, run_arguments: Callable[[list[str]], int] | None = None, **options: Any) -> None:
+    def __init__(self, *, run_in: str | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self._run_arguments = run_arguments
+        self._run_in = run_in
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if (run_arguments := self._run_arguments) is None:
+        if (module := self._run_in) is None:
             return super().parse_known_args(args, namespace)
-        return argparse.Namespace(run=lambda _: run_arguments(args)), []
+        return argparse.Namespace(run=lambda _: importlib.import_module(module).run(args)), []
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,8 +94,8 @@ def _parser() -> argparse.ArgumentParser:
     schema = commands.add_parser("schema", help="print the JSON Schema of a configuration, for editors")
     schema.set_defaults(run=_schema)
 
-    commands.add_parser("audit", help="search for what a model would say", run_arguments=_audit)
-    commands.add_parser("journal", help="search the journal of decisions", run_arguments=_journal)
+    commands.add_parser("audit", help="search for what a model would say", run_in="gateway.audit.cli.command")
+    commands.add_parser("journal", help="search the journal of decisions", run_in="gateway.journal.command")
 
     version = commands.add_parser("version", help="version, Python, platform, optional parts")
     version.set_defaults(run=_version)
@@ -196,18 +191,6 @@ def _masks(options: argparse.Namespace) -> int:
     print(f"  PORTCULLIS_MASKS={shlex.quote(str(path))} python -m vllm.entrypoints.openai.api_server --model MODEL \\")
     print("    --logits-processors gateway.decode.vllm_plugin:BannedWords")
     return DONE
-
-
-def _audit(arguments: list[str]) -> int:
-    from gateway.audit.cli.command import run
-
-    return run(arguments)
-
-
-def _journal(arguments: list[str]) -> int:
-    from gateway.journal.command import run
-
-    return run(arguments)
 
 
 def _detectors(options: argparse.Namespace) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
+from pathlib import Path
 
 DONE = 0  # success, or stopped by SIGTERM; `scan`: nothing matched
 CHANGED = 1  # `scan`: something was redacted or flagged
@@ -25,3 +27,9 @@ def discard_stdout() -> None:
     """Point standard output at /dev/null, so that closing it with unwritten data fails no more."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def error_place(error: BaseException) -> str:
+    """The type of an exception and where it was raised, without its message, which may quote a text."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {Path(frame.filename).name} line {frame.lineno}"

@@ -37,3 +37,9 @@ def test_tests_of_the_http_client_are_in_their_folder() -> None:
     inside = {f"gateway.http1.{path.stem}" for path in (TESTS.parent / "gateway" / "http1").glob("[a-z]*.py")}
     outside = [path for path in MODULES if path.parent.name != "http1" and imported(path) & inside]
     assert outside == []
+
+
+def test_folders_that_make_test_leaves_out_are_marked() -> None:
+    """Their files are not even imported there; tests/audit marks its own in its conftest.py."""
+    files = [path for path in MODULES if path.parent.name in ("clients", "vllm")]
+    assert [path for path in files if "\npytestmark = " not in path.read_text("utf-8")] == []

@@ -51,6 +51,9 @@ class Tail:
         return None
 
 
+Entries = frozenset[tuple[int, Tail]]
+"""Places with what is left to read of their character."""
+
 DONE = Tail(())  # the character is complete
 NOTHING = Tail(())  # no character has these bytes
 
@@ -109,12 +112,12 @@ def _joined(arcs: list[tuple[int, int, Tail]]) -> tuple[tuple[int, int, Tail], .
 class ByteState(dict[int, "ByteState"]):
     """A state *is* the table of its kept transitions.
 
-    `entries`: places with what is left to read of their character. `accepting`: whether the text may end here.
+    `accepting`: whether the text may end here.
     """
 
     __slots__ = ("accepting", "entries")
 
-    entries: frozenset[tuple[int, Tail]]
+    entries: Entries
     accepting: bool
 
 
@@ -139,19 +142,19 @@ class ByteAutomaton:
         self._trim()
         self._max_cache = max_cache
         self._kept = 0
-        self._states: dict[frozenset[tuple[int, Tail]], ByteState] = {}
+        self._states: dict[Entries, ByteState] = {}
 
     def start(self) -> ByteState:
         """The state before any text."""
         # With nothing to follow, not even the empty beginning is one of a match, unless it is one itself.
         begins = self._follow[_START] or _START in self._last
-        return self._state(frozenset({(_START, DONE)} if begins else ()))
+        return self.state(frozenset({(_START, DONE)} if begins else ()))
 
     def step(self, state: ByteState, byte: int) -> ByteState:
         """The state after one byte, 0 to 255."""
         target = state.get(byte)
         if target is None:
-            target = self._state(self._entries_after(state, byte))
+            target = self.state(self._entries_after(state, byte))
             self._kept += 1
             if self._kept > self._max_cache:
                 forget(self._states)
@@ -167,17 +170,18 @@ class ByteAutomaton:
                 break
         return state
 
-    def arcs(self, state: ByteState) -> list[tuple[int, int, ByteState]]:
-        """All steps to live states: ranges of bytes, inclusive and in order, with the state after any byte of them."""
+    def arcs(self, entries: Entries) -> list[tuple[int, int, Entries]]:
+        """All steps to live states: ranges of bytes, inclusive and in order, with the state after any byte of them.
+        States are given by their entries."""
         pieces: dict[tuple[int, int], set[tuple[int, Tail]]] = {}
-        for place, rest in state.entries:
+        for place, rest in entries:
             begun = (
                 [(target, self._tails[target]) for target in self._follow[place]] if rest is DONE else [(place, rest)]
             )
             for target, tail in begun:
                 for low, high, left in tail.arcs:
                     pieces.setdefault((low, high), set()).add((target, left))
-        return [(low, high, self._state(frozenset().union(*found))) for low, high, found in disjoint(pieces)]
+        return [(low, high, frozenset().union(*found)) for low, high, found in disjoint(pieces)]
 
     def accepting(self, state: ByteState) -> bool:
         """Is what has been read a whole string of the patterns?"""
@@ -187,7 +191,7 @@ class ByteAutomaton:
         """Can what has been read be completed, or is it already? All others are one state, which is never left."""
         return bool(state.entries)
 
-    def _entries_after(self, state: ByteState, byte: int) -> frozenset[tuple[int, Tail]]:
+    def _entries_after(self, state: ByteState, byte: int) -> Entries:
         entries: set[tuple[int, Tail]] = set()
         for place, tail in state.entries:
             if tail is DONE:
@@ -197,7 +201,8 @@ class ByteAutomaton:
                 entries.add((place, rest))
         return frozenset(entries)
 
-    def _state(self, entries: frozenset[tuple[int, Tail]]) -> ByteState:
+    def state(self, entries: Entries) -> ByteState:
+        """The state with these entries."""
         state = self._states.get(entries)
         if state is None:
             state = ByteState()

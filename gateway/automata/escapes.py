@@ -137,22 +137,15 @@ def _numbered(reader: RegexReader, count: int, begin: int) -> str:
 
 def _property(found: re.Match[str], begin: int, ignore_case: bool) -> CharSet:
     try:
-        return _property_set(found[2] or found[1], ignore_case, found[0][0] == "P")
+        return _named_set(found[2] or found[1], ignore_case, found[0][0] == "P")
     except UnknownProperty:
         refuse(r"unknown Unicode property: \p{Lu}, \p{Greek} or \p{Alphabetic} would be known", begin)
 
 
 @lru_cache(1024)
-def _property_set(name: str, ignore_case: bool, negated: bool) -> CharSet:
-    """Raises UnknownProperty."""
-    chars = property_set(name)
-    chars = chars.ignoring_case() if ignore_case else chars
-    return ~chars if negated else chars
-
-
-@lru_cache(64)
-def _posix_set(name: str, ignore_case: bool, negated: bool) -> CharSet:
-    chars = _POSIX[name]()
+def _named_set(name: str, ignore_case: bool, negated: bool, posix: bool = False) -> CharSet:
+    """Of a Unicode property, or of a POSIX class. Raises UnknownProperty."""
+    chars = _POSIX[name]() if posix else property_set(name)
     chars = chars.ignoring_case() if ignore_case else chars
     return ~chars if negated else chars
 
@@ -190,7 +183,7 @@ def _member(reader: RegexReader, begin: int, ignore_case: bool) -> str | CharSet
     if found := reader.accept_match(_POSIX_CLASS):
         if found[2] not in _POSIX:
             refuse(rf"[:name:] is one of {', '.join(_POSIX)}; for the characters, write \[:", at)
-        return _posix_set(found[2], ignore_case, found[1] == "^")
+        return _named_set(found[2], ignore_case, found[1] == "^", posix=True)
     reader.at += 1
     if reader.pattern[at] != "\\":
         return reader.pattern[at]

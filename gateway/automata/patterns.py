@@ -80,13 +80,10 @@ class CharClass:
         self.kind = kind
 
     def after(self, position: int, left: int) -> tuple[int, ...]:
-        """The states that follow `position` when this letter is next; `left` is what stands before it."""
+        """The states that follow `position` when this letter is next, -1 before any; `left` is what stands before
+        it."""
         steps = self.steps.get(KINDS * position + left)
         return self._work_out(position, left) if steps is None else steps
-
-    def entering(self, left: int) -> tuple[int, ...]:
-        """The states that this letter begins a way into."""
-        return self.after(-1, left)
 
     def _work_out(self, position: int, left: int) -> tuple[int, ...]:
         machine = self._machine
@@ -100,9 +97,6 @@ class CharClass:
         )
         self.steps[KINDS * position + left] = steps
         return steps
-
-    def forget(self) -> None:
-        self.steps.clear()
 
 
 class PatternState(dict[str, "PatternState"]):
@@ -276,7 +270,7 @@ class PatternMachine:
         if self._steps > MAX_STEPS:
             self._steps = 0
             for char_class in list(self._by_members.values()):
-                char_class.forget()
+                char_class.steps.clear()
 
     def _follow(self, state: PatternState, char_class: CharClass) -> PatternState:
         left = state.left
@@ -289,7 +283,7 @@ class PatternMachine:
                 start = _start(self.region[target], register)
                 if start < earliest.get(target, _NEW + 1):
                     earliest[target] = start
-        for target in char_class.entering(left):
+        for target in char_class.after(_BEFORE, left):
             earliest.setdefault(target, _start(self.region[target], _BEFORE))
         rights: dict[int, int] = {}
         for target in earliest:

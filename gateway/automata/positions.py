@@ -3,15 +3,12 @@
 It has one state for each place in the expression where a character stands, its *positions*, and no empty steps: being
 at a position means that its character has just been read. What stands between two characters without being one (`\\b`,
 `^`, `$`) is a mask on the step between them, of the contexts in which it may be taken (`gateway.automata.contexts`).
-
-The expression is walked twice by the same rules: first to count what it takes, then to build it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol, TypeVar
 
 from gateway.automata.charset import CharSet
 from gateway.automata.contexts import ALL, sees_lines
@@ -19,6 +16,8 @@ from gateway.automata.regex import EMPTY, Alternation, Chars, Concat, Edge, Node
 
 MAX_POSITIONS = 10_000
 STEPS_PER_POSITION = 20  # how many the budget allows for; each takes about a hundred bytes
+
+_SMALLER = "use fewer or smaller {m,n} and shorter alternatives, or divide it among several rules"
 
 
 class Region(IntEnum):
@@ -64,30 +63,28 @@ def positions(
     of `after` can be reached at different distances from the span's end.
     """
     parts = before or EMPTY, body, after or EMPTY
-    counted = _build(Concat(parts), _Counting(max_positions))
-    _check_steps(counted.steps, STEPS_PER_POSITION * max_positions)
-    linking = _Linking()
+    builder = _Builder(max_positions)
     fragments: list[_Fragment] = []
     region: list[Region] = []
     for part, each in zip(parts, Region, strict=True):
-        fragments.append(_build(part, linking))
-        region += [each] * (len(linking.sets) - len(region))
+        fragments.append(builder.build(part))
+        region += [each] * (len(builder.sets) - len(region))
     if fragments[Region.SPAN].null and not may_be_empty:
         raise RegexError("the pattern matches the empty string: let it need a character, as with + instead of *")
-    past = _distances(fragments[Region.AFTER], linking.follow)
-    whole = linking.edge(ALL)
+    past = _distances(fragments[Region.AFTER], builder.follow)
+    whole = builder.edge(ALL)
     for fragment in fragments:
-        whole = linking.concat(whole, fragment)
+        whole = builder.concat(whole, fragment)
     return Positions(
-        sets=tuple(linking.sets),
+        sets=tuple(builder.sets),
         first=whole.first,
         last=whole.last,
-        follow=tuple(linking.follow),
+        follow=tuple(builder.follow),
         null=whole.null,
         region=tuple(region),
         past=tuple(past),
         sees_lines=sees_lines(
-            {mask for steps in (whole.first, whole.last, *linking.follow) for mask in steps.values()}
+            {mask for steps in (whole.first, whole.last, *builder.follow) for mask in steps.values()}
         ),
     )
 
@@ -109,157 +106,50 @@ def _distances(after: _Fragment, follow: list[dict[int, int]]) -> list[int]:
     return past
 
 
-class _Nullable(Protocol):
-    @property
-    def null(self) -> int: ...
-
-
-T = TypeVar("T", bound=_Nullable)
-
-
-class _Algebra(Protocol[T]):
-    """What an expression is made of. Operations use their operands up."""
-
-    def chars(self, chars: CharSet) -> T: ...
-    def edge(self, contexts: int) -> T: ...
-    def concat(self, left: T, right: T) -> T: ...
-    def either(self, options: list[T]) -> T: ...
-    def again(self, part: T) -> T:
-        """Once or more."""
-
-    def with_null(self, part: T, null: int) -> T: ...
-    def copies(self, node: Node, count: int) -> list[T]:
-        """`count` of it, which is at least one; a single one if it has no positions."""
-
-
-def _build(node: Node, algebra: _Algebra[T]) -> T:
-    match node:
-        case Chars(chars):
-            return algebra.chars(chars)
-        case Edge(contexts):
-            return algebra.edge(contexts)
-        case Alternation(options):
-            built: list[T] = []
-            for option in options:  # not a comprehension, which takes a frame of its own at each level of groups
-                built.append(_build(option, algebra))
-            return algebra.either(built)
-        case Repeat():
-            return _build_repeat(node, algebra)
-        case Concat(parts):
-            whole = algebra.edge(ALL)
-            for part in parts:
-                whole = algebra.concat(whole, _build(part, algebra))
-            return whole
-
-
-def _build_repeat(node: Repeat, algebra: _Algebra[T]) -> T:
-    """x{2,4} becomes xx(x(x)?)?, in which steps lead from one copy to the next only."""
-    count = max(node.low, 1) if node.high is None else node.high
-    if not count:
-        return algebra.edge(ALL)
-    copies = algebra.copies(node.node, count)
-    if node.high is None:
-        copies[-1] = algebra.again(copies[-1])
-    # What may be empty anyway need not be there at all.
-    low = 0 if copies[0].null == ALL else node.low
-    whole, rest = algebra.edge(ALL), algebra.edge(ALL)
-    for copy in copies[:low]:
-        whole = algebra.concat(whole, copy)
-    for copy in reversed(copies[low:]):
-        # That the rest is optional covers the empty string: otherwise, with x empty too, steps
-        # would lead from every copy to every later one.
-        rest = algebra.with_null(algebra.concat(algebra.with_null(copy, 0), rest), ALL)
-    return algebra.concat(whole, rest)
-
-
-class _Count(NamedTuple):
-    """How many positions and steps an expression takes, at most, and how many it begins and ends with."""
-
-    positions: int
-    steps: int
-    first: int
-    last: int
-    null: int
-
-
-class _Counting:
-    def __init__(self, max_positions: int) -> None:
-        self._max_positions = max_positions
-        self._positions = 0
-
-    def chars(self, chars: CharSet) -> _Count:
-        self._add(1)
-        return _Count(1, 0, 1, 1, 0)
-
-    def edge(self, contexts: int) -> _Count:
-        return _Count(0, 0, 0, 0, contexts)
-
-    def concat(self, left: _Count, right: _Count) -> _Count:
-        return _Count(
-            left.positions + right.positions,
-            left.steps + right.steps + left.last * right.first,
-            left.first + (right.first if left.null else 0),
-            right.last + (left.last if right.null else 0),
-            left.null & right.null,
-        )
-
-    def either(self, options: list[_Count]) -> _Count:
-        null = 0
-        for option in options:
-            null |= option.null
-        positions, steps, first, last, _ = map(sum, zip(*options, strict=True))
-        return _Count(positions, steps, first, last, null)
-
-    def again(self, part: _Count) -> _Count:
-        # Loops within loops lead back by the same steps.
-        return part._replace(steps=min(part.steps + part.last * part.first, part.positions**2))
-
-    def with_null(self, part: _Count, null: int) -> _Count:
-        return part._replace(null=null)
-
-    def copies(self, node: Node, count: int) -> list[_Count]:
-        once = _build(node, self)
-        self._add(once.positions * (count - 1))
-        return [once] * (count if once.positions else 1)
-
-    def _add(self, positions: int) -> None:
-        """Checked before copies are made one by one: there could be too many for that, too."""
-        self._positions += positions
-        _check_positions(self._positions, self._max_positions)
-
-
-_SMALLER = "use fewer or smaller {m,n} and shorter alternatives, or divide it among several rules"
-
-
-def _check_positions(needed: int, allowed: int) -> None:
-    if needed > allowed:
-        raise RegexError(f"the pattern needs at least {needed} states, and {allowed} are allowed: {_SMALLER}")
-
-
-def _check_steps(needed: int, allowed: int) -> None:
-    if needed > allowed:
-        raise RegexError(f"the pattern needs {needed} steps between its states, and {allowed} are allowed: {_SMALLER}")
-
-
 @dataclass(slots=True)
 class _Fragment:
+    """A part of the expression: where it begins and ends, and the contexts in which it may be empty."""
+
     first: dict[int, int]
     last: dict[int, int]
     null: int
 
 
-class _Linking:
-    """`sets` and `follow` grow by one for each position; the other dictionaries belong to one fragment each."""
+class _Builder:
+    """`sets` and `follow` grow by one for each position. Operations use their fragments up: a dictionary belongs to one
+    of them. What an operation adds is checked before it is made, as there could be too much for that, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_positions: int) -> None:
         self.sets: list[CharSet] = []
         self.follow: list[dict[int, int]] = []
+        self._max_positions, self._max_steps = max_positions, STEPS_PER_POSITION * max_positions
+        self._steps = 0
 
-    def chars(self, chars: CharSet) -> _Fragment:
-        position = len(self.sets)
-        self.sets.append(chars)
-        self.follow.append({})
-        return _Fragment({position: ALL}, {position: ALL}, 0)
+    def build(self, node: Node) -> _Fragment:
+        match node:
+            case Chars(chars):
+                self._check_positions(1)
+                position = len(self.sets)
+                self.sets.append(chars)
+                self.follow.append({})
+                return _Fragment({position: ALL}, {position: ALL}, 0)
+            case Edge(contexts):
+                return self.edge(contexts)
+            case Alternation(options):
+                whole = self.edge(0)
+                for option in options:
+                    built = self.build(option)
+                    whole.first.update(built.first)
+                    whole.last.update(built.last)
+                    whole.null |= built.null
+                return whole
+            case Repeat():
+                return self._repeat(node)
+            case Concat(parts):
+                whole = self.edge(ALL)
+                for part in parts:
+                    whole = self.concat(whole, self.build(part))
+                return whole
 
     def edge(self, contexts: int) -> _Fragment:
         return _Fragment({}, {}, contexts)
@@ -270,26 +160,34 @@ class _Linking:
         right.last.update(_within(left.last, right.null))
         return _Fragment(left.first, right.last, left.null & right.null)
 
-    def either(self, options: list[_Fragment]) -> _Fragment:
-        whole = self.edge(0)
-        for option in options:
-            whole.first.update(option.first)
-            whole.last.update(option.last)
-            whole.null |= option.null
-        return whole
+    def _repeat(self, node: Repeat) -> _Fragment:
+        """x{2,4} becomes xx(x(x)?)?, in which steps lead from one copy to the next only."""
+        count = max(node.low, 1) if node.high is None else node.high
+        if not count:
+            return self.edge(ALL)
+        copies = self._copies(node.node, count)
+        if node.high is None:
+            self._link(copies[-1].last, copies[-1].first)
+        # What may be empty anyway need not be there at all.
+        low = 0 if copies[0].null == ALL else node.low
+        whole, rest = self.edge(ALL), self.edge(ALL)
+        for copy in copies[:low]:
+            whole = self.concat(whole, copy)
+        for copy in reversed(copies[low:]):
+            # That the rest is optional covers the empty string: otherwise, with x empty too, steps
+            # would lead from every copy to every later one.
+            copy.null = 0
+            rest = self.concat(copy, rest)
+            rest.null = ALL
+        return self.concat(whole, rest)
 
-    def again(self, part: _Fragment) -> _Fragment:
-        self._link(part.last, part.first)
-        return part
-
-    def with_null(self, part: _Fragment, null: int) -> _Fragment:
-        part.null = null
-        return part
-
-    def copies(self, node: Node, count: int) -> list[_Fragment]:
+    def _copies(self, node: Node, count: int) -> list[_Fragment]:
+        """`count` of it, which is at least one; a single one if it has no positions."""
         begin = len(self.sets)
-        once = _build(node, self)
+        once = self.build(node)
         sets, follow = self.sets[begin:], self.follow[begin:]
+        self._check_positions(len(sets) * (count - 1))
+        self._count_steps(sum(map(len, follow)) * (count - 1))
         made = [once]
         for copy in range(1, count if sets else 1):
             offset = copy * len(sets)
@@ -301,9 +199,22 @@ class _Linking:
     def _link(self, ends: dict[int, int], begins: dict[int, int]) -> None:
         for position, ending in ends.items():
             steps = self.follow[position]
+            self._count_steps(sum(target not in steps for target in begins) if steps else len(begins))
             for target, beginning in begins.items():
                 if contexts := ending & beginning:
                     steps[target] = steps.get(target, 0) | contexts
+
+    def _check_positions(self, more: int) -> None:
+        _refuse_more(len(self.sets) + more, self._max_positions, "states")
+
+    def _count_steps(self, more: int) -> None:
+        self._steps += more
+        _refuse_more(self._steps, self._max_steps, "steps between its states")
+
+
+def _refuse_more(needed: int, allowed: int, what: str) -> None:
+    if needed > allowed:
+        raise RegexError(f"the pattern needs at least {needed} {what}, and {allowed} are allowed: {_SMALLER}")
 
 
 def _within(masks: dict[int, int], contexts: int) -> dict[int, int]:

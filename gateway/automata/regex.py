@@ -82,6 +82,12 @@ def parse(pattern: str, *, ignore_case: bool = False, fold: Callable[[str], str]
     return _Parser(pattern, fold).parse(_Flags(ignore_case))
 
 
+def spelled(text: str) -> Concat:
+    """The tree of one text. Raises ValueError if it cannot be written as UTF-8."""
+    text.encode()
+    return Concat(tuple(Chars(CharSet.of(char)) for char in text))
+
+
 class _Flags(NamedTuple):
     ignore_case: bool = False
     multi_line: bool = False

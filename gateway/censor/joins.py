@@ -28,13 +28,13 @@ class _LabelCensor(Censor):
     def fork(self) -> _LabelCensor:
         """A censor that goes on by itself from here; its reports begin here."""
         other = copy(self)
-        other._scanner, other._releaser = self._scanner.fork(self._releaser.base), self._releaser.fork()
+        other._scanner, other.releaser = self._scanner.fork(self.releaser.base), self.releaser.fork()
         other.matches, other.seen = [], []
         return other
 
     def ends_in_match(self, cheaply: int) -> bool:
         """If the text ended here, would anything be replaced or blocked? See `Scanner.would_hold_at_end`."""
-        return bool(self._releaser.queue) or self._scanner.would_hold_at_end(cheaply)
+        return bool(self.releaser.queue) or self._scanner.would_hold_at_end(cheaply)
 
     def switch_to_exact(self, cheaply: int) -> None:
         """As `ends_in_match` does for patterns' texts of more than `cheaply` characters."""
@@ -45,7 +45,7 @@ class _LabelCensor(Censor):
     def position(self) -> Hashable | None:
         """Equal for texts without matches that no later text can tell apart; None where that is not known. Holds as
         long as the censor is kept."""
-        scanner, releaser = self._scanner, self._releaser
+        scanner, releaser = self._scanner, self.releaser
         if self._high or releaser.queue or any(cursor.jumps for cursor in scanner.literals):
             return None
         patterns = tuple([cursor.position(scanner.scanned) for cursor in scanner.patterns])

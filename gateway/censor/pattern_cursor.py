@@ -206,6 +206,10 @@ class PatternCursor:
         self._runs = going_on
         return [run._replace(text=self._machine.folded_text(run.text).text) for run in sorted(over)]
 
+    def run_starts(self) -> list[int]:
+        """Where the runs begin that a later match can still join."""
+        return [run.start for run in self._runs]
+
     def _start_exact(self, offset: int) -> NfaSimulation:
         """Read the text again from the earliest beginning on. What is found in it is known already."""
         state, registers = self._quick

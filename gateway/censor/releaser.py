@@ -80,8 +80,7 @@ class Releaser:
                     self._pseudonym = Cluster(rule, start - self.replaced + self.inserted, start, start)
                     self.clusters.append(self._pseudonym)
                 elif rule.mask is None:
-                    out.append(self._written(rule.replacement))
-                    self.inserted += len(rule.replacement)
+                    self._insert(rule.replacement, out)
             if end > self._cover:
                 self._extend_cluster(end, out)
             if rule.drops_marks and end == self.base:
@@ -98,8 +97,7 @@ class Releaser:
 
     def _extend_cluster(self, end: int, out: list[str]) -> None:
         if self._mask is not None:
-            out.append(self._written(self._mask * (end - self._cover)))
-            self.inserted += end - self._cover
+            self._insert(self._mask * self._characters(self._cover, end), out)
         if self._pseudonym is not None:
             self._pseudonym.end = end
         self.replaced += end - self._cover
@@ -112,9 +110,13 @@ class Releaser:
             self.changes = Changes()
         self.changes.add(start, end, self.inserted - self.replaced)
 
-    def _written(self, replacement: str) -> str:
-        """How a replacement is written in the output."""
-        return replacement
+    def _characters(self, start: int, end: int) -> int:
+        """How many characters of the text [start, end) are."""
+        return end - start
+
+    def _insert(self, replacement: str, out: list[str]) -> None:
+        out.append(replacement)
+        self.inserted += len(replacement)
 
     def _release_text(self, to: int) -> str:
         """Remove the held text before `to` and return it, less the marks that belong to a replaced match."""

@@ -12,7 +12,7 @@ from copy import copy
 
 from gateway.censor.compile import Program
 from gateway.censor.literal_cursor import LiteralCursor, Span
-from gateway.censor.pattern_cursor import PatternCursor
+from gateway.censor.pattern_cursor import MatchRun, PatternCursor
 from gateway.censor.window import Window
 
 
@@ -101,8 +101,34 @@ class Scanner:
     def at_end(self) -> list[Span]:
         """The matches that the end of the text makes certain."""
         spans = [span for cursor in self.literals for span in cursor.ending()]
-        spans += [span for cursor in self.patterns for span in cursor.ending(self.scanned)]
+        spans += [span for cursor in self.patterns if cursor.may_end() for span in cursor.ending(self.scanned)]
         return self._without_exempt(spans)
+
+    def pop_runs(self, ended: bool) -> list[MatchRun]:
+        """The runs of patterns' matches that no later match can join any more; all, if the text has ended."""
+        runs: list[MatchRun] = []
+        for cursor in self.patterns:
+            runs += cursor.pop_runs(self.scanned, ended)
+        return runs
+
+    def run_starts(self) -> list[int]:
+        """Where the runs begin that are not over."""
+        return [start for cursor in self.patterns for start in cursor.run_starts()]
+
+    def forget_fresh(self) -> None:
+        """The matches of the last step do not count."""
+        for cursor in self.patterns:
+            cursor.forget_fresh()
+
+    def return_to_quick(self) -> None:
+        """A piece of text has been stepped through."""
+        for cursor in self.patterns:
+            cursor.return_to_quick(self.scanned)
+
+    @property
+    def left_at(self) -> int:
+        """Where the character begins with which starts have left."""
+        return self.scanned - 1
 
     def would_hold_at_end(self, cheaply: int) -> bool:
         """Would the end of the text make a match certain that changes something?

@@ -17,6 +17,7 @@ from gateway.censor.changes import Changes
 from gateway.censor.compile import CompiledRule, Program
 from gateway.censor.literal_cursor import Span
 from gateway.censor.passing import passes
+from gateway.censor.pattern_cursor import MatchRun
 from gateway.censor.releaser import Cluster, Releaser
 from gateway.censor.scanner import Scanner
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Overflow
@@ -62,12 +63,12 @@ class Censor:
     __slots__ = (
         "_high",
         "_program",
-        "_releaser",
         "_scanner",
         "blocked",
         "ended",
         "matches",
         "overflows",
+        "releaser",
         "seen",
         "truncated",
         "withheld",
@@ -76,7 +77,7 @@ class Censor:
     def __init__(self, program: Program | None, *, gathers: bool = False, releaser: Releaser | None = None) -> None:
         self._program = program
         self._scanner = Scanner(program)
-        self._releaser = releaser or Releaser(gathers)
+        self.releaser = releaser or Releaser(gathers)
         self._high = ""  # a surrogate that waits for its other half
         self.withheld = 0
         self.overflows = 0
@@ -89,7 +90,7 @@ class Censor:
     @property
     def held(self) -> int:
         """How many characters are waiting."""
-        return len(self._releaser.held)
+        return len(self.releaser.held)
 
     @property
     def scanned(self) -> int:
@@ -97,24 +98,24 @@ class Censor:
 
     @property
     def replaced(self) -> int:
-        return self._releaser.replaced
+        return self.releaser.replaced
 
     @property
     def inserted(self) -> int:
-        return self._releaser.inserted
+        return self.releaser.inserted
 
     @property
     def clusters(self) -> list[Cluster]:
-        return self._releaser.clusters
+        return self.releaser.clusters
 
     @property
     def changes(self) -> Changes | None:
-        return self._releaser.changes
+        return self.releaser.changes
 
     @property
     def released_to(self) -> int:
         """What comes before this offset of the original has come out, or was replaced."""
-        return self._releaser.base
+        return self.releaser.base
 
     @property
     def offset(self) -> int | None:
@@ -128,7 +129,7 @@ class Censor:
     @property
     def changed(self) -> bool:
         """Is what came out, or will come out, not what went in?"""
-        return bool(self.withheld or self._releaser.replaced or self._releaser.inserted)
+        return bool(self.withheld or self.releaser.replaced or self.releaser.inserted)
 
     def feed(self, text: str) -> str:
         """Take the next piece of the text; returns what is now safe, possibly nothing."""
@@ -141,7 +142,7 @@ class Censor:
             return "".join([self.feed(text[at : at + size]) for at in range(0, len(text), size)])
         if self._high or not text.isascii():
             text, self._high = join_next(self._high, text)
-        scanner, releaser = self._scanner, self._releaser
+        scanner, releaser = self._scanner, self.releaser
         if program is None:
             scanner.scanned += len(text)
             releaser.base = scanner.scanned
@@ -181,7 +182,7 @@ class Censor:
             spans = self._scanner.at_end()
             if spans and (blocked := self._act_on(spans, self.scanned + 1, self._program)) is not None:
                 return out + blocked
-        out += self._releaser.release(self.scanned)
+        out += self.releaser.release(self.scanned)
         self._report_runs(ended=True)
         self.ended = True
         return out
@@ -191,12 +192,12 @@ class Censor:
         if not self.ended:
             self.ended = True
             self._report_runs(ended=True)
-            self.withheld += self.scanned - self._releaser.base
-            self._releaser.held = ""
+            self.withheld += self.scanned - self.releaser.base
+            self.releaser.held = ""
 
     def _feed_exactly(self, text: str, program: Program) -> str:
         scanner = self._scanner
-        self._releaser.held += text
+        self.releaser.held += text
         for char in text:
             spans, left = scanner.step(char)
             if left and (overflow := self._overflow(left, program)) is not None:
@@ -205,9 +206,8 @@ class Censor:
                 return blocked
             if scanner.patterns:
                 self._report_runs()
-        for cursor in scanner.patterns:
-            cursor.return_to_quick(scanner.scanned)
-        return self._releaser.release(scanner.live_start())
+        scanner.return_to_quick()
+        return self.releaser.release(scanner.live_start())
 
     def _overflow(self, left: list[tuple[int, int]], program: Program) -> str | None:
         """Starts have left the live suffix with this character (semantics rule 8); `left` has them with their tags.
@@ -219,11 +219,10 @@ class Censor:
             left = [(start, tag) for start, tag in left if program.rules[tag].secret]
             if not left:
                 return None
-        (start, tag), end = min(left), self.scanned - 1
+        (start, tag), end = min(left), self._scanner.left_at
         rule = program.rules[tag]
         if program.on_overflow is Overflow.BLOCK:
-            for cursor in self._scanner.patterns:
-                cursor.forget_fresh()
+            self._scanner.forget_fresh()
             self._report(rule.id, start, end, Action.BLOCK)
             return self._block(start, rule)
         if rule.action is not Action.REDACT:
@@ -260,19 +259,20 @@ class Censor:
 
     def _report_runs(self, ended: bool = False) -> None:
         """A pattern's overlapping matches are reported as one, once no later match can join them."""
-        scanned = self._scanner.scanned
-        for cursor in self._scanner.patterns:
-            for start, end, tag, text in cursor.pop_runs(scanned, ended):
-                assert self._program is not None
-                rule = self._program.rules[tag]
-                self._report(rule.id, start, end, rule.action, text)
+        for run in self._scanner.pop_runs(ended):
+            self._report_run(run)
+
+    def _report_run(self, run: MatchRun) -> None:
+        assert self._program is not None
+        rule = self._program.rules[run.tag]
+        self._report(rule.id, run.start, run.end, rule.action, run.text)
 
     def _replace(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
-        self._releaser.replace(start, end, certain, rule)
+        self.releaser.replace(start, end, certain, rule)
 
     def _block(self, start: int, rule: CompiledRule) -> str:
         """The text ends before `start`; a cluster that began at or before it stands as its replacement."""
-        out = self._releaser.release(start)
+        out = self.releaser.release(start)
         self.blocked = rule
         self.abandon()
         return out

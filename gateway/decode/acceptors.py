@@ -62,7 +62,7 @@ class RegexLanguage:
     def __init__(self, expression: Positions) -> None:
         self._automaton = ByteAutomaton([expression])
         self._lock = threading.Lock()
-        if not self._automaton.arcs(self.start()):
+        if not self._automaton.arcs(self.start().entries):
             raise BadPattern(_NO_TEXT, None)
         _refuse_ambiguous(self._automaton, expression)
 
@@ -162,23 +162,12 @@ class _ChoiceAcceptor:
 _END = 256
 
 
-class _Bytes:
-    """A vocabulary of every byte and an end, with the names that llguidance looks for."""
-
-    eos_token_id = _END
-    bos_token_id = None
-    tokens = (*(bytes([byte]) for byte in range(256)), b"")
-    special_token_ids = (_END,)
-
-    def __call__(self, text: bytes) -> list[int]:
-        return list(text)
-
-
 @lru_cache(1)
 def _bytes_as_tokens() -> llguidance.LLTokenizer:
-    import llguidance
+    from gateway.automata.vocabulary import Vocabulary
+    from gateway.decode.grammar import tokenizer_of
 
-    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Bytes()), eos_token=[_END])
+    return tokenizer_of(Vocabulary([*(bytes([byte]) for byte in range(256)), None], end=[_END]))
 
 
 class GrammarLanguage:
@@ -187,10 +176,12 @@ class GrammarLanguage:
     def __init__(self, grammar: str, source: str, *, is_json: bool = False) -> None:
         try:
             import llguidance
+
+            tokenizer = _bytes_as_tokens()
         except ImportError:
             raise BadPattern(missing_part("decode"), None) from None
         self._is_json = is_json
-        self._root = llguidance.LLMatcher(_bytes_as_tokens(), grammar, log_level=0)
+        self._root = llguidance.LLMatcher(tokenizer, grammar, log_level=0)
         if self._root.is_error():
             raise BadPattern(_refusal(self._root.get_error(), source, of_lines=not is_json), None)
         if not any(self._root.deep_copy().compute_bitmask()[: _END // 8]):

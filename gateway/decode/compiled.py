@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -71,16 +71,9 @@ class CompiledGuide:
 
     def save(self, path: Path) -> None:
         """Write the tables, with the digest of the vocabulary they belong to. Raises OSError."""
-        tables = self.tables
+        arrays = {each.name: getattr(self.tables, each.name) for each in fields(Tables)}
         with path.open("wb") as file:
-            np.savez_compressed(
-                file,
-                offsets=tables.offsets,
-                tokens=tables.tokens,
-                targets=tables.targets,
-                accepting=tables.accepting,
-                vocabulary=np.array(self.vocabulary.digest()),
-            )
+            np.savez_compressed(file, **arrays, vocabulary=np.array(self.vocabulary.digest()))
 
 
 def precompile(guide: Guide, max_states: int = MAX_STATES, max_transitions: int = MAX_TRANSITIONS) -> CompiledGuide:

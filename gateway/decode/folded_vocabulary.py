@@ -109,7 +109,8 @@ class FoldedVocabulary:
         silent = [number for number, data in enumerate(tokens) if not data]
         self.silent: Ids = np.array([*silent, *range(len(tokens), self.width)], dtype=np.int64)
         # Ranks that put the characters of no word first.
-        alphabet = sorted({unit for units in self._plain if units for unit in units}, key=self._rank)
+        units = {unit for units in self._plain if units for unit in units}
+        alphabet = sorted(units, key=lambda unit: (self.folds.in_words(unit), unit))
         self._ranks = {ord(unit): chr(rank) for rank, unit in enumerate(alphabet)}
         self._first_in_words = chr(sum(not self.folds.in_words(unit) for unit in alphabet))
         keyed = sorted(
@@ -143,9 +144,6 @@ class FoldedVocabulary:
                     self.headed.setdefault(head, []).append((number, token))
             if not head:
                 self._plain[number] = units
-
-    def _rank(self, unit: str) -> tuple[bool, str]:
-        return self.folds.in_words(unit), unit
 
     # -- ranges of `order` ---------------------------------------------------------------------------------------------
 

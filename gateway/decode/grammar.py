@@ -45,7 +45,7 @@ class GrammarGuide:
             )
         self.vocabulary = vocabulary
         self._ends = frozenset(vocabulary.end)
-        matcher = llguidance.LLMatcher(_tokenizer(vocabulary), grammar + _EVERY_SPELLING, log_level=0)
+        matcher = llguidance.LLMatcher(tokenizer_of(vocabulary), grammar + _EVERY_SPELLING, log_level=0)
         _refuse_errors(matcher)
         self._matchers: OrderedDict[tuple[int, ...], llguidance.LLMatcher] = OrderedDict({(): matcher})
         self._root = matcher.deep_copy()
@@ -105,7 +105,8 @@ def _refuse_errors(matcher: llguidance.LLMatcher) -> None:
         raise GrammarError(matcher.get_error())
 
 
-def _tokenizer(vocabulary: Vocabulary) -> llguidance.LLTokenizer:
+def tokenizer_of(vocabulary: Vocabulary) -> llguidance.LLTokenizer:
+    """The vocabulary as llguidance takes it."""
     return llguidance.LLTokenizer(llguidance.TokenizerWrapper(_Described(vocabulary)), eos_token=list(vocabulary.end))
 
 

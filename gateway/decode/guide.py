@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from gateway.automata.bytes import ByteAutomaton, ByteState
-from gateway.automata.charset import CharSet
-from gateway.automata.positions import Positions, positions
-from gateway.automata.regex import Chars, Concat, parse
+from gateway.automata.bytes import ByteAutomaton, Entries
+from gateway.automata.positions import positions
+from gateway.automata.regex import parse, spelled
 from gateway.automata.vocabulary import Ints, Vocabulary
 from gateway.decode.trie_walk import Reachability, TransitionTable
 
@@ -69,40 +68,21 @@ def choice(*options: str) -> ByteAutomaton:
 def union(patterns: Iterable[str], options: Iterable[str]) -> ByteAutomaton:
     """The language of all texts that a pattern describes or that are among the options. Raises as `regex` and `choice`
     do, and ValueError if there is neither."""
-    automata = [positions(parse(pattern), may_be_empty=True) for pattern in patterns]
-    automata += map(_spelled, options)
-    if not automata:
+    trees = [*map(parse, patterns), *map(spelled, options)]
+    if not trees:
         raise ValueError("a language needs at least one pattern or option")
-    return ByteAutomaton(automata)
+    return ByteAutomaton(positions(tree, may_be_empty=True) for tree in trees)
 
 
-def _spelled(option: str) -> Positions:
-    option.encode()  # raises for a lone surrogate, which is in no text
-    return positions(Concat(tuple(Chars(CharSet.of(char)) for char in option)), may_be_empty=True)
-
-
-class GuideState:
+class GuideState(NamedTuple):
     """Where a text stands. Equal states allow the same texts to follow.
 
-    `first`: nothing is written yet, and the first space does not count. `automaton` is None after the end of a text.
+    `entries`: those of the automaton's state, None after the end of a text. `first`: nothing is written yet, and the
+    first space does not count.
     """
 
-    __slots__ = ("automaton", "first")
-
-    def __init__(self, automaton: ByteState | None, first: bool) -> None:
-        self.automaton = automaton
-        self.first = first
-
-    @property
-    def _key(self) -> tuple[object, bool]:
-        # A state of the automaton is what it stands for; its cache may make a new one of the same.
-        return None if self.automaton is None else self.automaton.entries, self.first
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GuideState) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
+    entries: Entries | None
+    first: bool
 
 
 ENDED = GuideState(None, False)
@@ -126,9 +106,9 @@ class Guide:
         self._language = language
         self._strips = at_text_start and vocabulary.strips_first_space
         self._ends: Ints = np.array(vocabulary.end, np.int32)
-        self._rows = TransitionTable(language)
+        self._rows: TransitionTable[Entries] = TransitionTable(vocabulary, language.arcs, frozenset())
         self._bytes = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
-        self._by_bytes = Reachability(self._after_bytes, language.accepting)
+        self._by_bytes = Reachability(self._after_bytes, lambda entries: language.state(entries).accepting)
         self._by_tokens = Reachability(self._after_tokens, self._is_completed_by_bytes)
         self._cache: OrderedDict[GuideState, Ints] = OrderedDict()
         self._cached = 0
@@ -136,10 +116,10 @@ class Guide:
             raise DeadLanguage("no sequence of this vocabulary's tokens spells any text of the constraint")
 
     def start(self) -> GuideState:
-        return GuideState(self._language.start(), self._strips)
+        return GuideState(self._language.start().entries, self._strips)
 
     def accepting(self, state: GuideState) -> bool:
-        return state.automaton is not None and self._language.accepting(state.automaton)
+        return state.entries is not None and self._language.state(state.entries).accepting
 
     def allowed(self, state: GuideState) -> Ints:
         kept = self._cache.get(state)
@@ -163,32 +143,31 @@ class Guide:
         written = self.vocabulary.tokens[token]
         if written is None:
             return ENDED
-        assert state.automaton is not None
+        assert state.entries is not None
         if state.first:
             written = written.removeprefix(b" ")
-        return GuideState(self._language.walk(state.automaton, written), False)
+        return GuideState(self._language.walk(self._language.state(state.entries), written).entries, False)
 
     def _written(self, state: GuideState) -> Ints:
-        if state.automaton is not None and self.vocabulary.spells_all:
-            return self._rows.walk(self.vocabulary, state.automaton, state.first)[0]
+        if state.entries is not None and self.vocabulary.spells_all:
+            return self._rows.walk(state.entries, state.first)[0]
         return self.steps(state)[0]
 
     def steps(self, state: GuideState) -> tuple[Ints, Ints, list[GuideState]]:
         """The allowed tokens that write something, in no order; for each the place in the list of the state after it;
         and that list, without repetitions."""
-        if state.automaton is None:
+        if state.entries is None:
             return _NONE, _NONE, []
-        tokens, rows = self._rows.walk(self.vocabulary, state.automaton, state.first)
-        numbers, places = np.unique(rows, return_inverse=True)
-        targets = [self._rows.states[row] for row in numbers.tolist()]
+        tokens, rows = self._rows.walk(state.entries, state.first)
+        places, targets = self._rows.states(rows)
         if not self.vocabulary.spells_all:
             useful = np.array([self._can_be_completed(target) for target in targets], bool)
             targets = [target for target, keep in zip(targets, useful, strict=True) if keep]
             tokens, places = tokens[useful[places]], (np.cumsum(useful) - 1)[places[useful[places]]]
         return tokens, places.astype(np.int32), [GuideState(target, False) for target in targets]
 
-    def _can_be_completed(self, state: ByteState) -> bool:
-        answer = self._by_tokens.leads_to_an_end(state)
+    def _can_be_completed(self, entries: Entries) -> bool:
+        answer = self._by_tokens.leads_to_an_end(entries)
         if answer is None:
             raise DeadLanguage(
                 "among the states after a token none was found that tokens complete, and there are too many to look at "
@@ -196,14 +175,13 @@ class Guide:
             )
         return answer
 
-    def _is_completed_by_bytes(self, state: ByteState) -> bool:
+    def _is_completed_by_bytes(self, entries: Entries) -> bool:
         """Much quicker, and most times enough."""
-        return self._by_bytes.leads_to_an_end(state) or False
+        return self._by_bytes.leads_to_an_end(entries) or False
 
-    def _after_bytes(self, state: ByteState) -> Iterator[ByteState]:
-        targets = (self._language.step(state, byte) for byte in self._bytes)
-        return filter(self._language.live, targets)
+    def _after_bytes(self, entries: Entries) -> Iterator[Entries]:
+        state = self._language.state(entries)
+        return filter(None, (self._language.step(state, byte).entries for byte in self._bytes))
 
-    def _after_tokens(self, state: ByteState) -> list[ByteState]:
-        _, rows = self._rows.walk(self.vocabulary, state, False)
-        return [self._rows.states[row] for row in np.unique(rows).tolist()]
+    def _after_tokens(self, entries: Entries) -> list[Entries]:
+        return self._rows.states(self._rows.walk(entries, False)[1])[1]

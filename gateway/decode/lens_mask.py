@@ -159,11 +159,9 @@ class LensMask:
             if completed:
                 return Parts(Sets(False, state.pending, last), everything, self._forbidden_headed(state, last))
         ranges = self._ranges(reached.node, reached.left, last)
-        at_edge = self._edged and self._is_edge(reached)
+        node = reached.node
+        at_edge = self._edged and not (self._in_words(self._trie.labels[node]) if node else reached.left)
         return Parts(Sets(at_edge, state.pending, last), ranges, self._forbidden_headed(state, last))
-
-    def _is_edge(self, state: LensState) -> bool:
-        return not self._in_words(self._trie.labels[state.node]) if state.node else not state.left
 
     def _ranges(self, node: int, left: bool, last: bool) -> tuple[tuple[int, int], ...]:
         """The ranges of all words that began in the state, none of which meets another."""

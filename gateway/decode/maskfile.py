@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gateway.decode.masks import WordBan
 from gateway.files import write_private
-from gateway.policy.model import Fold
 
 FORMAT = 1
 MAX_FILE = 64 * 1024 * 1024  # bytes
@@ -87,9 +88,9 @@ def read_masks(path: Path) -> dict[str, BannedPolicy]:
     policies: dict[str, BannedPolicy] = {}
     for name, described in content["policies"].items():
         try:
-            policy = BannedPolicy.of([_banned(rule) for rule in described["rules"]])
+            policy = BannedPolicy.of(msgspec.convert(described["rules"], list[WordBan]))
             claimed = described["digest"]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, msgspec.ValidationError):
             raise MaskFileError(f"{path}: policy {name!r} is not described as in this version: write it anew") from None
         if policy.digest != claimed:
             raise MaskFileError(f"{path}: policy {name!r} was changed after it was written: its digest is another")
@@ -101,13 +102,6 @@ def _described(banned: Sequence[WordBan]) -> list[dict[str, Any]]:
     return [
         {"words": list(each.words), "fold": sorted(each.fold), "whole_word": each.whole_word} for each in banned
     ]  # fmt: skip
-
-
-def _banned(rule: dict[str, Any]) -> WordBan:
-    words, whole_word = rule["words"], rule["whole_word"]
-    if not isinstance(whole_word, bool) or not isinstance(words, list) or not all(type(word) is str for word in words):
-        raise TypeError
-    return WordBan(words=tuple(words), fold=frozenset(map(Fold, rule["fold"])), whole_word=whole_word)
 
 
 def _canonical(content: Any) -> bytes:

@@ -6,93 +6,86 @@ states of a whole depth in one array.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.automata.bytes import ByteAutomaton, ByteState, Tail
 from gateway.automata.vocabulary import Ints, Vocabulary
 
 MAX_ROWS = 16_384  # a kilobyte each
 MAX_SEARCHED = 20_000  # states, for one answer
 
-Entries = frozenset[tuple[int, Tail]]
+S = TypeVar("S", bound=Hashable)
 
 _SPACE = ord(" ")
-_UNKNOWN = -1
 
 
-class TransitionTable:
-    """The automaton's transitions as a table, a row for each state that was met; row 0 is where no text is completed.
+class TransitionTable(Generic[S]):
+    """Which tokens an automaton can read, and its transitions as a table, a row for each state that was met; row 0 is
+    the `dead` one, where no text is completed.
 
-    Row numbers hold until the next walk. A walk may add a row for each node of the trie, at worst, beyond `MAX_ROWS`.
+    `arcs`: from a state, ranges of bytes with the live states that they lead to. Row numbers hold until the next walk,
+    which may add a row for each node of the trie, at worst, beyond `MAX_ROWS`.
     """
 
-    def __init__(self, language: ByteAutomaton) -> None:
-        self._language = language
+    def __init__(self, vocabulary: Vocabulary, arcs: Callable[[S], Iterable[tuple[int, int, S]]], dead: S) -> None:
+        self._vocabulary, self._arcs, self._dead = vocabulary, arcs, dead
         self._reset()
 
     def _reset(self) -> None:
-        self.states: list[ByteState] = [ByteState()]
-        self._numbers: dict[Entries, int] = {frozenset(): 0}
-        self._table: Ints = np.full((64, 256), _UNKNOWN, np.int32)
-        self._table[0] = 0
+        self._states = [self._dead]
+        self._numbers = {self._dead: 0}
+        self._table: Ints = np.zeros((64, 256), np.int32)
+        self._known = np.zeros(64, bool)
+        self._known[0] = True
 
-    def walk(self, vocabulary: Vocabulary, begin: ByteState, skips_space: bool) -> tuple[Ints, Ints]:
-        """The tokens that the automaton can read from `begin`, and the row after each. `skips_space`: a token's first
-        byte, if it is a space, is not read."""
-        if len(self.states) > MAX_ROWS:
+    def walk(self, begin: S, skips_space: bool) -> tuple[Ints, Ints]:
+        """The tokens that can be read from a state, and the row after each, a depth of the trie at a time.
+        `skips_space`: a token's first byte, if it is a space, is not read."""
+        if len(self._states) > MAX_ROWS:
             self._reset()
-        return walk_trie(vocabulary, self._number(begin), self._after, skips_space)
+        trie = self._vocabulary.trie
+        nodes: Ints = np.zeros(1, np.int32)
+        rows: Ints = np.full(1, self._number(begin), np.int32)
+        met_nodes, met_rows = [nodes[:0]], [rows[:0]]
+        while len(nodes):
+            counts = trie.first[nodes + 1] - trie.first[nodes]
+            rows = np.repeat(rows, counts)
+            nodes = spread(trie.first[nodes], counts)
+            reached = self._after(rows, trie.byte[nodes])
+            if skips_space:
+                reached = np.where(trie.byte[nodes] == _SPACE, rows, reached)
+                skips_space = False
+            nodes, rows = nodes[reached != 0], reached[reached != 0]
+            met_nodes.append(nodes)
+            met_rows.append(rows)
+        nodes, rows = np.concatenate(met_nodes), np.concatenate(met_rows)
+        counts = trie.exact[nodes] - trie.begin[nodes]
+        return self._vocabulary.order[spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
+
+    def states(self, rows: Ints) -> tuple[Ints, list[S]]:
+        """The states of some rows, each once, and for each row the place of its state."""
+        numbers, places = np.unique(rows, return_inverse=True)
+        return places.astype(np.int32), [self._states[row] for row in numbers.tolist()]
 
     def _after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
-        after = self._table[rows, read]
-        unknown = np.flatnonzero(after == _UNKNOWN)
-        if len(unknown):
-            rows, read = rows[unknown], read[unknown]
-            for step in np.unique(rows.astype(np.int64) * 256 + read).tolist():
-                row, byte = divmod(step, 256)
-                target = self._number(self._language.step(self.states[row], byte))
-                self._table[row, byte] = target
-            after[unknown] = self._table[rows, read]
-        return after
+        for row in np.unique(rows[~self._known[rows]]).tolist():
+            for low, high, target in self._arcs(self._states[row]):
+                number = self._number(target)
+                self._table[row, low : high + 1] = number
+            self._known[row] = True
+        return self._table[rows, read]
 
-    def _number(self, state: ByteState) -> int:
-        number = self._numbers.setdefault(state.entries, len(self.states))
-        if number == len(self.states):
-            self.states.append(state)
+    def _number(self, state: S) -> int:
+        number = self._numbers.setdefault(state, len(self._states))
+        if number == len(self._states):
+            self._states.append(state)
             if number == len(self._table):
-                self._table = np.concatenate((self._table, np.full_like(self._table, _UNKNOWN)))
+                self._table = np.concatenate((self._table, np.zeros_like(self._table)))
+                self._known = np.concatenate((self._known, np.zeros_like(self._known)))
         return number
-
-
-def walk_trie(
-    vocabulary: Vocabulary, begin: int, after: Callable[[Ints, NDArray[np.uint8]], Ints], skips_space: bool
-) -> tuple[Ints, Ints]:
-    """The tokens that can be read from row `begin` of a table, and the row after each, a depth of the trie at a time.
-
-    `after`: the rows that some bytes lead to from as many rows, 0 where none does. `skips_space`: a token's first byte,
-    if it is a space, is not read.
-    """
-    trie = vocabulary.trie
-    nodes: Ints = np.zeros(1, np.int32)
-    rows: Ints = np.full(1, begin, np.int32)
-    met_nodes, met_rows = [nodes[:0]], [rows[:0]]
-    while len(nodes):
-        counts = trie.first[nodes + 1] - trie.first[nodes]
-        rows = np.repeat(rows, counts)
-        nodes = spread(trie.first[nodes], counts)
-        reached = after(rows, trie.byte[nodes])
-        if skips_space:
-            reached = np.where(trie.byte[nodes] == _SPACE, rows, reached)
-            skips_space = False
-        nodes, rows = nodes[reached != 0], reached[reached != 0]
-        met_nodes.append(nodes)
-        met_rows.append(rows)
-    nodes, rows = np.concatenate(met_nodes), np.concatenate(met_rows)
-    counts = trie.exact[nodes] - trie.begin[nodes]
-    return vocabulary.order[spread(trie.begin[nodes], counts)], np.repeat(rows, counts)
 
 
 def spread(begins: Ints, counts: Ints) -> Ints:
@@ -101,28 +94,28 @@ def spread(begins: Ints, counts: Ints) -> Ints:
     return np.arange(len(begins) and last[-1], dtype=np.int32) + np.repeat(begins - last + counts, counts)
 
 
-class Reachability:
+class Reachability(Generic[S]):
     """Can an end be reached by some steps? `reached`: is this state an end? Answers are kept, as many as a search may
     visit states."""
 
-    def __init__(self, steps: Callable[[ByteState], Iterable[ByteState]], reached: Callable[[ByteState], bool]) -> None:
+    def __init__(self, steps: Callable[[S], Iterable[S]], reached: Callable[[S], bool]) -> None:
         self._steps = steps
         self._reached = reached
-        self._known: dict[Entries, bool] = {}
+        self._known: dict[S, bool] = {}
 
-    def leads_to_an_end(self, begin: ByteState) -> bool | None:
+    def leads_to_an_end(self, begin: S) -> bool | None:
         """Depth first, until a state is found of which the answer is known. What led there has the same answer; and if
         nothing is found, nothing that was searched leads to an end. None: `MAX_SEARCHED` states were not enough."""
         known = self._known
         if len(known) > MAX_SEARCHED:
             known.clear()
-        came_from: dict[Entries, Entries | None] = {begin.entries: None}
+        came_from: dict[S, S | None] = {begin: None}
         waiting = [begin]
         while waiting:
             state = waiting.pop()
-            answer = known.get(state.entries)
+            answer = known.get(state)
             if answer or (answer is None and self._reached(state)):
-                place: Entries | None = state.entries
+                place: S | None = state
                 while place is not None:
                     known[place] = True
                     place = came_from[place]
@@ -131,8 +124,8 @@ class Reachability:
                 if len(came_from) > MAX_SEARCHED:
                     return None
                 for target in self._steps(state):
-                    if target.entries not in came_from:
-                        came_from[target.entries] = state.entries
+                    if target not in came_from:
+                        came_from[target] = state
                         waiting.append(target)
         known.update(dict.fromkeys(came_from, False))
         return False

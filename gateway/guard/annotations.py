@@ -37,12 +37,18 @@ class Annotations:
             self._waiting = [*self._waiting, *fitting][:MAX_WAITING]
             del message["annotations"]
         else:
-            message["annotations"] = [item for item in items if _realign(item, content)]
+            message["annotations"] = realigned(items, content)
 
     def release(self, content: Censor | None) -> list[Any]:
         """Those that waited; the content has ended."""
         items, self._waiting = self._waiting, []
-        return [item for item in items if _realign(item, content)]
+        return realigned(items, content)
+
+
+def realigned(items: list[Any], content: Censor | None) -> list[Any]:
+    """Annotations with their places moved, in place; those without one in what has come out of the text are left
+    out."""
+    return [item for item in items if _realign(item, content)]
 
 
 def _holders(item: Any) -> list[Json]:

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple, NoReturn
 from gateway.guard.answer_guard import AnswerGuard, Assembler
 from gateway.guard.channels import InvalidAnswer
 from gateway.guard.chat import ChatGuard
-from gateway.guard.fast_path import FastPath
+from gateway.guard.events import EventGuard
+from gateway.guard.fast_path import EventFastPath, FastPath
 from gateway.observe.facts import Fact, GuardFailed
 from gateway.wire import json, sse
 from gateway.wire.chat import CHAT
-from gateway.wire.dialect import AnswerEncoder, Dialect, UntranslatableAnswer
+from gateway.wire.dialect import AnswerEncoder, Dialect, EventEncoder, UntranslatableAnswer
 from gateway.wire.json import Json
 
 Failure = dict[str, Any]  # in the shape of OpenAI's errors; none of these texts comes from an upstream
@@ -169,9 +170,11 @@ class StreamAnswer(_Answer):
         super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect, encoder=encoder)
         self.fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
         self._translates = encoder is not None
-        self._fast: FastPath | None = None
+        self._fast: FastPath | EventFastPath | None = None
         if isinstance(guard, ChatGuard) and dialect.read_typed is not None:
             self._fast = FastPath(guard, dialect.read_typed, encoder)
+        elif isinstance(guard, EventGuard) and isinstance(self.encoder, EventEncoder) and dialect.events is not None:
+            self._fast = EventFastPath(guard, dialect.events.read_delta, self.encoder)
         self._out: list[bytes] = []  # for the client, of the read at hand
         self._comments = 0
         self._seen_event = False

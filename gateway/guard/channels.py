@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
-from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.censor.nested import NestedCensor
 from gateway.censor.passing import passes
 from gateway.censor.stream import Censor
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, RestoredPiece, Restorer
+from gateway.inner_texts import Opened, Reader
 from gateway.observe.facts import (
     ChannelCount,
     ConstraintCount,
@@ -22,6 +23,7 @@ from gateway.observe.facts import (
 )
 from gateway.policy.model import Action, Channel, Direction
 from gateway.surrogates import join_surrogates
+from gateway.wire.jsontext import escaped
 
 # Characters of restored values in one answer. A placeholder is short and its value may be long: a model that repeats
 # one must not make the gateway write without end.
@@ -122,9 +124,16 @@ class ChannelCounts:
         """Could anything in a text of this channel be changed or reported?"""
         return self.pseudonyms is not None or self.scans(channel)
 
-    def open(self, channel: Channel, choice: int | None = None) -> ChannelText:
-        """A new text. Each must end: by `finish`, a block, or `abandon`."""
-        censor = Censor(self.compiled.program(self.direction, channel), gathers=self._concealer is not None)
+    def open(
+        self, channel: Channel, choice: int | None = None, reader: Reader | None = None, opened: Opened | None = None
+    ) -> ChannelText:
+        """A new text. Each must end: by `finish`, a block, or `abandon`. `reader` finds the texts within it that are
+        scanned, too; one that is `opened` is there from the beginning."""
+        program, gathers = self.compiled.program(self.direction, channel), self._concealer is not None
+        if program is None or reader is None:
+            censor = Censor(program, gathers=gathers)
+        else:
+            censor = NestedCensor(program, reader, escaped, opened=opened, gathers=gathers)
         if self.pseudonyms is not None:
             return RestoredText(self, channel, choice, censor, Restorer(self.pseudonyms))
         if self._concealer is not None:
@@ -139,11 +148,6 @@ class ChannelCounts:
     def scans(self, channel: Channel) -> bool:
         """Does any rule look at a text of this channel?"""
         return self.compiled.program(self.direction, channel) is not None
-
-    @cached_property
-    def unrestored(self) -> Pseudonyms | None:
-        """The table of placeholders, each standing for itself."""
-        return None if self.pseudonyms is None else Pseudonyms({name: name for name in self.pseudonyms.values})
 
     def reserve(self, kind: str) -> None:
         """Count one more thing of a kind that is kept until its choice ends. Raises `InvalidAnswer`."""
@@ -186,15 +190,8 @@ class ChannelCounts:
     def add_text(self, channel: Channel, choice: int | None, censor: Censor, written: int) -> None:
         """Enter a text that has ended. `written` was counted where its characters went out, replacements included."""
         self.overflows += censor.overflows
-        self._add(channel, choice, censor, censor.scanned, written)
-
-    def add_respelled(self, channel: Channel, choice: int | None, censor: Censor) -> None:
-        """Add a text whose raw form another text has scanned: only what was removed from it counts here."""
-        self._add(channel, choice, censor, censor.replaced + censor.withheld, censor.inserted)
-
-    def _add(self, channel: Channel, choice: int | None, censor: Censor, scanned: int, written: int) -> None:
         counts = self._counts_of(channel)
-        counts.scanned += scanned
+        counts.scanned += censor.scanned
         counts.written += written
         counts.inserted += censor.inserted
         counts.replaced += censor.replaced
@@ -259,13 +256,13 @@ class ChannelText:
         censor = self._censor
         out = censor.feed(text)
         self._written += len(out)
-        held = censor.held
+        held = censor.releaser.held
         if not held and self._held_since is None:
             self._counts.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
             if censor.ended:
                 self._close()
             return out
-        self._note_held(out, held)
+        self._note_held(out, len(held))
         return out
 
     def _feed_pieces(self, pieces: list[RestoredPiece]) -> str:
@@ -300,9 +297,6 @@ class ChannelText:
         self._closed = True
         if self._held_since is not None:
             self._counts.hold.observe(self._counts.now - self._held_since)
-        self._add_counts()
-
-    def _add_counts(self) -> None:
         self._counts.add_text(self._channel, self._choice, self._censor, self._written)
 
     def count_again(self) -> None:

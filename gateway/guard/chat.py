@@ -301,7 +301,7 @@ def _usage_of(received: Json) -> tuple[int, int] | None:
     if not isinstance(usage, dict):
         return None
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return (prompt, completion) if _is_count(prompt) and _is_count(completion) else None
+    return (prompt, completion) if is_count(prompt) and is_count(completion) else None
 
 
 def _listed(choices: Any) -> list[Any]:
@@ -332,7 +332,8 @@ def _with_usage(last: list[Json], received: Json) -> list[Json]:
     return last
 
 
-def _is_count(value: Any) -> TypeGuard[int]:
+def is_count(value: Any) -> TypeGuard[int]:
+    """Can this be a number of tokens?"""
     return type(value) is int and 0 <= value < _MAX_TOKENS
 
 

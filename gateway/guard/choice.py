@@ -11,7 +11,7 @@ from gateway.censor.compile import CompiledRule
 from gateway.guard.annotations import Annotations
 from gateway.guard.channels import GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
-from gateway.guard.guardedjson import GuardedJson, ObservedText, string_text
+from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, string_text
 from gateway.guard.logprobs import DescribedText, followed
 from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
@@ -174,8 +174,10 @@ class Choice:
             elif is_json and self._counts.looks_at(channel):
                 text = GuardedJson(self._counts, channel, self.index)
                 text = text if self._metadata.enforces else ObservedText(text)
-            elif slot.kind is SlotKind.TEXT and slot.path[0] in CALLS and self._counts.scans(channel):
+            elif slot.kind is SlotKind.TEXT and slot.path[0] in CALLS:
                 text = string_text(self._counts, channel, self.index)
+            elif slot.kind is SlotKind.TEXT and channel is Channel.CONTENT:
+                text = content_text(self._counts, channel, self.index)
             else:
                 text = self._counts.open(channel, self.index)
             if self._constrained is not None and channel is Channel.CONTENT:
@@ -215,6 +217,8 @@ class Choice:
         shown = self._show(slot.holder[slot.key], Channel(slot.channel))
         if type(shown) is str and slot.key != "type":
             shown = self._metadata.joined(("choices", self.index, *slot.path), shown)
+        elif type(shown) in (int, float):
+            shown = shown if self._metadata.joins_number(("choices", self.index, *slot.path), repr(shown)) else ""
         elif slot.key == "type" and slot.path[0] not in CALLS:
             self._keep_type(slot.path[:-1], shown)
         slot.holder[slot.key] = shown

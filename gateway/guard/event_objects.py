@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.guard.annotations import realigned
 from gateway.guard.channels import InvalidAnswer
 from gateway.guard.event_texts import EventTexts
+from gateway.guard.logprobs import followed
 from gateway.guard.metadata import Metadata
 from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.policy.model import Channel
@@ -53,6 +55,16 @@ class EventObjects:
             holder[name] = self._text(holder, name, field, (*place, name), ends)
         for name in sorted(nested, key=lambda each: isinstance(holder[each], list)):
             holder[name] = self._nested(holder[name], (*place, name), ends)
+        annotations = holder.get(self._table.annotations)
+        if part == self._table.content.part and isinstance(annotations, list):
+            holder[self._table.annotations] = self.realigned(annotations, place)
+
+    def realigned(self, annotations: list[Any], place: Path) -> list[Any]:
+        """Annotations of the content that the object at a place has, their places moved with what was replaced."""
+        text = self._texts.places.get((*place, self._table.content.name))
+        if not self._metadata.enforces:
+            return annotations
+        return realigned(annotations, None if text is None else followed(text.text))
 
     def read_event(self, event: Json, skip: tuple[str, ...]) -> None:
         """Censor what an event has beside the text or object that it brings. Clients may append what is in one event

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.censor.compile import CompiledRule
 from gateway.guard.channels import GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
-from gateway.guard.guardedjson import GuardedJson, ObservedText
+from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, string_text
 from gateway.guard.metadata import Metadata
 from gateway.policy.model import Channel
 from gateway.wire import json
@@ -85,6 +85,11 @@ class EventTexts:
         self.rule = self.rule or text.text.rule
         return out
 
+    def begun(self, place: Path) -> PlaceText | None:
+        """The text at a place, if it has been shown in deltas and goes on."""
+        text = self.places.get(place)
+        return None if text is None or text.closed or not text.streamed else text
+
     def finish(self, text: PlaceText) -> str:
         """End a text; what it held."""
         if text.closed:
@@ -144,6 +149,10 @@ class EventTexts:
         if is_json and counts.looks_at(channel):
             text = GuardedJson(counts, channel, 0)
             text = text if self._metadata.enforces else ObservedText(text)
+        elif field.channel == "tool_arguments":
+            text = string_text(counts, channel, 0)
+        elif field is self._table.content:
+            text = content_text(counts, channel, 0)
         else:
             text = counts.open(channel, 0)
         if self._constraint is not None and field is self._table.content:

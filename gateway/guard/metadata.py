@@ -72,6 +72,7 @@ class Metadata:
         self._sequences: dict[Path, LabelState] = {}
         self._last: dict[Path, str] = {}  # the label of the protocol's at each place, which most events repeat
         self._emptied: set[str] = set()  # clean labels that make a match with others before them
+        self._numbers: dict[Path, str] = {}  # the last one at a place where no label has been
 
     def is_clean(self, text: str) -> bool:
         return text in self._clean or text in CONSTANT_LABELS
@@ -124,7 +125,8 @@ class Metadata:
         if before is None:
             if len(self._sequences) >= MAX_PLACES:
                 raise InvalidAnswer(f"the answer has labels at more than {MAX_PLACES} places")
-            before = self._joins.start
+            number = self._numbers.pop(place, "")
+            before = self._joins.follow(self._joins.start, number) or self._joins.start
         reached = self._joins.follow(before, label)
         if reached is None:
             return ""
@@ -144,6 +146,18 @@ class Metadata:
                 self._emptied.add(label)
         return shown
 
+    def joins_number(self, place: Path, number: str) -> bool:
+        """May a clean number be shown at this place? A label may follow it, and some clients append that one; behind a
+        label it is one of them, and a number behind a number takes its place."""
+        if not self.enforces:
+            return True
+        if place in self._sequences:
+            return self.joined(place, number) == number
+        if len(self._numbers) >= MAX_PLACES and place not in self._numbers:
+            raise InvalidAnswer(f"the answer has numbers at more than {MAX_PLACES} places")
+        self._numbers[place] = number
+        return True
+
     def scrub(self, value: Any, place: Path | None = None, *, is_usage: bool = False) -> Any:
         """Every string, number and name in a value of any shape. With a `place`, texts that follow each other there in
         one stream are held together. The figures of a usage are counts and not scanned."""
@@ -162,6 +176,8 @@ class Metadata:
             return [self.scrub(item, place, is_usage=is_usage) for item in items]
         if isinstance(value, int | float) and not isinstance(value, bool) and not (is_usage and is_figure(value)):
             shown = self.show(repr(value))
+            if place is not None and not self.joins_number(place, shown):
+                return ""
             return value if shown == repr(value) else shown
         return value
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.arguments import whole_number
 from gateway.censor.compile import fold_word, pattern_folds
 from gateway.config import ConfigError, load
 from gateway.exits import USAGE
@@ -70,7 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     moment = "2026-01-31, 2026-01-31T12:00 (UTC, or with +01:00), Unix seconds, or how long ago: 90s, 15m, 2h, 7d"
     searching.add_argument("--since", type=_moment, metavar="T", help=moment)
     searching.add_argument("--until", type=_moment, metavar="T", help="the same; this moment itself is left out")
-    searching.add_argument("--limit", type=_limit, default=100, metavar="N", help="at most N lines (100)")
+    limit = whole_number("a whole number", 1, MOST_LINES)
+    searching.add_argument("--limit", type=limit, default=100, metavar="N", help="at most N lines (100)")
     searching.add_argument("--json", action="store_true", help="the lines as they stand in the journal")
     indexing = commands.add_parser("index", help="bring the index up to date, as every search does")
     for command in (searching, indexing):
@@ -91,12 +93,6 @@ def _moment(text: str) -> float:
             f"{text!r} is no moment; write 2026-01-31T12:00, or 2h for two hours ago"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def _limit(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,7}", text) or not 0 < int(text) <= MOST_LINES:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MOST_LINES}")
-    return int(text)
 
 
 def _hmacs(options: argparse.Namespace, config: Config, key: str) -> list[str] | None:

@@ -6,10 +6,10 @@ An entry of a match has its text; its line has an HMAC of it instead.
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 HMAC_DIGITS = 32  # 128 bits: collisions are out of the question, and a line stays short
 
@@ -17,8 +17,11 @@ HMAC_DIGITS = 32  # 128 bits: collisions are out of the question, and a line sta
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    v: Literal[1] = 1
+
+
+class _Entry(_Line, frozen=True):
     """Of which request. `time` is in Unix seconds."""
 
     time: float
@@ -28,58 +31,15 @@ class _Entry:
     policy: str
 
 
-@dataclass(frozen=True, slots=True)
-class BeginEntry(_Entry):
+class BeginEntry(_Entry, frozen=True, tag="begin"):
     """A request that is about to be answered; written only where an answer needs its journal."""
 
 
-@dataclass(frozen=True, slots=True)
-class MatchEntry(_Entry):
+class _Match(_Entry, frozen=True):
     """One match and the action on it.
 
-    `offset` and `length` are in code points of the original text of that channel; `choice` is None for a prompt. `seen`
-    is the matched text as the rule's lens sees it: it is never written, only its HMAC is.
+    `offset` and `length` are in code points of the original text of that channel; `choice` is None for a prompt.
     """
-
-    direction: str
-    rule: str
-    action: str
-    channel: str
-    choice: int | None
-    offset: int
-    length: int
-    seen: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestEntry(_Entry):
-    """One request, answered. `duration` is in seconds, `status` the HTTP status sent."""
-
-    upstream: str
-    status: int
-    outcome: str
-    stream: bool
-    duration: float
-
-
-JournalEntry = MatchEntry | BeginEntry | RequestEntry
-
-
-class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    v: Literal[1]
-    time: float
-    request_id: str
-    key_name: str
-    route: str
-    policy: str
-
-
-class BeginLine(_Line, frozen=True, kw_only=True, tag="begin"):
-    """A `BeginEntry` as it stands in the file."""
-
-
-class MatchLine(_Line, frozen=True, kw_only=True, tag="match"):
-    """A `MatchEntry` as it stands in the file."""
 
     direction: str
     rule: str
@@ -88,11 +48,25 @@ class MatchLine(_Line, frozen=True, kw_only=True, tag="match"):
     choice: Count | None
     offset: Count
     length: Count
+
+
+class MatchEntry(_Match, frozen=True):
+    """`seen` is the matched text as the rule's lens sees it: it is never written, only its HMAC is."""
+
+    seen: str
+
+    def __repr__(self) -> str:
+        return f"MatchEntry({self.rule!r}, {self.request_id!r})"
+
+
+class MatchLine(_Match, frozen=True, tag="match"):
+    """A `MatchEntry` as it stands in the file."""
+
     hmac: str
 
 
-class RequestLine(_Line, frozen=True, kw_only=True, tag="request"):
-    """A `RequestEntry` as it stands in the file."""
+class RequestEntry(_Entry, frozen=True, tag="request"):
+    """One request, answered. `duration` is in seconds, `status` the HTTP status sent."""
 
     upstream: str
     status: Count
@@ -101,10 +75,9 @@ class RequestLine(_Line, frozen=True, kw_only=True, tag="request"):
     duration: float
 
 
-Line = MatchLine | BeginLine | RequestLine
+JournalEntry = MatchEntry | BeginEntry | RequestEntry
+Line = MatchLine | BeginEntry | RequestEntry
 
-_TAGS = {MatchEntry: "match", BeginEntry: "begin", RequestEntry: "request"}
-_FIELDS = {kind: tuple(each.name for each in fields(kind)) for kind in _TAGS}
 _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
@@ -118,21 +91,21 @@ def text_hmac(key: str, seen: str) -> str:
 
 def encode(entry: JournalEntry, key: str) -> bytes:
     """The entry's line, line end included."""
-    kind = type(entry)
-    line: dict[str, Any] = {"type": _TAGS[kind], "v": 1}
-    for name in _FIELDS[kind]:
-        line[name] = getattr(entry, name)
-    line["time"] = round(entry.time, 6)
+    line: Line
     if isinstance(entry, MatchEntry):
-        del line["seen"]
-        line["hmac"] = text_hmac(key, entry.seen)
+        fields = asdict(entry)
+        line = MatchLine(hmac=text_hmac(key, fields.pop("seen")), **fields)
     elif isinstance(entry, RequestEntry):
-        line["duration"] = round(entry.duration, 6)
+        line = replace(entry, duration=round(entry.duration, 6))
+    else:
+        line = entry
+    line = replace(line, time=round(entry.time, 6))
     try:
         return msgspec.json.encode(line) + b"\n"
     except UnicodeEncodeError:
         # Half a surrogate pair has no UTF-8, and one client's odd header must not end the journal.
-        return msgspec.json.encode({name: _replace_surrogates(value) for name, value in line.items()}) + b"\n"
+        fields = msgspec.to_builtins(line)
+        return msgspec.json.encode({name: _replace_surrogates(value) for name, value in fields.items()}) + b"\n"
 
 
 def encode_line(line: Line) -> bytes:

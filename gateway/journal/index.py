@@ -1,7 +1,7 @@
 """The index: the journal's lines in SQLite, so that a search need not read every file.
 
 It holds nothing that the files do not hold, and is updated before each search from where each file was last read. The
-lines and that offset are one transaction, so several searches may update it at once. `BeginLine`s are left out: a
+lines and that offset are one transaction, so several searches may update it at once. `BeginEntry`s are left out: a
 request's other lines have all that it can be searched by.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.files import open_private
-from gateway.journal.entries import Line, MatchLine, RequestLine
+from gateway.journal.entries import Line, MatchLine, RequestEntry
 from gateway.journal.files import journal_files
 from gateway.journal.reader import Identity, LinesRead, identity, read_lines
 
@@ -125,7 +125,7 @@ def search(
     with closing(_connect(database)) as connection:
         lines = _select(connection, "matches", MatchLine, common + of_matches, limit)
         if not of_matches:
-            lines += _select(connection, "requests", RequestLine, common, limit)
+            lines += _select(connection, "requests", RequestEntry, common, limit)
     return sorted(lines, key=lambda line: line.time, reverse=True)[:limit]
 
 
@@ -162,23 +162,22 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _position_of(connection: sqlite3.Connection, found: Identity, path: Path, size: int) -> tuple[int, int]:
     """The file's id in the index, and the offset up to which it was read."""
-    key = (found.inode, found.head)
-    row = connection.execute("SELECT id, read, path FROM files WHERE inode = ? AND head = ?", key).fetchone()
+    row = connection.execute("SELECT id, read, path FROM files WHERE inode = ? AND head = ?", found).fetchone()
     if row is not None and row[1] > size:
         # The file was truncated; lines that were read from it may be gone.
         connection.execute("DELETE FROM files WHERE id = ?", (row[0],))
         row = None
     if row is None:
         new = "INSERT INTO files (inode, head, path, read, damaged) VALUES (?, ?, ?, 0, 0)"
-        return connection.execute(new, (*key, str(path))).lastrowid or 0, 0
+        return connection.execute(new, (*found, str(path))).lastrowid or 0, 0
     if row[2] != str(path):
         connection.execute("UPDATE files SET path = ? WHERE id = ?", (str(path), row[0]))
     return row[0], row[1]
 
 
 def _store(connection: sqlite3.Connection, number: int, read: LinesRead) -> None:
-    for table, kind in (("matches", MatchLine), ("requests", RequestLine)):
-        rows = [(number, *msgspec.structs.astuple(line)[1:]) for line in read.lines if isinstance(line, kind)]
+    for table, kind in (("matches", MatchLine), ("requests", RequestEntry)):
+        rows = [(number, *msgspec.structs.astuple(line)[:-1]) for line in read.lines if isinstance(line, kind)]
         marks = ", ".join("?" * len(kind.__struct_fields__))
         connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608  our own names; values are bound
     connection.execute(
@@ -207,17 +206,17 @@ def _inode(path: Path) -> int | None:
 def _select(
     connection: sqlite3.Connection,
     table: str,
-    kind: type[MatchLine] | type[RequestLine],
+    kind: type[MatchLine] | type[RequestEntry],
     conditions: list[_Condition],
     limit: int,
 ) -> list[Line]:
-    columns = kind.__struct_fields__[1:]
+    columns = kind.__struct_fields__[:-1]
     listed = ", ".join(f'"{column}"' for column in columns)
     where = " AND ".join(["TRUE", *(text for text, _ in conditions)])
     query = f"SELECT {listed} FROM {table} WHERE {where} ORDER BY time DESC, rowid DESC LIMIT ?"  # noqa: S608  as above
     values = [value for _, values in conditions for value in values]
     # SQLite has no booleans, hence not strict.
     return [
-        msgspec.convert({"v": 1, **dict(zip(columns, row, strict=True))}, kind, strict=False)
+        msgspec.convert(dict(zip(columns, row, strict=True)), kind, strict=False)
         for row in connection.execute(query, (*values, limit))
     ]

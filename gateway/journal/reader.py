@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from gateway.journal.entries import Line, decode
 
 MAX_LINE = 256 * 1024  # bytes; what is longer was not written by the gateway
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """Identifies a file across renames. Inodes are reused, so the first line is part of it."""
 
     inode: int

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import traceback
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
 from threading import Event, Lock, Thread
 
+from gateway.exits import error_place
 from gateway.journal.backlog import MAX_WAITING, Backlog, OnWritten
 from gateway.journal.entries import JournalEntry, encode
 from gateway.journal.files import JournalFile, worker_path
@@ -166,9 +166,8 @@ class JournalWriter:
             self._work()
         except Exception as error:
             # A defect of ours. The message may quote an entry, so it stays here.
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{type(error).__name__} at {Path(frame.filename).name} line {frame.lineno}"
-            self._problems.report(JournalProblem.STOPPED, f"{self._name}: stopped by an internal error: {where}")
+            text = f"{self._name}: stopped by an internal error: {error_place(error)}"
+            self._problems.report(JournalProblem.STOPPED, text)
             self._backlog.abandon()
         finally:
             # What could not be synced was reported when it was tried; here only the descriptor matters.

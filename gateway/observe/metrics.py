@@ -78,7 +78,7 @@ GAUGES: dict[str, tuple[str, tuple[str, ...], Literal["livesum", "livemin"]]] = 
     "portcullis_streams_active": ("Requests in flight.", (), "livesum"),
     UPSTREAM_UP: ("Does the upstream answer its probes, and is it not ejected?", ("upstream",), "livemin"),
     MASK_IN_FORCE: (
-        "Has a canary found the policy's mask in force at the upstream?",
+        "Has a probe found the policy's mask in force at the upstream?",
         ("upstream", "policy"),
         "livemin",
     ),
@@ -224,10 +224,8 @@ class Metrics:
 
     def _record_text(self, fact: TextScanned) -> None:
         for count in fact.channels:
-            self._count("scanned_chars", count.channel, by=count.scanned)
-            self._count("forwarded_chars", count.channel, by=max(count.forwarded, 0))
-            self._count("replaced_chars", count.channel, by=count.replaced)
-            self._count("withheld_chars", count.channel, by=count.withheld)
+            for name in ("scanned", "forwarded", "replaced", "withheld"):
+                self._count(f"{name}_chars", count.channel, by=max(getattr(count, name), 0))
             if count.missing:
                 self._count("coverage_errors", count.channel)
         for match in fact.matches:

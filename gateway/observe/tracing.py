@@ -40,12 +40,17 @@ MAX_TEXT = 512  # characters of any other value
 MAX_RULES = 64  # rules whose matches are counted on a span; those with most matches go first
 MAX_TOKENS = 2**63  # larger counts are invalid, and one would make the whole batch unsendable
 
-# What the conventions call the endpoints' operations, where it is not `chat`.
-OPERATIONS = {"/v1/completions": "text_completion"}
+# What the conventions call the endpoints' operations, where it is not `chat`, by the end of the path.
+OPERATIONS = {"completions": "text_completion", "embeddings": "embeddings"}
 # A finish reason is the upstream's text; any other than these is replaced.
 FINISH_REASONS = frozenset({"stop", "length", "content_filter", "tool_calls", "function_call", "abort"})
 # The texts in the SDK's messages that can be shown; any other might quote a header with credentials.
 PLAIN_WORDS = frozenset({"Span", "spans", *(status.phrase for status in HTTPStatus)})
+
+
+def operation_of(path: str) -> str:
+    """The name, in OpenTelemetry's conventions, of what a model does for an endpoint."""
+    return "chat" if path.endswith("/chat/completions") else OPERATIONS.get(path.rpartition("/")[2], "chat")
 
 
 class TelemetryUnavailable(RuntimeError):
@@ -97,6 +102,7 @@ class Tracer:
         self._provider = provider
         self._exporter = exporter
         self._tracer = provider.get_tracer(SCOPE, __version__)
+        self.contained = problems.contained
         self._problems = problems
 
     def start_request(
@@ -122,16 +128,13 @@ class Tracer:
             headers = {"traceparent": traceparent, "tracestate": tracestate}
             parent = TraceContextTextMapPropagator().extract(headers, _empty_context())
             span = self._tracer.start_span(f"POST {path}", parent, SpanKind.SERVER, attributes)
-        return RequestSpan(self, span, OPERATIONS.get(path, "chat"))
+        return RequestSpan(self, span, operation_of(path))
 
     def start_call_span(self, server: Span, name: str, attributes: Attributes) -> Span:
         """The CLIENT span of a request's call to an upstream."""
         from opentelemetry.trace import SpanKind, set_span_in_context
 
         return self._tracer.start_span(name, set_span_in_context(server, _empty_context()), SpanKind.CLIENT, attributes)
-
-    def contained(self) -> contextlib.AbstractContextManager[None]:
-        return self._problems.contained()
 
     def close(self, timeout: float) -> None:
         """Send what is queued and stop; what is not sent in `timeout` seconds is lost. Blocks that long at most."""

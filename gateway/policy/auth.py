@@ -94,7 +94,7 @@ def _client_key(position: int, policies: Collection[str], value: Value) -> Clien
     section = CLIENT_KEY.section(value)
     value.attempt(lambda _: section["name"], None)
     digest = value.attempt(lambda _: _digest(section), b"")
-    allowed = several(Form("", {}, reference("policy", policies)), "", frozenset).read
+    allowed = several(Form("", {}, reference("policy", policies)), "", frozenset)
     return ClientKey(digest=digest, **CLIENT_KEY.values(section, policies=allowed))
 
 

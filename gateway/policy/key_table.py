@@ -24,20 +24,21 @@ Schema: TypeAlias = Mapping[str, Any]  # JSON Schema, in which a `KeyTable` stan
 REFERENCE: Schema = {"type": "string", "pattern": r"\$\{"}
 
 
-def by_section(value: Value) -> Any:
-    """In place of the reader of a key that its section reads itself, as other keys decide what it means."""
-    raise NotImplementedError
-
-
 @dataclass(frozen=True, slots=True)
 class Form:
     """The values that a key takes: `shown` in the column "type" of the documentation, `schema` for the JSON Schema, and
-    `read`, which makes the value. `table` is that of a nested mapping."""
+    `read`, which makes the value; None where the section reads it itself, as other keys decide what it means. `table`
+    is that of a nested mapping."""
 
     shown: str
     schema: Schema
-    read: Reader = by_section
+    read: Reader | None = None
     table: KeyTable[Any] | None = None
+
+    def __call__(self, value: Value) -> Any:
+        """The value of a key with a reader."""
+        assert self.read is not None
+        return self.read(value)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class KeyTable(Generic[M]):
         for key, form in self.forms.items():
             read = readers.get(key, form.read)
             required = self.is_required(key)
-            if read is by_section or not (required or key in section):
+            if read is None or not (required or key in section):
                 continue
             try:
                 values[key] = read(section[key])
@@ -119,7 +120,7 @@ def several(form: Form, shown: str, make: Callable[[Any], Any] = tuple, least: i
     """A list; `make` is given the values. With `least` 0 it may be empty."""
 
     def read(value: Value) -> Any:
-        return make(form.read(item) for item in (value.nonempty_items() if least else value.items()))
+        return make(form(item) for item in (value.nonempty_items() if least else value.items()))
 
     return Form(shown, {"type": "array", "items": form.schema, "minItems": least}, read)
 

@@ -20,9 +20,9 @@ from gateway.policy.model import (
     Policy,
     Rule,
     UpstreamType,
-    routed_pairs,
 )
 from gateway.policy.providers import is_deployment
+from gateway.policy.routes import routed_pairs
 
 # Characters in the words of a rule from which the time to compile them is reported. Measured on one core: 1,000,000
 # words with 9.5 million characters take 34 seconds to read and compile, and 1 GB; 100,000 of them 3 s and 100 MB.
@@ -116,7 +116,7 @@ def _steering_warnings(config: Config) -> Iterator[str]:
 
 def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator[str]:
     at = f"policies.{policy.name}"
-    if all(route.policy != policy.name for route in config.routes):
+    if not policy.on_request and all(route.policy != policy.name for route in config.routes):
         yield f"{at}: no route uses this policy"
     folded = [tuple(checks.fold_word(word, rule.fold) for word in rule.words) for rule in policy.rules]
     for i, (rule, words) in enumerate(zip(policy.rules, folded, strict=True)):

@@ -17,8 +17,8 @@ from gateway.policy.checks import Checks
 from gateway.policy.files import Files
 from gateway.policy.key_table import Form, KeyTable, named, nested
 from gateway.policy.listen import LISTEN, check_exposure, check_origins, host_is_shown, read_listen
-from gateway.policy.model import Config, Policy, Route, Upstream, UpstreamType, routed_pairs
-from gateway.policy.routes import ROUTE, read_routes
+from gateway.policy.model import Config, Policy, Route, Upstream, UpstreamType
+from gateway.policy.routes import ROUTE, read_routes, routed_pairs
 from gateway.policy.rules import POLICY, read_policies
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY, read_journal
 from gateway.policy.upstreams import UPSTREAM, read_upstreams
@@ -82,11 +82,11 @@ def _read(text: str, source: str, files: Files, environ: Mapping[str, str], chec
 def _config(root: Value, files: Files, checks: Checks, errors: Errors) -> Config:
     section = CONFIG.section(root)
     no_upstreams: dict[str, Upstream] = {}
+    upstreams = root.attempt(lambda _: read_upstreams(section["upstreams"], files), no_upstreams)
     no_policies: dict[str, Policy] = {}
-    upstreams = section.need("upstreams", lambda value: read_upstreams(value, files), no_upstreams)
-    policies = section.need("policies", lambda value: read_policies(value, files, checks), no_policies)
+    policies = root.attempt(lambda _: read_policies(section["policies"], files, checks), no_policies)
     no_routes: tuple[Route, ...] = ()
-    routes = section.need("routes", lambda value: read_routes(value, upstreams, policies), no_routes)
+    routes = root.attempt(lambda _: read_routes(section["routes"], upstreams, policies), no_routes)
     redis_key = "redis" if "redis" in section else "state"
     config = Config(
         upstreams=upstreams,

@@ -7,7 +7,6 @@ reload makes a new `Config`, and requests in flight keep theirs. keys.toml says 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -180,7 +179,7 @@ class Constrain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A named, ordered set of rules and how strictly they act. Raises ValueError for a value of another type."""
+    """A named, ordered set of rules. `annotate`: None is on request. Raises ValueError for a value of another type."""
 
     name: str
     rules: tuple[Rule, ...] = ()
@@ -189,6 +188,8 @@ class Policy:
     on_overflow: Overflow = Overflow.RELEASE
     unknown: Unknown = Unknown.SCAN
     constrain: Constrain | None = None
+    annotate: bool | None = None
+    on_request: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, f"policy {self.name!r}", {"max_hold": 1})
@@ -397,10 +398,3 @@ class Config:
     state_key: str = field(default="state", compare=False)  # its key in the file: `redis`, or `state`
     source: str = "<memory>"
     files: tuple[str, ...] = ()  # absolute paths of the file and its word lists, symbolic links not followed
-
-
-def routed_pairs(config: Config) -> Iterator[tuple[str, Policy, Upstream]]:
-    """Each policy with each upstream that serves it, and the key path of their route."""
-    for i, route in enumerate(config.routes):
-        for name in route.upstreams:
-            yield f"routes[{i}]", config.policies[route.policy], config.upstreams[name]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from gateway.policy.key_table import NAME, NONEMPTY, Form, KeyTable, choice, reference, several
-from gateway.policy.model import Balance, ClientKey, Route
+from gateway.policy.model import Balance, ClientKey, Config, Policy, Route, Upstream
 from gateway.policy.value import Section, Value
 
 ROUTE = KeyTable(
@@ -51,6 +51,13 @@ def _upstreams_of(section: Section, upstreams: Collection[str]) -> list[str]:
             raise item.wrong("an upstream that the route does not list already")
         names.append(name)
     return names
+
+
+def routed_pairs(config: Config) -> Iterator[tuple[str, Policy, Upstream]]:
+    """Each policy with each upstream that serves it, and the key path of their route."""
+    for i, route in enumerate(config.routes):
+        for name in route.upstreams:
+            yield f"routes[{i}]", config.policies[route.policy], config.upstreams[name]
 
 
 class Router:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeAlias
 
 from gateway.policy.checks import BadPattern, Checks
+from gateway.policy.combine import why_not_on_request
 from gateway.policy.constraints import CONSTRAIN, read_constrain
 from gateway.policy.files import Files
 from gateway.policy.key_table import (
@@ -103,6 +104,8 @@ POLICY = KeyTable(
         "on_overflow": choice(Overflow),
         "unknown": choice(Unknown),
         "constrain": Form("mapping", {"allOf": [CONSTRAIN]}),
+        "annotate": BOOLEAN,
+        "on_request": BOOLEAN,
         "rules": Form("list", {"type": "array", "items": RULE}),
     },
 )
@@ -132,6 +135,8 @@ def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Poli
         rules=tuple(rules.values()),
         **POLICY.values(section, constrain=lambda value: read_constrain(value, checks)),
     )
+    if policy.on_request and (reason := why_not_on_request(policy)) is not None:
+        raise section["on_request"].fail(f"is not possible for a policy {reason}")
     if policy.constrain is not None and any(rule.action is Action.ROLLBACK for rule in policy.rules):
         raise section["constrain"].fail(
             "cannot be combined with rules of action: rollback: a constraint cannot be taken up in the middle"
@@ -146,7 +151,7 @@ def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
     if "mask" in section and "replacement" in section:
         value.note(section["mask"].fail("give either mask or replacement, not both"))
     source = value.attempt(lambda _: section.only_one(SOURCES), "")
-    fold = section.get("fold", FOLDS.read, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
+    fold = section.get("fold", FOLDS, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
     words: tuple[str, ...] = ()
     pattern = detector = None
     if source in WORD_SOURCES:
@@ -183,7 +188,7 @@ FIXED_DIRECTIONS = {
 
 def _apply_to(section: Section, action: Action) -> frozenset[Direction]:
     only, why = FIXED_DIRECTIONS.get(action, (Direction.OUTPUT, ""))
-    directions = section.get("apply_to", DIRECTIONS.read, frozenset({only}))
+    directions = section.get("apply_to", DIRECTIONS, frozenset({only}))
     if why and directions != {only}:
         raise section["apply_to"].fail(f"must be [{only}] with action: {action}, {why}")
     return directions
@@ -198,7 +203,7 @@ def _decode(section: Section, source: str, action: Action) -> Decode | None:
         raise section["decode"].fail(f"is for words only; a {source} has no mask")
     if Direction.OUTPUT not in _apply_to(section, action):
         raise section["decode"].fail("is for answers; this rule applies to input only")
-    if "channels" in section and CHANNELS.read(section["channels"]) != frozenset(Channel):
+    if "channels" in section and CHANNELS(section["channels"]) != frozenset(Channel):
         raise section["channels"].fail("a mask cannot tell channels apart: leave channels out with decode: mask")
     return decode
 

@@ -377,10 +377,6 @@ class Section:
             raise ConfigError(self.value.source, join(self.value.path, key), "is required")
         return self.fields[key]
 
-    def need(self, key: str, read: Callable[[Value], T], instead: T) -> T:
-        """A required key; `instead` where it is absent or refused and the file is read on."""
-        return self.value.attempt(lambda _: read(self[key]), instead)
-
     def only_one(self, keys: tuple[str, ...]) -> str:
         """The one of `keys` that is there. Raises `ConfigError` unless exactly one is."""
         given = [key for key in keys if key in self]
@@ -394,3 +390,9 @@ class Section:
 
     def get(self, key: str, read: Callable[[Value], T], default: T) -> T:
         return self.fields[key].attempt(read, default) if key in self.fields else default
+
+
+def key_from(environ: Mapping[str, str], name: str) -> str | None:
+    """The key in a variable of the environment, None where it is empty or not set. Raises `ConfigError`."""
+    key = environ.get(name)
+    return Value("environment", name, Scalar(key, ScalarKind.TEXT, substituted=True)).key() if key else None

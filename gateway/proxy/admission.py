@@ -21,7 +21,7 @@ from gateway.observe.facts import Limited
 from gateway.policy.model import Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
 from gateway.proxy.asgi import offload, offload_in_slices, scan_cost
-from gateway.proxy.context import RequestContext, RoutedRequest, failure_response, record_of
+from gateway.proxy.context import ANNOTATE_HEADER, RequestContext, RoutedRequest, failure_response, record_of
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.relay import Relay
@@ -199,8 +199,14 @@ async def prepare_relay(context: RequestContext) -> Relay:
         limits=config.limits,
         pseudonyms=context.prompt.pseudonyms,
         json_content=asks_for_json(context.body, policy.policy),
+        annotates=_annotates(context),
     )
     return Relay(routed, record)
+
+
+def _annotates(context: RequestContext) -> bool:
+    asked, policy = context.request.headers.get(ANNOTATE_HEADER, ""), context.policy.policy
+    return asked.lower() == "true" if policy.annotate is None else policy.annotate
 
 
 def _headers_up(context: RequestContext) -> dict[str, str]:
@@ -253,7 +259,7 @@ def _routed(context: RequestContext) -> RequestContext:
     found = context.snapshot.router.match(context.chat.model, context.key)
     if found is None or (found.rename or context.chat.model) in NO_SEGMENTS:
         raise unknown_model()
-    context = replace(context, route=found)
+    context = context.on_route(found)
     policy, record, dialect = context.policy, context.record, context.chat.dialect
     upstreams = context.snapshot.config.upstreams
     serving = [name for name in found.upstreams if spoken_dialect(dialect, upstreams[name], policy) is not None]
@@ -261,8 +267,8 @@ def _routed(context: RequestContext) -> RequestContext:
         message = f"The route of this model leads to no upstream that serves /v1{dialect.path}."
         raise client_error(404, message, "endpoint_not_served", "model")
     if len(serving) < len(found.upstreams):
-        context = replace(context, route=replace(found, upstream=serving[0], others=tuple(serving[1:])))
-    record.policy, record.route, record.model = policy.policy.name, found.model, _shown_model(context)
+        context = replace(context, route=replace(context.route, upstream=serving[0], others=tuple(serving[1:])))
+    record.model = _shown_model(context)
     try:
         apply_request_table(context.body, policy, dialect)
     except BadRequest as error:

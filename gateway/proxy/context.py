@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -14,10 +14,11 @@ from gateway.censor.compile import CompiledPolicy
 from gateway.guard.prompt import ChatRequest, GuardedPrompt
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact
+from gateway.policy.combine import combined_name
 from gateway.policy.model import ClientKey, Limits, Route, Timeouts
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.asgi import ORIGIN_HEADERS
-from gateway.proxy.errors import HTTPFailure
+from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.snapshot import ANONYMOUS, Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import RequestRewriter
@@ -27,6 +28,7 @@ from gateway.wire.chat import CHAT
 from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
+POLICY_HEADER, ANNOTATE_HEADER = "x-portcullis-policy", "x-portcullis-annotate"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
 _UNREAD = ChatRequest(model="", stream=False, choices=0)
@@ -53,6 +55,18 @@ class RequestContext:
     route: Route = _UNROUTED
     prompt: GuardedPrompt = _UNSCANNED
 
+    def on_route(self, route: Route) -> RequestContext:
+        """On a route, under its policy and the one that the request asks for. Raises `HTTPFailure`."""
+        asked = self.request.headers.get(POLICY_HEADER)
+        if asked is not None and asked != route.policy:
+            name = combined_name(route.policy, asked)
+            if name not in self.snapshot.policies or not (self.key.policies is None or asked in self.key.policies):
+                message = f"`{POLICY_HEADER}` names no policy that this key may ask for here."
+                raise client_error(400, message, "policy_not_allowed", POLICY_HEADER)
+            route = replace(route, policy=name)
+        self.record.policy, self.record.route = route.policy, route.model
+        return replace(self, route=route)
+
     @property
     def policy(self) -> CompiledPolicy:
         """The policy of the route."""
@@ -64,7 +78,7 @@ class RoutedRequest:
     """A request that was read, routed and censored. Its body is in `rewriter` alone, since an answer may take long.
 
     `headers` are the client's, with lower-case names; `pseudonyms` are those of the prompt; `json_content`: the answers
-    must be JSON.
+    must be JSON; `annotates`: they say what the rules did.
     """
 
     chat: ChatRequest
@@ -77,6 +91,7 @@ class RoutedRequest:
     limits: Limits
     pseudonyms: Pseudonyms | None
     json_content: bool
+    annotates: bool
 
 
 def _discard(fact: Fact) -> None:

@@ -43,8 +43,7 @@ async def _route(context: RequestContext) -> RequestContext:
     route = router.match(model, context.key) if model else router.first(context.key)
     if route is None:
         raise admission.unknown_model()
-    context.record.policy, context.record.route = route.policy, route.model
-    return replace(context, route=route)
+    return context.on_route(route)
 
 
 async def _reserve_quota(context: RequestContext) -> RequestContext:

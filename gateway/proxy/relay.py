@@ -17,6 +17,7 @@ import httpx
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from gateway.guard.annotating import AnnotatingEncoder, annotation_of
 from gateway.guard.answer import (
     GUARD_FAILED,
     BrokenAnswer,
@@ -177,6 +178,14 @@ class Relay(Response):
             request.json_content,
         )
 
+    def _annotating(self, encoder: AnswerEncoder, guard: AnswerGuard) -> AnswerEncoder:
+        if not self._request.annotates:
+            return encoder
+        prompt = tuple(self._record.scanned)
+        return AnnotatingEncoder(
+            encoder, self._request.chat.dialect, lambda: annotation_of((*prompt, guard.counts.fact()))
+        )
+
     def _note_attempt(self, upstream: str) -> None:
         request, record = self._request, self._record
         record.upstream = upstream
@@ -203,6 +212,7 @@ class Relay(Response):
             dialect=spoken,
             encoder=encoder,
         )
+        answer.encoder = self._annotating(answer.encoder, guard)
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
         source: Any = response.stream if is_uncompressed(response) else inflated(response)
         at_once = MAX_INLINE // self._scan_cost
@@ -276,6 +286,7 @@ class Relay(Response):
             dialect=spoken,
             encoder=encoder,
         )
+        answer.encoder = self._annotating(answer.encoder, guard)
         record = self._record
         try:
             size = 0

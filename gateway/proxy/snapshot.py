@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from starlette.datastructures import Headers
 
 from gateway.censor.compile import CompiledPolicy, compile_policy
+from gateway.policy.combine import combined_policies
 from gateway.policy.listen import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config
 from gateway.policy.routes import Router
@@ -95,13 +96,15 @@ async def build_snapshot(
 
 
 def compile_policies(config: Config, known: Mapping[str, CompiledPolicy]) -> dict[str, CompiledPolicy]:
-    """Every policy of a configuration, compiled; one that is equal to a known one is not compiled again.
+    """Every policy of a configuration, and of two that a request may combine, compiled; one that is equal to a known
+    one is not compiled again.
 
     Takes seconds for lists of a hundred thousand words. Raises ValueError as `compile_policy` does.
     """
+    policies = {**config.policies, **{policy.name: policy for policy in combined_policies(config)}}
     return {
         name: known[name] if name in known and known[name].policy == policy else compile_policy(policy)
-        for name, policy in config.policies.items()
+        for name, policy in policies.items()
     }
 
 

@@ -14,13 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gateway.arguments import whole_number
 from gateway.config import ConfigError, load, warnings
+from gateway.demo.config import demo_config
 from gateway.exits import CANNOT_LISTEN, DONE, INTERRUPTED, NOT_STARTED, VLLM_FAILED
 from gateway.policy.files import Files
 from gateway.policy.listen import check_exposure
 from gateway.policy.model import Auth, ClientKey, Config, Listen, Upstream
 from gateway.policy.upstreams import read_upstreams
-from gateway.policy.value import Node, Scalar, ScalarKind, Value
+from gateway.policy.value import Node, Scalar, ScalarKind, Value, key_from
 from gateway.serving.announce import announce, announce_if_read
 from gateway.serving.vllm.command_line import (
     COMMAND_LINE,
@@ -32,7 +34,7 @@ from gateway.serving.vllm.command_line import (
     prepare,
     require_base_urls,
 )
-from gateway.serving.vllm.options import add_vllm_options, vllm_options_of, whole_number
+from gateway.serving.vllm.options import add_vllm_options, vllm_options_of
 
 if TYPE_CHECKING:
     from gateway.observe.log import RequestLog
@@ -80,8 +82,6 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _demo(options: argparse.Namespace) -> int:
     _install_placeholder_handlers()
-    from gateway.app import demo_config
-
     return _run(demo_config(None, Listen(), _auth_from(os.environ)), options)
 
 
@@ -97,8 +97,6 @@ def _install_placeholder_handlers() -> None:
 def _default_config(environ: Mapping[str, str], vllm: VllmOptions | None) -> Config:
     """What `serve` runs without a file: the demo policy in front of a managed vLLM, or the server that the environment
     names, or the demo upstream."""
-    from gateway.app import demo_config
-
     auth = _auth_from(environ)
     if vllm is None:
         upstream = _upstream_from(environ) if environ.get("UPSTREAM_BASE_URL") else None
@@ -112,27 +110,18 @@ def _default_config(environ: Mapping[str, str], vllm: VllmOptions | None) -> Con
 
 
 def _upstream_from(environ: Mapping[str, str]) -> Upstream:
-    node: Node = {"upstream": {"base_url": _scalar(environ["UPSTREAM_BASE_URL"])}}
+    url = Scalar(environ["UPSTREAM_BASE_URL"], ScalarKind.TEXT, substituted=True)
+    node: Node = {"upstream": {"base_url": url}}
     try:
         upstream = read_upstreams(Value(ENVIRONMENT, "", node), Files(Path()))["upstream"]
     except ConfigError as error:
         raise ConfigError(ENVIRONMENT, "UPSTREAM_BASE_URL", error.reason) from None
-    return replace(upstream, api_key=_key_from(environ, "UPSTREAM_API_KEY") or _key_from(environ, "OPENAI_API_KEY"))
+    return replace(upstream, api_key=key_from(environ, "UPSTREAM_API_KEY") or key_from(environ, "OPENAI_API_KEY"))
 
 
 def _auth_from(environ: Mapping[str, str]) -> Auth:
-    key = _key_from(environ, "PORTCULLIS_KEY")
+    key = key_from(environ, "PORTCULLIS_KEY")
     return Auth(keys=(ClientKey.of(key, "default"),)) if key else Auth()
-
-
-def _key_from(environ: Mapping[str, str], name: str) -> str | None:
-    """The key in a variable; an empty variable counts as not set."""
-    key = environ.get(name)
-    return Value(ENVIRONMENT, name, _scalar(key)).key() if key else None
-
-
-def _scalar(text: str) -> Scalar:
-    return Scalar(text, ScalarKind.TEXT, substituted=True)
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -144,6 +133,7 @@ def _run(
     read: Callable[[], Config] | None = None,
     vllm: VllmOptions | None = None,
 ) -> int:
+    config = _with_listen_options(config, options)
     # FastAPI takes longest to import; `check` and `scan` need not wait for it.
     from gateway.app import check_parts
     from gateway.observe.log import RequestLog
@@ -151,7 +141,6 @@ def _run(
     from gateway.serving.servers import NotStarted
 
     log = RequestLog(options.log or ("console" if sys.stderr.isatty() else "json"))
-    config = _with_listen_options(config, options)
     check_parts(config)
     attach, model_server, source = require_base_urls, None, None
     with contextlib.ExitStack() as stack:
@@ -194,6 +183,8 @@ def _serve_until_stopped(
     model_server: ModelServer | None,
 ) -> signal.Signals:
     """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker comes up."""
+    import uvloop
+
     from gateway.proxy.hotpath import hot_path_problem
     from gateway.serving import single
     from gateway.serving.acceptor import ADMIN, CLIENT
@@ -218,7 +209,7 @@ def _serve_until_stopped(
             model_server.start(lambda: announce_if_read(address, config))
 
     if options.workers == 1:
-        return single.run(config, source, log, listeners, on_ready)
+        return uvloop.run(single.serve(config, source, log, listeners, on_ready))
     return supervisor.run(config, source, options.workers, log, listeners, on_ready)
 
 

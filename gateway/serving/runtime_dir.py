@@ -22,7 +22,9 @@ OWNER = "owner"  # the file that is locked
 @contextlib.contextmanager
 def runtime_directory() -> Iterator[Path]:
     """A new directory for temporary files, removed at the end; abandoned ones are removed first. Raises OSError."""
-    _remove_abandoned(Path(tempfile.gettempdir()))
+    for abandoned in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # what cannot be looked at or removed stays
+            _remove_if_abandoned(abandoned)
     with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
         folder = Path(name)
         with _owned(folder):
@@ -37,13 +39,6 @@ def _owned(folder: Path) -> Iterator[None]:
         # Gets its name only now: a file of that name that is not locked has no living owner.
         unlocked.rename(folder / OWNER)
         yield
-
-
-def _remove_abandoned(parent: Path) -> None:
-    """Skips what cannot be looked at or removed."""
-    for folder in parent.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):
-            _remove_if_abandoned(folder)
 
 
 def _remove_if_abandoned(folder: Path) -> None:

@@ -8,8 +8,6 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import uvloop
-
 from gateway.app import Portcullis
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Config
@@ -30,6 +28,7 @@ async def serve(
 
     Raises `NotStarted`.
     """
+    redirect_server_logs(log)
     stop = StopSignals(asyncio.get_running_loop())
     portcullis = Portcullis(config, log)
     record = portcullis.state.record
@@ -53,15 +52,3 @@ async def serve(
     await servers.close(stop.at_once)
     log.event("stopped", drained=drained)
     return name
-
-
-def run(
-    config: Config,
-    source: ConfigSource | None,
-    log: RequestLog,
-    listeners: Sequence[tuple[bytes, socket.socket]],
-    on_ready: Callable[[], None],
-) -> signal.Signals:
-    """`serve` in an event loop of its own."""
-    redirect_server_logs(log)
-    return uvloop.run(serve(config, source, log, listeners, on_ready))

@@ -225,11 +225,11 @@ class EventEncoder:
 
     def __init__(self, table: EventTable) -> None:
         self._table = table
-        self._number = -1  # of the last event
+        self.number = -1  # of the last event
 
     def events(self, chunk: Json) -> bytes:
         number = chunk.get(self._table.sequence)
-        self._number = number if isinstance(number, int) else self._number
+        self.number = number if isinstance(number, int) else self.number
         kind = chunk.get("type")
         return sse.encode(json.encode(chunk), kind if isinstance(kind, str) and kind.isprintable() else "")
 
@@ -242,7 +242,7 @@ class EventEncoder:
     def error(self, error: Json) -> bytes:
         event = self._table.error(error)
         if self._table.sequence:
-            event[self._table.sequence] = self._number + 1
+            event[self._table.sequence] = self.number + 1
         return self.events(event)
 
     def whole(self, answer: Json) -> Json:

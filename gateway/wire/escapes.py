@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from gateway.inner_texts import Decoded, Piece
 from gateway.surrogates import SurrogateJoiner
 
 _PAIR = r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
@@ -74,6 +75,46 @@ class Unescaper:
         parts.append(text[at:])
         self._decoded += len(text) - at
         return "".join(parts), escapes
+
+
+class EscapeReader:
+    """A text that is one inner text from its beginning on: as its escapes decode."""
+
+    __slots__ = ("_decoded", "_raw", "_unescaper")
+
+    idle = False
+
+    def __init__(self) -> None:
+        self._unescaper = Unescaper()
+        self._decoded = 0  # characters that the unescaper has given
+        self._raw = 0  # characters that it holds
+
+    def read(self, text: str, at: int, end: int) -> Piece:
+        if not self._raw:
+            found = text.find("\\", at, end)
+            if found != at:
+                return Piece((end if found < 0 else found) - at, same=True)
+        self._raw += 1
+        steps = self._steps(*self._unescaper.feed(text[at]))
+        return Piece(1, steps, waits=self._raw)
+
+    def skip(self) -> bool:
+        self._unescaper, self._decoded, self._raw = Unescaper(), 0, 0
+        return True
+
+    def finish(self) -> tuple[Decoded, ...]:
+        return self._steps(*self._unescaper.finish())
+
+    def _steps(self, text: str, escapes: list[Escape]) -> tuple[Decoded, ...]:
+        spelled = {escape.offset - self._decoded: len(escape.raw) for escape in escapes}
+        self._decoded += len(text)
+        steps: list[Decoded] = []
+        left = self._raw
+        for at, char in enumerate(text):
+            start, left = left, left - spelled.get(at, 1)
+            steps.append(Decoded(char, start, left))
+        self._raw = left
+        return tuple(steps)
 
 
 def _character(escape: re.Match[str]) -> str:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from gateway.wire import media
 from gateway.wire.json import Json
 from gateway.wire.message import KNOWN_NAMES, MAX_DEPTH, Path, SlotKind, TextSlot, TooDeep, leaves
+from gateway.wire.typed_deltas import TextDelta
 
 _STANDARD_BASE64 = str.maketrans("-_", "+/")
 # Fields of requests whose values say how something is read: complete where they stand.
@@ -100,6 +101,7 @@ class EventTable:
     `tools`        types of objects that call a tool
     `sequence`     the field with an event's number, if events have one
     `item_id`      the field of an event with the id of the object that its place is in
+    `annotations`  a field of objects with content that names places in it
     `joined`       a field of the answer that repeats all its content
     `reasons`      why an answer ended, in chat's words, by its own
     `reason_of`    why an answer or the event that concludes it says that it ended
@@ -107,6 +109,7 @@ class EventTable:
     `stop`         writes into an answer that a rule has blocked it
     `final`        the events that end the stream of such an answer
     `as_events`    a whole answer as the events of a stream
+    `read_delta`   reads the most frequent events, if their form is one of `typed_deltas`
     `error`        the event that says an error in OpenAI's shape
     """
 
@@ -128,8 +131,10 @@ class EventTable:
     refusal: TextField | None = None
     emptied: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
+    read_delta: Callable[[bytes], TextDelta | None]
     sequence: str = ""
     item_id: str = ""
+    annotations: str = ""
     joined: str = ""
     _by_name: dict[tuple[str, str], TextField] = field(init=False, repr=False, default_factory=dict)
 

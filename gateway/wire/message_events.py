@@ -12,6 +12,7 @@ from typing import Any
 from gateway.wire import json
 from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
 from gateway.wire.json import Json
+from gateway.wire.typed_deltas import read_block_delta
 
 _BLOCK: Place = ("content", Index("index"))
 _DELTA = "content_block_delta"
@@ -189,6 +190,7 @@ def _error(error: Json) -> Json:
 
 MESSAGE_EVENTS = EventTable(
     events=_EVENTS,
+    read_delta=read_block_delta,
     fields=_FIELDS,
     names=_NAMES,
     constants=_CONSTANTS,

@@ -11,6 +11,7 @@ from typing import Any
 
 from gateway.wire.event_table import EventForm, EventTable, Index, Kind, Place, Role, TextField
 from gateway.wire.json import Json
+from gateway.wire.typed_deltas import read_response_delta
 
 _ITEM: Place = ("output", Index("output_index"))
 _PART: Place = (*_ITEM, "content", Index("content_index"))
@@ -259,6 +260,7 @@ def _error(error: Json) -> Json:
 
 RESPONSE_EVENTS = EventTable(
     events=_EVENTS,
+    read_delta=read_response_delta,
     fields=_FIELDS,
     names=_NAMES,
     constants=_CONSTANTS,
@@ -274,6 +276,7 @@ RESPONSE_EVENTS = EventTable(
     tools=frozenset({"function_call", "custom_tool_call", "mcp_call"}),
     sequence="sequence_number",
     item_id="item_id",
+    annotations="annotations",
     joined="output_text",
     reasons=_REASONS,
     reason_of=_reason_of,

@@ -62,18 +62,19 @@ class Decoder:
         return len(self._line) + self._size
 
     def single(self, data: bytes) -> bytes | None:
-        """The data of the one event that `data` is, if it is one of a single line and nothing else, as nearly every
-        read is. Else None, and nothing has happened: `feed` takes it."""
+        """The data of the one event that `data` is, if it is one of a single line of data and nothing else but its
+        type, as nearly every read is. Else None, and nothing has happened: `feed` takes it."""
         size = len(data)
+        start = data.find(b"\n") + 1 if data.startswith(b"event: ") else 0
         if (
             self._between
-            and data.find(b"\n") == size - 2
-            and data.startswith(b"data: ")
+            and data.find(b"\n", start) == size - 2
+            and data.startswith(b"data: ", start)
             and data.endswith(b"\n")
             and b"\r" not in data
             and size <= self._limit
         ):
-            return data[6:-2]
+            return data[start + 6 : -2]
         return None
 
     def feed(self, data: bytes) -> list[Event]:

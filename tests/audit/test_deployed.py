@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 
@@ -13,7 +14,7 @@ from tests.support.fake_gateway import Asked, Play, choices, gateway
 
 
 def answers(play: Play, question: Question, samples: int = 3, key: str | None = None) -> tuple[list[str], Asked]:
-    with gateway(play) as (url, asked), GatewayClient(url, "m", key) as gate:
+    with gateway(play) as (url, asked), contextlib.closing(GatewayClient(url, "m", key)) as gate:
         return list(gate.answers(question, GatewaySampling(samples=samples, max_tokens=7, top_p=0.9))), asked
 
 
@@ -88,7 +89,10 @@ def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_nobody_is_there() -> None:
-    with GatewayClient("http://127.0.0.1:9/v1/", "m") as gate, pytest.raises(GatewayError) as failed:
+    with (
+        contextlib.closing(GatewayClient("http://127.0.0.1:9/v1/", "m")) as gate,
+        pytest.raises(GatewayError) as failed,
+    ):
         list(gate.answers(Question("x"), GatewaySampling()))
     assert str(failed.value) == "http://127.0.0.1:9/v1/completions cannot be asked: ConnectError"
 

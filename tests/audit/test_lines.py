@@ -14,9 +14,9 @@ import pytest
 from gateway.audit.model import LanguageModel
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, Random
-from gateway.audit.run.interrupts import Interrupts
+from gateway.audit.run.interrupts import Ended, Interrupts
 from gateway.audit.run.lines import LineWriter, WriteError
-from gateway.audit.run.progress import Ended, FinishedTask, FoundString, SavedAudit
+from gateway.audit.run.progress import FinishedTask, FoundString, SavedAudit
 from gateway.audit.run.runner import SamplingOutcome, TaskRun, run_sampling
 from gateway.audit.searches.best_first import Result
 from gateway.audit.searches.sample import sample
@@ -164,4 +164,4 @@ def test_progress_says_numbers_only() -> None:
 
 def test_what_was_found_shows_no_text() -> None:
     found = FoundString(Result("a secret", (1,), 0.0, 0.0, 0.0, 1, 0), {"prompt": "a secret"})
-    assert "secret" not in repr(found) and "secret" not in repr(SavedAudit((FinishedTask(found=(found,)),), None))
+    assert "secret" not in repr(found) and "secret" not in repr(SavedAudit({0: FinishedTask(found=(found,))}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.audit.cli.gateway_client import GatewayClient, GatewayError
-from gateway.audit.models.http import RequestFailed, client, post
+from gateway.audit.models.http import NotJson, RequestFailed, client, post
 from tests.support.fake_gateway import gateway
 
 SECRET = "hunter2swordfish"
@@ -18,9 +18,17 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_answer_comes_as_it_is() -> None:
-    with gateway(lambda *_: (418, b"x" * 10)) as (url, asked), client("a-key", 10.0) as made:
-        assert post(made, url, {"a": 1}, max_bytes=10, timeout=60.0) == (418, b"x" * 10)
+    with gateway(lambda *_: (418, b"[1, 2, 3]")) as (url, asked), client("a-key", 10.0) as made:
+        assert post(made, url, {"a": 1}, max_bytes=9, timeout=60.0) == (418, [1, 2, 3])
     assert asked == [("/", {"a": 1}, "Bearer a-key")]
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"\xff", b"[" * 100_000])
+def test_an_answer_that_is_not_json_is_refused_and_an_error_has_none(body: bytes) -> None:
+    with gateway(lambda *_: (418, body)) as (url, _), client(None, 10.0) as made:
+        assert post(made, url, {}, max_bytes=200_000, timeout=60.0) == (418, None)
+    with gateway(lambda *_: (200, body)) as (url, _), client(None, 10.0) as made, pytest.raises(NotJson):
+        post(made, url, {}, max_bytes=200_000, timeout=60.0)
 
 
 def test_an_answer_is_bounded_in_bytes_and_in_time() -> None:

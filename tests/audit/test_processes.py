@@ -21,9 +21,10 @@ from gateway.audit.model import LanguageModel, ModelError
 from gateway.audit.models import loading
 from gateway.audit.models.loading import ModelLoader
 from gateway.audit.query.model import Decoding, LocalModel, Query, ServedModel
+from gateway.audit.run.interrupts import Ended
 from gateway.audit.run.processes import ProcessPool
-from gateway.audit.run.progress import Ended, read_saved, save
-from gateway.audit.run.tasks import LocalRunner, PolicyTask
+from gateway.audit.run.progress import read_saved, save
+from gateway.audit.run.runner import LocalRunner, PolicyTask
 from gateway.audit.run.worker import Job
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.audit.searches.policy import prompt_query
@@ -139,7 +140,7 @@ def test_a_stop_keeps_what_is_half_done(number: signal.Signals, tmp_path: Path) 
         assert [(each.more["query"], each.result.text) for each in stopped.found] == names(lines)
         save(tmp_path / "saved", stopped.saved, "this")
         saved = read_saved(tmp_path / "saved", "this")
-        assert saved.search is not None and saved.search.nodes
+        assert saved.begun and all(each.nodes for each in saved.begun.values())
         # The same workers go on.
         resumed, rest = performed(over, tasks, saved)
     alone, alone_lines = performed(LocalRunner(FaultyModel()), tasks)
@@ -169,7 +170,7 @@ def test_who_is_stopped_by_others_is_not_done(tmp_path: Path) -> None:
         half_way.join()
         fifo.unlink()
         assert (stopped.ended, str(stopped.error)) == (Ended.FAILED, "hangs: the worker that was at it was stopped")
-        assert len(stopped.saved.done) == 1 and stopped.saved.search is not None
+        assert len(stopped.saved.done) == 1 and stopped.saved.begun
         resumed, rest = performed(over, tasks, stopped.saved)
     alone, alone_lines = performed(LocalRunner(FaultyModel()), tasks)
     assert names(lines + rest) == names(alone_lines)
@@ -185,7 +186,7 @@ def test_what_one_process_left_many_go_on_with(tmp_path: Path) -> None:
             return super().__call__(prefixes)
 
     stopped, lines = performed(LocalRunner(Stopping()), TASKS)
-    assert stopped.ended is Ended.INTERRUPTED and stopped.saved.search is not None
+    assert stopped.ended is Ended.INTERRUPTED and stopped.saved.begun
     with processes() as over:
         resumed, rest = performed(over, TASKS, stopped.saved)
     assert names(lines + rest) == names(whole()[1])

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.audit.cli.report import MAX_BARS, MAX_ROWS, ReportRow, page
 from gateway.audit.run.lines import json_line
+from gateway.audit.searches.best_first import Result
 
 PATIENCE = 120  # seconds
 VOID = {"meta"}
@@ -35,8 +36,9 @@ HOSTILE = [
 
 
 def row(text: str, logprob: float = -1.0, **more: object) -> ReportRow:
-    fields = {"text": text, "logprob": logprob, "prefix_logprob": -2.0, "string_logprob": logprob, "encodings": 1}
-    return ReportRow(**{**fields, **more})  # type: ignore[arg-type]
+    fields = {"tokens": (), "prefix_logprob": -2.0, "string_logprob": logprob, "encodings": 1, "prefix": 0}
+    found = {name: more.pop(name, value) for name, value in fields.items()}
+    return ReportRow(result=Result(text=text, logprob=logprob, **found), **more)  # type: ignore[arg-type]
 
 
 class Page(HTMLParser):

@@ -17,9 +17,9 @@ import pytest
 from gateway.audit.model import Floats, LanguageModel, Messages, ModelError
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Bounds
-from gateway.audit.run.interrupts import AuditStopped, InterruptibleModel, Interrupts, StopReason
+from gateway.audit.run.interrupts import AuditStopped, Ended, InterruptibleModel, Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Ended, FinishedTask, SavedAudit, read_saved, save
+from gateway.audit.run.progress import FinishedTask, SavedAudit, read_saved, save
 from gateway.audit.run.runner import Outcome, TaskRun
 from gateway.audit.searches.best_first import search
 from gateway.audit.searches.checkpoint import CheckpointError
@@ -141,7 +141,7 @@ def test_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock is the system's; the model waits for it."""
     with Interrupts(timeout=0.01) as interrupts, pytest.raises(AuditStopped) as stopped, interrupts.interruptible():
         signal.pause()
-    assert stopped.value.reason is StopReason.TIMEOUT
+    assert stopped.value.ended is Ended.TIMEOUT
 
 
 def test_when_time_is_up_after_ctrl_c_it_was_ctrl_c() -> None:
@@ -150,7 +150,7 @@ def test_when_time_is_up_after_ctrl_c_it_was_ctrl_c() -> None:
         signal.raise_signal(signal.SIGALRM)
         with pytest.raises(AuditStopped) as stopped:
             interrupts.check()
-        assert stopped.value.reason is StopReason.INTERRUPTED and interrupts.interrupted
+        assert stopped.value.ended is Ended.INTERRUPTED and interrupts.interrupted
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert not Interrupts().interrupted
@@ -276,11 +276,12 @@ def test_a_checkpoint_of_another_query_is_refused() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"no", b"[]", b"{}", b'{"portcullis_audit": 2}',
-        b'{"portcullis_audit": 1, "audit": "this", "done": 3, "search": null}',
-        b'{"portcullis_audit": 1, "audit": "this", "done": [[{"more": {}}]], "search": null}',
-        b'{"portcullis_audit": 1, "audit": "this", "done": [], "search": {}}',
-        b'{"portcullis_audit": 1, "audit": "another", "done": [], "search": null}',
+        b"", b"no", b"[]", b"{}", b'{"portcullis_audit": 1}',
+        b'{"portcullis_audit": 1, "audit": "this", "saved": {}}',
+        b'{"portcullis_audit": 2, "audit": "this", "saved": {"done": 3}}',
+        b'{"portcullis_audit": 2, "audit": "this", "saved": {"done": {"0": {"found": [{"more": {}}]}}}}',
+        b'{"portcullis_audit": 2, "audit": "this", "saved": {"begun": {"0": {}}}}',
+        b'{"portcullis_audit": 2, "audit": "another", "saved": {}}',
         b"\xff\xfe", b"[" * 100_000,
     ],
 )  # fmt: skip
@@ -305,7 +306,7 @@ def changed(change: Callable[[Any], object]) -> Callable[[Path], None]:
 
     def write(path: Path) -> None:
         content = json.loads(path.read_bytes())
-        change(content["search"])
+        change(content["saved"]["begun"]["0"])
         path.write_text(json.dumps(content))
 
     return write
@@ -339,9 +340,9 @@ def test_a_checkpoint_that_no_search_left_is_refused(change: Callable[[Path], No
 @pytest.mark.parametrize("name", ["text", "tokens", "logprob", "encodings"])
 def test_what_was_found_is_of_its_types(name: str, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    save(path, SavedAudit((FinishedTask(found=WHOLE.found),), None), "this")
+    save(path, SavedAudit({0: FinishedTask(found=WHOLE.found)}), "this")
     content = json.loads(path.read_bytes())
-    content["done"][0]["found"][0][name] = [[None]]
+    content["saved"]["done"]["0"]["found"][0]["result"][name] = [[None]]
     path.write_text(json.dumps(content))
     with pytest.raises(CheckpointError):
         read_saved(path, "this")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
@@ -14,12 +15,12 @@ import pytest
 
 from gateway.audit.model import ModelError
 from gateway.audit.run import scheduler
-from gateway.audit.run.interrupts import Interrupts
+from gateway.audit.run.interrupts import Ended, Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Ended, SavedAudit
+from gateway.audit.run.progress import SavedAudit
 from gateway.audit.run.ray import RayPool
+from gateway.audit.run.runner import LocalRunner
 from gateway.audit.run.scheduler import Scheduler, WorkerPool
-from gateway.audit.run.tasks import LocalRunner
 from gateway.audit.run.worker import AuditWorker, Job, ModelLoaded, TaskProgress, WorkerLost, WorkerMessage
 from gateway.progress import ProgressMeter
 from tests.support import faulty_model
@@ -216,7 +217,7 @@ def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch, at: int) -> Non
     """What was found before is kept, whatever it is that Ray fails with."""
     cluster = Cluster()
     monkeypatch.setitem(sys.modules, "ray", cluster)
-    with RayPool("auto", faulty_model.load_faulty, 1, 9, "cpu") as pool:
+    with contextlib.closing(RayPool("auto", faulty_model.load_faulty, 1, 9, "cpu")) as pool:
         over = spread_over(pool)
         begun: list[str] = []
         begin = pool.start_job

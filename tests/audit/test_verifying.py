@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import signal
@@ -19,10 +20,10 @@ from gateway.audit.model import LanguageModel, ModelError
 from gateway.audit.models.masked import MaskedModel
 from gateway.audit.models.toy import Toy
 from gateway.audit.query.model import Decoding, LocalModel
-from gateway.audit.run.interrupts import Interrupts
+from gateway.audit.run.interrupts import Ended, Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Ended, FoundString
-from gateway.audit.run.tasks import LocalRunner, PolicyTask
+from gateway.audit.run.progress import FoundString
+from gateway.audit.run.runner import LocalRunner, PolicyTask
 from gateway.audit.searches.best_first import Result
 from gateway.audit.searches.policy import prompt_query
 from gateway.policy.model import DEFAULT_MAX_HOLD, Decode, Policy, Rule
@@ -66,7 +67,11 @@ def asked(
     out = io.StringIO()
     lines = LineWriter(ProgressMeter(io.StringIO()), out)
     plan = plan_of(prompts, (rule,), max_hold, 8)
-    with gateway(play) as (url, _), GatewayClient(url, "m") as gate, interrupts or Interrupts() as interrupts:
+    with (
+        gateway(play) as (url, _),
+        contextlib.closing(GatewayClient(url, "m")) as gate,
+        interrupts or Interrupts() as interrupts,
+    ):
         verified = through_gateway(
             plan, found_for(prompts), (rule,), gate, lambda _: GatewaySampling(samples=2), lines, interrupts
         )

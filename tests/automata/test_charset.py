@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,12 @@ from hypothesis import strategies as st
 from gateway.automata import charset
 from gateway.automata.charset import ANY, NONE, CharSet, UnknownProperty, property_set
 
-EVERYTHING = [chr(code) for code in range(sys.maxunicode + 1)]
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)).map(lambda pair: (pair[0], sum(pair))), max_size=6)
+
+
+@cache
+def everything() -> list[str]:
+    return [chr(code) for code in range(sys.maxunicode + 1)]
 
 
 def within(ranges: list[tuple[int, int]]) -> set[str]:
@@ -57,9 +62,9 @@ def test_the_ends_of_unicode() -> None:
 def test_classes_are_those_of_re(name: str, belongs: object) -> None:
     assert callable(belongs)
     chars = getattr(charset, name)
-    assert chars_of(chars) == {char for char in EVERYTHING if belongs(char)}
+    assert chars_of(chars) == {char for char in everything() if belongs(char)}
     letter = name[0].lower()
-    assert chars_of(chars) == set(re.findall(rf"\{letter}", "".join(EVERYTHING)))
+    assert chars_of(chars) == set(re.findall(rf"\{letter}", "".join(everything())))
     assert getattr(charset, name) is chars
 
 
@@ -69,18 +74,18 @@ def test_no_other_name_is_made_up() -> None:
 
 
 def test_case_is_ignored_as_re_does_in_all_of_unicode() -> None:
-    with_case = [char for char in EVERYTHING if {char.lower(), char.upper(), char.casefold()} != {char}]
+    with_case = [char for char in everything() if {char.lower(), char.upper(), char.casefold()} != {char}]
     text = "".join(with_case)
     for char in with_case:
         assert chars_of(CharSet.of(char).ignoring_case()) == set(re.findall(f"(?i){re.escape(char)}", text)), char
-    without = CharSet.within((ord(char), ord(char)) for char in set(EVERYTHING) - set(with_case))
+    without = CharSet.within((ord(char), ord(char)) for char in set(everything()) - set(with_case))
     assert without.ignoring_case() == without
 
 
 @pytest.mark.parametrize("chars", ["a-z", "A-k", "ı-ſ", "Ā-ž", "Α-ω", "ࠀ-\uffff", "\0-\U0010ffff", "0-9", "K"])
 def test_ranges_ignore_case_as_res_classes_do(chars: str) -> None:
     low, high = chars[0], chars[-1]
-    text = "".join(EVERYTHING)
+    text = "".join(everything())
     ignoring = CharSet.within([(ord(low), ord(high))]).ignoring_case()
     assert chars_of(ignoring) == set(re.findall(f"(?i)[{low}-{high}]", text))
     assert chars_of(~ignoring) == set(re.findall(f"(?i)[^{low}-{high}]", text))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
+from functools import cache
 from itertools import combinations
 
 import pytest
@@ -12,17 +13,29 @@ from gateway.censor.compile import fold_word
 from gateway.censor.lens import Lens, is_cjk, is_ignorable, is_mark
 from gateway.policy.model import Fold
 
-ALL = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
-# Characters that fold to anything but themselves are decomposable, cased or ignorable; the rest is sampled. Hangul's
-# 11,172 syllables are made by rule, so a few of them stand for all.
-FOLDING = [
-    char
-    for char in ALL
-    if (unicodedata.decomposition(char) or char.casefold() != char or is_ignorable(char))
-    and ord(char) < 0xE0100
-    and not 0x2F800 <= ord(char) <= 0x2FA1F
-]
-SAMPLE = [*FOLDING, *ALL[::997], *map(chr, range(0xAC00, 0xD7A4, 97))]
+
+@cache
+def every_char() -> list[str]:
+    return [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
+
+
+@cache
+def folding() -> list[str]:
+    """Characters that fold to anything but themselves are decomposable, cased or ignorable."""
+    return [
+        char
+        for char in every_char()
+        if (unicodedata.decomposition(char) or char.casefold() != char or is_ignorable(char))
+        and ord(char) < 0xE0100
+        and not 0x2F800 <= ord(char) <= 0x2FA1F
+    ]
+
+
+def sample() -> list[str]:
+    """Of Hangul's 11,172 syllables, which are made by rule, a few stand for all."""
+    return [*folding(), *every_char()[::997], *map(chr, range(0xAC00, 0xD7A4, 97))]
+
+
 COMBINATIONS = [frozenset(folds) for size in range(5) for folds in combinations(Fold, size)]
 
 
@@ -33,18 +46,18 @@ def folded(text: str, *folds: Fold) -> str:
 @pytest.mark.parametrize("folds", COMBINATIONS, ids=lambda folds: str(Lens(folds)))
 def test_folding_what_is_folded_changes_nothing(folds: frozenset[Fold]) -> None:
     lens = Lens(folds)
-    pieces = {piece for char in SAMPLE for piece in lens.fold(char).text}
+    pieces = {piece for char in sample() for piece in lens.fold(char).text}
     assert [piece for piece in pieces if lens.fold(piece) != (piece, False)] == []
 
 
 def test_no_fold_is_exact() -> None:
-    assert [char for char in SAMPLE if folded(char) != char] == []
+    assert [char for char in sample() if folded(char) != char] == []
     assert str(Lens(frozenset())) == "exact"
     assert str(Lens(frozenset(Fold))) == "case+width+accents+invisible"
 
 
 def test_case_is_full_case_folding() -> None:
-    assert [char for char in SAMPLE if folded(char, Fold.CASE) != char.casefold()] == []
+    assert [char for char in sample() if folded(char, Fold.CASE) != char.casefold()] == []
     assert folded("STRAẞE Straße ΣΟΦΟΣ σοφος ŉ", Fold.CASE) == "strasse strasse σοφοσ σοφοσ ʼn"
 
 
@@ -72,7 +85,7 @@ def default_ignorable(char: str) -> bool:
 
 
 def test_invisible_is_unicodes_default_ignorable_code_point() -> None:
-    candidates = [char for char in ALL if is_ignorable(char) or unicodedata.category(char) in ("Cf", "Mn")]
+    candidates = [char for char in every_char() if is_ignorable(char) or unicodedata.category(char) in ("Cf", "Mn")]
     candidates += map(chr, sorted(OTHER_DEFAULT_IGNORABLE))
     wrong = [hex(ord(char)) for char in candidates if is_ignorable(char) != default_ignorable(char)]
     assert wrong == []
@@ -101,7 +114,7 @@ def test_width_gives_what_a_form_stands_for(text: str, plain: str) -> None:
 def test_width_never_splits_a_canonical_composition() -> None:
     canonical = [
         char
-        for char in FOLDING
+        for char in folding()
         if unicodedata.decomposition(char) and not unicodedata.decomposition(char).startswith("<")
     ]
     only_canonical = [
@@ -112,12 +125,12 @@ def test_width_never_splits_a_canonical_composition() -> None:
 
 
 def test_width_leaves_no_composition_apart() -> None:
-    changed = [plain for char in SAMPLE if (plain := folded(char, Fold.WIDTH)) != char]
+    changed = [plain for char in sample() if (plain := folded(char, Fold.WIDTH)) != char]
     assert [plain for plain in changed if not unicodedata.is_normalized("NFC", plain)] == []
 
 
 def test_accents_leave_no_mark_and_nothing_canonically_composed() -> None:
-    for char in SAMPLE:
+    for char in sample():
         plain = folded(char, Fold.ACCENTS)
         assert not any(map(is_mark, plain))
         assert plain == unicodedata.normalize("NFD", plain)
@@ -127,7 +140,7 @@ def test_accents_leave_no_mark_and_nothing_canonically_composed() -> None:
 def test_a_composed_character_folds_like_its_decomposition() -> None:
     lens = Lens(frozenset(Fold))
     assert [
-        char for char in FOLDING if lens.fold_word(char) != lens.fold_word(unicodedata.normalize("NFD", char))
+        char for char in folding() if lens.fold_word(char) != lens.fold_word(unicodedata.normalize("NFD", char))
     ] == []
 
 

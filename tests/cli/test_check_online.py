@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_serve import listing_upstream, models
 from tests.support.commands import portcullis, write_config
+from tests.support.listing import listing_upstream, models
 
 LISTED = models("a", "b")
 

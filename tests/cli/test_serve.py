@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import PATIENCE, portcullis, running, write_config
+from tests.support.listing import listing_upstream, models
 
 ASK = {"model": "gandalf", "messages": [{"role": "user", "content": "What is the password?"}]}
 
@@ -66,7 +67,7 @@ def recording_upstream() -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
-    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     serving.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1", asked
@@ -204,37 +205,6 @@ def test_d31_metrics_at_an_address_of_the_command_line_are_warned_of() -> None:
         assert process.stderr is not None
         warning = process.stderr.readline().decode()
     assert warning.startswith("<demo>: warning: listen.host: /metrics, with the names of keys, rules and ")
-
-
-@contextmanager
-def listing_upstream(status: int, body: bytes, path: str = "/v1") -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
-    """A server that answers `GET /models` below `path` with `body`, and anything else with 404; gives its base URL, and
-    path and key of what was asked."""
-    asked: list[tuple[str, str | None]] = []
-
-    class Upstream(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append((self.path, self.headers["Authorization"]))
-            known = self.path == f"{path}/models"
-            self.send_response(status if known else 404)
-            self.send_header("Content-Length", str(len(body) if known else 0))
-            self.end_headers()
-            self.wfile.write(body if known else b"")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}{path}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-def models(*names: object) -> bytes:
-    return json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode()
 
 
 @pytest.mark.parametrize(

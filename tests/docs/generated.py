@@ -25,6 +25,10 @@ from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
 from gateway.policy.upstreams import UPSTREAM
+from gateway.wire.event_table import EventTable, Kind
+from gateway.wire.message_events import DROPPED_IN_MESSAGES, MESSAGE_EVENTS
+from gateway.wire.response_events import DROPPED_IN_RESPONSES, RESPONSE_EVENTS
+from gateway.wire.responses import RESPONSES
 from gateway.wire.translation import messages_request, responses_request
 from tests.docs import scanned
 from tests.support.pages import PAGES, ROOT
@@ -135,6 +139,33 @@ def _translation_table(request: ModuleType) -> str:
     return "\n".join(["| field | | what it becomes, or why not |", "|---|---|---|", *rows])
 
 
+def _texts_table(events: EventTable) -> str:
+    """Where text lives in answers of typed events."""
+    rows = [
+        f"| `{text.part}` | `{text.name}` | `{text.channel}` | {_READ_AS[text.kind]} | {_code(text.delta)} |"
+        for text in events.fields
+    ]
+    return "\n".join(
+        ["| in objects of type | field | channel | read as | streamed in |", "|---|---|---|---|---|", *rows]
+    )
+
+
+_READ_AS = {
+    Kind.TEXT: "text",
+    Kind.JSON: "JSON",
+    Kind.OPAQUE: "a payload: text only if it can be read as text",
+    Kind.SIGNATURE: "a signature: left out if what it signs was changed",
+}
+
+
+def _code(name: str) -> str:
+    return f"`{name}`" if name else "no event: it comes whole"
+
+
+def _dropped_table(dropped: Mapping[str, str]) -> str:
+    return "\n".join(["| field | why |", "|---|---|", *(f"| `{name}` | {why} |" for name, why in dropped.items())])
+
+
 def blocks() -> Mapping[str, Callable[[], str]]:
     sections = dict.fromkeys(row.section for row in bounds())
     return {
@@ -144,6 +175,11 @@ def blocks() -> Mapping[str, Callable[[], str]]:
         "scanned in prompts": lambda: scanned.table(scanned.in_prompts()),
         "translated responses": lambda: _translation_table(responses_request),
         "translated messages": lambda: _translation_table(messages_request),
+        "texts of responses": lambda: _texts_table(RESPONSE_EVENTS),
+        "texts of messages": lambda: _texts_table(MESSAGE_EVENTS),
+        "dropped in responses": lambda: _dropped_table(DROPPED_IN_RESPONSES),
+        "dropped in messages": lambda: _dropped_table(DROPPED_IN_MESSAGES),
+        "refused to responses": lambda: _dropped_table({**RESPONSES.refused, **RESPONSES.dropped}),
     }
 
 

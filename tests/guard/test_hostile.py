@@ -65,6 +65,23 @@ def test_labels_that_make_a_word_when_clients_append_them(field: str) -> None:
         assert WORD not in client.text and "12MONKx" in client.text
 
 
+NUMBERS = {
+    "a string behind a number": ("12MONKEYS", [12, "MONKEYS", "x"], [12, "", "x"]),
+    "a number behind a string": ("ab12", ["ab", 12, 1], ["ab", "", 1]),
+    "a number behind a number": ("1212", [12, 12, "3"], [12, 12, "3"]),
+}
+
+
+@pytest.mark.parametrize(("word", "given", "expected"), NUMBERS.values(), ids=NUMBERS)
+def test_labels_that_make_a_word_with_numbers(word: str, given: list[Any], expected: list[Any]) -> None:
+    """Clients append a string to a number and a number to a string; a number takes the place of another."""
+    client = stream(policy(rule(word)), *(chunk(new=value) for value in given))
+    assert [each["new"] for each in client.events] == expected
+    client = stream(policy(rule(word)), *(chunk({"name": value}) for value in given))
+    shown = [each["choices"][0]["delta"].get("name") for each in client.events if each["choices"]]
+    assert [value for value in shown if value] == [value for value in expected if value]
+
+
 def test_a_label_that_repeats_is_kept_unless_it_makes_a_word_with_itself() -> None:
     client = stream(policy(rule("bonbon"), max_hold=8), *(chunk({"name": "bon"}) for _ in range(5)))
     assert client.messages[0]["name"] == "bon"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.guard.logprobs import MAX_WAITING
-from gateway.policy.model import Action, Policy
+from gateway.guard.pseudonyms import Pseudonyms
+from gateway.policy.model import Action, Policy, Rule
 from tests.support.examples import examples
 from tests.support.guard_client import (
     BLOCK,
@@ -414,3 +416,47 @@ def assert_spells_nothing(words: list[str], text: str, entries: Shown) -> None:
         assert not occurrences(words, "".join(each for each in chosen if each is not None))
         mixed = [other if other is not None else own for own, other in zip(spelled, chosen, strict=False)]
         assert not occurrences(words, "".join(mixed))
+
+
+PIECES = ["12", "MON", "KEYS", "12MON", "MONKEYS", WORD, "é", "x", "", "K"]
+piece = st.sampled_from(PIECES)
+spelling = st.none() | piece.map(lambda text: list(text.encode())) | st.binary(max_size=3).map(list)
+loose = st.fixed_dictionaries(
+    {"token": piece, "logprob": st.sampled_from([-1, -0.5, 12])}, optional={"bytes": spelling}
+)
+described = st.tuples(loose, st.lists(loose, max_size=3)).map(lambda pair: {**pair[0], "top_logprobs": pair[1]})
+chunks_of_any = st.lists(st.tuples(piece, st.lists(described, max_size=3)), min_size=1, max_size=6)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(chunks_of_any, st.sampled_from([policy(), BLOCK, policy(rule(secret=True)), policy(rule(replacement=""))]))
+def test_whatever_an_upstream_writes_they_spell_no_word(given_chunks: Any, rules: Policy) -> None:
+    values = [said(*entries, text=text) for text, entries in given_chunks]
+    client = stream(rules, *values, chunk(finish="stop"))
+    body, _ = plain(rules, script(*values, chunk(finish="stop")))
+    whole_ones = (body["choices"][0].get("logprobs") or {}).get("content") or []
+    for shown in (shown_by(client), whole_ones):
+        assert_spells_nothing([WORD], client.content, shown)
+        joined = b"".join(bytes(entry["bytes"]) for entry in shown if entry.get("bytes"))
+        assert WORD not in joined.decode(errors="replace")
+    assert WORD not in client.text or rules.rules[0].replacement == ""
+
+
+def test_values_of_pseudonyms_have_no_entries() -> None:
+    pseudonyms = Pseudonyms({"<EMAIL_1>": "a@example.com"})
+    entries = [token("to ", "x"), token("<EMAIL"), token("_1>"), token(" now")]
+    client = stream(policy(), *map(said, entries), chunk(finish="stop"), pseudonyms=pseudonyms)
+    assert client.content == "to a@example.com now"
+    assert (tokens(shown_by(client)), listed(shown_by(client))) == (["to "], [[]])
+
+
+@pytest.mark.parametrize("pattern", ["[0-9]{4}", "k[0-9]+", "[a-z]+@[a-z]+"])
+def test_alternatives_under_patterns(pattern: str) -> None:
+    rules = policy(Rule(id="p", pattern=pattern))
+    for parts in (["12", "34x"], ["k", "9"], ["a", "@b"], ["k1", "2"], ["a@", "b"]):
+        entries = [token("z "), token("-", parts[0]), token("- ", parts[1], "."), token(".", *parts)]
+        shown = streamed(rules, *entries)
+        for chosen in itertools.product(*(["", *each] for each in listed(shown))):
+            assert not re.search(pattern, "".join(chosen)), chosen
+    open_ones = streamed(rules, token("k", "."), token("-", "9", "."))
+    assert ["9" in each for each in listed(open_ones)][1:] == [pattern != "k[0-9]+" and pattern != "[0-9]{4}"]

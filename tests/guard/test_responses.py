@@ -216,3 +216,31 @@ def play_whole(whole: dict[str, Any]) -> Received:
     from tests.support.event_client import play
 
     return play(policy(), RESPONSES, json.dumps(whole).encode())
+
+
+@pytest.mark.parametrize("cut", range(24))
+def test_annotations_move_with_the_text(cut: int) -> None:
+    text = f"a {WORD} see this end"
+    items = [
+        {"type": "url_citation", "url": f"https://{WORD}", "title": "t", "start_index": start, "end_index": end}
+        for start, end in ((0, 1), (2, 11), (12, 15))
+    ]
+    item = given.message(text[:cut], text[cut:])
+    item.done["content"][0]["annotations"] = items
+    item.pieces.append(
+        {
+            "type": "response.output_text.annotation.added",
+            "content_index": 0,
+            "annotation_index": 0,
+            "annotation": items[2],
+        }
+    )
+    client = stream(policy(), given.events(item))
+    moved = [
+        {**items[0], "url": f"https://{SEEN}"},
+        {**items[2], "url": f"https://{SEEN}", "start_index": 13, "end_index": 16},
+    ]
+    part = openai_response(client)["output"][0]["content"][0]
+    assert part["annotations"] == moved and part["text"][13:16] == "see"
+    (added,) = [event for event in client.events if event["type"].endswith("annotation.added")]
+    assert added["annotation"] == moved[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -10,19 +9,16 @@ import pytest
 
 from gateway.policy.model import Route
 from gateway.wire.dialects import SERVED
-from tests.http.test_embeddings import VECTOR, embedded
-from tests.support.completions import completed, parts
-from tests.support.gateway import RunningGateway, before, question
+from tests.support.endpoints import BODIES, COUNT_TOKENS, NATIVE, SPEAKS, STREAMED, answering
+from tests.support.gateway import RunningGateway, before
 from tests.support.upstream import (
     DONE,
     MODEL,
-    Call,
     Json,
     chunk,
     completion,
     delta,
     event,
-    events,
     plain,
     sending,
     sending_then_closing,
@@ -30,7 +26,6 @@ from tests.support.upstream import (
     stream_head,
 )
 
-PROMPT = "Voldemort and 12MONKEYS?"
 TEXTS = {
     "clean": ("It is ", "fine."),
     "redacted": ("It is 12", "MONKEYS."),
@@ -38,30 +33,6 @@ TEXTS = {
     "blocked": ("so 12MONKEYS, FORB", "IDDEN and more"),
     "held at the end": ("It is ", "12MONK"),
 }
-BODIES: dict[str, Json] = {
-    "/v1/chat/completions": question(PROMPT),
-    "/v1/completions": {"model": MODEL, "prompt": [PROMPT]},
-    "/v1/responses": {"model": MODEL, "input": PROMPT},
-    "/v1/messages": {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": PROMPT}]},
-    "/v1/embeddings": {"model": MODEL, "input": [PROMPT, "b"]},
-    "/v1/moderations": {"input": [PROMPT, "b"]},
-}
-
-
-def answering(texts: tuple[str, ...], end: bytes = b"0\r\n\r\n") -> Callable[[Call], Any]:
-    """What is asked for, by any upstream that speaks chat; `end` ends a stream."""
-
-    async def play(call: Call) -> None:
-        path, streams = call.request.target, call.body.get("stream")
-        if path.endswith("/embeddings"):
-            await call.send(plain(embedded(VECTOR, VECTOR, note="".join(texts))))
-        elif path.endswith("/chat/completions"):
-            whole = plain(completion("".join(texts), reasoning_content=texts[0]))
-            await call.send(stream_head() + chunk(events(*texts)) + end if streams else whole)
-        else:
-            await call.send(stream_head() + chunk(parts(*texts)) + end if streams else plain(completed("".join(texts))))
-
-    return play
 
 
 def test_every_endpoint_is_tried() -> None:
@@ -79,10 +50,15 @@ async def assert_covered(gateway: RunningGateway, requests: int) -> Json:
 
 @pytest.mark.parametrize("texts", TEXTS.values(), ids=list(TEXTS))
 @pytest.mark.parametrize("path", BODIES)
-async def test_what_is_scanned_is_forwarded_replaced_or_withheld(path: str, texts: tuple[str, ...]) -> None:
-    async with before(answering(texts)) as (gateway, _):
+@SPEAKS
+async def test_what_is_scanned_is_forwarded_replaced_or_withheld(
+    path: str, texts: tuple[str, ...], settings: dict[str, Any]
+) -> None:
+    if path == COUNT_TOKENS:
+        settings = NATIVE
+    async with before(answering(texts), **settings) as (gateway, _):
         for number, stream in enumerate((False, True), start=1):
-            if stream and path in ("/v1/embeddings", "/v1/moderations"):
+            if stream and path not in STREAMED:
                 continue
             answer: httpx.Response = await gateway.client.post(path, json={**BODIES[path], "stream": stream})
             assert answer.status_code == 200, answer.text
@@ -91,7 +67,7 @@ async def test_what_is_scanned_is_forwarded_replaced_or_withheld(path: str, text
             await assert_covered(gateway, number)
 
 
-@pytest.mark.parametrize("path", [path for path in BODIES if path not in ("/v1/embeddings", "/v1/moderations")])
+@pytest.mark.parametrize("path", STREAMED)
 async def test_a_stream_that_breaks_off_is_covered(path: str) -> None:
     part = delta("It is 12MON") if path != "/v1/completions" else {"choices": [{"index": 0, "text": "It is 12MON"}]}
     async with before(sending_then_resetting(stream_head() + chunk(event(part)))) as (gateway, _):

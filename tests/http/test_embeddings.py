@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import struct
 from typing import Any
 
 import httpx
@@ -12,23 +10,12 @@ import pytest
 from openai import AsyncAzureOpenAI, AsyncOpenAI
 
 from gateway.policy.model import Action, ClientKey, Limits, Mode, Rule, Unknown
+from tests.support.embeddings import PATH, VECTOR, embedded, encoded
 from tests.support.gateway import INPUT, RULES, before, error_of
 from tests.support.upstream import MODEL, Call, Json, chunk, completion, event, http, plain, sending, stream_head
 
-PATH = "/v1/embeddings"
-USAGE = {"prompt_tokens": 3, "total_tokens": 3}
-VECTOR = [0.25, -0.5, 0.0, 1.0, 0.4111111111111111]  # the last one has the digits of a card number
 CARDS = Rule(id="cards", detector="credit_card", replacement="[CARD]")
 OUTPUT_RULES = tuple(rule for rule in RULES if not rule.apply_to & INPUT)
-
-
-def encoded(vector: list[float]) -> str:
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
-
-
-def embedded(*vectors: Any, **more: Any) -> Json:
-    data = [{"object": "embedding", "index": at, "embedding": vector} for at, vector in enumerate(vectors)]
-    return {"object": "list", "data": data, "model": MODEL, "usage": USAGE, **more}
 
 
 async def embedding(call: Call) -> None:

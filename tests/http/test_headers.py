@@ -24,7 +24,8 @@ UP_STOP = {
     "origin": "http://inside/",
     "accept-language": "de",
     "proxy-authorization": "Basic x",
-    "x-portcullis-policy": "open",
+    "x-portcullis-policy": "default",
+    "x-portcullis-annotate": "false",
     "x-custom": "y",
     "te": "trailers",
 }

@@ -187,6 +187,30 @@ async def test_fields_that_would_lead_past_the_censor_are_dropped() -> None:
                 assert gone not in text, gone
 
 
+async def test_log_probabilities_come_with_their_text() -> None:
+    def entry(token: str, *others: str) -> dict[str, Any]:
+        listed = [{"token": other, "logprob": -2.0, "bytes": list(other.encode())} for other in others]
+        return {"token": token, "logprob": -0.5, "bytes": list(token.encode()), "top_logprobs": listed}
+
+    tokens = [entry("say ", "12MON", "tell "), entry("12MON"), entry("KEYS"), entry(" or"), entry(" not")]
+    shown = [entry("say ", "tell "), entry(" or"), entry(" not")]
+
+    async def play(call: Call) -> None:
+        events = [delta(each["token"]) for each in tokens]
+        for each, given in zip(events, tokens, strict=True):
+            each["choices"][0]["logprobs"] = {"content": [given], "refusal": None}
+        body = b"".join(map(event, [*events, delta(finish="stop")])) + DONE
+        whole = completion("say 12MONKEYS or not")
+        whole["choices"][0]["logprobs"] = {"content": tokens, "refusal": None}
+        await call.send(stream_head() + chunk(body) + END if call.body.get("stream") else plain(whole))
+
+    async with before(play) as (gateway, _):
+        streamed = await gateway.stream()
+        found = [choice.get("logprobs") for each in streamed.chunks for choice in each["choices"]]
+        assert [each for lists in found if lists for each in lists["content"]] == shown
+        assert (await gateway.ask()).json()["choices"][0]["logprobs"] == {"content": shown, "refusal": None}
+
+
 @pytest.mark.parametrize("unknown", list(Unknown))
 async def test_unknown_fields(unknown: Unknown) -> None:
     body = event(delta("hi", thinking_blocks=[{"text": "12MONKEYS"}])) + event(delta(finish="stop")) + DONE

@@ -6,11 +6,11 @@ import io
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.censor.compile import fold_word
 from gateway.journal.command import run

@@ -6,11 +6,11 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.journal.entries import JournalEntry, MatchLine, encode, encode_line, text_hmac
 from gateway.journal.files import closed_files, journal_files

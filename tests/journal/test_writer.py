@@ -269,7 +269,7 @@ def test_a_defect_of_ours_is_reported_without_text(tmp_path: Path) -> None:
         writer.write([SECRET])  # type: ignore[list-item]  # no entry at all
         until(lambda: not writer.healthy)
         assert not writer.write(matches(1))
-    assert "stopped by an internal error: KeyError at entries.py" in told[0]
+    assert "stopped by an internal error: AttributeError at entries.py" in told[0]
     assert SECRET not in told[0]
     assert writer.dropped == 2
 

@@ -140,6 +140,21 @@ async def test_a_text_completion_is_an_operation_of_its_own(collector: Collector
     assert b"planted" not in b"".join(collector.raw)
 
 
+@pytest.mark.parametrize(
+    ("path", "operation"),
+    [
+        ("/v1/chat/completions", "chat"),
+        ("/v1/completions", "text_completion"),
+        ("/v1/responses", "chat"),
+        ("/v1/embeddings", "embeddings"),
+        ("/openai/deployments/{deployment}/chat/completions", "chat"),
+        ("/openai/deployments/{deployment}/completions", "text_completion"),
+    ],
+)
+def test_the_operation_of_an_endpoint(path: str, operation: str) -> None:
+    assert tracing.operation_of(path) == operation
+
+
 def test_another_upstream_may_answer_in_place_of_the_first(collector: Collector) -> None:
     with tracer_for(collector.endpoint) as tracer:
         span = begin(tracer)

@@ -344,7 +344,7 @@ async def test_a_canary_that_fails_leaves_nothing_known(monkeypatch: pytest.Monk
             raise KeyError("swordfish")
 
         monkeypatch.setattr("gateway.proxy.steering.mask_probe.status_of", fail)
-        assert await made.look() == MaskStatus(MaskState.UNKNOWN, "the canary failed: KeyError")
+        assert await made.look() == MaskStatus(MaskState.UNKNOWN, "the probe failed: KeyError")
         monkeypatch.undo()
         assert await made.look() == IN_FORCE
 

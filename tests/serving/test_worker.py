@@ -14,12 +14,9 @@ from gateway.app import LIMITS, METRICS
 from gateway.config import load
 from gateway.serving.acceptor import CLIENT
 from gateway.serving.workers.ipc import (
-    ConnectionClosed,
-    Drain,
-    Drained,
     Message,
+    Signal,
     Start,
-    WorkerReady,
     encode_message,
     read_message,
 )
@@ -43,9 +40,9 @@ class Playing:
     def tell(self, message: Message) -> None:
         self.writer.write(encode_message(message))
 
-    async def hear(self, kind: type[Message]) -> None:
+    async def hear(self, wanted: Signal) -> None:
         async with asyncio.timeout(PATIENCE):
-            while not isinstance(message := await read_message(self.reader), kind):
+            while (message := await read_message(self.reader)) is not wanted:
                 assert message is not None, "the worker has ended"
 
     def hand_over(self) -> socket.socket:
@@ -73,7 +70,7 @@ async def supervising(path: Path) -> AsyncIterator[Playing]:
     playing = Playing(process, reader, writer, connections)
     try:
         playing.tell(Start(load(path), 0, scratch, "json"))
-        await playing.hear(WorkerReady)
+        await playing.hear(Signal.READY)
         yield playing
     finally:
         if process.returncode is None:
@@ -94,8 +91,8 @@ async def answer_to(client: socket.socket) -> bytes:
 
 async def test_who_is_handed_over_after_the_last_answer_is_refused_and_not_cut_off(tmp_path: Path) -> None:
     async with supervising(tmp_path / "portcullis.yaml") as playing:
-        playing.tell(Drain())
-        await playing.hear(Drained)
+        playing.tell(Signal.DRAIN)
+        await playing.hear(Signal.DRAINED)
         # As when it was on its way while the worker said so.
         with playing.hand_over() as client:
             client.sendall(REQUEST)
@@ -110,14 +107,14 @@ async def test_who_is_handed_over_after_the_last_answer_is_refused_and_not_cut_o
             assert refused.startswith(b"HTTP/1.1 503 ")
             assert b"retry-after: 1\r\n" in refused
             assert b'"overloaded"' in refused
-        await playing.hear(ConnectionClosed)
+        await playing.hear(Signal.CONNECTION_CLOSED)
         assert await asyncio.wait_for(playing.process.wait(), PATIENCE) == 0
 
 
 async def test_a_body_that_comes_later_than_the_refusal_does_not_reset_the_connection(tmp_path: Path) -> None:
     async with supervising(tmp_path / "portcullis.yaml") as playing:
-        playing.tell(Drain())
-        await playing.hear(Drained)
+        playing.tell(Signal.DRAIN)
+        await playing.hear(Signal.DRAINED)
         head = REQUEST.removesuffix(b"2\r\n\r\n{}") + b"3000000\r\n\r\n"
         with playing.hand_over() as client:
             sending = asyncio.to_thread(client.sendall, head + b" " * 3_000_000)
@@ -127,6 +124,6 @@ async def test_a_body_that_comes_later_than_the_refusal_does_not_reset_the_conne
 
 async def test_a_worker_does_not_wait_for_a_supervisor_that_says_no_more(tmp_path: Path) -> None:
     async with supervising(tmp_path / "portcullis.yaml") as playing:
-        playing.tell(Drain())
-        await playing.hear(Drained)
+        playing.tell(Signal.DRAIN)
+        await playing.hear(Signal.DRAINED)
         assert await asyncio.wait_for(playing.process.wait(), PATIENCE) == 0

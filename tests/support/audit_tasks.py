@@ -19,9 +19,8 @@ from gateway.audit.run.interrupts import Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.processes import ProcessPool
 from gateway.audit.run.progress import SavedAudit
-from gateway.audit.run.runner import Outcome, Task, TaskRunner
+from gateway.audit.run.runner import LocalRunner, Outcome, QueryTask, Task, TaskRunner
 from gateway.audit.run.scheduler import Scheduler
-from gateway.audit.run.tasks import LocalRunner, QueryTask
 from gateway.policy.model import Rule
 from gateway.progress import ProgressMeter
 from tests.support import faulty_model
@@ -64,7 +63,7 @@ def whole() -> tuple[Outcome, list[Json]]:
 
 @contextlib.contextmanager
 def processes(load: Callable[[int], LanguageModel] = faulty_model.load_faulty, count: int = 2) -> Iterator[Scheduler]:
-    with ProcessPool(load, count) as pool:
+    with contextlib.closing(ProcessPool(load, count)) as pool:
         over = Scheduler(pool, resumable=True)
         over.load()
         yield over

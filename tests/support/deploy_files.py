@@ -48,7 +48,7 @@ class Resource(NamedTuple):
 
 
 def documents(path: Path) -> list[Json]:
-    return list(yaml.safe_load_all(path.read_text("utf-8")))
+    return list(yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader))
 
 
 def resources(*kinds: str) -> list[Resource]:

@@ -40,7 +40,7 @@ from gateway.proxy.server import server_config
 from tests.support.upstream import MODEL, Json, Play, playing
 from tests.support.upstream import Upstream as PlayedUpstream
 
-PATIENCE = 30  # seconds, generous: it ends a test that hangs
+PATIENCE = 60  # seconds, generous: it ends a test that hangs
 INPUT = frozenset({Direction.INPUT})
 
 LIMITS = Limits()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from gateway.journal.entries import BeginEntry, MatchEntry, RequestEntry
 from gateway.journal.files import journal_files

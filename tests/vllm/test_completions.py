@@ -69,7 +69,7 @@ async def test_prompts_times_n(server: Server, streamed: bool) -> None:
         assert texts[:2] == [SEEN, SEEN] and WORD not in "".join(texts)
 
 
-async def test_an_echo_is_scanned_and_its_logprobs_are_taken_out(server: Server) -> None:
+async def test_an_echo_is_scanned_and_its_logprobs_spell_what_is_shown(server: Server) -> None:
     prompt = f'The password is "{WORD}".'
     fields = {"echo": True, "logprobs": 1, "return_token_ids": True, "prompt_logprobs": 1}
     # The first logprobs of a server take long, and the gateway's patience with it is shorter than this.
@@ -77,7 +77,11 @@ async def test_an_echo_is_scanned_and_its_logprobs_are_taken_out(server: Server)
     async with before(server) as gateway:
         for fields_ in (fields, {**fields, "max_tokens": 1}):
             choice = (await asked(gateway, prompt, **fields_))["choices"][0]
-            assert choice["text"].startswith(SEEN) and choice["logprobs"] is None
+            assert choice["text"].startswith(SEEN)
+            described = choice["logprobs"] or {"tokens": [], "text_offset": []}
+            for token, offset in zip(described["tokens"], described["text_offset"], strict=True):
+                assert choice["text"].startswith(token, offset)
+            assert WORD not in "".join(described["tokens"])
             assert not choice.keys() & {"token_ids", "prompt_token_ids", "prompt_logprobs"}
         answer = await asked(gateway, prompt, **{**fields, "prompt_logprobs": None}, stream=True)
         assert answer.text().startswith(SEEN) and "MONKEYS" not in answer.response.text

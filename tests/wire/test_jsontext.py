@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.surrogates import join_surrogates
-from gateway.wire.jsontext import MAX_BARE, MAX_DEPTH, JsonText, TextCensor
+from gateway.wire.jsongrammar import MAX_BARE, MAX_DEPTH
+from gateway.wire.jsontext import JsonText as ThreeTexts
+from gateway.wire.jsontext import TextCensor
+
+
+def JsonText(new_text: Callable[[], TextCensor]) -> ThreeTexts:
+    return ThreeTexts(lambda _: new_text(), new_text, new_text)
+
 
 WORD = "42x"
 REPLACEMENT = '"\n#'

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
-from gateway.audit.models.http import RequestFailed, client, post
+from gateway.audit.models.http import MAX_ANSWER, NotJson, RequestFailed, client, post
 
-MAX_ANSWER = 16 * 1024 * 1024  # bytes
 TIMEOUT = httpx.Timeout(300.0, connect=10.0)  # seconds, for each read
 ANSWER_TIMEOUT = 600.0  # seconds for an answer
 
@@ -57,10 +55,7 @@ class GatewayClient:
         except RequestFailed as error:
             raise GatewayError(f"{self._base}: {error}") from None
 
-    def __enter__(self) -> GatewayClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self._client.close()
 
     def answers(self, question: Question, sampling: GatewaySampling) -> Iterator[str]:
@@ -88,10 +83,12 @@ class GatewayClient:
         else:
             path, asked = "/chat/completions", _chat(question.prompt, question.begun)
         status, answer = self._post(path, {"model": self._model, **asked, **drawn})
-        if status == 400 and isinstance(answer, dict) and _code(answer) == _STOPPED:
+        error = answer.get("error") if isinstance(answer, dict) else None
+        error = error if isinstance(error, dict) else {}
+        if status == 400 and error.get("code") == _STOPPED:
             return int(str(drawn.get("n", 1))), []
         if status != 200:
-            raise GatewayError(f"{self._base}{path} answers with status {status}{_reason(answer)}")
+            raise GatewayError(f"{self._base}{path} answers with status {status}{_reason(error)}")
         choices = answer.get("choices") if isinstance(answer, dict) else None
         if not isinstance(choices, list) or not choices:
             raise GatewayError(f"{self._base}{path} answers without a choice")
@@ -99,15 +96,11 @@ class GatewayClient:
 
     def _post(self, path: str, body: Mapping[str, object]) -> tuple[int, Any]:
         try:
-            status, data = post(self._client, self._base + path, body, max_bytes=MAX_ANSWER, timeout=ANSWER_TIMEOUT)
+            return post(self._client, self._base + path, body, max_bytes=MAX_ANSWER, timeout=ANSWER_TIMEOUT)
+        except NotJson:
+            raise GatewayError(f"{self._base}{path} does not answer with JSON") from None
         except RequestFailed as error:
             raise GatewayError(f"{self._base}{path} cannot be asked: {error}") from None
-        try:
-            return status, json.loads(data)
-        except (ValueError, RecursionError):
-            if status != 200:
-                return status, None
-            raise GatewayError(f"{self._base}{path} does not answer with JSON") from None
 
 
 def _chat(messages: Sequence[Mapping[str, str]], begun: str) -> dict[str, object]:
@@ -134,14 +127,8 @@ def _texts(value: object) -> Iterator[str]:
                 waiting += items
 
 
-def _code(answer: Mapping[str, Any]) -> object:
-    error = answer.get("error")
-    return error.get("code") if isinstance(error, dict) else None
-
-
-def _reason(answer: object) -> str:
+def _reason(error: Mapping[str, object]) -> str:
     """The kind of an error; its message may quote the request."""
-    error = answer.get("error") if isinstance(answer, dict) else None
-    named = [error.get(key) for key in ("type", "code")] if isinstance(error, dict) else []
+    named = (error.get(key) for key in ("type", "code"))
     known = [each for each in named if isinstance(each, str) and each.isascii() and each.isprintable()]
     return f" ({', '.join(known)[:100]})" if known else ""

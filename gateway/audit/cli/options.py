@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gateway.arguments import whole_number
 from gateway.audit.cli.emit_rules import ACTIONS
 from gateway.audit.query.load import MAX_BATCH, MAX_TEMPERATURE, MIN_TEMPERATURE
 from gateway.audit.query.model import Decoding, LocalModel, ServedModel
@@ -51,9 +52,8 @@ def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def decoding_of(options: argparse.Namespace) -> Decoding:
     """The decoding rule for prompts."""
-    default = Decoding(top_k=40, max_tokens=32)
     given = {name: getattr(options, name) for name in _DECODING if getattr(options, name) is not None}
-    return Decoding(**{"top_k": default.top_k, "max_tokens": default.max_tokens, **given})
+    return Decoding(**{"top_k": 40, "max_tokens": 32, **given})
 
 
 _DECODING = ("max_tokens", "top_k", "top_p", "temperature")
@@ -83,6 +83,28 @@ def _address(text: str, secrets: str) -> str:
     return read_http_url(Value("", "", Scalar(text, ScalarKind.TEXT)), "http://127.0.0.1:8000/v1", secrets)
 
 
+def _decimal(accepts: Callable[[float], bool], wanted: str) -> Callable[[str], float]:
+    """The `type` of an option: a decimal number that is accepted, else the error says that it is not what is wanted."""
+
+    def convert(text: str) -> float:
+        if not re.fullmatch(r"[0-9]{1,10}(\.[0-9]{1,10})?", text):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.5")
+        if not accepts(float(text)):
+            raise argparse.ArgumentTypeError(f"{text!r} is {wanted}")
+        return float(text)
+
+    return convert
+
+
+_number = whole_number("a whole number", 1, MAX_NUMBER)
+_seconds = _decimal(lambda seconds: 0 < seconds <= MAX_SECONDS, "not a number of seconds, above 0")
+_share = _decimal(lambda share: 0 < share <= 1, "not a number above 0, up to 1")
+_temperature = _decimal(
+    lambda number: not number or MIN_TEMPERATURE <= number <= MAX_TEMPERATURE,
+    f"neither 0 nor a number from {MIN_TEMPERATURE:f} to {MAX_TEMPERATURE:.0f}",
+)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="portcullis audit",
@@ -99,7 +121,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--timeout", type=_seconds, metavar="S", help="search for at most S seconds")
     parser.add_argument(
-        "--batch", type=_integer_up_to(MAX_BATCH), metavar="N", help="prefixes in one call of the model"
+        "--batch",
+        type=whole_number("a whole number", 1, MAX_BATCH),
+        metavar="N",
+        help="prefixes in one call of the model",
     )
     parser.add_argument("--device", default="cpu", metavar="D", help="where a model of hf: runs: cpu (default), cuda")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the lines of standard output, in a file as well")
@@ -111,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     where = parser.add_argument_group("many queries, or prompts: where they are asked")
     where.add_argument(
         "--processes",
-        type=_integer_up_to(MAX_WORKERS),
+        type=whole_number("a whole number", 1, MAX_WORKERS),
         metavar="N",
         help="in so many processes, each with the model (1)",
     )
@@ -148,52 +173,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _integer_up_to(most: int) -> Callable[[str], int]:
-    def integer(text: str) -> int:
-        if not re.fullmatch(f"[0-9]{{1,{len(str(most))}}}", text) or not 1 <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to {most}")
-        return int(text)
-
-    return integer
-
-
-_number = _integer_up_to(MAX_NUMBER)
-
-
 def _ray(text: str) -> str:
     if not re.fullmatch(r"local|auto|ray://[^\s/?#@]+:[0-9]{1,5}", text):
         shown = "this" if "@" in text else repr(text)  # it may hold a password
         raise argparse.ArgumentTypeError(f"{shown} is none of local, auto, and an address such as ray://10.0.0.1:10001")
     return text
-
-
-def _decimal(text: str) -> float:
-    if not re.fullmatch(r"[0-9]{1,10}(\.[0-9]{1,10})?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 0.5")
-    return float(text)
-
-
-def _seconds(text: str) -> float:
-    seconds = _decimal(text)
-    if not 0 < seconds <= MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, above 0")
-    return seconds
-
-
-def _share(text: str) -> float:
-    share = _decimal(text)
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0, up to 1")
-    return share
-
-
-def _temperature(text: str) -> float:
-    temperature = _decimal(text)
-    if temperature and not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither 0 nor a number from {MIN_TEMPERATURE:f} to {MAX_TEMPERATURE:.0f}"
-        )
-    return temperature
 
 
 def _verify(text: str) -> str:

@@ -22,20 +22,20 @@ from gateway.audit.cli.report import page
 from gateway.audit.cli.verify import Verification, through_gateway, through_masks
 from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.model import LanguageModel, ModelError
-from gateway.audit.models.loading import ModelLoader, key_from, model_of, with_absolute_paths
+from gateway.audit.models.loading import ModelLoader, model_of, with_absolute_paths
 from gateway.audit.query.model import LocalModel, Query, ServedModel
-from gateway.audit.run.interrupts import AuditStopped, Interrupts
+from gateway.audit.run.interrupts import AuditStopped, Ended, Interrupts
 from gateway.audit.run.lines import STANDARD_OUTPUT, LineWriter, WriteError
 from gateway.audit.run.processes import ProcessPool
-from gateway.audit.run.progress import Ended, FinishedTask, SavedAudit, read_saved, save
+from gateway.audit.run.progress import SavedAudit, read_saved, save
 from gateway.audit.run.ray import RayPool
-from gateway.audit.run.runner import Outcome, SamplingOutcome, TaskRunner, run_sampling
+from gateway.audit.run.runner import LocalRunner, Outcome, SamplingOutcome, TaskRunner, run_sampling
 from gateway.audit.run.scheduler import Scheduler
-from gateway.audit.run.tasks import LocalRunner
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.config import ConfigError
 from gateway.files import write_private
 from gateway.policy.model import Action, Rule
+from gateway.policy.value import key_from
 from gateway.progress import ProgressMeter
 
 SAMPLES = 20
@@ -91,8 +91,8 @@ class _AuditRun:
 
     def _make_runner(self) -> TaskRunner:
         """The runner of the tasks, with the model loaded."""
-        options, done = self._options, self._saved.states().values()
-        left = len(self._plan.tasks) - sum(isinstance(state, FinishedTask) for state in done)
+        options = self._options
+        left = len(self._plan.tasks) - len(self._saved.done)
         resumable = options.checkpoint is not None or options.resume is not None
         load = ModelLoader(with_absolute_paths(self._plan.model), options.device)
         pool: ProcessPool | RayPool
@@ -102,7 +102,7 @@ class _AuditRun:
             pool = ProcessPool(load, count)
         else:
             return LocalRunner(self._model)
-        self._workers.enter_context(pool)
+        self._workers.callback(pool.close)
         spread = Scheduler(pool, resumable)
         spread.load()
         return spread
@@ -235,7 +235,7 @@ class _AuditRun:
         name = self._options.name or (served.name if isinstance(served, ServedModel) else None)
         if name is None:
             raise ConfigError("command line", "--verify", "a gateway is asked for a model by name: give --name")
-        return stack.enter_context(GatewayClient(url, name, key_from(CLIENT_KEY)))
+        return stack.enter_context(contextlib.closing(GatewayClient(url, name, key_from(os.environ, CLIENT_KEY))))
 
     def _verify(self, outcome: Outcome | SamplingOutcome, rules: tuple[Rule, ...]) -> Verification:
         self._reset_progress()
@@ -243,7 +243,7 @@ class _AuditRun:
             try:
                 return self._verify_with(outcome, rules, interrupts)
             except AuditStopped as stop:
-                ended = Ended.of(stop)
+                ended = stop.ended
                 return Verification(still=0, ended=ended, summary={"ended": str(ended)})
             except GatewayError as error:
                 summary = {"through": "gateway", "ended": str(Ended.FAILED)}

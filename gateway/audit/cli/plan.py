@@ -6,7 +6,7 @@ import argparse
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from gateway.audit.cli.gateway_client import Question
@@ -31,8 +31,7 @@ from gateway.audit.query.model import (
     compile,
 )
 from gateway.audit.run.progress import FoundString
-from gateway.audit.run.runner import Task
-from gateway.audit.run.tasks import PolicyTask, QueryTask, matcher_of
+from gateway.audit.run.runner import PolicyTask, QueryTask, Task, matcher_of
 from gateway.audit.searches.best_first import Result, digest
 from gateway.audit.searches.canonical import Canonical
 from gateway.audit.searches.policy import output_rules, policy_digest, prompt_query
@@ -103,12 +102,7 @@ class Plan:
             base, most = before.get(query.source, (None, 0))
             rows.append(
                 ReportRow(
-                    text=each.result.text,
-                    logprob=each.result.logprob,
-                    prefix_logprob=each.result.prefix_logprob,
-                    string_logprob=each.result.string_logprob,
-                    encodings=each.result.encodings,
-                    prefix=each.result.prefix,
+                    result=each.result,
                     canonical=_is_canonical(canonical[not query.prompt], each.result, model),
                     edits=() if base is None else edited_at(base, each.result.text, most) or (),
                     more=each.more,
@@ -160,7 +154,7 @@ def _plan_of_queries(options: argparse.Namespace) -> Plan:
         shown = {"queries": [query.source for query in queries]}
     plan = Plan(model=with_credentials(models[0], first.source), queries=queries, shown=shown)
     if isinstance(first.traversal, Random):
-        return replace(plan, sampling=partial(_sample, first, options.limit, options.batch))
+        return replace(plan, sampling=partial(sample, query=first, samples=options.limit, batch=options.batch))
     tasks = (QueryTask(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
     return replace(plan, tasks=tuple(tasks))
 
@@ -195,19 +189,7 @@ def _prefix_of(query: Query) -> str | None:
 
 
 def _decoding_of(query: Query) -> dict[str, object]:
-    decoding = query.decoding
-    return {
-        "top_k": decoding.top_k,
-        "top_p": decoding.top_p,
-        "temperature": decoding.temperature,
-        "end_of_text": decoding.end_of_text,
-        "max_tokens": decoding.max_tokens,
-        "tokenizations": str(query.tokenizations),
-    }
-
-
-def _sample(query: Query, samples: int | None, batch: int | None, model: LanguageModel) -> RandomSearch:
-    return sample(model, query, samples=samples, batch=batch)
+    return {**asdict(query.decoding), "tokenizations": str(query.tokenizations)}
 
 
 # -- prompts and a policy ----------------------------------------------------------------------------------------------

@@ -9,8 +9,11 @@ from __future__ import annotations
 import html
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+
+from gateway.audit.searches.best_first import Result
 
 MAX_ROWS = 2_000  # of the table; the JSON lines have all
 MAX_POINTS = 400  # of the curve
@@ -22,19 +25,10 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportRow:
-    """A string that was found.
+    """A string that was found. `canonical`: is the best path the tokenizer's own encoding? None if unknown. `edits`:
+    where it was edited, in characters from its beginning. `more`: further columns by name."""
 
-    `prefix`: how many of its characters come before what is counted. `logprob`, `prefix_logprob`, `string_logprob` and
-    `encodings` are those of the JSON lines. `canonical`: is the best path the tokenizer's own encoding? None if
-    unknown. `edits`: where it was edited, in characters from its beginning. `more`: further columns by name.
-    """
-
-    text: str = field(repr=False)
-    logprob: float
-    prefix_logprob: float
-    string_logprob: float
-    encodings: int
-    prefix: int = 0
+    result: Result
     canonical: bool | None = None
     edits: tuple[int, ...] = ()
     more: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -118,23 +112,16 @@ def _table(rows: Sequence[ReportRow]) -> str:
 
 
 def _table_row(number: int, row: ReportRow, more: Sequence[str], told: bool) -> str:
-    prefix, rest = row.text[: row.prefix], row.text[row.prefix :]
+    result = row.result
+    prefix, rest = result.text[: result.prefix], result.text[result.prefix :]
     text = f'<span class="prefix">{shown(prefix)}</span>{shown(rest)}'
     others = "".join(f'<td class="text">{shown(row.more.get(name, ""))}</td>' for name in more)
-    numbers = (
-        f"{row.logprob:.3f}", _probability(row.logprob), f"{row.string_logprob:.3f}", f"{row.encodings:,}",
-    )  # fmt: skip
+    likely = f"{result.logprob:.3f}", f"{math.exp(result.logprob):.3g}", f"{result.string_logprob:.3f}"
+    numbers = [*likely, f"{result.encodings:,}"]
+    if told:
+        numbers.append({True: "canonical", False: "another", None: ""}[row.canonical])
     cells = "".join(f"<td>{each}</td>" for each in numbers)
-    kind = f"<td>{_kind(row.canonical)}</td>" if told else ""
-    return f'<tr><td>{number}</td><td class="text string">{text}</td>{others}{cells}{kind}</tr>'
-
-
-def _probability(logprob: float) -> str:
-    return f"{math.exp(logprob):.3g}"
-
-
-def _kind(canonical: bool | None) -> str:
-    return {True: "canonical", False: "another", None: ""}[canonical]
+    return f'<tr><td>{number}</td><td class="text string">{text}</td>{others}{cells}</tr>'
 
 
 def _curve(rows: Sequence[ReportRow]) -> str:
@@ -143,8 +130,9 @@ def _curve(rows: Sequence[ReportRow]) -> str:
     Encodings of a prefix count in a string's sum, each with all the probability behind it; so where there are prefixes
     only the best paths can be added up.
     """
-    behind = any(row.prefix for row in rows)
-    sums = list(_accumulated(math.exp(row.logprob if behind else row.string_logprob) for row in rows))
+    results = [row.result for row in rows]
+    behind = any(result.prefix for result in results)
+    sums = list(accumulate(math.exp(each.logprob if behind else each.string_logprob) for each in results))
     places = sorted({round(at * (len(sums) - 1) / (MAX_POINTS - 1)) for at in range(MAX_POINTS)})
     chart = _Chart(1, max(len(sums), 2), _ceiling(sums[-1]))
     steps = [(place + 1, sums[place]) for place in places]
@@ -161,13 +149,6 @@ def _curve(rows: Sequence[ReportRow]) -> str:
     return _section("Probability", what + chart.svg(drawing, "cumulative probability by rank"))
 
 
-def _accumulated(values: Iterable[float]) -> Iterator[float]:
-    total = 0.0
-    for value in values:
-        total += value
-        yield total
-
-
 def _encodings(rows: Sequence[ReportRow]) -> str:
     """Which encodings have the probability. Only of best paths is it known whether they are canonical."""
     masses = {"the best path, canonical": 0.0, "the best path, another encoding": 0.0, "further encodings": 0.0}
@@ -175,8 +156,9 @@ def _encodings(rows: Sequence[ReportRow]) -> str:
     for row in rows:
         if row.canonical is None:
             return ""
-        masses[canonical if row.canonical else another] += math.exp(row.logprob)
-        masses[further] += max(0.0, math.exp(row.string_logprob) - math.exp(row.logprob))
+        best, every = math.exp(row.result.logprob), math.exp(row.result.string_logprob)
+        masses[canonical if row.canonical else another] += best
+        masses[further] += max(0.0, every - best)
     whole = sum(masses.values())
     if not whole:
         return ""
@@ -192,7 +174,7 @@ def _encodings(rows: Sequence[ReportRow]) -> str:
         )
     label = "share of the probability by encoding"
     drawing = f'<svg viewBox="0 0 {_WIDTH} 24" role="img" aria-label="{label}">{bars}</svg>'
-    many = sum(row.encodings > 1 for row in rows)
+    many = sum(row.result.encodings > 1 for row in rows)
     what = f"<p>{many:,} of {len(rows):,} strings were found in more than one encoding.</p>"
     return _section("Encodings", f'{what}{drawing}<ul class="legend">{legend}</ul>')
 

@@ -10,11 +10,10 @@ from gateway.audit.cli.plan import Plan
 from gateway.audit.matcher import RuleMatcher
 from gateway.audit.models.masked import MaskedModel
 from gateway.audit.query.model import Query
-from gateway.audit.run.interrupts import AuditStopped, Interrupts
+from gateway.audit.run.interrupts import AuditStopped, Ended, Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Ended, FoundString
-from gateway.audit.run.runner import TaskRunner, run_sampling
-from gateway.audit.run.tasks import LocalRunner
+from gateway.audit.run.progress import FoundString
+from gateway.audit.run.runner import LocalRunner, TaskRunner, run_sampling
 from gateway.policy.model import Rule
 
 
@@ -99,7 +98,7 @@ def through_gateway(
                 lines.write({"still": {"begun": question.begun, "text": text, "rule": matches[0].rule}})
         if stopped is not None:
             break
-    ended = Ended.FINISHED if stopped is None else Ended.of(stopped)
+    ended = Ended.FINISHED if stopped is None else stopped.ended
     summary: dict[str, object] = {"through": "gateway", "still": still, "questions": asked, "texts": answers}
     if stopped is not None:
         summary["ended"] = str(ended)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import deque
 
 from gateway.audit.language.automaton import Dfa, walk
+from gateway.audit.language.preprocess import Characters
 
 MAX_MET = 50_000  # pairs of a position and a state
-
-_CONTINUATION = range(0x80, 0xC0)
 
 _Pair = tuple[int, int]
 
@@ -22,6 +21,7 @@ def edited_at(language: Dfa, text: str, most: int) -> tuple[int, ...] | None:
     for more than `most` edits, or if `MAX_MET` is exceeded."""
     if not language.start:
         return None
+    characters = Characters(language)
     pieces = [char.encode() for char in text]
     begin = (0, language.start)
     cost = {begin: 0}
@@ -38,7 +38,7 @@ def edited_at(language: Dfa, text: str, most: int) -> tuple[int, ...] | None:
                 steps.append(((at + 1, target), 0))
             steps.append(((at + 1, state), 1))
         if cost[pair] < most:
-            after = _after(language, state)
+            after = sorted(characters.after(state))
             steps += [((at, target), 1) for target in after]
             steps += [((at + 1, target), 1) for target in after if at < len(pieces)]
         for target_pair, price in steps:
@@ -63,20 +63,3 @@ def _places(came_from: dict[_Pair, tuple[_Pair, int | None]], pair: _Pair) -> tu
         if place is not None:
             found.append(place)
     return tuple(reversed(found))
-
-
-def _after(language: Dfa, state: int) -> list[int]:
-    """The states after any one character."""
-    found: dict[int, None] = {}
-    waiting = [target for low, _, target in language.arcs(state) if low not in _CONTINUATION]
-    met = set(waiting)
-    while waiting:
-        target = waiting.pop()
-        rest = [further for low, _, further in language.arcs(target) if low in _CONTINUATION]
-        if not rest:
-            found[target] = None
-        for further in rest:
-            if further not in met:
-                met.add(further)
-                waiting.append(further)
-    return sorted(found)

@@ -13,9 +13,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from gateway.automata.bytes import ByteAutomaton, ByteState, Tail
+from gateway.automata.bytes import ByteAutomaton, Entries
 from gateway.automata.positions import positions
-from gateway.automata.regex import Node, parse
+from gateway.automata.regex import Node, parse, spelled
 
 MAX_STATES = 1_000_000
 MAX_ENTRIES = 2_000_000  # what states stand for and where they lead, some 100 bytes each
@@ -159,54 +159,29 @@ class LazyDfa(ABC, Generic[K]):
             )
 
 
-class Regex(LazyDfa[frozenset[tuple[int, Tail]]]):
+class Regex(LazyDfa[Entries]):
     """The texts that one of the expressions matches in full (syntax: docs/patterns.md). Raises RegexError."""
 
     def __init__(self, *expressions: str | Node) -> None:
         trees = [parse(each) if isinstance(each, str) else each for each in expressions]
         self._language = ByteAutomaton(
-            (positions(tree, max_positions=MAX_POSITIONS, may_be_empty=True) for tree in trees), max_cache=10_000
+            positions(tree, max_positions=MAX_POSITIONS, may_be_empty=True) for tree in trees
         )
-        self._states: dict[frozenset[tuple[int, Tail]], ByteState] = {}
-        super().__init__(self._key_of(self._language.start()))
+        super().__init__(self._language.start().entries or None)
 
-    def _key_of(self, state: ByteState) -> frozenset[tuple[int, Tail]] | None:
-        if not state.entries:
-            return None
-        return self._states.setdefault(state.entries, state).entries
+    def _transitions(self, key: Entries) -> list[tuple[int, int, Entries]]:
+        return self._language.arcs(key)
 
-    def _transitions(
-        self, key: frozenset[tuple[int, Tail]]
-    ) -> Iterator[tuple[int, int, frozenset[tuple[int, Tail]] | None]]:
-        state = self._states[key]
-        for low, high, target in self._language.arcs(state):
-            yield low, high, self._key_of(target)
+    def _is_accepting(self, key: Entries) -> bool:
+        return self._language.state(key).accepting
 
-    def _is_accepting(self, key: frozenset[tuple[int, Tail]]) -> bool:
-        return self._states[key].accepting
-
-    def _size(self, key: frozenset[tuple[int, Tail]]) -> int:
+    def _size(self, key: Entries) -> int:
         return len(key)
-
-
-class _Literal(LazyDfa[int]):
-    """One string; a key is the number of bytes read."""
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-        super().__init__(0)
-
-    def _transitions(self, key: int) -> Iterator[tuple[int, int, int | None]]:
-        for byte in self._text[key : key + 1]:
-            yield byte, byte, key + 1
-
-    def _is_accepting(self, key: int) -> bool:
-        return key == len(self._text)
 
 
 def literal(text: str) -> Dfa:
     """The language of one text, which may be empty. Raises ValueError if it cannot be written as UTF-8."""
-    return _Literal(text.encode())
+    return Regex(spelled(text))
 
 
 # -- combinations ------------------------------------------------------------------------------------------------------

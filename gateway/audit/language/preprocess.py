@@ -29,7 +29,7 @@ PRINTABLE_ASCII = CharSet(((0x20, 0x7E),))
 _CONTINUATION = range(0x80, 0xC0)  # bytes that begin no character
 
 
-class _Characters:
+class Characters:
     """Reads an automaton by characters in place of bytes."""
 
     def __init__(self, automaton: Dfa) -> None:
@@ -68,7 +68,7 @@ class _Edits(LazyDfa[frozenset[int]]):
 
     def __init__(self, automaton: Dfa, most: int, alphabet: Tail) -> None:
         self._automaton, self._width, self._alphabet = automaton, most + 1, alphabet
-        self._characters = _Characters(automaton)
+        self._characters = Characters(automaton)
         self._places: list[tuple[int, Tail]] = []
         self._numbers_of: dict[tuple[int, Tail], int] = {}
         self._read = cache(self._steps)
@@ -309,7 +309,7 @@ class _Jump(NamedTuple):
 class _Synonyms(LazyDfa[frozenset[_SynonymState]]):
     def __init__(self, automaton: Dfa, jumps: list[_Jump]) -> None:
         self._automaton, self._jumps = automaton, jumps
-        self._characters = _Characters(automaton)
+        self._characters = Characters(automaton)
         self._word = _word_tail()
         self._landings = cache(self._landings_from)
         self._steps = cache(self._steps_from)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gateway.audit.language.automaton import Dfa, Liveness
 from gateway.automata.vocabulary import Ints, Vocabulary
-from gateway.decode.trie_walk import MAX_ROWS, walk_trie
+from gateway.decode.trie_walk import TransitionTable
 
 MAX_CACHED = 8_000_000  # tokens with their targets, twelve bytes each
 
@@ -29,7 +29,7 @@ class TokenArcs:
     def __init__(self, automaton: Dfa, vocabulary: Vocabulary) -> None:
         self.automaton = automaton
         self.vocabulary = vocabulary
-        self._table = _DfaTable(automaton)
+        self._table: TransitionTable[int] = TransitionTable(vocabulary, automaton.arcs, 0)
         self._cache: OrderedDict[tuple[int, bool], tuple[Ints, States]] = OrderedDict()
         self._cached = 0
         bytes_ = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
@@ -69,49 +69,6 @@ class TokenArcs:
     def _read(self, state: int, skips_space: bool) -> tuple[Ints, States]:
         """The tokens that can be read, whatever comes after them. `skips_space`: a token's first byte, if it is a
         space, is not read."""
-        begin = self._table.begin_walk(state)
-        tokens, rows = walk_trie(self.vocabulary, begin, self._table.after, skips_space)
-        return tokens, self._table.states[rows]
-
-
-class _DfaTable:
-    """The transitions of an automaton as a table, a row for each state that was met; row 0 is the dead one.
-
-    Row numbers hold until the next `begin_walk`. A walk may add a row for each node of the trie, at worst, beyond
-    `MAX_ROWS`.
-    """
-
-    def __init__(self, automaton: Dfa) -> None:
-        self._automaton = automaton
-        self._clear()
-
-    def _clear(self) -> None:
-        self._numbers: dict[int, int] = {0: 0}
-        self._table: Ints = np.zeros((64, 256), np.int32)
-        self._known = np.zeros(64, bool)
-        self._known[0] = True
-        self.states: States = np.zeros(64, np.int64)
-
-    def begin_walk(self, state: int) -> int:
-        """The row of a state from which a walk begins."""
-        if len(self._numbers) > MAX_ROWS:
-            self._clear()
-        return self._row_of(state)
-
-    def after(self, rows: Ints, read: NDArray[np.uint8]) -> Ints:
-        """The rows behind some bytes."""
-        for row in np.unique(rows[~self._known[rows]]).tolist():
-            arcs = [(low, high, self._row_of(to)) for low, high, to in self._automaton.arcs(int(self.states[row]))]
-            for low, high, target in arcs:
-                self._table[row, low : high + 1] = target
-            self._known[row] = True
-        return self._table[rows, read]
-
-    def _row_of(self, state: int) -> int:
-        row = self._numbers.setdefault(state, len(self._numbers))
-        if row == len(self.states):
-            self._table = np.concatenate((self._table, np.zeros_like(self._table)))
-            self._known = np.concatenate((self._known, np.zeros_like(self._known)))
-            self.states = np.concatenate((self.states, np.zeros_like(self.states)))
-        self.states[row] = state
-        return row
+        tokens, rows = self._table.walk(state, skips_space)
+        places, states = self._table.states(rows)
+        return tokens, np.array(states, np.int64)[places]

@@ -1,15 +1,23 @@
-"""POST requests with JSON, and responses bounded in bytes and in time."""
+"""POST requests with JSON, and JSON responses bounded in bytes and in time."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import httpx
+
+MAX_ANSWER = 16 * 1024 * 1024  # bytes
 
 
 class RequestFailed(Exception):
     """No response, or not one that could be read in full; the message has neither address nor key."""
+
+
+class NotJson(RequestFailed):
+    """The response to a request that succeeded is not JSON."""
 
 
 def client(key: str | None, timeout: httpx.Timeout | float) -> httpx.Client:
@@ -28,9 +36,9 @@ def client(key: str | None, timeout: httpx.Timeout | float) -> httpx.Client:
 
 def post(
     client: httpx.Client, url: str, body: Mapping[str, object], *, max_bytes: int, timeout: float
-) -> tuple[int, bytes]:
-    """The status and the body of the response. Raises RequestFailed, also for a body of more than `max_bytes` bytes, or
-    one that is incomplete after `timeout` seconds in all."""
+) -> tuple[int, Any]:
+    """The status and the JSON of the response; None for an error response that is not JSON. Raises RequestFailed, also
+    for a body of more than `max_bytes` bytes, or one that is incomplete after `timeout` seconds in all."""
     data = bytearray()
     deadline = time.monotonic() + timeout
     try:
@@ -41,6 +49,11 @@ def post(
                     raise RequestFailed(f"an answer of more than {max_bytes} bytes")
                 if time.monotonic() > deadline:
                     raise RequestFailed(f"an answer that is not whole after {timeout:.0f} s")
-            return response.status_code, bytes(data)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise RequestFailed(type(error).__name__) from None
+    try:
+        return response.status_code, json.loads(data)
+    except (ValueError, RecursionError):
+        if response.status_code == 200:
+            raise NotJson from None
+        return response.status_code, None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import LocalModel, ServedModel
-from gateway.policy.value import ConfigError, Scalar, ScalarKind, Value
+from gateway.policy.value import ConfigError, key_from
 
 MODEL_KEY = "UPSTREAM_API_KEY"
 
@@ -22,14 +22,7 @@ def with_credentials(spec: LocalModel | ServedModel, source: str) -> LocalModel 
     if spec.tokenizer is None:
         reason = "is required: the model's folder, or its tokenizer.json, says what its tokens write"
         raise ConfigError(source, "model.tokenizer", reason)
-    return replace(spec, api_key=spec.api_key or key_from(MODEL_KEY))
-
-
-def key_from(name: str) -> str | None:
-    """The key that a variable of the environment holds, None if there is none. Raises ConfigError for one that cannot
-    travel in a header."""
-    key = os.environ.get(name)
-    return Value("environment", name, Scalar(key, ScalarKind.TEXT), secret=True).key() if key else None
+    return replace(spec, api_key=spec.api_key or key_from(os.environ, MODEL_KEY))
 
 
 def with_absolute_paths(spec: LocalModel | ServedModel) -> LocalModel | ServedModel:

@@ -139,15 +139,15 @@ class MaskedModel:
         space is not written."""
         known = self._straddling.get((state, loses_space))
         if known is None:
-            found = {token: self._is_forbidden(rest) for token, rest in self._straddling_tokens(state, loses_space)}
+            found = {
+                token: self._matcher.matched_rules(rest).certain is not None
+                for token, rest in self._straddling_tokens(state, loses_space)
+            }
             known = np.array(list(found), np.int32), np.array(list(found.values()), np.bool_)
             if len(self._straddling) >= MAX_KEPT:
                 self._straddling.clear()
             self._straddling[state, loses_space] = known
         return known
-
-    def _is_forbidden(self, rest: bytes) -> bool:
-        return self._matcher.matched_rules(rest).certain is not None
 
     def _straddling_tokens(self, state: int, loses_space: bool) -> Iterator[tuple[int, bytes]]:
         """Tokens with what they write behind a prefix that ends in them or with them; one in which several end comes

@@ -14,7 +14,7 @@ import numpy as np
 
 from gateway.audit.model import ROUNDING, Floats, Messages, ModelError
 from gateway.audit.models.hf import Rows, Tokens, encoding, short
-from gateway.audit.models.http import RequestFailed, client, post
+from gateway.audit.models.http import MAX_ANSWER, NotJson, RequestFailed, client, post
 from gateway.automata.vocabulary import Ints
 from gateway.decode.vocabulary import read_vocabulary
 from gateway.version import install_hint
@@ -23,8 +23,7 @@ RETRY_DELAYS = (0.5, 2.0)  # seconds, before a request that failed is sent again
 TIMEOUT = 120.0  # seconds for an answer
 MAX_PROMPTS = 64  # in one request
 MAX_ASKED = 128  # tokens in `logprob_token_ids`, as vLLM allows
-MAX_ANSWER = 16 * 1024 * 1024  # bytes, besides what each requested token takes
-BYTES_PER_TOKEN = 128  # of JSON: its id and its log-probability
+BYTES_PER_TOKEN = 128  # of JSON, beyond `MAX_ANSWER`: each requested token's id and its log-probability
 
 _TOKEN = re.compile(r"token_id:([0-9]+)")
 _RETRIED = frozenset({408, 429, 500, 502, 503, 504})
@@ -199,15 +198,17 @@ class VllmModel:
         connection_lost = False
         for pause in (*RETRY_DELAYS, None):
             try:
-                status, content = post(self._client, url, body, max_bytes=max_bytes, timeout=self._timeout)
+                status, answer = post(self._client, url, body, max_bytes=max_bytes, timeout=self._timeout)
+            except NotJson:
+                raise self._invalid("the answer is not JSON") from None
             except RequestFailed as error:
                 failure = str(error)
                 connection_lost = connection_lost or failure in _CONNECTION_LOST
             else:
                 self._answered = True
                 if status == 200:
-                    return self._parsed(content)
-                failure = f"status {status}: {self._redacted(_message(content))}"
+                    return answer
+                failure = f"status {status}: {self._redacted(_message(answer))}"
                 if status not in _RETRIED:
                     raise _Refused(f"{self.url}: the server refuses: {failure}")
             if pause is not None:
@@ -215,12 +216,6 @@ class VllmModel:
         if failure == _CONNECT_FAILED:
             failure += _gone_hint(body) if connection_lost or self._answered else _NEVER_ANSWERED
         raise ModelError(f"{self.url}: the server failed {len(RETRY_DELAYS) + 1} times: {failure}")
-
-    def _parsed(self, content: bytes) -> Any:
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError):
-            raise self._invalid("the answer is not JSON") from None
 
     def _redacted(self, message: str) -> str:
         """Without the key, which a server may echo."""
@@ -260,13 +255,12 @@ def _has_top(logprobs: dict[int, float], count: int) -> bool:
     return len(logprobs) >= count or math.fsum(math.exp(min(each, 0.0)) for each in logprobs.values()) >= 1 - ROUNDING
 
 
-def _message(content: bytes) -> str:
+def _message(answer: Any) -> str:
     """The error message in a response."""
     try:
-        described = json.loads(content)
-        message = described.get("error", described.get("detail", described))
+        message = answer.get("error", answer.get("detail", answer))
         return str(message if isinstance(message, str) else message["message"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (KeyError, TypeError, AttributeError):
         return "no message"
 
 

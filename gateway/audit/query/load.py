@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TypeVar
 
 from gateway.audit.language.preprocess import MAX_WORD, PRINTABLE_ASCII
 from gateway.audit.query.model import (
@@ -37,16 +35,11 @@ from gateway.audit.query.model import (
 from gateway.automata.charset import CharSet
 from gateway.automata.regex import Chars, RegexError, parse
 from gateway.policy.files import read_text
+from gateway.policy.key_table import BOOLEAN, NONEMPTY, TEXT, Form, KeyTable, choice, integer, nested
 from gateway.policy.urls import read_http_url
-from gateway.policy.value import DECIMAL_NUMBER, ConfigError, Scalar, ScalarKind, Section, Value
+from gateway.policy.value import DECIMAL_NUMBER, ConfigError, Scalar, ScalarKind, Value
 from gateway.policy.yaml_source import read_nodes
 
-KEYS = (
-    *("model", "query", "prefix", "prompt", "decoding", "traversal", "tokenizations", "preprocess", "limit"),
-    "search",
-)
-SERVED_KEYS = ("vllm", "name", "api_key", "tokenizer")
-DECODING_KEYS = ("top_k", "top_p", "temperature", "end_of_text", "max_tokens")
 PREPROCESSORS = ("edits", "filter", "synonyms", "user")
 ALPHABETS = {
     "printable_ascii": PRINTABLE_ASCII,
@@ -55,8 +48,6 @@ ALPHABETS = {
     "digits": CharSet(((0x30, 0x39),)),
     "alphanumeric": CharSet(((0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A))),
 }
-
-T = TypeVar("T", Query, Decoding, Random, Bounds)
 
 MAX_EDITS = 5
 MAX_NUMBER = 1_000_000_000
@@ -79,31 +70,13 @@ def parse_query(text: str, source: str, folder: PurePath, environ: Mapping[str, 
     """The query in a file's text. `source` names it in errors; paths in it are relative to `folder`. Raises
     `ConfigError`."""
     # Unquoted, `on` is a truth value to YAML.
-    section = read_nodes(text, source, environ, "at least query", keys_as_written=True).section(KEYS)
-    query = Query(query=section["query"].text(), source=source)
-    query = _fields(section, query, prefix=_prefix)
-    query = _fields(
+    section = QUERY_KEYS.section(read_nodes(text, source, environ, "at least query", keys_as_written=True))
+    values = QUERY_KEYS.values(
         section,
-        query,
         model=lambda model: _model(model, folder),
-        prompt=_prompt,
-        decoding=_decoding,
-        traversal=_traversal,
-        tokenizations=lambda name: name.choice(Tokenizations),
-        preprocess=lambda steps: _preprocess(steps, query.prefix is not None),
-        limit=_integer(1, MAX_NUMBER),
+        preprocess=lambda steps: _preprocess(steps, "prefix" in section),
     )
-    return replace(query, bounds=section.get("search", _bounds, query.bounds))
-
-
-def _fields(section: Section, default: T, **readers: Callable[[Value], object]) -> T:
-    """`default` with the fields that the section has, each by its reader."""
-    given = {name: section.get(name, reader, getattr(default, name)) for name, reader in readers.items()}
-    return replace(default, **given)
-
-
-def _integer(low: int, high: int) -> Callable[[Value], int]:
-    return lambda number: number.integer(low, high)
+    return Query(**values, bounds=section.get("search", BOUNDS.read, Bounds()), source=source)
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
@@ -113,13 +86,11 @@ def _model(value: Value, folder: PurePath) -> LocalModel | ServedModel:
     kind = _only_key(value, ("hf", "vllm"), "keys such as hf: ./model, or vllm: http://127.0.0.1:8000/v1 with name")
     if kind == "hf":
         return LocalModel(_path(value.section(("hf",))["hf"], folder))
-    section = value.section(SERVED_KEYS)
-    return ServedModel(
-        vllm=read_http_url(section["vllm"], "http://127.0.0.1:8000/v1", "keys belong under api_key"),
-        name=section["name"].nonempty(),
-        api_key=section.get("api_key", Value.key, None),
-        tokenizer=section.get("tokenizer", lambda path: _path(path, folder), None),
-    )
+    return SERVED.read(value, tokenizer=lambda path: _path(path, folder))
+
+
+def _read_url(value: Value) -> str:
+    return read_http_url(value, "http://127.0.0.1:8000/v1", "keys belong under api_key")
 
 
 def _path(value: Value, folder: PurePath) -> str:
@@ -171,19 +142,6 @@ def _prompt(value: Value) -> str | tuple[Message, ...]:
     return tuple(Message(message["role"].nonempty(), message["content"].text()) for message in messages)
 
 
-def _decoding(value: Value) -> Decoding:
-    section = value.section(DECODING_KEYS)
-    return _fields(
-        section,
-        Decoding(),
-        top_k=_integer(1, MAX_NUMBER),
-        top_p=_top_p,
-        temperature=_temperature,
-        end_of_text=Value.boolean,
-        max_tokens=_integer(1, MAX_TOKENS),
-    )
-
-
 def _top_p(value: Value) -> float:
     share = value.share()
     if not share:
@@ -207,16 +165,50 @@ def _traversal(value: Value) -> ShortestPath | Random:
         case Scalar(text="shortest_path"):
             return ShortestPath()
         case dict():
-            section = value.section(("random",))["random"].section(("samples", "seed"))
-            return _fields(section, Random(), samples=_integer(1, MAX_NUMBER), seed=_integer(0, MAX_SEED))
+            return RANDOM.read(value.section(("random",))["random"])
         case _:
             raise value.wrong("shortest_path, or {random: {samples: 1000, seed: 0}}")
 
 
-def _bounds(value: Value) -> Bounds:
-    section = value.section(("prefixes", "max_nodes", "batch"))
-    number = _integer(1, MAX_NUMBER)
-    return _fields(section, Bounds(), prefixes=number, max_nodes=number, batch=_integer(1, MAX_BATCH))
+def _read_with(read: Callable[[Value], object]) -> Form:
+    return Form("", {}, read)
+
+
+NUMBER = integer(1, MAX_NUMBER)
+SERVED = KeyTable(
+    "model",
+    ServedModel,
+    {"vllm": _read_with(_read_url), "name": NONEMPTY, "api_key": _read_with(Value.key), "tokenizer": NONEMPTY},
+)
+DECODING = KeyTable(
+    "decoding",
+    Decoding,
+    {
+        "top_k": NUMBER,
+        "top_p": _read_with(_top_p),
+        "temperature": _read_with(_temperature),
+        "end_of_text": BOOLEAN,
+        "max_tokens": integer(1, MAX_TOKENS),
+    },
+)
+RANDOM = KeyTable("traversal.random", Random, {"samples": NUMBER, "seed": integer(0, MAX_SEED)})
+BOUNDS = KeyTable("search", Bounds, {"prefixes": NUMBER, "max_nodes": NUMBER, "batch": integer(1, MAX_BATCH)})
+QUERY_KEYS = KeyTable(
+    "query",
+    Query,
+    {
+        "model": Form("", {}),
+        "query": TEXT,
+        "prefix": _read_with(_prefix),
+        "prompt": _read_with(_prompt),
+        "decoding": nested(DECODING),
+        "traversal": _read_with(_traversal),
+        "tokenizations": choice(Tokenizations),
+        "preprocess": Form("", {}),
+        "limit": NUMBER,
+        "search": Form("", {}),
+    },
+)
 
 
 # -- preprocessors -----------------------------------------------------------------------------------------------------

@@ -193,11 +193,10 @@ class Query:
 @dataclass(frozen=True, slots=True)
 class CompiledQuery:
     """`language`: the strings of the query, after preprocessing. `prefix`: the prefixes they begin with, None if the
-    query has none. `prefix_is_expression`: whether the prefix was read as a regular expression."""
+    query has none."""
 
     language: Dfa
     prefix: Dfa | None = None
-    prefix_is_expression: bool = False
 
 
 def compile(query: Query) -> CompiledQuery:
@@ -209,10 +208,9 @@ def compile(query: Query) -> CompiledQuery:
         if not language.start:
             raise ConfigError(query.source, "query", "no string belongs to it")
     prefix: Dfa | None = None
-    is_expression = False
     if query.prefix is not None:
         with _naming(query, "prefix"):
-            prefix, is_expression = _read_prefix(query, language, query.prefix)
+            prefix = _read_prefix(query, language, query.prefix)
             language, prefix = with_prefix(language, prefix), matching_prefixes(language, prefix)
     for number, step in enumerate(query.preprocess):
         with _naming(query, f"preprocess[{number}]"):
@@ -222,7 +220,7 @@ def compile(query: Query) -> CompiledQuery:
                 language, prefix = _materialized(language), None if prefix is None else _materialized(prefix)
             if not language.start:
                 raise ConfigError(query.source, f"preprocess[{number}]", "no string of the query is left")
-    return CompiledQuery(language, prefix, is_expression)
+    return CompiledQuery(language, prefix)
 
 
 @contextmanager
@@ -243,11 +241,11 @@ def _naming(query: Query, key_path: str) -> Iterator[None]:
         raise ConfigError(query.source, key_path, str(error)) from None
 
 
-def _read_prefix(query: Query, language: Dfa, prefix: str | PrefixText | PrefixRegex) -> tuple[Dfa, bool]:
+def _read_prefix(query: Query, language: Dfa, prefix: str | PrefixText | PrefixRegex) -> Dfa:
     if not isinstance(prefix, PrefixRegex):
         automaton = literal(prefix.text if isinstance(prefix, PrefixText) else prefix)
         if matching_prefixes(language, automaton).start:
-            return automaton, False
+            return automaton
         if isinstance(prefix, PrefixText):
             raise ConfigError(query.source, "prefix", "no string of the query begins with this text")
     try:
@@ -257,7 +255,7 @@ def _read_prefix(query: Query, language: Dfa, prefix: str | PrefixText | PrefixR
             raise
         raise ConfigError(query.source, "prefix", "no string of the query begins with this text") from None
     if matching_prefixes(language, automaton).start:
-        return automaton, True
+        return automaton
     reading = "a match of this expression" if isinstance(prefix, PrefixRegex) else "it, be it text or an expression"
     raise ConfigError(query.source, "prefix", f"no string of the query begins with {reading}")
 

@@ -23,19 +23,25 @@ from gateway.automata.vocabulary import Ints
 RAISED = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
 
-class StopReason(StrEnum):
-    """Why an audit is stopped."""
+class Ended(StrEnum):
+    """How an audit ended: nothing is left to be found, or nothing that is likely enough; its limit was reached, its
+    time was up, somebody stopped it, or something failed."""
 
+    FINISHED = "finished"
+    LEAST = "least"
+    LIMIT = "limit"
     TIMEOUT = "timeout"
     INTERRUPTED = "interrupted"
+    FAILED = "failed"
 
 
 class AuditStopped(BaseException):
-    """The audit is stopped. A BaseException, as KeyboardInterrupt, so that handlers of errors do not catch it."""
+    """The audit is stopped, and `ended` so. A BaseException, as KeyboardInterrupt, so that handlers of errors do not
+    catch it."""
 
-    def __init__(self, reason: StopReason) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, ended: Ended) -> None:
+        super().__init__(ended)
+        self.ended = ended
 
 
 class Interrupts:
@@ -45,7 +51,7 @@ class Interrupts:
 
     def __init__(self, timeout: float | None = None, signals: Iterable[int] = RAISED) -> None:
         self._timeout, self._signals = timeout, tuple(signals)
-        self._reason: StopReason | None = None
+        self._ended: Ended | None = None
         self._interruptible = False
         self._before: dict[int, Any] = {}
 
@@ -64,18 +70,18 @@ class Interrupts:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raises Stop if the audit is to be stopped."""
-        if self._reason is not None:
-            raise AuditStopped(self._reason)
+        """Raises AuditStopped if the audit is to be stopped."""
+        if self._ended is not None:
+            raise AuditStopped(self._ended)
 
     @property
     def interrupted(self) -> bool:
         """Was it stopped by a signal or `stop`, even if all work was done already?"""
-        return self._reason is StopReason.INTERRUPTED
+        return self._ended is Ended.INTERRUPTED
 
     def stop(self) -> None:
         """As a signal between two answers does: it is stopped when the model is asked next. From any thread."""
-        self._reason = self._reason or StopReason.INTERRUPTED
+        self._ended = self._ended or Ended.INTERRUPTED
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -90,12 +96,12 @@ class Interrupts:
             self._interruptible = False
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGINT and self._reason is StopReason.INTERRUPTED:
+        if number == signal.SIGINT and self._ended is Ended.INTERRUPTED:
             raise KeyboardInterrupt
-        self._reason = (self._reason or StopReason.TIMEOUT) if number == signal.SIGALRM else StopReason.INTERRUPTED
+        self._ended = (self._ended or Ended.TIMEOUT) if number == signal.SIGALRM else Ended.INTERRUPTED
         if self._interruptible:
             self._interruptible = False
-            raise AuditStopped(self._reason)
+            raise AuditStopped(self._ended)
 
 
 class InterruptibleModel:

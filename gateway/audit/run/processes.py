@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess, parent_process
-from types import TracebackType
 
 from gateway.audit.model import ModelError
 from gateway.audit.run.worker import THREADS, AuditWorker, Job, Load, LoadFailed, WorkerLost, WorkerMessage, processors
@@ -49,12 +48,6 @@ class ProcessPool:
             if not isinstance(error, OSError):
                 raise
             raise ModelError(f"--processes {count}: the system starts {started}: {error.strerror}") from None
-
-    def __enter__(self) -> ProcessPool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
 
     def start_job(self, worker: int, job: Job) -> None:
         with contextlib.suppress(OSError):  # it has ended, as `wait` will say

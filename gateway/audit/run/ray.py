@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from types import TracebackType
 from typing import Any
 
 from gateway.audit.model import ModelError
@@ -48,12 +47,6 @@ class RayPool:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> RayPool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.close()
 
     def start_job(self, worker: int, job: Job) -> None:
         with self._lost_on_error(worker):

@@ -1,21 +1,25 @@
-"""Runs searches one after the other: writes results, shows progress, and saves state when stopped early."""
+"""The tasks of an audit as picklable data, and their run one after the other in this process: it writes results, shows
+progress, and saves state when stopped early."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache, partial
 from typing import Protocol
 
+from gateway.audit.matcher import RuleMatcher
 from gateway.audit.model import LanguageModel
+from gateway.audit.models.masked import MaskedModel
 from gateway.audit.query.model import Query
-from gateway.audit.run.interrupts import AuditStopped, InterruptibleModel, Interrupts
+from gateway.audit.run.interrupts import AuditStopped, Ended, InterruptibleModel, Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Ended, FinishedTask, FoundString, SavedAudit, SearchCounts, TaskState
-from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchProgress
+from gateway.audit.run.progress import FinishedTask, FoundString, SavedAudit, TaskState
+from gateway.audit.searches.best_first import BestFirstSearch, Result, SearchCounts, SearchProgress, search
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
+from gateway.audit.searches.policy import search_violations, violation_of
 from gateway.audit.searches.sample import Estimate, RandomSearch, Sample
 from gateway.policy.model import Rule
 
@@ -38,18 +42,71 @@ class Task(Protocol):
         """What a line says besides its result."""
 
 
+# A few policies are looked for at a time, and one is the rule: that of the audit, for each of its prompts.
+matcher_of = lru_cache(4)(RuleMatcher)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of an audit. `found`: of all tasks, in order; `saved`: what to go on from; `error`: what failed.
-    `exact_to` and `prefixes_cut` as in a search's summary, the worst of all tasks."""
+class QueryTask:
+    """The strings of a query. `limit` and `batch` stand in place of the query's own. `named`: each line says which
+    query it is about, since there are others."""
+
+    query: Query = field(repr=False)
+    limit: int | None = None
+    batch: int | None = None
+    named: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.query.source
+
+    def start(
+        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
+    ) -> BestFirstSearch:
+        return search(model, self.query, limit=self.limit, batch=self.batch, progress=progress, resume=resume)
+
+    def more(self, result: Result) -> Mapping[str, str]:
+        return {"query": self.query.source} if self.named else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTask:
+    """What breaks `rules` when a model is asked `prompt`, the `number`-th of the audit, counted from 1. `max_hold`: the
+    policy's."""
+
+    query: Query = field(repr=False)
+    prompt: str = field(repr=False)
+    number: int
+    rules: tuple[Rule, ...]
+    max_hold: int
+    batch: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"prompt {self.number}"
+
+    def start(
+        self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
+    ) -> BestFirstSearch:
+        return search_violations(model, self.query, self._matcher(), batch=self.batch, progress=progress, resume=resume)
+
+    def more(self, result: Result) -> Mapping[str, str]:
+        what = violation_of(self._matcher(), result)
+        return {"prompt": self.prompt, "rule": what.rule, "match": what.match}
+
+    def _matcher(self) -> RuleMatcher:
+        return matcher_of(self.rules, self.max_hold)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(SearchCounts):
+    """What came of an audit. `found`: of all tasks, in order; `saved`: what to go on from; `error`: what failed. Counts
+    are of all tasks, the worst of each."""
 
     ended: Ended
     found: tuple[FoundString, ...]
     saved: SavedAudit
-    nodes: int
     seconds: float
-    exact_to: float | None
-    prefixes_cut: bool
     error: Exception | None = None
 
     @staticmethod
@@ -160,7 +217,7 @@ class TaskRun:
                     self._search(number, task, model)
             ended = combined_ending([*(done.ended for done in self._done().values()), self._ended])
         except AuditStopped as stop:
-            ended = Ended.of(stop)
+            ended = stop.ended
         except CheckpointError:
             raise
         except Exception as caught:
@@ -249,6 +306,41 @@ def combined_ending(ends: Collection[Ended]) -> Ended:
     return next((each for each in (Ended.LIMIT, Ended.LEAST) if each in ends), Ended.FINISHED)
 
 
+class WordMasks:
+    """Wraps the model of a task in a word mask, if there are rules; keeps the last mask."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.rules = rules
+        self._last: tuple[object, MaskedModel] | None = None
+
+    def __call__(self, model: LanguageModel, task: Task) -> LanguageModel:
+        if not self.rules:
+            return model
+        query = task.query
+        # Prompts have no prefix, and one mask serves them all; to compile it costs as much as many answers.
+        key = model, query if query.prefix is not None else bool(query.prompt)
+        if self._last is None or self._last[0] != key:
+            self._last = key, MaskedModel.of(model, self.rules, query)
+        return self._last[1]
+
+
+class LocalRunner:
+    """Runs tasks in this process, one after the other."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self.model = model
+
+    @property
+    def end(self) -> Container[int]:
+        return self.model.vocabulary.end
+
+    def perform(
+        self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
+        least: float = -math.inf, masked: tuple[Rule, ...] = (),
+    ) -> Outcome:  # fmt: skip
+        return TaskRun(tasks, lines, interrupts, saved, least, WordMasks(masked)).perform(self.model)
+
+
 def run_sampling(
     begin: Callable[[LanguageModel], RandomSearch],
     model: LanguageModel,
@@ -270,7 +362,7 @@ def run_sampling(
             lines.meter.show(partial(_drawing, drawn))
             interrupts.check()
     except AuditStopped as stop:
-        ended = Ended.of(stop)
+        ended = stop.ended
     except Exception as caught:
         ended, error = Ended.FAILED, caught
     return SamplingOutcome(

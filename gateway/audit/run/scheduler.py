@@ -11,9 +11,9 @@ from functools import partial
 from typing import Protocol
 
 from gateway.audit.model import ModelError
-from gateway.audit.run.interrupts import AuditStopped, Interrupts
+from gateway.audit.run.interrupts import AuditStopped, Ended, Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Ended, FinishedTask, SavedAudit, SearchCounts, TaskState
+from gateway.audit.run.progress import FinishedTask, SavedAudit, TaskState
 from gateway.audit.run.runner import Outcome, Task, combined_ending
 from gateway.audit.run.worker import (
     STOPPED,
@@ -25,6 +25,7 @@ from gateway.audit.run.worker import (
     WorkerLost,
     WorkerMessage,
 )
+from gateway.audit.searches.best_first import SearchCounts
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.policy.model import Rule
 from gateway.progress import ProgressMeter
@@ -90,7 +91,7 @@ class Scheduler:
             self._run_tasks(work, job, lines.meter, interrupts)
             ended = combined_ending(work.ends)
         except AuditStopped as stop:
-            ended = Ended.of(stop)
+            ended = stop.ended
         except CheckpointError:
             raise
         except Exception as caught:
@@ -200,10 +201,9 @@ class _Work:
         self.tasks, self._lines = tasks, lines
         self._before = saved.states()
         self.states: dict[int, TaskState] = dict(self._before)
-        before = {number: state for number, state in self.states.items() if isinstance(state, FinishedTask)}
-        self.found = {number: done.found for number, done in before.items()}
-        self.parts: list[SearchCounts] = list(before.values())
-        self.ends = [done.ended for done in before.values()]
+        self.found = {number: done.found for number, done in saved.done.items()}
+        self.parts: list[SearchCounts] = list(saved.done.values())
+        self.ends = [done.ended for done in saved.done.values()]
         self._unprinted: dict[int, Sequence[Mapping[str, object]]] = {}
         self._turn = 0
 
@@ -220,8 +220,8 @@ class _Work:
         self.parts.append(outcome)
         self.found[number] = outcome.found
         self._unprinted[number] = performed.lines
-        if outcome.ended in job.checkpoint_on and outcome.saved.search is not None:
-            self.states[number] = outcome.saved.search
+        if outcome.ended in job.checkpoint_on and outcome.saved.begun:
+            self.states[number] = outcome.saved.begun[0]
         elif outcome.ended not in STOPPED:
             self.states[number] = FinishedTask.of(outcome.found, outcome.ended, outcome)
         if outcome.ended not in STOPPED:

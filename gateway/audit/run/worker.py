@@ -6,21 +6,19 @@ import math
 import os
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeAlias
 
 from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.model import LanguageModel, ModelError
-from gateway.audit.run.interrupts import Interrupts
+from gateway.audit.run.interrupts import Ended, Interrupts
 from gateway.audit.run.lines import LineWriter
-from gateway.audit.run.progress import Ended, SavedAudit
-from gateway.audit.run.runner import Outcome, Task, TaskRun
-from gateway.audit.run.tasks import WordMasks
+from gateway.audit.run.progress import SavedAudit
+from gateway.audit.run.runner import Outcome, Task, TaskRun, WordMasks
 from gateway.audit.searches.best_first import SearchProgress
 from gateway.audit.searches.checkpoint import Checkpoint, CheckpointError
+from gateway.exits import error_place
 from gateway.policy.model import Rule
 from gateway.policy.value import ConfigError
 from gateway.progress import TERMINAL_INTERVAL, ProgressMeter
@@ -134,10 +132,8 @@ class AuditWorker:
 
         with Interrupts(signals=self._signals) as interrupts:
             self._current = job.ticket, interrupts
-            run = TaskRun(
-                [job.task], lines, interrupts, SavedAudit(search=job.resume), job.least,
-                self._masks, job.checkpoint_on, note,
-            )  # fmt: skip
+            saved = SavedAudit(begun={0: job.resume} if job.resume is not None else {})
+            run = TaskRun([job.task], lines, interrupts, saved, job.least, self._masks, job.checkpoint_on, note)
             try:
                 outcome = run.perform(self._model)
             except CheckpointError as error:
@@ -168,8 +164,7 @@ def describe_error(error: Exception) -> str:
     """An error's message, if it is known to quote no text of the audit; else its type and place."""
     if isinstance(error, ModelError | AutomatonTooLarge | ConfigError):
         return str(error)
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"internal error: {type(error).__name__} at {Path(frame.filename).name} line {frame.lineno}"
+    return f"internal error: {error_place(error)}"
 
 
 class _CollectedLines(LineWriter):

@@ -65,21 +65,24 @@ class SearchProgress:
     best: float
 
 
-@dataclass(frozen=True, slots=True)
-class SearchSummary:
-    """Totals of a search.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchCounts:
+    """What a search counts. `exact_to`: strings that are no likelier may be missing or out of order, since paths were
+    dropped; None if none were. `prefixes_cut`: prefixes have other encodings, less likely than those gone on from."""
 
-    `finished`: there is no further string. `exact_to`: strings that are no likelier may be missing or out of order,
-    since paths were dropped; None if none were. `prefixes`: the encodings of prefixes that were gone on from, None
-    before it is known; `prefixes_cut`: there are others, less likely.
-    """
+    nodes: int = 0
+    exact_to: float | None = None
+    prefixes_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSummary(SearchCounts):
+    """Totals of a search. `finished`: there is no further string. `prefixes`: the encodings of prefixes that were gone
+    on from, None before it is known."""
 
     strings: int
-    nodes: int
     finished: bool
-    exact_to: float | None
     prefixes: int | None
-    prefixes_cut: bool
 
 
 def search(

@@ -155,7 +155,9 @@ class Frontier:
         """Down to three quarters of the room, so that it is not done for every node."""
         keep = max(self.capacity * 3 // 4, 1)
         self._heap.sort()  # numbers differ, so that entries are never compared
-        logprobs = [_logprobs(entry) for _, _, entry in self._heap]
+        logprobs = [
+            entry.rest() if isinstance(entry, Children) else np.array([entry.logprob]) for _, _, entry in self._heap
+        ]
         together = np.concatenate(logprobs)
         sizes = np.array([len(some) for some in logprobs])
         starts = np.cumsum(sizes) - sizes
@@ -172,7 +174,3 @@ class Frontier:
             entry.cut(int(counts[number]))
         # In order, and so a heap.
         self._heap, self._count = [self._heap[number] for number in np.flatnonzero(counts).tolist()], keep
-
-
-def _logprobs(entry: Children | Node) -> Floats:
-    return entry.rest() if isinstance(entry, Children) else np.array([entry.logprob])

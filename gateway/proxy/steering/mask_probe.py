@@ -1,6 +1,6 @@
 """Which logits masks requests ask for, and an active probe of whether an upstream applies them.
 
-A server's own word for it is not enough. The probe (the canary of docs/masks.md) asks it for one token of two, twice:
+A server's own word for it is not enough. The probe (docs/masks.md) asks it for one token of two, twice:
 once the first is forbidden, then the second. Only a server that has the mask, with these words, answers both times with
 the other one. The decisions are functions; `MaskProbe` and `MaskProbes` perform them in the background.
 """
@@ -130,7 +130,7 @@ NOT_FOLLOWED = MaskStatus(
 DOWN = MaskStatus(MaskState.UNKNOWN, "the server is down")
 SLOW = MaskStatus(MaskState.UNKNOWN, "the server does not answer in time")
 UNREADABLE = MaskStatus(MaskState.UNKNOWN, "the server's answer is not understood")
-NO_PROMPT = MaskStatus(MaskState.UNKNOWN, "the policy bans every prompt that a canary could use")
+NO_PROMPT = MaskStatus(MaskState.UNKNOWN, "the policy bans every prompt that a probe could use")
 
 
 def tokens_request(model: str, prompt: str) -> Json:
@@ -269,7 +269,7 @@ class MaskProbe:
         try:
             status = updated(self.status, await self._probe())
         except Exception as error:  # a defect of ours: the next probe may succeed
-            status = MaskStatus(MaskState.UNKNOWN, f"the canary failed: {type(error).__name__}")
+            status = MaskStatus(MaskState.UNKNOWN, f"the probe failed: {type(error).__name__}")
         if status.state is not MaskState.IN_FORCE:
             self._tokens = None  # another server may be there next time, with other tokens
         changed = status != self.status

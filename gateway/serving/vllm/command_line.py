@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
-from gateway.policy.model import Config, Route, Upstream, UpstreamType
+from gateway.policy.model import Config, Upstream, UpstreamType
 from gateway.policy.value import ConfigError
 from gateway.serving.runtime_dir import runtime_directory
 from gateway.version import missing_part
@@ -82,9 +82,9 @@ class VllmLaunch:
         """A configuration whose upstreams without an address are this server. Raises `ConfigError` if there is none."""
         names = managed_upstreams(config)
         if not names:
-            raise ConfigError(
-                config.source, "upstreams", f"--vllm starts a server, but none of these is it: write {_example()}"
-            )
+            example = f"`{UPSTREAM}: {{type: {UpstreamType.VLLM}}}`, without base_url, and a route to it"
+            reason = f"--vllm starts a server, but none of these is it: write {example}"
+            raise ConfigError(config.source, "upstreams", reason)
         for name in names:
             if config.upstreams[name].api_key is not None:
                 raise ConfigError(
@@ -120,15 +120,8 @@ def served_names(config: Config, model: str) -> tuple[str, ...]:
     """The model names that the routes send to it; `model` itself where clients choose the name."""
     managed = managed_upstreams(config)
     routes = [route for route in config.routes if not set(managed).isdisjoint(route.upstreams)]
-    return tuple(dict.fromkeys(_served_name(route, model) for route in routes))
-
-
-def _served_name(route: Route, model: str) -> str:
-    return route.rename or (model if set(route.model) & set("*?[") else route.model)
-
-
-def _example() -> str:
-    return f"`{UPSTREAM}: {{type: {UpstreamType.VLLM}}}`, without base_url, and a route to it"
+    names = (route.rename or (model if set(route.model) & set("*?[") else route.model) for route in routes)
+    return tuple(dict.fromkeys(names))
 
 
 # -- the command line --------------------------------------------------------------------------------------------------

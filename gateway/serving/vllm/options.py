@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
+from gateway.arguments import whole_number
 from gateway.policy.value import ConfigError
 from gateway.serving.vllm.command_line import COMMAND_LINE, VllmOptions, read_vllm_options
 
@@ -44,14 +44,3 @@ def vllm_options_of(options: argparse.Namespace) -> VllmOptions | None:
         if getattr(options, option[2:].replace("-", "_")) is not None:
             raise ConfigError(COMMAND_LINE, option, "means nothing without --vllm MODEL")
     return None
-
-
-def whole_number(kind: str, low: int, high: int) -> Callable[[str], int]:
-    """The `type` of an option: a number from `low` to `high`, called `kind` in the error."""
-
-    def convert(text: str) -> int:
-        if not text.isascii() or not text.isdigit() or not low <= int(text) <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not {kind} from {low} to {high}")
-        return int(text)
-
-    return convert

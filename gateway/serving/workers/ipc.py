@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import socket
 import struct
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from gateway.policy.model import Config
@@ -32,38 +32,23 @@ class Reload:
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
-    """To a worker: finish what runs and end. A second one: end now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """To a worker, and back from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerReady:
-    """From a worker: it serves."""
-
-
-@dataclass(frozen=True, slots=True)
 class ReloadResult:
     """From a worker: the last `Reload` is in force, or why it is not."""
 
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionClosed:
-    """From a worker: one of the connections that were handed to it is gone."""
+class Signal(Enum):
+    """Messages of one word."""
+
+    DRAIN = "to a worker: finish what runs and end; a second one: end now"
+    PING = "to a worker, and back from it"
+    READY = "from a worker: it serves"
+    CONNECTION_CLOSED = "from a worker: one of the connections that were handed to it is gone"
+    DRAINED = "from a worker: nothing runs any more; it exits once the supervisor closes the connection socket"
 
 
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """From a worker: nothing runs any more. It exits once the supervisor closes the connection socket."""
-
-
-Message = Start | Reload | Drain | Ping | WorkerReady | ReloadResult | ConnectionClosed | Drained
+Message = Start | Reload | ReloadResult | Signal
 
 
 def encode_message(message: Message) -> bytes:
@@ -79,22 +64,3 @@ async def read_message(reader: asyncio.StreamReader) -> Message | None:
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
     return message
-
-
-def read_message_blocking(connection: socket.socket) -> Message | None:
-    """Like `read_message`, before there is an event loop."""
-    header = _receive(connection, _LENGTH.size)
-    if len(header) < _LENGTH.size:
-        return None
-    (size,) = _LENGTH.unpack(header)
-    data = _receive(connection, size)
-    message: Message | None = pickle.loads(data) if len(data) == size else None  # noqa: S301 - our own process's
-    return message
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    """`size` bytes, fewer if the other side is gone."""
-    data = bytearray()
-    while len(data) < size and (more := connection.recv(size - len(data))):
-        data += more
-    return bytes(data)

@@ -32,14 +32,10 @@ from gateway.serving.runtime_dir import runtime_directory
 from gateway.serving.servers import NotStarted, StopSignals
 from gateway.serving.workers.handle import WorkerHandle
 from gateway.serving.workers.ipc import (
-    ConnectionClosed,
-    Drain,
-    Drained,
-    Ping,
     Reload,
     ReloadResult,
+    Signal,
     Start,
-    WorkerReady,
     read_message,
 )
 
@@ -156,7 +152,7 @@ class Supervisor:
         assert connections is not None
         worker.send(Start(config, worker.number, self._runtime_dir, self._log.style))
         if self._stopping.is_set():
-            worker.send(Drain())
+            worker.send(Signal.DRAIN)
         reading = asyncio.ensure_future(self._read_messages(worker, reader))
         reading.add_done_callback(lambda _: connections.close())
         return process
@@ -165,11 +161,11 @@ class Supervisor:
         while (message := await read_message(reader)) is not None:
             worker.last_message_at = monotonic()
             match message:
-                case WorkerReady():
+                case Signal.READY:
                     self._on_started(worker)
-                case ConnectionClosed():
+                case Signal.CONNECTION_CLOSED:
                     worker.open -= 1
-                case Drained():
+                case Signal.DRAINED:
                     worker.drained = True
                     self._release_drained()
                 case ReloadResult(failure) if worker.catching_up and failure:
@@ -207,7 +203,7 @@ class Supervisor:
                 if monotonic() - worker.last_message_at > timeout:
                     self._log.event("worker_hangs", worker=worker.number, silent_for=round(timeout))
                     worker.kill()
-                worker.send(Ping())
+                worker.send(Signal.PING)
 
     # -- connections ---------------------------------------------------------------------------------------------------
 
@@ -276,7 +272,7 @@ class Supervisor:
         """Workers refuse new requests and finish what runs; a second signal ends them at once."""
         self._stopping.set()
         for worker in self._workers:
-            worker.send(Drain())
+            worker.send(Signal.DRAIN)
         self._release_drained()
         ended = asyncio.gather(*tasks, return_exceptions=True)
         second_signal = asyncio.create_task(at_once.wait())
@@ -284,7 +280,7 @@ class Supervisor:
         await asyncio.wait((ended, second_signal), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if second_signal.done():
             for worker in self._workers:
-                worker.send(Drain())
+                worker.send(Signal.DRAIN)
             await asyncio.wait((ended,), timeout=STOP_TIMEOUT)
         second_signal.cancel()
         drained = all(worker.process is None or worker.process.returncode == 0 for worker in self._workers)

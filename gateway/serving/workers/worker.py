@@ -25,18 +25,13 @@ from gateway.serving.acceptor import ADMIN, RETRY_DELAY, AcceptFailureReporter
 from gateway.serving.logs import redirect_server_logs
 from gateway.serving.servers import Servers
 from gateway.serving.workers.ipc import (
-    ConnectionClosed,
-    Drain,
-    Drained,
     Message,
-    Ping,
     Reload,
     ReloadResult,
+    Signal,
     Start,
-    WorkerReady,
     encode_message,
     read_message,
-    read_message_blocking,
 )
 
 NOT_DRAINED = 3  # exit status of a worker that cut off answers
@@ -47,7 +42,7 @@ HANDOVER_TIMEOUT = 5.0  # seconds for the supervisor to close the connection soc
 class ServingWorker:
     """One process's servers under a supervisor, from `Start` to the end of both sockets."""
 
-    def __init__(self, start: Start, log: RequestLog, connections: socket.socket) -> None:
+    def __init__(self, start: Start, log: RequestLog, writer: asyncio.StreamWriter, connections: socket.socket) -> None:
         self._portcullis = Portcullis(start.config, log, scratch=start.runtime_dir, slot=start.number)
         self._servers = Servers(self._portcullis)
         self._connections = connections
@@ -55,12 +50,11 @@ class ServingWorker:
         self._drain_ordered = asyncio.Event()
         self._handover_ended = asyncio.Event()
         self._at_once = asyncio.Event()
-        self._writer: asyncio.StreamWriter | None = None
+        self._writer = writer
 
-    async def run(self, control: socket.socket) -> bool:
+    async def run(self, reader: asyncio.StreamReader) -> bool:
         """Serve until drained, or until the supervisor is gone; returns whether every answer came to its end."""
         loop = asyncio.get_running_loop()
-        reader, self._writer = await asyncio.open_connection(sock=control)
         await self._servers.start()
         self._connections.setblocking(False)
         self._resume()
@@ -68,11 +62,11 @@ class ServingWorker:
         for name in (signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(name, lambda: None)
         loop.add_signal_handler(signal.SIGTERM, self._drain_ordered.set)
-        self._send(WorkerReady())
+        self._send(Signal.READY)
         reading = asyncio.create_task(self._read_messages(reader))
         await self._drain_ordered.wait()
         complete = await self._servers.drain(self._at_once)
-        self._send(Drained())
+        self._send(Signal.DRAINED)
         await self._wait_for_last_connection()
         await self._servers.close(self._at_once)
         reading.cancel()
@@ -93,9 +87,9 @@ class ServingWorker:
             match message:
                 case Reload(config):
                     self._send(ReloadResult(await self._reload(config)))
-                case Ping():
-                    self._send(Ping())
-                case Drain():
+                case Signal.PING:
+                    self._send(Signal.PING)
+                case Signal.DRAIN:
                     # Counted here: a SIGTERM to all processes of the group is no second order.
                     if ordered_before:
                         self._at_once.set()
@@ -147,29 +141,23 @@ class ServingWorker:
             asyncio.get_running_loop().add_reader(self._connections.fileno(), self._receive)
 
     def _on_lost(self) -> None:
-        self._send(ConnectionClosed())
+        self._send(Signal.CONNECTION_CLOSED)
 
     def _send(self, message: Message) -> None:
-        assert self._writer is not None
         with contextlib.suppress(OSError, RuntimeError):
             self._writer.write(encode_message(message))
 
 
-def main(control_descriptor: int, connections_descriptor: int) -> int:
+async def work(control: socket.socket, connections: socket.socket) -> int:
     """A worker from its first message to its end; returns its exit status."""
-    control = socket.socket(fileno=control_descriptor)
-    connections = socket.socket(fileno=connections_descriptor)
-    start = read_message_blocking(control)
+    reader, writer = await asyncio.open_connection(sock=control)
+    start = await read_message(reader)
     if not isinstance(start, Start):
         return 1
     log = RequestLog(start.log_style)
     redirect_server_logs(log)
-
-    async def work() -> bool:
-        return await ServingWorker(start, log, connections).run(control)
-
-    return 0 if uvloop.run(work()) else NOT_DRAINED
+    return 0 if await ServingWorker(start, log, writer, connections).run(reader) else NOT_DRAINED
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(uvloop.run(work(*(socket.socket(fileno=int(argument)) for argument in sys.argv[1:3]))))

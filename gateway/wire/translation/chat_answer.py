@@ -148,7 +148,9 @@ class ChatAnswer:
         before = self._unnamed.setdefault(number, _Unnamed(call_id, []))
         if before.id is None:
             before = self._unnamed[number] = before._replace(id=call_id)
-        before.texts.append(text)
+        if text:
+            self.count(_OF_ENTRY)
+            before.texts.append(text)
         if name := self._counted(_text(given.get("name"))):
             yield from self._begin(number, name, custom)
 

@@ -225,6 +225,11 @@ def test_a_call_without_a_name_or_id_is_not_lost() -> None:
     assert (call["name"], call["arguments"], call["call_id"]) == ("", "{}", "call_7_0")
 
 
+def test_what_comes_after_the_end_is_left_out() -> None:
+    chunks = [chunk({"content": "x"}, "stop"), chunk({"content": "y"}), chunk({}, "length")]
+    assert written(chunks) == written(chunks[:1])
+
+
 def test_an_empty_stream_is_an_empty_answer(replay: Replay, client: openai.OpenAI) -> None:
     replay.answer = written([])
     with client.responses.stream(model="m", input="x") as stream:
