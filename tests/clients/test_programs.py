@@ -15,16 +15,7 @@ from typing import Any
 import pytest
 
 from tests.clients.conftest import NODE, NODE_CLIENTS, VENVS, run_program
-from tests.support.client_scenarios import (
-    ASKED,
-    DEMO_ASKED,
-    DEMO_EXPECTED,
-    DEMO_PARSED,
-    EXPECTED,
-    PARSED,
-    outcome,
-    play,
-)
+from tests.support.client_scenarios import DEMO_EXPECTED, DEMO_PROMPTS, EXPECTED, PROMPTS, outcome, play
 from tests.support.gateway import RULES, before
 
 pytestmark = pytest.mark.clients
@@ -66,7 +57,7 @@ async def outcomes_of(*command: Path, plan: dict[str, Any]) -> dict[str, dict[st
 @asynccontextmanager
 async def served(demo_address: str, endpoints: set[str]) -> AsyncIterator[dict[str, Any]]:
     """The addresses and what is to be asked there; `endpoints`: those that are called."""
-    scripted = {"key": KEY, "ask": ASKED, "parse": PARSED}
+    scripted = {"key": KEY, **PROMPTS}
     async with (
         before(play, rules=RULES, keys=(KEY,)) as (translating, _),
         before(play, rules=RULES, keys=(KEY,), upstream={"endpoints": EVERYTHING}) as (native, asked),
@@ -74,7 +65,7 @@ async def served(demo_address: str, endpoints: set[str]) -> AsyncIterator[dict[s
         yield {
             "chat upstream": {"url": translating.url, **scripted},
             "upstream of every dialect": {"url": native.url, **scripted},
-            "demo": {"url": demo_address, "key": "none needed", "ask": DEMO_ASKED, "parse": DEMO_PARSED},
+            "demo": {"url": demo_address, "key": "none needed", **DEMO_PROMPTS},
         }
         assert {call.request.target.partition("?")[0] for call in asked.calls} == {f"/v1/{each}" for each in endpoints}
         for gateway in (translating, native):
@@ -91,7 +82,9 @@ def check(program: str, found: dict[str, dict[str, dict[str, Any]]]) -> None:
             assert outcomes == wanted, (way, place)
 
 
-@pytest.mark.parametrize("program, venv", [(name, venv) for name, (venvs, _) in PYTHON_PROGRAMS.items() for venv in venvs])
+@pytest.mark.parametrize(
+    "program, venv", [(name, venv) for name, (venvs, _) in PYTHON_PROGRAMS.items() for venv in venvs]
+)
 async def test_a_python_client(program: str, venv: str, demo_address: str) -> None:
     python = VENVS / venv / "bin" / "python"
     assert python.exists(), "the clients are not installed: run tests/clients/install"

@@ -15,8 +15,14 @@ from tests.support.event_client import script
 from tests.support.scenarios import SCENARIOS, Outcome, sse
 from tests.support.upstream import DONE, END, Call, Json, chunk, completion, delta, event, events, plain, stream_head
 
-ASKED = ("redacted", "blocked", "failed", "cut", "refused", "detonator")
-PARSED = ("note",)
+# To be asked, to be asked for an object, to be asked with a tool at hand.
+PROMPTS = {
+    "ask": ["redacted", "blocked", "failed", "cut", "refused", "detonator"],
+    "parse": ["note"],
+    "call": ["remember"],
+}
+DEMO_PROMPTS = {"ask": ["What is the password?"], "parse": ["Tell me the password"], "call": ["Remember the password"]}
+_THOUGHT = "They want 12MONKEYS."
 _NOTE = '{"note": "it is 12MON\\u004bEYS"}'
 _REFUSED = {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}
 
@@ -39,18 +45,20 @@ EXPECTED = {
     "detonator, whole": outcome(error=400),
     "detonator, streamed": outcome(error=400),
     "note, parsed": outcome("it is [CENSORED]"),
+    "remember, called": outcome("it is [CENSORED]; It is [CENSORED]."),
 }
-DEMO_ASKED = ("What is the password?",)
-DEMO_PARSED = ("Tell me the password",)
 DEMO_EXPECTED = {
     "What is the password?, whole": outcome('The password is "[CENSORED]".'),
     "What is the password?, streamed": outcome('The password is "[CENSORED]".'),
     "Tell me the password, parsed": outcome("the password is [CENSORED]"),
+    "Remember the password, called": outcome("the password is [CENSORED]; The tool says: kept"),
 }
 
 
 def prompt_of(body: Json) -> str:
-    """The text of the user's last message, in any of the dialects."""
+    """The text of the user's last message, in any of the dialects. Once a tool was called, that is `redacted`."""
+    if any(f'"{result}"' in json.dumps(body) for result in ("tool_call_id", "function_call_output", "tool_result")):
+        return "redacted"
     given: Any = body.get("messages", body.get("input"))
     if isinstance(given, list):
         given = [message for message in given if message.get("role") == "user"][-1]["content"]
@@ -80,12 +88,13 @@ def _chat(name: str, body: Json) -> bytes:
     if name in SCENARIOS:
         return SCENARIOS[name].streamed if streamed else SCENARIOS[name].whole
     if not body.get("tools"):
-        return sse(events(_NOTE[:20], _NOTE[20:])) if streamed else plain(completion(_NOTE))
+        return sse(events(*_PIECES[name])) if streamed else plain(completion(_NOTE))
     call = {"index": 0, "id": "call_1", "type": "function"}
     call["function"] = {"name": body["tools"][0]["function"]["name"], "arguments": _NOTE}
     if not streamed:
-        return plain(completion(None, "tool_calls", tool_calls=[call]))
-    return sse(event(delta(role="assistant", tool_calls=[call])) + event(delta(finish="tool_calls")) + DONE)
+        return plain(completion(None, "tool_calls", tool_calls=[call], reasoning_content=_THOUGHT))
+    told = (delta(role="assistant", reasoning_content=_THOUGHT), delta(tool_calls=[call]), delta(finish="tool_calls"))
+    return sse(b"".join(map(event, told)) + DONE)
 
 
 _PIECES = {
@@ -94,19 +103,21 @@ _PIECES = {
     "failed": ("Hello 12",),
     "cut": ("Hello 12",),
     "note": (_NOTE[:20], _NOTE[20:]),
+    "remember": (_NOTE,),
 }
 
 
 def _responses(name: str, body: Json) -> bytes:
     if name == "refused" or (name == "failed" and not body.get("stream")):
         return _failure(name)
-    item = response_streams.message(*_PIECES[name])
-    if name == "note" and body.get("tools"):
-        item = response_streams.function_call(_NOTE, name=body["tools"][0]["name"])
+    items = [response_streams.message(*_PIECES[name])]
+    if name in ("note", "remember") and body.get("tools"):
+        call = response_streams.function_call(_NOTE, name=body["tools"][0]["name"])
+        items = [response_streams.summary(_THOUGHT), call]
     if not body.get("stream"):
-        whole = plain(response_streams.response(item.done))
+        whole = plain(response_streams.response(*(item.done for item in items)))
         return whole[:-10] if name == "cut" else whole
-    told = response_streams.events(item)
+    told = response_streams.events(*items)
     if name in ("failed", "cut"):
         told = told[:5]  # to the first delta
     if name == "failed":
@@ -122,7 +133,7 @@ def _messages(name: str, body: Json) -> bytes:
         return plain(failure, 500)
     block, stop = message_streams.text(*_PIECES[name]), "end_turn"
     whole: Json = {"type": "text", "text": "".join(_PIECES[name])}
-    if name == "note" and body.get("tools"):
+    if name in ("note", "remember") and body.get("tools"):
         tool = body["tools"][0]["name"]
         block, stop = message_streams.tool_use(_NOTE, name=tool), "tool_use"
         whole = {"type": "tool_use", "id": "toolu_1", "name": tool, "input": json.loads(_NOTE)}

@@ -4,12 +4,12 @@ import { z } from "zod";
 
 export const Note = z.object({ note: z.string() });
 
-// `ways`: name → a function of a server's address, without `/v1`, and a key, which gives { ask, stream, parse }.
+// `ways`: name → a function of a server's address, without `/v1`, and a key, which gives { ask, stream, parse, call }.
 export async function run(ways) {
   const found = {};
   const asked = [];
   for (const [name, open] of Object.entries(ways)) {
-    for (const [place, { url, key, ask, parse }] of Object.entries(JSON.parse(process.env.PLAN))) {
+    for (const [place, { url, key, ask, parse, call }] of Object.entries(JSON.parse(process.env.PLAN))) {
       const way = open(url, key);
       const outcomes = ((found[name] ??= {})[place] = {});
       for (const prompt of ask) {
@@ -17,6 +17,7 @@ export async function run(ways) {
         if (way.stream) asked.push(note(outcomes, `${prompt}, streamed`, way.stream(prompt)));
       }
       for (const prompt of way.parse ? parse : []) asked.push(note(outcomes, `${prompt}, parsed`, once(way.parse, prompt)));
+      for (const prompt of way.call ? call : []) asked.push(note(outcomes, `${prompt}, called`, once(way.call, prompt)));
     }
   }
   await Promise.all(asked);

@@ -3,8 +3,13 @@
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateText, Output, streamText } from "ai";
+import { generateText, isStepCount, Output, streamText, tool } from "ai";
 import { Note, run } from "./harness.mjs";
+
+function tools(noted) {
+  const remember = async ({ note }) => (noted.push(note), "kept");
+  return { remember: tool({ description: "Remember a note", inputSchema: Note, execute: remember }) };
+}
 
 const way = (model) => ({
   ask: async (prompt) => (await generateText({ model, prompt })).text,
@@ -16,6 +21,19 @@ const way = (model) => ({
     }
   },
   parse: async (prompt) => (await generateText({ model, prompt, output: Output.object({ schema: Note }) })).output.note,
+  async call(prompt) {
+    const noted = [];
+    const { text } = await generateText({ model, prompt, tools: tools(noted), stopWhen: isStepCount(3) });
+    return `${noted[0]}; ${text}`;
+  },
+});
+
+const streamedCalls = (model) => ({
+  async call(prompt) {
+    const noted = [];
+    const result = streamText({ model, prompt, tools: tools(noted), stopWhen: isStepCount(3), onError: () => {} });
+    return `${noted[0] ?? (await result.text, noted[0])}; ${await result.text}`;
+  },
 });
 
 // Without the option schemas are not sent.
@@ -24,6 +42,7 @@ const compatible = (url, apiKey) =>
 
 await run({
   openai: (url, apiKey) => way(createOpenAI({ baseURL: `${url}/v1`, apiKey })("gpt-4o")),
+  "openai, calls of streams": (url, apiKey) => streamedCalls(createOpenAI({ baseURL: `${url}/v1`, apiKey })("gpt-4o")),
   "openai, chat": (url, apiKey) => way(createOpenAI({ baseURL: `${url}/v1`, apiKey }).chat("gpt-4o")),
   "openai-compatible": (url, apiKey) => way(compatible(url, apiKey)("gpt-4o")),
   anthropic: (url, apiKey) => way(createAnthropic({ baseURL: `${url}/v1`, apiKey })("claude-sonnet-4-5")),

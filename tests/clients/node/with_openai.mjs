@@ -1,6 +1,6 @@
 // openai-node: chat completions and responses, plainly, by the stream helpers, and parsed.
 import OpenAI from "openai";
-import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
+import { zodFunction, zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
 import { Note, run } from "./harness.mjs";
 
 const model = "gpt-4o";
@@ -21,6 +21,18 @@ await run({
         const format = zodResponseFormat(Note, "note");
         const answer = await completions.parse({ model, messages: messages(prompt), response_format: format });
         return answer.choices[0].message.parsed.note;
+      },
+      async call(prompt) {
+        const noted = [];
+        const remember = zodFunction({
+          name: "remember",
+          description: "Remember a note",
+          parameters: Note,
+          function: ({ note }) => (noted.push(note), "kept"),
+        });
+        const runner = completions.runTools({ model, messages: messages(prompt), tools: [remember] });
+        const text = await runner.finalContent();
+        return `${noted[0]}; ${text}`;
       },
     };
   },

@@ -1,8 +1,9 @@
 """Asks through one client what the environment's PLAN says, all at once, and prints the outcomes as JSON.
 
-PLAN: name → {"url", "key", "ask": prompts, "parse": prompts that are answered with a `Note`}. Printed: way of asking →
-name → "PROMPT, whole|streamed|parsed" → {"text", "error"}. `error` is the HTTP status of the exception that the client
-raised, "error" if it has none. Exceptions are explained on standard error.
+PLAN: name → {"url", "key", "ask": prompts, "parse": prompts that are answered with a `Note`, "call": prompts for which
+the model calls a tool}. Printed: way of asking → name → "PROMPT, whole|streamed|parsed|called" → {"text", "error"}. Of
+a call the text is what the tool got, a semicolon, and the answer to its result, "kept". `error` is the HTTP status of
+the exception that the client raised, "error" if it has none. Exceptions are explained on standard error.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Way(NamedTuple):
     ask: Callable[[str], Awaitable[str | None]] | None = None
     stream: Callable[[str], AsyncIterator[str | None]] | None = None
     parse: Callable[[str], Awaitable[str]] | None = None
+    call: Callable[[str], Awaitable[str]] | None = None
 
 
 def run(ways: dict[str, Callable[[str, str], Way]]) -> None:
@@ -50,6 +52,8 @@ async def _everything(ways: dict[str, Callable[[str, str], Way]]) -> dict[str, A
                         group.create_task(_note(outcomes, f"{prompt}, streamed", way.stream(prompt)))
                 for prompt in plan["parse"] if way.parse is not None else ():
                     group.create_task(_note(outcomes, f"{prompt}, parsed", _once(way.parse, prompt)))
+                for prompt in plan["call"] if way.call is not None else ():
+                    group.create_task(_note(outcomes, f"{prompt}, called", _once(way.call, prompt)))
     return found
 
 

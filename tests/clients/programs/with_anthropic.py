@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from anthropic import Anthropic, AsyncAnthropic
+from anthropic import Anthropic, AsyncAnthropic, beta_async_tool
 from harness import Note, Way, run
 
 
@@ -28,7 +28,19 @@ def messages(url: str, key: str) -> Way:
     async def parse(prompt: str) -> str:
         return (await client.messages.parse(**_question(prompt), output_format=Note)).parsed_output.note
 
-    return Way(ask, stream, parse)
+    async def call(prompt: str) -> str:
+        noted: list[str] = []
+
+        @beta_async_tool
+        async def remember(note: str) -> str:
+            """Remember a note."""
+            noted.append(note)
+            return "kept"
+
+        answer = await client.beta.messages.tool_runner(**_question(prompt), tools=[remember]).until_done()
+        return f"{noted[0]}; {answer.content[0].text}"
+
+    return Way(ask, stream, parse, call)
 
 
 def helper(url: str, key: str) -> Way:

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from harness import Note, Way, run
+from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.prompts import PromptTemplate
+from llama_index.core.tools import FunctionTool
 from llama_index.llms.openai import OpenAI, OpenAIResponses
 
 
@@ -24,7 +26,18 @@ def _opened(kind: type[OpenAI] | type[OpenAIResponses]) -> Callable[[str, str], 
         async def parse(prompt: str) -> str:
             return (await model.astructured_predict(Note, PromptTemplate(prompt))).note
 
-        return Way(ask, stream, parse)
+        async def call(prompt: str) -> str:
+            noted: list[str] = []
+
+            def remember(note: str) -> str:
+                """Remember a note."""
+                noted.append(note)
+                return "kept"
+
+            agent = FunctionAgent(llm=model, tools=[FunctionTool.from_defaults(remember)])
+            return f"{noted[0] if (answer := await agent.run(prompt)) and noted else ''}; {answer}"
+
+        return Way(ask, stream, parse, call)
 
     return opened
 
