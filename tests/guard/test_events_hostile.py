@@ -127,7 +127,8 @@ def test_what_is_held_comes_out_before_the_error() -> None:
     sent = message_streams.events(message_streams.text("a 12MON"))
     client = play(policy(), MESSAGES, script(sent[:4]), fail={"error": {"message": "gone", "code": "x"}})
     assert client.events[-2]["delta"]["text"] == "12MON"
-    assert client.error == {"type": "error", "error": {"type": "api_error", "message": "gone"}}
+    error = {"type": "api_error", "message": "gone", "details": {"error_code": "x"}}
+    assert client.error == {"type": "error", "error": error}
 
 
 # -- what the protocol forbids -----------------------------------------------------------------------------------------
@@ -319,9 +320,11 @@ def test_errors_in_a_stream_and_instead_of_an_answer() -> None:
     failed = {"type": "error", "code": "server_error", "message": f"it said {WORD}", "param": None}
     client = stream(policy(), RESPONSES, [*response_streams.events()[:2], failed])
     assert client.error["message"] == f"it said {SEEN}" and client.error["code"] == "server_error"
-    failed = {"type": "error", "error": {"type": "overloaded_error", "message": f"it said {WORD}"}}
+    error = {"type": "overloaded_error", "message": f"it said {WORD}", "details": {"error_code": "x", "why": [WORD]}}
+    failed = {"type": "error", "error": error}
     client = stream(policy(), MESSAGES, [*message_streams.events()[:2], failed])
     assert client.error["error"]["message"] == f"it said {SEEN}"
+    assert client.error["error"]["details"] == {"error_code": "x", "why": [SEEN]}
     with pytest.raises(BrokenAnswer) as raised:
         plain(policy(), MESSAGES, json.dumps(failed).encode())
     assert raised.value.failure["error"]["message"] == f"it said {SEEN}"
