@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gateway.censor.compile import Program
 from gateway.censor.inner_text import InnerText, OuterText, joined_runs
+from gateway.censor.levels import Levels
 from gateway.censor.literal_cursor import Span
 from gateway.censor.passing import passes
 from gateway.censor.pattern_cursor import MatchRun
@@ -23,8 +23,7 @@ _Left = list[tuple[int, int]]
 
 
 class _Escape(NamedTuple):
-    """The outermost characters [start, end) that spell one character of an inner text. With `exact` nothing but the
-    whole can be taken out."""
+    """The outermost characters [start, end) that spell one of an inner text; `exact`: they are taken out together."""
 
     start: int
     end: int
@@ -39,15 +38,6 @@ class QuotedToken(NamedTuple):
     depth: int
 
 
-class _Level(NamedTuple):
-    """From `begin` on replacements are escaped `depth` times. `closing` completes the texts, if they end here; each is
-    to be escaped as often as said."""
-
-    begin: int
-    depth: int
-    closing: tuple[tuple[str, int], ...]
-
-
 class NestedScanner(Scanner):
     """What a `Scanner` finds, in the outermost text and in those within it.
 
@@ -57,8 +47,8 @@ class NestedScanner(Scanner):
 
     __slots__ = (
         *("_ahead", "_chain", "_deferred", "_escapes", "_found", "_left", "_holds"),
-        *("_left_outermost", "_levels", "_most_kept", "_outer", "_outermost", "_over", "_program"),
-        *("_reading", "_steps", "spelled", "token"),
+        *("_left_outermost", "_most_kept", "_outer", "_outermost", "_over", "_program"),
+        *("_reading", "_steps", "levels", "spelled", "token"),
     )
 
     def __init__(self, program: Program, reader: Reader, opened: Opened | None) -> None:
@@ -76,7 +66,7 @@ class NestedScanner(Scanner):
         self._left_outermost = False  # have starts left the outermost text's live suffix with the last step?
         self._deferred: list[Span] = []  # matches that end in something of which it is not known what it spells
         self._over: list[tuple[int, MatchRun]] = []  # runs, with the depth of their text
-        self._levels: deque[_Level] = deque([_Level(0, 0, ())])
+        self.levels = Levels()
         self._escapes: list[_Escape] = []
         self._most_kept = _KEPT
         self.spelled: set[tuple[int, int]] = set()
@@ -100,7 +90,7 @@ class NestedScanner(Scanner):
     def read(self, text: str, at: int, end: int) -> int:
         """How many characters of `text` from `at` on are the next piece."""
         self._chain.clear()
-        if len(self._levels) + len(self._escapes) > self._most_kept:
+        if len(self.levels) + len(self._escapes) > self._most_kept:
             self._forget()
         outer = self._outer
         while True:
@@ -130,7 +120,7 @@ class NestedScanner(Scanner):
         while outer.reader is not None and outer.inner is not None:
             if not outer.reader.skip():
                 outer.inner = outer.reader = None
-                self._levels.append(_Level(self.scanned, 0, ()))
+                self.levels.note(self.scanned)
                 break
             outer.inner.scanner.exempt(length, within)
             outer.held_from = None
@@ -400,38 +390,11 @@ class NestedScanner(Scanner):
     # -- how things are written ----------------------------------------------------------------------------------------
 
     def _note_level(self, begin: int, token: str | None = None) -> None:
-        """What is written from here on stands in the texts that are open now, and in a number that such a `token`
-        completes: that one is written with its quotes."""
-        inner = [outer for outer in self._open_texts() if isinstance(outer, InnerText)]
-        depth = inner[-1].depth if inner else 0
-        closing = [(outer.closing, outer.depth - 1) for outer in reversed(inner) if outer.closing]
-        if token is not None:
-            closing.insert(0, (token, depth))
-        self._levels.append(_Level(begin, 0 if token is not None else depth, tuple(closing)))
+        self.levels.note(begin, (outer for outer in self._open_texts() if isinstance(outer, InnerText)), token)
 
     def _forget(self) -> None:
         """Keep what is needed for text that is held."""
         held_from = self.live_start()
-        self._level(held_from)
+        self.levels.forget(held_from)
         del self._escapes[: bisect_left(self._escapes, (held_from,))]
-        self._most_kept = 2 * (len(self._levels) + len(self._escapes)) + _KEPT
-
-    def _level(self, offset: int) -> _Level:
-        """That of an offset; the levels before it are not asked for again."""
-        levels = self._levels
-        while len(levels) > 1 and levels[1].begin <= offset:
-            levels.popleft()
-        return levels[0]
-
-    def depth_at(self, offset: int) -> int:
-        """How often a replacement that begins there is escaped."""
-        return self._level(offset).depth
-
-    def closing_at(self, offset: int, write: Callable[[str], str]) -> str:
-        """What completes the texts, if the outermost ends there."""
-        parts = []
-        for text, times in self._level(offset).closing:
-            for _ in range(times):
-                text = write(text)
-            parts.append(text)
-        return "".join(parts)
+        self._most_kept = 2 * (len(self.levels) + len(self._escapes)) + _KEPT

@@ -35,7 +35,7 @@ class _NestedReleaser(Releaser):
         return self._nested.characters(start, end)
 
     def _insert(self, replacement: str, out: list[str]) -> None:
-        for _ in range(self._nested.depth_at(self._cover)):
+        for _ in range(self._nested.levels.depth_at(self._cover)):
             replacement = self._write(replacement)
         super()._insert(replacement, out)
 
@@ -147,6 +147,6 @@ class NestedCensor(Censor):
 
     def _block(self, start: int, rule: CompiledRule) -> str:
         out = super()._block(start, rule)
-        closing = self._nested.closing_at(start, self._write)
+        closing = self._nested.levels.closing_at(start, self._write)
         self.releaser.inserted += len(closing)
         return out + closing

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.censor.compile import CompiledRule
 from gateway.guard.channels import GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
-from gateway.guard.guardedjson import GuardedJson, ObservedText
+from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, string_text
 from gateway.guard.metadata import Metadata
 from gateway.policy.model import Channel
 from gateway.wire import json
@@ -149,6 +149,10 @@ class EventTexts:
         if is_json and counts.looks_at(channel):
             text = GuardedJson(counts, channel, 0)
             text = text if self._metadata.enforces else ObservedText(text)
+        elif field is self._table.content:
+            text = content_text(counts, channel, 0)
+        elif channel is Channel.TOOL_ARGUMENTS:
+            text = string_text(counts, channel, 0)
         else:
             text = counts.open(channel, 0)
         if self._constraint is not None and field is self._table.content:
@@ -192,6 +196,10 @@ class EventTexts:
             return json.decode(text) if text else {}
         except json.JSONError:
             return {}
+
+    def opaque_piece(self, place: Path, given: str) -> str:
+        """A payload that clients may append to the one before at its place."""
+        return given if is_opaque(given) else self._metadata.joined(place, self.label(given))
 
     def opaque(self, given: str) -> str:
         """A payload: as it is where it cannot be read as text, else like a label."""

@@ -206,7 +206,7 @@ class EventGuard:
         text = self._texts.places.get(signed)
         if text is not None and not text.exact:
             return tails
-        holder[form.key] = self._texts.opaque(holder[form.key])
+        holder[form.key] = self._texts.opaque_piece(place, holder[form.key])
         self._shown.set(place, holder[form.key])
         return [*tails, event]
 

@@ -14,11 +14,11 @@ from gateway.policy.model import Action, Overflow, Policy
 from gateway.wire.dialect import Dialect
 from gateway.wire.messages import MESSAGES
 from gateway.wire.responses import RESPONSES
-from tests.censor.test_stream import ALPHABETS, policies
 from tests.support import message_streams, response_streams
 from tests.support.event_client import anthropic_message, openai_response, plain, play, script
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
+from tests.support.random_policies import ALPHABETS, policies
 
 
 def slow(dialect: Dialect) -> Dialect:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Mode
-from tests.http.test_coverage import BODIES, SPEAKS, STREAMED, answering
+from tests.support.endpoints import BODIES, SPEAKS, STREAMED, answering
 from tests.support.gateway import RunningGateway, before, error_of, question
 from tests.support.upstream import chunk, delta, event, sending_then_resetting, stream_head
 
