@@ -78,13 +78,19 @@ class EventObjects:
                 continue
             field = self._table.text_field(kind, name)
             if name == "usage":
-                event[name] = self._metadata.scrub(value, is_usage=True)
+                event[name] = self._metadata.scrub(value, (str(kind), name), is_usage=True)
             elif field is not None and isinstance(value, str):
                 event[name] = self._texts.opaque(value)
             elif name not in self._table.names or isinstance(value, dict | list):
                 event[name] = self._metadata.scrub(value, (str(kind), name))
             else:
-                event[name] = self._label(name, value)
+                event[name] = self.joined((str(kind), name), self._label(name, value))
+
+    def joined(self, place: Path, label: Any) -> Any:
+        """A label that clients may append to the one before at its place."""
+        if not isinstance(label, str) or label in self._table.constants:
+            return label
+        return self._metadata.repeated(place, label)
 
     # -- fields --------------------------------------------------------------------------------------------------------
 

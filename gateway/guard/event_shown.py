@@ -12,12 +12,16 @@ from typing import Any, NamedTuple
 
 from gateway.guard.channels import InvalidAnswer
 from gateway.guard.event_texts import EventTexts
+from gateway.policy.model import Channel
 from gateway.wire import json
 from gateway.wire.event_table import EventTable, Index, Place, TextField
 from gateway.wire.json import Json
 from gateway.wire.message import Path, position_of
 
 MAX_ID = 256  # characters of the id of an item: every event about it repeats it
+MAX_OPEN = 512  # objects that are open at one time
+_OF_VALUE = 32  # characters that a value counts for beside its text: in memory it takes some hundred bytes
+_BEGIN_VALUES = (b",", b"[", b"{")
 
 
 class _OpenObject(NamedTuple):
@@ -35,6 +39,7 @@ class ShownAnswer:
         self._enforces = enforces
         self._open: dict[Path, _OpenObject] = {}
         self._ids: dict[Path, Any] = {}
+        self._names: set[str] = set()  # the ids that items have
 
     # -- places --------------------------------------------------------------------------------------------------------
 
@@ -75,14 +80,16 @@ class ShownAnswer:
     def start(self, answer: Json) -> None:
         self.require(not self._ids, "begins twice")
         self.answer = copy.deepcopy(answer)
-        self._texts.keep(len(json.encode(answer)))
+        self._keep(answer)
 
     def open(self, place: Path, value: Json, done: str) -> None:
         """An object goes on. Each is one more in its list. Raises `InvalidAnswer`."""
         holder = self._list_at(place[:-1])
         self.require(place[-1] == len(holder), "has an object out of order")
         self.require(len(place) <= 2 or self.is_open(place), "has a part of an item that is not open")
-        self._texts.keep(len(json.encode(value)))
+        if len(self._open) >= MAX_OPEN:
+            raise InvalidAnswer(f"the answer has more than {MAX_OPEN} objects that are open")
+        self._keep(value)
         if len(place) == 2:
             self._name(place, value)
         holder.append(copy.deepcopy(value))
@@ -94,19 +101,21 @@ class ShownAnswer:
             del self._open[inner]
         if value is not None:
             self.replace(place, value)
-            self._texts.keep(len(json.encode(value)))
+            self._keep(value)
 
     def _name(self, place: Path, value: Json) -> None:
         """Give an item the id that all events about it have: clients find an item's text by it."""
         known = value.get("id")
         if isinstance(known, str):
             self.require(len(known) <= MAX_ID, f"has an id of more than {MAX_ID} characters")
-        if self._table.item_id and (not isinstance(known, str) or not known or known in self._ids.values()):
+        if self._table.item_id and (not isinstance(known, str) or not known or known in self._names):
             known = f"item_{place[-1]}"
-            while known in self._ids.values():
+            while known in self._names:
                 known += "_"
             value["id"] = known
         self._ids[place] = known
+        if isinstance(known, str):
+            self._names.add(known)
 
     def rename(self, place: Path, value: Json) -> None:
         """Give what repeats an item the id that the item has been shown with."""
@@ -129,7 +138,7 @@ class ShownAnswer:
 
     def add(self, place: Path, value: Json) -> None:
         """One more complete object in the list at a place."""
-        self._texts.keep(len(json.encode(value)))
+        self._keep(value)
         self._list_at(place).append(copy.deepcopy(value))
 
     def set(self, place: Path, value: Any) -> None:
@@ -141,10 +150,17 @@ class ShownAnswer:
 
     def update(self, fields: Json, usage: Any) -> None:
         """Fields of the answer that come at its end."""
-        known = self.answer.get("usage")
-        more = usage if isinstance(usage, dict) else {}
+        self._keep(fields)
         self.answer |= {name: value for name, value in fields.items() if value is not None}
-        self.answer["usage"] = {**(known if isinstance(known, dict) else {}), **more}
+        if not isinstance(self.answer.get("usage"), dict):
+            self.answer["usage"] = {}
+        if isinstance(usage, dict):
+            self._keep(usage)
+            self.answer["usage"] |= usage
+
+    def _keep(self, value: Json) -> None:
+        encoded = json.encode(value)
+        self._texts.keep(len(encoded) + _OF_VALUE * sum(map(encoded.count, _BEGIN_VALUES)))
 
     def _list_at(self, path: Path) -> list[Any]:
         holder: Any = self.answer
@@ -168,9 +184,10 @@ class ShownAnswer:
         return copy.deepcopy(self.answer)
 
     def content(self) -> str:
-        """All content."""
-        texts = self._texts.places.values()
-        return "".join([text.whole() for text in texts if text.field is self._table.content])
+        """All content. Texts that were scanned apart are scanned once more as the one that they are here."""
+        texts = [text.whole() for text in self._texts.places.values() if text.field is self._table.content]
+        joined = "".join(texts)
+        return joined if len(texts) < 2 else self._texts.sent_whole(joined, Channel.CONTENT)
 
     def _put(self, place: Path, shown: str) -> None:
         holder: Any = self.answer

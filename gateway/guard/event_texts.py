@@ -149,10 +149,10 @@ class EventTexts:
         if is_json and counts.looks_at(channel):
             text = GuardedJson(counts, channel, 0)
             text = text if self._metadata.enforces else ObservedText(text)
-        elif field.channel == "tool_arguments":
-            text = string_text(counts, channel, 0)
         elif field is self._table.content:
             text = content_text(counts, channel, 0)
+        elif channel is Channel.TOOL_ARGUMENTS:
+            text = string_text(counts, channel, 0)
         else:
             text = counts.open(channel, 0)
         if self._constraint is not None and field is self._table.content:
@@ -196,6 +196,10 @@ class EventTexts:
             return json.decode(text) if text else {}
         except json.JSONError:
             return {}
+
+    def opaque_piece(self, place: Path, given: str) -> str:
+        """A payload that clients may append to the one before at its place."""
+        return given if is_opaque(given) else self._metadata.joined(place, self.label(given))
 
     def opaque(self, given: str) -> str:
         """A payload: as it is where it cannot be read as text, else like a label."""

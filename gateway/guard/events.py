@@ -206,7 +206,7 @@ class EventGuard:
         text = self._texts.places.get(signed)
         if text is not None and not text.exact:
             return tails
-        holder[form.key] = self._texts.opaque(holder[form.key])
+        holder[form.key] = self._texts.opaque_piece(place, holder[form.key])
         self._shown.set(place, holder[form.key])
         return [*tails, event]
 
@@ -245,6 +245,8 @@ class EventGuard:
         tails = self._tails(())
         self._objects.read_event(event, (form.within,))
         self._objects.read(holder, (form.within,), ends=True)
+        for name, value in holder.items():
+            holder[name] = self._objects.joined((form.within, name), value)
         self._conclude_constraint()
         if self._texts.rule is not None:
             return tails

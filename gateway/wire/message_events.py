@@ -87,6 +87,7 @@ _NAMES = frozenset(
 # Dropped while a policy enforces. docs/messages.md prints this table.
 DROPPED_IN_MESSAGES = {
     "logprobs": "spells the text token by token",
+    "prompt_logprobs": "spells the prompt token by token",
     "token_ids": "the text as numbers",
     "prompt_token_ids": "the prompt as numbers",
     "kv_transfer_params": "an engine's internals",

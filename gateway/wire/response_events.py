@@ -148,6 +148,7 @@ _NAMES = frozenset(
 DROPPED_IN_RESPONSES = {
     "obfuscation": "padding of varying length, meaningless once events are written anew",
     "logprobs": "spells the text token by token; clients get an empty list",
+    "prompt_logprobs": "spells the prompt token by token",
     "token_ids": "the text as numbers",
     "prompt_token_ids": "the prompt as numbers",
     "kv_transfer_params": "an engine's internals",

@@ -87,24 +87,3 @@ def test_an_answer_that_nobody_reads_on_is_counted_once() -> None:
         client.take(answer.feed(script(sent), 0.0))
         client.take(answer.cancel())
         assert client.forwarded("content") == (7, 2) and client.stopped
-
-
-ESCAPED = '{"a": "the \\u0073ecretword"}'
-SPELLED = {"content": ESCAPED, "fenced": f"So:\n```json\n{ESCAPED}\n```", "twice": json.dumps({"b": ESCAPED})}
-
-
-@pytest.mark.parametrize("text", SPELLED.values(), ids=list(SPELLED))
-def test_json_that_was_not_asked_for_is_seen_through(text: str) -> None:
-    rules = policy(rule("secretword"))
-    message = openai_response(
-        stream(
-            rules,
-            RESPONSES,
-            response_streams.events(response_streams.message(*text), response_streams.custom_call(*text)),
-        )
-    )
-    said = anthropic_message(stream(rules, MESSAGES, message_streams.events(message_streams.text(*text))))
-    for shown in (message["output"][0]["content"][0]["text"], said["content"][0]["text"]):
-        assert SEEN in shown and "u0073" not in shown
-    if not text.startswith("So"):
-        assert SEEN in message["output"][1]["input"] and "u0073" not in message["output"][1]["input"]

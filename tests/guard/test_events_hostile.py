@@ -11,6 +11,7 @@ import pytest
 
 from gateway.guard.answer import BrokenAnswer, SendBytes
 from gateway.guard.channels import MAX_TEXTS
+from gateway.guard.event_shown import MAX_OPEN
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action
 from gateway.wire.dialect import Dialect
@@ -196,6 +197,37 @@ def test_an_answer_in_the_middle_of_which_a_line_has_several_parts() -> None:
     assert play(policy(), RESPONSES, data).events == stream(policy(), RESPONSES, sent).events
 
 
+def test_content_that_an_answer_repeats_is_scanned_as_one_text() -> None:
+    items = [response_streams.message(text) for text in (WORD[:5], WORD[5:])]
+    whole = response_streams.response(*(item.done for item in items), output_text="x")
+    assert plain(policy(), RESPONSES, json.dumps(whole).encode())[0]["output_text"] == SEEN
+    assert plain(BLOCK, RESPONSES, json.dumps(whole).encode())[0]["status"] == "incomplete"
+    client = stream(policy(), RESPONSES, response_streams.events(*items, output_text="x"))
+    assert client.events[-1]["response"]["output_text"] == SEEN
+
+
+@pytest.mark.parametrize("cut", range(1, len(WORD)))
+def test_signatures_in_pieces(cut: int) -> None:
+    sent = message_streams.events(message_streams.thinking("x"))
+    at = next(at for at, event in enumerate(sent) if event.get("delta", {}).get("type") == "signature_delta")
+    deltas = [{"type": "signature_delta", "signature": text} for text in (WORD[:cut], WORD[cut:])]
+    sent[at : at + 1] = [{**sent[at], "delta": delta} for delta in deltas]
+    assert_safe(stream(policy(), MESSAGES, sent))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.path)
+def test_labels_that_clients_append_to_those_before(dialect: Dialect) -> None:
+    sent = sample(dialect, "some words")
+    for at, event in enumerate(sent[:-1]):
+        holder = "delta" if isinstance(event.get("delta"), dict) else None
+        pair = [copy.deepcopy(event) for _ in range(2)]
+        for each, text in zip(pair, (WORD[:5], WORD[5:]), strict=True):
+            (each[holder] if holder else each)["title"] = text
+        client = play(policy(), dialect, script([*sent[:at], *pair, *sent[at + 1 :]]))
+        shown = [each.get(holder, {}) if holder else each for each in client.events]
+        assert WORD not in "".join(str(each.get("title", "")) for each in shown)
+
+
 # -- what no version knows ---------------------------------------------------------------------------------------------
 
 UNKNOWN = {"type": "response.new.delta", "output_index": 0, "delta": "x 12MON", "new": {"a": WORD}}
@@ -258,6 +290,23 @@ def test_what_may_be_repeated_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         made: Any = response_streams if dialect is RESPONSES else message_streams
         client = play(policy(), dialect, script(made.events(text(*["x" * 100] * 30))))
         assert "2000 characters" in str(client.error)
+
+
+@pytest.mark.parametrize("value", [{"k": [[]] * 200}, {"k": [True] * 400}], ids=["lists", "truths"])
+def test_what_the_ends_of_a_message_bring_is_bounded(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    monkeypatch.setattr("gateway.guard.event_texts.MAX_KEPT", 20_000)
+    sent = message_streams.events(message_streams.text("x"))
+    for name in ("delta", "usage"):
+        ends = [{"type": "message_delta", "delta": {}, name: {f"k{at}": value["k"]}} for at in range(50)]
+        assert "20000 characters" in play(policy(), MESSAGES, script([*sent[:-1], *ends])).error["error"]["message"]
+
+
+def test_the_objects_that_are_open_are_bounded() -> None:
+    sent = response_streams.events()
+    item = {"type": "message", "content": []}
+    many = [{"type": "response.output_item.added", "output_index": at, "item": item} for at in range(MAX_OPEN + 1)]
+    client = play(policy(), RESPONSES, script([sent[0], *many]))
+    assert str(MAX_OPEN) in client.error["message"] and len(client.events) == MAX_OPEN + 2
 
 
 def test_an_id_that_every_event_would_repeat_is_bounded() -> None:

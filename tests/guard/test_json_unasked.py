@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.policy.model import Action, Mode, Policy, Rule
 from gateway.wire.fences import MAX_INFO
+from gateway.wire.messages import MESSAGES
+from gateway.wire.responses import RESPONSES
+from tests.support import event_client, message_streams, response_streams
 from tests.support.examples import examples
 from tests.support.guard_client import Client, answer_for, call, calls, chunk, event, play, policy, rule, script, stream
 from tests.support.json_content import (
@@ -73,9 +76,28 @@ UNASKED = {
 
 @pytest.mark.parametrize(("text", "expected"), UNASKED.values(), ids=UNASKED)
 def test_json_that_was_not_asked_for(text: str, expected: str) -> None:
+    assert content_of(every_way(_rules_for(text), text, asked=False)) == expected
+
+
+def _rules_for(text: str) -> Policy:
     cards = [CARD] if "1111" in text else []  # it takes long to compile
-    client = every_way(policy(SECRET, *cards, rule('"password":"', id="raw")), text, asked=False)
-    assert content_of(client) == expected
+    return policy(SECRET, *cards, rule('"password":"', id="raw"))
+
+
+@pytest.mark.parametrize(("text", "expected"), UNASKED.values(), ids=UNASKED)
+def test_typed_events_hold_such_json_too(text: str, expected: str) -> None:
+    rules = _rules_for(text)
+    client = event_client.stream(rules, RESPONSES, response_streams.events(response_streams.message(*text)))
+    response = event_client.openai_response(client)
+    assert response["output"][0]["content"][0]["text"] == expected
+    client = event_client.stream(rules, MESSAGES, message_streams.events(message_streams.text(*text)))
+    assert event_client.anthropic_message(client)["content"][0]["text"] == expected
+
+
+def test_the_text_of_a_custom_call_may_be_json() -> None:
+    sent = response_streams.events(response_streams.custom_call('["a ', WORD, '"]'))
+    client = event_client.stream(POLICY, RESPONSES, sent)
+    assert event_client.openai_response(client)["output"][0]["input"] == f'["a {SEEN}"]'
 
 
 def test_a_replacement_is_escaped_where_it_stands() -> None:

@@ -71,6 +71,7 @@ def masks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(masks: Path) -> Iterator[Server]:
-    """A server with the masks."""
-    with serving(masks.with_name("vllm.log"), free_port(), START, {"PORTCULLIS_MASKS": str(masks)}) as running:
+    """A server with the masks, which reads the model's calls of tools where a request has tools."""
+    flags = [*START, "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    with serving(masks.with_name("vllm.log"), free_port(), flags, {"PORTCULLIS_MASKS": str(masks)}) as running:
         yield running
