@@ -94,6 +94,7 @@ KEPT_AROUND = {
     "content_filter_result": "the same, as older versions spell it",
     "prompt_filter_results": "Azure: what its filter found in the prompt",
     "prompt_annotations": "the same, as older versions spell it",
+    "context_management": "Anthropic and vLLM, where tokens are counted: how many there were before edits",
 }
 # The names in them that clients read.
 FILTER_NAMES = frozenset(

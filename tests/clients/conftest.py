@@ -13,14 +13,17 @@ __all__ = ["demo_address"]
 NODE_CLIENTS = Path(__file__).parent / "node"
 NODE = NODE_CLIENTS / "node_modules" / ".bin" / "node"
 VENVS = Path(__file__).resolve().parents[2] / ".clients"
+# litellm fetches prices and headers when it is imported, unless it is told not to.
+OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True"}
 RUN_PATIENCE = 120  # seconds
 
 
-async def run_program(*command: str | Path, **environment: str) -> str:
+async def run_program(*command: str | Path, directory: Path | None = None, **environment: str) -> str:
     """What a client's program prints. Its standard error is shown where the test fails."""
     process = await asyncio.create_subprocess_exec(
         *command,
-        env={**os.environ, **environment},
+        cwd=directory,
+        env={**os.environ, **OFFLINE, **environment},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -32,6 +32,7 @@ PYTHON_PROGRAMS = {
     "with_pydantic_ai": (("openai-3",), {"responses"}),
     "with_openai_agents": (("openai-3",), {"responses"}),
     "with_instructor": (("openai-2",), {"chat/completions"}),
+    "with_curl": (("openai-3",), {"chat/completions", "responses", "messages"}),
     "with_litellm": (("openai-2",), {"chat/completions", "responses", "messages"}),
 }
 NODE_PROGRAMS = {
