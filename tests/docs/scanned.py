@@ -32,6 +32,7 @@ ANSWER: dict[str, Any] = {
     "citations": [WORD],
     "prompt_logprobs": [{"1": {"decoded_token": WORD}}],
     "kv_transfer_params": {"a": WORD},
+    "ec_transfer_params": {"a": WORD},
     "prompt_filter_results": [{"content_filter_results": {"error": {"message": WORD}}}],
     "choices": [
         {
@@ -85,6 +86,7 @@ PROMPT: dict[str, Any] = {
     "return_token_ids": WORD,
     "prompt_logprobs": WORD,
     "kv_transfer_params": WORD,
+    "ec_transfer_params": WORD,
     "vllm_xargs": {"a": WORD},
     "chat_template": WORD,
 }
