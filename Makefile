@@ -41,8 +41,9 @@ lint: $(TEST_READY)    ## ruff, mypy, the import table
 cover: $(TEST_READY)    ## the tests, with coverage of the pure core
 	$(BIN)/pytest -m "$(PLAIN)" $(OTHERS:%=--ignore=%) --cov=gateway --cov-report=term-missing:skip-covered
 
-clients: $(TEST_READY)    ## the official SDKs, Python and (where node is present) Node, against a real gateway
-	$(BIN)/pytest -m clients tests/clients
+clients: $(TEST_READY)    ## SDKs and frameworks, Python and (where node is present) Node, against a real gateway (450 MB of packages)
+	tests/clients/install
+	$(BIN)/pytest -n auto --dist loadgroup -m clients tests/clients
 
 services: $(TEST_READY)    ## what needs Debian's redis-server and prometheus, and node: limits, dashboards, alerts, manifests
 	tests/install-services

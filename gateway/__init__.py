@@ -9,6 +9,10 @@ and a chunk comes back in one callback of the event loop; `proxy.relay` has the 
     model ─► http1 ─► proxy.hotpath ─► guard.answer ─► wire.sse ─► guard.fast_path ─► guard.channels ─► censor
     client ◄──────── proxy.hotpath ◄── guard.answer ◄────────────────────────────────────────────────────┘
 
+Chat and text completions are guarded as chunks of choices (`guard.chat`), Responses and Messages as typed events
+(`guard.events`). A dialect of `wire.dialects` says where its texts are; over an upstream that speaks only chat,
+`wire.translation` makes the request and writes the answer.
+
 Each line imports only from those below it:
 
     cli                             the commands

@@ -5,6 +5,7 @@ generator in turn, checks every character that comes out, and prints one table. 
 
     scenarios.toml  scenario.py   what is run, and which counts must come out
     prose.txt       script.py     the text of every stream, and the text that must arrive
+    dialects.py                   requests and answers of chat, responses and messages
     upstream.py                   sends the script, token by token, at a steady pace
     client.py                     opens the streams and stamps whatever arrives
     answer.py                     reads an answer back from its stamped bytes

@@ -12,7 +12,7 @@ from pathlib import Path
 from loadtest import censor_bench, judge, pattern_bench, report
 from loadtest.process import Cores, choose_cores
 from loadtest.run import RAMP, SETTLE, measure, pin_self
-from loadtest.scenario import SCENARIOS, Scenario, ScenarioError, load
+from loadtest.scenario import BASELINES, SCENARIOS, Guard, Scenario, ScenarioError, load
 
 _LEAST_SECONDS = RAMP + SETTLE + 0.5
 
@@ -103,13 +103,15 @@ def _adapt(scenario: Scenario, options: argparse.Namespace) -> Scenario:
         )
     if options.targets is not None:
         wanted = options.targets.split(",")
+        guards = [Guard.of(name) for name in wanted if name not in BASELINES]
         scenario = dataclasses.replace(
             scenario,
             baselines=tuple(name for name in scenario.baselines if name in wanted),
-            words=tuple(count for count in scenario.words if f"portcullis-{count}" in wanted),
+            words=tuple(count for count in scenario.words if count in {guard.words for guard in guards}),
             workers=tuple(
                 count for count in scenario.workers if count == 1 or any(f"-x{count}" in name for name in wanted)
             ),
+            dialects=tuple(way for way in scenario.dialects if way in {guard.way for guard in guards}),
             patterns=tuple(
                 with_them
                 for with_them in scenario.patterns

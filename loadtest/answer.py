@@ -11,6 +11,7 @@ import httptools
 import msgspec
 
 from loadtest.client import Piece
+from loadtest.dialects import DIALECTS, Dialect
 from loadtest.scenario import Scenario
 from loadtest.script import FORBIDDEN, REPLACEMENT, expected_text
 
@@ -22,6 +23,7 @@ class Answer:
     `arrivals`: for each chunk the stamp of the upstream's chunk that it was made from and when its last byte arrived,
     both in microseconds of the monotonic clock. The difference is the delay of that token: sockets, the target's work
     and any queue, but not the time for which a guard rightly holds characters, which leave with a later token.
+    `stamped`: the endpoint's chunks have such a stamp.
     """
 
     status: int = 0
@@ -29,17 +31,18 @@ class Answer:
     finish: str | None = None
     complete: bool = False
     error: str = ""
+    stamped: bool = True
     arrivals: list[tuple[int, float]] = field(default_factory=list)
 
 
-def read(pieces: Sequence[Piece]) -> Answer:
+def read(pieces: Sequence[Piece], dialect: Dialect = DIALECTS["chat"]) -> Answer:
     """Decode an answer; whatever is wrong with it is in `error`."""
-    reader = _Reader()
+    reader = _Reader(dialect)
     for moment, data in pieces:
         try:
             reader.feed(moment / 1000, data)
         except (httptools.HttpParserError, ValueError, LookupError, TypeError) as error:
-            reader.answer.error = f"not an answer of chat completions: {type(error).__name__}: {error}"
+            reader.answer.error = f"not an answer of {dialect.endpoint}: {type(error).__name__}: {error}"
             break
     reader.answer.text = "".join(reader.deltas)
     return reader.answer
@@ -48,8 +51,9 @@ def read(pieces: Sequence[Piece]) -> Answer:
 class _Reader:
     """The callbacks of the HTTP parser, and the events cut out of the body they deliver."""
 
-    def __init__(self) -> None:
-        self.answer = Answer()
+    def __init__(self, dialect: Dialect) -> None:
+        self.answer = Answer(stamped=dialect is DIALECTS["chat"])
+        self._dialect = dialect
         self.deltas: list[str] = []
         self._parser = httptools.HttpResponseParser(self)
         self._body = b""
@@ -74,13 +78,17 @@ class _Reader:
             self.answer.complete = True
             return
         chunk = _decode(data)
-        if "error" in chunk:
+        if chunk.get("error") is not None:
             self.answer.error = f"the stream carries an error event: {chunk['error']}"
             return
-        self.answer.arrivals.append((chunk["created"], moment))
-        for choice in chunk["choices"]:
-            self.deltas.append(choice["delta"].get("content") or "")
-            self.answer.finish = choice["finish_reason"] or self.answer.finish
+        said = self._dialect.read(chunk)
+        if said.stamp is not None:
+            self.answer.arrivals.append((said.stamp, moment))
+        self.deltas.append(said.delta)
+        self.answer.finish = said.finish or self.answer.finish
+        self.answer.complete = self.answer.complete or said.last
+        if said.repeated is not None and said.repeated != "".join(self.deltas):
+            self.answer.error = "an event repeats another text than its deltas have"
 
 
 def _decode(data: bytes) -> dict[str, Any]:
@@ -120,7 +128,7 @@ def check(answer: Answer, scenario: Scenario, stream: int, *, guarded: bool) -> 
         here, there = answer.text[place : place + 20], expected[place : place + 20]
         fault = f"the text differs at character {place}: {here!r}, not {there!r}"
     elif not answer.complete or answer.finish != "stop":
-        fault = f"the stream did not end as scripted: finish_reason {answer.finish}, [DONE] {answer.complete}"
-    elif len({stamp for stamp, _ in answer.arrivals}) < min(scenario.tokens, 10) / 2:
+        fault = f"the stream did not end as scripted: finish_reason {answer.finish}, complete {answer.complete}"
+    elif answer.stamped and len({stamp for stamp, _ in answer.arrivals}) < min(scenario.tokens, 10) / 2:
         fault = "the target rewrites `created`, so that delays cannot be measured"
     return Check(redactions=redactions, leaks=leaks, fault=f"stream {stream}: {fault}" if fault else "")

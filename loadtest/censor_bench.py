@@ -23,12 +23,12 @@ from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
 from gateway.guard.chat import ChatGuard
 from gateway.policy.model import Channel, Direction, Limits, Policy, Rule
+from loadtest.dialects import chunk
 from loadtest.judge import Figure, Verdict
 from loadtest.report import judgement
 from loadtest.scenario import Limits as JudgedBy
 from loadtest.scenario import Scenario, load
 from loadtest.script import FORBIDDEN, REPLACEMENT, VARIANTS, listed_words, tokens
-from loadtest.upstream import chunk
 
 TOKENS_A_TEXT = 400
 PASSES = 3

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import cast
 
-from loadtest.upstream import MODEL
+from loadtest.dialects import DIALECTS, MODEL, Dialect
 
 Piece = tuple[int, bytes]  # nanoseconds of the monotonic clock, bytes of the answer
 
@@ -20,15 +20,15 @@ Piece = tuple[int, bytes]  # nanoseconds of the monotonic clock, bytes of the an
 class StreamClient(asyncio.Protocol):
     """One request and the pieces of its answer."""
 
-    def __init__(self, stream: int, finished: Callable[[], None]) -> None:
+    def __init__(self, request: bytes, finished: Callable[[], None]) -> None:
         self.pieces: list[Piece] = []
         self.transport: asyncio.Transport | None = None
-        self._stream = stream
+        self._request = request
         self._finished = finished
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.write(request(self._stream))
+        self.transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         self.pieces.append((perf_counter_ns(), data))
@@ -52,6 +52,7 @@ async def drive(
     *,
     ramp: float,
     deadline: float,
+    dialect: Dialect = DIALECTS["chat"],
     probes: Sequence[tuple[float, Callable[[], None]]] = (),
 ) -> list[list[Piece]]:
     """Open these streams over `ramp` seconds; return the pieces of each when all have ended or at the deadline.
@@ -72,7 +73,7 @@ async def drive(
 
     for delay, probe in probes:
         loop.call_at(began + delay, probe)
-    clients = [StreamClient(stream, finished) for stream in streams]
+    clients = [StreamClient(request(stream, dialect), finished) for stream in streams]
     for number, client in enumerate(clients):
         await asyncio.sleep(began + ramp * number / len(clients) - loop.time())
         await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
@@ -86,12 +87,10 @@ async def drive(
     return [client.pieces for client in clients]
 
 
-def request(stream: int) -> bytes:
-    """A streaming chat request; the number in the message tells the upstream which script to send."""
-    body = json.dumps(
-        {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": f"stream {stream}"}]},
-    ).encode()
+def request(stream: int, dialect: Dialect) -> bytes:
+    """A request for a stream; the number in the prompt tells the upstream which script to send."""
+    body = json.dumps({"model": MODEL, "stream": True, **dialect.prompt(f"stream {stream}")}).encode()
     return (
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\n"
-        b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+        b"POST %s HTTP/1.1\r\nhost: 127.0.0.1\r\naccept: text/event-stream\r\n"
+        b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (dialect.path.encode(), len(body), body)
     )

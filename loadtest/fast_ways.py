@@ -25,9 +25,9 @@ from gateway.policy.model import Limits, Policy, Rule
 from gateway.wire import chunk_template, sse
 from loadtest import patterns
 from loadtest.censor_bench import compiled
+from loadtest.dialects import chunk
 from loadtest.scenario import Scenario
 from loadtest.script import FORBIDDEN, VARIANTS, listed_words, tokens
-from loadtest.upstream import chunk
 
 ROUNDS = 7
 _PROSE = Scenario(

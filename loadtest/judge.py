@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from loadtest.dialects import WAYS
 from loadtest.run import Measurement
 from loadtest.scenario import Limits
 
@@ -120,7 +121,7 @@ def _added(rounds: Sequence[Round], scenario: str, target: str, place: int) -> l
 def verdicts(rounds: Sequence[Round], limits: Limits) -> list[Verdict]:
     """Every limit, for every scenario that it is judged by.
 
-    CPU beside others is taken where they ran together (`together-...`, `words-...`, `workers-...`); the rest alone
+    CPU beside others is taken where they ran together (`together-...`, `words-...`, `dialects-...`); the rest alone
     (`paced-...`), delays and memory of the worst list of words.
     """
     scenarios = dict.fromkeys(scenario for scenario, _ in rounds[0])
@@ -132,7 +133,7 @@ def _scenario_verdicts(rounds: Sequence[Round], scenario: str, limits: Limits) -
         return Figure.over(_cpu_ratios(rounds, scenario, target, base))
 
     guards = [row for row in rows(rounds) if row.scenario == scenario and row.target.startswith("portcullis")]
-    if not guards or not scenario.startswith(("together", "words", "workers", "patterns", "paced")):
+    if not guards or not scenario.startswith(("together", "words", "workers", "patterns", "dialects", "paced")):
         return []
     measured: tuple[tuple[str, float, Figure | None], ...] = (
         ("CPU a chunk, 1,000 words / nginx", limits.cpu_vs_nginx, ratio("portcullis-1000", "nginx")),
@@ -144,6 +145,12 @@ def _scenario_verdicts(rounds: Sequence[Round], scenario: str, limits: Limits) -
     if scenario.startswith("patterns"):
         figure = ratio("portcullis-1000-patterns", "portcullis-1000")
         measured = (("CPU a chunk, words with patterns and detectors / words", limits.patterns_vs_words, figure),)
+    if scenario.startswith("dialects"):
+        measured = tuple(
+            (f"CPU a chunk, {way} / chat", limits.dialects_vs_chat, ratio(f"portcullis-1000-{way}", "portcullis-1000"))
+            for way in WAYS
+            if way != "chat"
+        )
     if scenario.startswith("words"):
         figure = ratio("portcullis-100000", "portcullis-10")
         measured = (("CPU a chunk, 100,000 / 10 words", limits.words_100000_vs_10, figure),)

@@ -90,7 +90,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    if row.skipped or row.p50 is None:
+    if row.skipped or (row.p50 is None and row.cpu_us is None):
         return (row.scenario, row.target, row.skipped or "failed", *[""] * (len(_COLUMNS) - 3))
     return (
         row.scenario,

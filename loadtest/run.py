@@ -17,8 +17,9 @@ import uvloop
 from loadtest import process, targets
 from loadtest.answer import check, read
 from loadtest.client import Piece, drive
+from loadtest.dialects import DIALECTS, Dialect
 from loadtest.process import Cores
-from loadtest.scenario import Scenario
+from loadtest.scenario import BASELINES, Guard, Scenario
 from loadtest.upstream import COUNTERS, LATE, SENT, serve
 
 RAMP = 1.0  # seconds in which the streams are opened
@@ -104,12 +105,18 @@ def measure(scenario: Scenario, names: Sequence[str], cores: Cores) -> dict[str,
                     found[name] = _empty(scenario, name, skipped=str(absent))
             if running:
                 spans = scenario.spans(list(running))
-                window, pieces = _load(scenario, list(running.values()), spans, cores.target, counters)
+                asked = [_dialect(name) for name in running]
+                window, pieces = _load(scenario, list(running.values()), asked, spans, cores.target, counters)
                 for place, (name, target) in enumerate(running.items()):
                     found[name] = _evaluate(scenario, name, target.guarded, window, place, spans, pieces[place])
         except (targets.TargetError, OSError) as error:
             return {name: found.get(name) or _empty(scenario, name, faults=(str(error),)) for name in names}
     return {name: found[name] for name in names}
+
+
+def _dialect(name: str) -> Dialect:
+    """Of the requests to this target."""
+    return DIALECTS["chat"] if name in BASELINES else Guard.of(name).dialect
 
 
 def _empty(scenario: Scenario, target: str, *, skipped: str = "", faults: tuple[str, ...] = ()) -> Measurement:
@@ -140,14 +147,16 @@ def _upstream(scenario: Scenario, cores: Cores) -> Iterator[tuple[int, MutableSe
 def _load(
     scenario: Scenario,
     running: Sequence[targets.Running],
+    asked: Sequence[Dialect],
     spans: Sequence[range],
     cores: frozenset[int],
     counters: MutableSequence[int],
 ) -> tuple[_Window, list[list[list[Piece]]]]:
     """The probes' findings, and for each target the pieces of each of its streams."""
     # The first requests pay for lazy imports and buffers; those belong to the process and not to a stream.
-    for target, span in zip(running, spans, strict=True):
-        uvloop.run(drive(target.port, range(min(WARM_UP_STREAMS, len(span))), ramp=0.2, deadline=WARM_UP_SECONDS))
+    for target, dialect, span in zip(running, asked, spans, strict=True):
+        first = range(min(WARM_UP_STREAMS, len(span)))
+        uvloop.run(drive(target.port, first, ramp=0.2, deadline=WARM_UP_SECONDS, dialect=dialect))
     window = _Window([process.tree(target.pid) if target.pid else [] for target in running], cores, counters)
     window.resident_before = window.resident_now()
     begin, end = RAMP + SETTLE, max(scenario.seconds - 0.1, RAMP + SETTLE + 0.1)
@@ -162,6 +171,7 @@ def _load(
                     spans[place],
                     ramp=RAMP,
                     deadline=deadline,
+                    dialect=asked[place],
                     probes=() if place else probes,
                 )
                 for place, target in enumerate(running)
@@ -188,7 +198,7 @@ def _evaluate(
 ) -> Measurement:
     """What one target did, the `place`-th of those that ran together."""
     span = spans[place]
-    answers = [read(stream_pieces) for stream_pieces in pieces]
+    answers = [read(stream_pieces, _dialect(target)) for stream_pieces in pieces]
     checks = [check(answer, scenario, number, guarded=guarded) for number, answer in zip(span, answers, strict=True)]
     faults = [found.fault for found in checks if found.fault]
     if len(window.moments_us) < 2:

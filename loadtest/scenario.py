@@ -9,6 +9,8 @@ from itertools import accumulate, pairwise, product
 from pathlib import Path
 from typing import Any
 
+from loadtest.dialects import DIALECTS, OVER_CHAT, WAYS, Dialect
+
 SCENARIOS = Path(__file__).with_name("scenarios.toml")
 BASELINES = ("direct", "bytecopy", "nginx")
 TEXTS = ("prose", "hostile")
@@ -42,11 +44,12 @@ class Scenario:
     by_worker: bool = False
     workers: tuple[int, ...] = (1,)
     patterns: tuple[bool, ...] = (False,)
+    dialects: tuple[str, ...] = ("chat",)
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Names of everything this scenario runs through, the unguarded ones first."""
-        guards = product(self.words, self.workers, self.patterns)
+        guards = product(self.words, self.workers, self.patterns, self.dialects)
         return self.baselines + tuple(Guard(*guard).name for guard in guards)
 
     def spans(self, names: Sequence[str]) -> list[range]:
@@ -64,24 +67,34 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Portcullis as a target: how long its list of words is, its workers, and whether it has patterns too."""
+    """Portcullis as a target: how long its list of words is, its workers, whether it has patterns too, and the endpoint
+    that it is asked at, one of `dialects.WAYS`."""
 
     words: int
     workers: int = 1
     patterns: bool = False
+    way: str = "chat"
+
+    @property
+    def dialect(self) -> Dialect:
+        """Of the requests."""
+        return DIALECTS[self.way.removesuffix(OVER_CHAT)]
 
     @property
     def name(self) -> str:
-        """`portcullis-WORDS`, with `-xWORKERS` where there are several, and `-patterns`."""
+        """`portcullis-WORDS`, with `-xWORKERS` where there are several, `-patterns`, and the endpoint if not chat."""
         several = f"-x{self.workers}" if self.workers > 1 else ""
-        return f"portcullis-{self.words}{several}{'-patterns' if self.patterns else ''}"
+        way = "" if self.way == "chat" else f"-{self.way}"
+        return f"portcullis-{self.words}{several}{'-patterns' if self.patterns else ''}{way}"
 
     @staticmethod
     def of(name: str) -> Guard:
         """From such a name."""
         rest = name.removeprefix("portcullis-")
+        way = next((way for way in WAYS[::-1] if rest.endswith(f"-{way}")), "chat")
+        rest = rest.removesuffix(f"-{way}")
         words, _, workers = rest.removesuffix("-patterns").partition("-x")
-        return Guard(int(words), int(workers or 1), rest.endswith("-patterns"))
+        return Guard(int(words), int(workers or 1), rest.endswith("-patterns"), way)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +108,7 @@ class Limits:
     words_100000_vs_10: float
     workers_2_vs_1: float
     patterns_vs_words: float
+    dialects_vs_chat: float
     process_kb_per_stream: float
     censor_us_per_token: float
     censor_hostile_factor: float
@@ -126,7 +140,7 @@ def _scenario(where: str, row: Mapping[str, Any]) -> Scenario:
     known = {field.name: field for field in fields(Scenario)}
     for key in row.keys() - known.keys():
         raise ScenarioError(f"{where}.{key}: unknown key; known are {', '.join(known)}")
-    for key in known.keys() - row.keys() - {"quick", "together", "by_worker", "workers", "patterns"}:
+    for key in known.keys() - row.keys() - {"quick", "together", "by_worker", "workers", "patterns", "dialects"}:
         raise ScenarioError(f"{where}.{key}: missing")
     for key in ("streams", "rate", "tokens"):
         if type(row[key]) is not int or row[key] < 1:
@@ -151,9 +165,11 @@ def _scenario(where: str, row: Mapping[str, Any]) -> Scenario:
         raise ScenarioError(f"{where}.workers: must be whole numbers from 1 to 64, is {row['workers']!r}")
     if any(type(wanted) is not bool for wanted in row.get("patterns", (False,))):
         raise ScenarioError(f"{where}.patterns: must be true or false for each, is {row['patterns']!r}")
+    if not set(row.get("dialects", ())) <= set(WAYS):
+        raise ScenarioError(f"{where}.dialects: must be of {', '.join(WAYS)}, is {row['dialects']!r}")
     tuples = {"baselines": tuple(row["baselines"]), "words": tuple(row["words"])}
-    workers, patterns = tuple(row.get("workers", (1,))), tuple(row.get("patterns", (False,)))
-    scenario = Scenario(**{**row, **tuples, "workers": workers, "patterns": patterns})
+    tuples |= {key: tuple(row[key]) for key in ("workers", "patterns", "dialects") if key in row}
+    scenario = Scenario(**{**row, **tuples})
     if scenario.together and not all(scenario.spans(scenario.targets)):
         raise ScenarioError(f"{where}.streams: too few for the targets that run together, is {scenario.streams}")
     return scenario

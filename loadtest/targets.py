@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadtest import patterns, process
+from loadtest.dialects import DIALECTS, OVER_CHAT
 from loadtest.scenario import Guard, Scenario
 from loadtest.script import FORBIDDEN, REPLACEMENT, listed_words
 
@@ -116,10 +117,11 @@ def gateway_configuration(port: int, upstream_port: int, guard: Guard) -> dict[s
         {"id": "listed", "words_file": "words.txt"},
         *(patterns.rules() if guard.patterns else ()),
     ]
+    endpoints = {DIALECTS["chat"].endpoint, *(() if guard.way.endswith(OVER_CHAT) else [guard.dialect.endpoint])}
     return {
         "listen": {"host": "127.0.0.1", "port": port},
         "auth": "none",
-        "upstreams": {"paced": {"base_url": f"http://127.0.0.1:{upstream_port}/v1"}},
+        "upstreams": {"paced": {"base_url": f"http://127.0.0.1:{upstream_port}/v1", "endpoints": sorted(endpoints)}},
         "routes": [{"model": "*", "upstream": "paced", "policy": "bench"}],
         "policies": {"bench": {"rules": rules}},
         "limits": {"max_streams": 8000},

@@ -1,9 +1,10 @@
-"""A scripted upstream: OpenAI chat-completion chunks, sent at a steady pace, each stamped with the moment it left.
+"""A scripted upstream: chunks of the endpoints of `dialects`, sent at a steady pace.
 
-Every stream sends a role chunk, then one token each 1/rate seconds, a finish chunk and `[DONE]`. Its phase is random
-(seeded by its number), so that streams do not fall into step. The stamp is `created`: microseconds of the system's
-monotonic clock, which all processes of one machine share. It is an integer below 2^53, as any JSON library keeps it,
-and it is part of the format, so a proxy passes it on whether it copies bytes or writes every event anew.
+Every stream sends a chunk that begins the answer, then one token each 1/rate seconds, and a chunk that ends it. Its
+phase is random (seeded by its number), so that streams do not fall into step. Those of chat are stamped with the moment
+they left. The stamp is `created`: microseconds of the system's monotonic clock, which all processes of one machine
+share. It is an integer below 2^53, as any JSON library keeps it, and it is part of the format, so a proxy passes it on
+whether it copies bytes or writes every event anew. Events of the other endpoints have no such field.
 
 This is a loop over epoll and not an asyncio server for one reason: an event loop's timers tick in milliseconds, and
 20,000 tokens a second would leave in bursts of twenty. `select` waits in microseconds.
@@ -22,10 +23,10 @@ from collections.abc import MutableSequence
 from dataclasses import dataclass, field
 from time import monotonic, perf_counter_ns
 
+from loadtest.dialects import MODEL, Chunk, Dialect, of_path
 from loadtest.scenario import Scenario
 from loadtest.script import tokens
 
-MODEL = "bench-model"
 SENT, LATE = 0, 1  # places in the shared counters: chunks sent; of them, later than LATE_US
 LATE_US = 5_000
 COUNTERS = 2
@@ -50,7 +51,7 @@ class Connection:
 
     socket: socket.socket
     request: bytes = b""
-    script: list[tuple[bytes, bytes]] = field(default_factory=list)
+    script: list[Chunk] = field(default_factory=list)
     place: int = 0
     due: int = 0
     backlog: bytes = b""
@@ -72,7 +73,7 @@ class Upstream:
         self._scenario = scenario
         self._counters = counters
         self._period = 1_000_000 // scenario.rate
-        self._scripts: dict[tuple[str, ...], list[tuple[bytes, bytes]]] = {}
+        self._scripts: dict[tuple[str, tuple[str, ...]], list[Chunk]] = {}
         self._connections: dict[int, Connection] = {}
         self._heap: list[tuple[int, int, Connection]] = []
         self._epoll = select.epoll()
@@ -127,13 +128,14 @@ class Upstream:
             self._write(connection, _MODELS)
             return
         stream = _STREAM_NUMBER.search(body)
-        self._begin(connection, int(stream[1]) if stream else 0)
+        dialect = of_path(head.split(b" ", 2)[1].decode())
+        self._begin(connection, dialect, int(stream[1]) if stream else 0)
 
-    def _begin(self, connection: Connection, stream: int) -> None:
+    def _begin(self, connection: Connection, dialect: Dialect, stream: int) -> None:
         deltas = tokens(self._scenario, stream)
-        if deltas not in self._scripts:
-            self._scripts[deltas] = [chunk(delta) for delta in deltas]
-        connection.script = [chunk(None), *self._scripts[deltas], chunk("", finish="stop")]
+        if (dialect.path, deltas) not in self._scripts:
+            self._scripts[dialect.path, deltas] = dialect.script(deltas)
+        connection.script = self._scripts[dialect.path, deltas]
         connection.place = 0
         phase = random.Random(stream).randrange(self._period)
         connection.due = perf_counter_ns() // 1000 + phase
@@ -162,11 +164,9 @@ class Upstream:
             self._write(connection, b"")
             return now + _RETRY_US if connection.backlog else 0
         before, after = connection.script[connection.place]
-        payload = b"%s%d%s" % (before, now, after)
+        payload = before if after is None else b"%s%d%s" % (before, now, after)
         connection.place += 1
         last = connection.place == len(connection.script)
-        if last:
-            payload += b"data: [DONE]\n\n"
         self._write(connection, b"%x\r\n%s\r\n%s" % (len(payload), payload, b"0\r\n\r\n" if last else b""))
         self._counters[SENT] += 1
         self._counters[LATE] += now - due > LATE_US
@@ -191,20 +191,3 @@ class Upstream:
             self._epoll.unregister(connection.socket.fileno())
             del self._connections[connection.socket.fileno()]
             connection.socket.close()
-
-
-def chunk(delta: str | None, finish: str | None = None) -> tuple[bytes, bytes]:
-    """One event in two parts, before and after the stamp; None is the role chunk that opens an answer."""
-    role = {"role": "assistant", "content": "", "refusal": None}
-    content = role if delta is None else {"content": delta} if delta else {}
-    event = {
-        "id": "chatcmpl-BenchBenchBenchBenchBenchBenc",
-        "object": "chat.completion.chunk",
-        "created": 0,
-        "model": MODEL,
-        "service_tier": "default",
-        "system_fingerprint": "fp_44709d6fcb",
-        "choices": [{"index": 0, "delta": content, "logprobs": None, "finish_reason": finish}],
-    }
-    before, _, after = json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode().partition(b'"created":0')
-    return b'data: %s"created":' % before, after + b"\n\n"

@@ -39,6 +39,8 @@ class EventObjects:
             if name in skip or value is None or isinstance(value, bool):
                 continue
             field = self._table.text_field(part, name)
+            if field is None and not ends:
+                field = self._table.streamed_at((*place, name))
             if name not in self._table.names and not self._keep_unknown(holder, name):
                 continue
             if not place and name in self._table.echoes:
@@ -78,13 +80,19 @@ class EventObjects:
                 continue
             field = self._table.text_field(kind, name)
             if name == "usage":
-                event[name] = self._metadata.scrub(value, is_usage=True)
+                event[name] = self._metadata.scrub(value, (str(kind), name), is_usage=True)
             elif field is not None and isinstance(value, str):
                 event[name] = self._texts.opaque(value)
             elif name not in self._table.names or isinstance(value, dict | list):
                 event[name] = self._metadata.scrub(value, (str(kind), name))
             else:
-                event[name] = self._label(name, value)
+                event[name] = self.joined((str(kind), name), self._label(name, value))
+
+    def joined(self, place: Path, label: Any) -> Any:
+        """A label that clients may append to the one before at its place."""
+        if not isinstance(label, str) or label in self._table.constants:
+            return label
+        return self._metadata.repeated(place, label)
 
     # -- fields --------------------------------------------------------------------------------------------------------
 

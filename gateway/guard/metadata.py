@@ -133,7 +133,7 @@ class Metadata:
         self._sequences[place] = reached
         return label
 
-    def _repeated(self, place: Path, label: str) -> str:
+    def repeated(self, place: Path, label: str) -> str:
         """`joined` for a label that events repeat: it is joined where it is another than before."""
         if self._last.get(place) == label:
             return label
@@ -198,7 +198,7 @@ class Metadata:
         for field, value in list(message.items()):
             known = field in _KNOWN_AROUND
             if type(value) is str and known:
-                message[field] = self._repeated((*place, field), self.show(value))
+                message[field] = self.repeated((*place, field), self.show(value))
             elif value is not None and not (field in ("created", "index") and is_figure(value)):
                 message[field] = self.scrub(value, (*place, field), is_usage=field == "usage")
             if not known and self.keeps(message, field):

@@ -87,6 +87,7 @@ _NAMES = frozenset(
 # Dropped while a policy enforces. docs/messages.md prints this table.
 DROPPED_IN_MESSAGES = {
     "logprobs": "spells the text token by token",
+    "prompt_logprobs": "spells the prompt token by token",
     "token_ids": "the text as numbers",
     "prompt_token_ids": "the prompt as numbers",
     "kv_transfer_params": "an engine's internals",
@@ -177,12 +178,15 @@ _ERROR_TYPES = {
 
 
 def error_body(error: Json, status: int) -> Json:
-    """An error in OpenAI's shape as Anthropic's clients read it."""
+    """An error in OpenAI's shape as Anthropic's clients read it: they look for its code among the details."""
     given = error["error"]
     kind = given.get("type")
     if kind not in _ERROR_TYPES.values():
         kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": given.get("message") or "The request failed."}}
+    shown = {"type": kind, "message": given.get("message") or "The request failed."}
+    if details := given.get("details") or ({"error_code": given["code"]} if given.get("code") else None):
+        shown["details"] = details
+    return {"type": "error", "error": shown}
 
 
 def _error(error: Json) -> Json:

@@ -131,17 +131,8 @@ _NAMES = frozenset(
         *("command_index", "partial_image_index", "response", "item", "part", "delta", "text", "refusal", "arguments"),
         *("input", "code", "command", "transcript", "annotation", "id", "object", "created_at", "completed_at"),
         *("status", "error", "message", "param", "incomplete_details", "reason", "instructions", "max_output_tokens"),
-        *("max_tool_calls", "metadata", "metrics", "model", "output", "output_text", "parallel_tool_calls"),
-        *(
-            "temperature",
-            "tool_choice",
-            "tools",
-            "top_p",
-            "top_logprobs",
-            "background",
-            "conversation",
-            "previous_response_id",
-        ),
+        *("max_tool_calls", "metadata", "model", "output", "output_text", "parallel_tool_calls", "temperature"),
+        *("tool_choice", "tools", "top_p", "top_logprobs", "background", "conversation", "previous_response_id"),
         *("prompt", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning", "effort"),
         *("summary", "safety_identifier", "service_tier", "truncation", "usage", "user", "store", "frequency_penalty"),
         *("presence_penalty", "content", "role", "phase", "name", "call_id", "namespace", "annotations", "action"),
@@ -151,12 +142,14 @@ _NAMES = frozenset(
         *("max_output_length", "timeout_ms", "operation", "diff", "path", "env", "working_directory", "execution"),
         *("created_by", "caller", "stdout", "stderr", "outcome", "exit_code", "pending_safety_checks", "x", "y"),
         *("button", "keys", "scroll_x", "scroll_y", "format", "verbosity", "moderation", "tool_usage", "logprobs"),
+        "metrics",
     }
 )
 # Dropped while a policy enforces. docs/responses.md prints this table.
 DROPPED_IN_RESPONSES = {
     "obfuscation": "padding of varying length, meaningless once events are written anew",
     "logprobs": "spells the text token by token; clients get an empty list",
+    "prompt_logprobs": "spells the prompt token by token",
     "token_ids": "the text as numbers",
     "prompt_token_ids": "the prompt as numbers",
     "kv_transfer_params": "an engine's internals",

@@ -25,12 +25,14 @@ from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
 from gateway.policy.upstreams import UPSTREAM
+from gateway.wire.chat import CHAT
+from gateway.wire.completions import COMPLETIONS
 from gateway.wire.event_table import EventTable, Kind
 from gateway.wire.message_events import DROPPED_IN_MESSAGES, MESSAGE_EVENTS
 from gateway.wire.response_events import DROPPED_IN_RESPONSES, RESPONSE_EVENTS
 from gateway.wire.responses import RESPONSES
 from gateway.wire.translation import messages_request, responses_request
-from tests.docs import scanned
+from tests.docs import coverage
 from tests.support.pages import PAGES, ROOT
 
 BOUNDS = Path(__file__).with_name("bounds.toml")
@@ -171,8 +173,9 @@ def blocks() -> Mapping[str, Callable[[], str]]:
     return {
         **{f"bounds {section}": (lambda section=section: _bounds_table(section)) for section in sections},
         **{f"keys of {name}": (lambda table=table: _keys_table(table)) for name, table in KEY_TABLES.items()},
-        "scanned in answers": lambda: scanned.table(scanned.in_answers()),
-        "scanned in prompts": lambda: scanned.table(scanned.in_prompts()),
+        "scanned in answers": lambda: coverage.short_list(coverage.answers(CHAT)),
+        "scanned in prompts": lambda: coverage.short_list(coverage.requests(CHAT), coverage.requests(COMPLETIONS)),
+        **coverage.tables(),
         "translated responses": lambda: _translation_table(responses_request),
         "translated messages": lambda: _translation_table(messages_request),
         "texts of responses": lambda: _texts_table(RESPONSE_EVENTS),

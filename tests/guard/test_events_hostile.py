@@ -127,7 +127,8 @@ def test_what_is_held_comes_out_before_the_error() -> None:
     sent = message_streams.events(message_streams.text("a 12MON"))
     client = play(policy(), MESSAGES, script(sent[:4]), fail={"error": {"message": "gone", "code": "x"}})
     assert client.events[-2]["delta"]["text"] == "12MON"
-    assert client.error == {"type": "error", "error": {"type": "api_error", "message": "gone"}}
+    error = {"type": "api_error", "message": "gone", "details": {"error_code": "x"}}
+    assert client.error == {"type": "error", "error": error}
 
 
 # -- what the protocol forbids -----------------------------------------------------------------------------------------
@@ -212,6 +213,48 @@ def test_signatures_in_pieces(cut: int) -> None:
     deltas = [{"type": "signature_delta", "signature": text} for text in (WORD[:cut], WORD[cut:])]
     sent[at : at + 1] = [{**sent[at], "delta": delta} for delta in deltas]
     assert_safe(stream(policy(), MESSAGES, sent))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.path)
+def test_labels_that_clients_append_to_those_before(dialect: Dialect) -> None:
+    sent = sample(dialect, "some words")
+    for at, event in enumerate(sent[:-1]):
+        holder = "delta" if isinstance(event.get("delta"), dict) else None
+        pair = [copy.deepcopy(event) for _ in range(2)]
+        for each, text in zip(pair, (WORD[:5], WORD[5:]), strict=True):
+            (each[holder] if holder else each)["title"] = text
+        client = play(policy(), dialect, script([*sent[:at], *pair, *sent[at + 1 :]]))
+        shown = [each.get(holder, {}) if holder else each for each in client.events]
+        assert WORD not in "".join(str(each.get("title", "")) for each in shown)
+
+
+@pytest.mark.parametrize("kind", ["new", None, "zqtext", "output_zqtext"])
+@pytest.mark.parametrize("cut", range(1, len(WORD)))
+def test_text_of_a_part_of_another_type_goes_on(kind: str | None, cut: int) -> None:
+    rules = policy(rule(), rule("zq", id="z", replacement=""))
+    begun = {"type": kind, "text": WORD[:cut]}
+    sent = message_streams.events(message_streams.text(WORD[cut:]))
+    of_type(sent, "content_block_start")["content_block"] = begun
+    client = stream(rules, MESSAGES, sent)
+    shown = [event.get("content_block") or event.get("delta") or {} for event in client.events if "index" in event]
+    assert "".join(each.get("text", "") for each in shown) == SEEN
+    sent = response_streams.events(response_streams.message(WORD[cut:]))
+    of_type(sent, "response.content_part.added")["part"] = begun
+    client = stream(rules, RESPONSES, sent)
+    parts = [event["part"]["text"] for event in client.events if event["type"] == "response.content_part.added"]
+    deltas = [event["delta"] for event in client.events if event["type"] == "response.output_text.delta"]
+    assert "".join([*parts, *deltas]) == SEEN
+
+
+def test_no_event_becomes_one_of_a_known_type() -> None:
+    rules = policy(rule(), rule("zq", id="z", replacement=""))
+    sent = response_streams.events(response_streams.message(WORD[5:]))
+    delta = of_type(sent, "response.output_text.delta")
+    at, forged = sent.index(delta), {**delta, "delta": WORD[:5]}
+    named = {name: value for name, value in forged.items() if name != "type"}
+    for each in ({**forged, "type": "response.output_zqtext.delta"}, {**named, "tyzqpe": delta["type"]}):
+        client = stream(rules, RESPONSES, [*sent[:at], each, *sent[at:]])
+        assert [event["delta"] for event in client.events if "delta" in event] == [WORD[5:]]
 
 
 # -- what no version knows ---------------------------------------------------------------------------------------------
@@ -306,9 +349,11 @@ def test_errors_in_a_stream_and_instead_of_an_answer() -> None:
     failed = {"type": "error", "code": "server_error", "message": f"it said {WORD}", "param": None}
     client = stream(policy(), RESPONSES, [*response_streams.events()[:2], failed])
     assert client.error["message"] == f"it said {SEEN}" and client.error["code"] == "server_error"
-    failed = {"type": "error", "error": {"type": "overloaded_error", "message": f"it said {WORD}"}}
+    error = {"type": "overloaded_error", "message": f"it said {WORD}", "details": {"error_code": "x", "why": [WORD]}}
+    failed = {"type": "error", "error": error}
     client = stream(policy(), MESSAGES, [*message_streams.events()[:2], failed])
     assert client.error["error"]["message"] == f"it said {SEEN}"
+    assert client.error["error"]["details"] == {"error_code": "x", "why": [SEEN]}
     with pytest.raises(BrokenAnswer) as raised:
         plain(policy(), MESSAGES, json.dumps(failed).encode())
     assert raised.value.failure["error"]["message"] == f"it said {SEEN}"

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from loadtest.answer import Answer, check, read
+from loadtest.dialects import DIALECTS, chunk
 from loadtest.scenario import load
 from loadtest.script import VARIANTS, expected_text, tokens
-from loadtest.upstream import chunk
 
 SCENARIO = next(scenario for scenario in load()[0] if scenario.quick)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -58,6 +58,25 @@ def test_comments_and_crlf_are_read() -> None:
 )
 def test_something_else_is_an_error(stream: bytes) -> None:
     assert read([(0, stream)]).error
+
+
+@pytest.mark.parametrize("name", [name for name in DIALECTS if name != "chat"])
+@pytest.mark.parametrize("size", [7, 10**9])
+def test_answers_of_other_endpoints(name: str, size: int) -> None:
+    dialect = DIALECTS[name]
+    script = dialect.script(tokens(SCENARIO, 0))
+    assert len(script) == SCENARIO.tokens + 2  # as many chunks as chat's
+    stream = body([before for before, _ in script])
+    answer = read([(at, stream[at : at + size]) for at in range(0, len(stream), size)], dialect)
+    assert check(answer, SCENARIO, 0, guarded=False).fault == ""
+    cut = read([(0, body([before for before, _ in script[:-1]]))], dialect)
+    assert "did not end" in check(cut, SCENARIO, 0, guarded=False).fault
+
+
+def test_a_text_that_is_repeated_wrongly_is_an_error() -> None:
+    script = DIALECTS["responses"].script(tokens(SCENARIO, 0))
+    answer = read([(0, body([before for before, _ in (script[0], *script[2:])]))], DIALECTS["responses"])
+    assert "another text" in answer.error
 
 
 def good() -> Answer:

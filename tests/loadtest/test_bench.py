@@ -34,7 +34,7 @@ def test_direct_and_byte_copy(tmp_path: Path) -> None:
 
 
 def test_several_targets_at_once(tmp_path: Path) -> None:
-    done = bench(tmp_path, "--targets", "bytecopy,portcullis-10")
+    done = bench(tmp_path, "--targets", "bytecopy,portcullis-10,portcullis-10-messages-over-chat")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads((tmp_path / "latest.json").read_text(encoding="utf-8"))["rows"]
     together = [row for row in rows if row["scenario"] == "quick-together"]
@@ -44,6 +44,10 @@ def test_several_targets_at_once(tmp_path: Path) -> None:
     ]
     assert all(row["cpu_us"]["median"] > 0 and row["late_share"] <= 1 for row in together)
     assert together[1]["vs_bytecopy"]["median"] > 0
+    others = [row for row in rows if row["scenario"] == "quick-dialects"]
+    assert [(row["target"], row["counts"]) for row in others] == [("portcullis-10-messages-over-chat", "3/3 redacted")]
+    assert others[0]["cpu_us"]["median"] > 0
+    assert "portcullis-10-messages-over-chat  failed" not in done.stdout
 
 
 def test_a_wrong_expected_count_fails_the_run(tmp_path: Path) -> None:

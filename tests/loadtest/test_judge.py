@@ -38,6 +38,8 @@ def one_round(speed: float) -> Round:
         measured("portcullis-10", 18 * speed, 0.4, 1.2, "words-200"),
         measured("portcullis-100000", 27 * speed, 0.4, 1.2, "words-200"),
         measured("portcullis-1000", 18 * speed, 0.4, 1.2, "workers-400"),
+        measured("portcullis-1000", 18 * speed, 0.4, 1.2, "dialects-400"),
+        measured("portcullis-1000-messages", 27 * speed, 0.4, 1.2, "dialects-400"),
         measured("portcullis-1000-x2", 18.9 * speed, 0.4, 1.2, "workers-400"),
     ]
     return {(run.scenario, run.target): run for run in runs}
@@ -59,16 +61,19 @@ def test_verdicts_take_the_worst_list_of_words() -> None:
         *(["paced-200"] * 3 + ["together-200"] * 2),
         "words-200",
         "workers-400",
+        *(["dialects-400"] * 4),
     ]
     found = {verdict.what.partition(": ")[2]: verdict for verdict in judged}
     assert found["CPU a chunk, 1,000 words / nginx"].figure == Figure(2, 2, 2)
     assert found["CPU a chunk, 1,000 words / byte copy"].holds is None
     assert found["CPU a chunk, 100,000 / 10 words"].figure == Figure(1.5, 1.5, 1.5)
     assert found["CPU a chunk, 2 workers / 1"].holds is True
+    assert found["CPU a chunk, messages / chat"].figure == Figure(1.5, 1.5, 1.5)
+    assert found["CPU a chunk, messages / chat"].holds is False
     assert found["added delay p50, ms"].holds is True
     assert found["added delay p99, ms"].figure == Figure(5.8, 1.0, 10.6)
     assert found["added delay p99, ms"].holds is False
-    assert judgement(list(found.values())).count("OVER") == 2
+    assert judgement(list(found.values())).count("OVER") == 3
 
 
 def test_without_a_guard_there_is_nothing_to_judge() -> None:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.scenario import SCENARIOS, ScenarioError, load
+from loadtest.dialects import WAYS
+from loadtest.scenario import SCENARIOS, Guard, ScenarioError, load
+from loadtest.targets import gateway_configuration
 
 GOOD = {
     "name": '"s"',
@@ -54,6 +56,7 @@ def test_the_shipped_scenarios_load() -> None:
         ("redactions", '"two"', "redactions"),
         ("baselines", '["squid"]', "squid"),
         ("words", "[0]", "words"),
+        ("dialects", '["latin"]', "latin"),
         ("wrods", "[10]", "unknown key"),
     ],
 )
@@ -73,6 +76,28 @@ def test_limits_must_be_complete(tmp_path: Path) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"absent\.toml"):
         load(tmp_path / "absent.toml")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("patterns", [False, True])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_target_is_read_from_its_name(workers: int, patterns: bool, way: str) -> None:
+    guard = Guard(10, workers, patterns, way)
+    assert Guard.of(guard.name) == guard
+
+
+def test_an_upstream_of_what_is_translated_speaks_only_chat() -> None:
+    spoken = {
+        way: gateway_configuration(1, 2, Guard(10, way=way))["upstreams"]["paced"]["endpoints"]  # type: ignore[index]
+        for way in WAYS
+    }
+    assert spoken == {
+        "chat": ["chat/completions"],
+        "responses": ["chat/completions", "responses"],
+        "messages": ["chat/completions", "messages"],
+        "responses-over-chat": ["chat/completions"],
+        "messages-over-chat": ["chat/completions"],
+    }
 
 
 def test_streams_are_shared_out_by_target_or_by_worker() -> None:

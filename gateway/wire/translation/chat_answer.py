@@ -78,6 +78,7 @@ class ChatAnswer:
         self._reasoning: str | None = None  # the field that this answer has it in
         self._named: set[int] = set()
         self._unnamed: dict[int, _Unnamed] = {}
+        self._places: dict[str | int, tuple[str, int | None]] = {}  # of each text
 
     def read(self, chunk: Json, part: Literal["delta", "message"]) -> list[Piece]:
         """What a chunk, whose choices have a `delta`, or a whole answer adds. Raises `UntranslatableAnswer`."""
@@ -123,11 +124,11 @@ class ChatAnswer:
             return
         if self._reasoning is None:
             self._reasoning = next((field for field in _REASONING if delta.get(field)), None)
-        if self._reasoning is not None and (text := self._counted(_text(delta.get(self._reasoning)))):
+        if self._reasoning is not None and (text := self._text(self._reasoning, delta, self._reasoning)):
             yield Text("reasoning", text, [])
-        if text := self._counted(_text(delta.get("content"))):
+        if text := self._text("content", delta, "content"):
             yield Text("content", text, self._logprobs(choice))
-        if text := self._counted(_text(delta.get("refusal"))):
+        if text := self._text("refusal", delta, "refusal"):
             yield Text("refusal", text, [])
         for value in _objects(delta.get("annotations")):
             self.count(_OF_ENTRY + len(str(value)))
@@ -139,7 +140,7 @@ class ChatAnswer:
         custom = isinstance(call.get("custom"), dict)
         given = call["custom"] if custom else call.get("function")
         given = given if isinstance(given, dict) else {}
-        text = self._counted(_text(given.get("input" if custom else "arguments")))
+        text = self._text(number, given, "input" if custom else "arguments")
         if number in self._named:
             if text:
                 yield CallText(number, text)
@@ -151,7 +152,8 @@ class ChatAnswer:
         if text:
             self.count(_OF_ENTRY)
             before.texts.append(text)
-        if name := self._counted(_text(given.get("name"))):
+        if isinstance(name := given.get("name"), str) and name:
+            self.count(len(name))
             yield from self._begin(number, name, custom)
 
     def _begin(self, number: int, name: str, custom: bool) -> Iterator[Piece]:
@@ -172,22 +174,27 @@ class ChatAnswer:
             self.count(_OF_ENTRY * (1 + len(_objects(entry.get("top_logprobs")))))
         return entries
 
-    def _counted(self, text: str) -> str:
-        self.count(len(text))
-        return text
+    def _text(self, key: str | int, holder: Json, field: str) -> str:
+        """The text of a field; of a list of parts, that of the one that has text. The guard has scanned each part as a
+        text of its own, so no two of them become one here. Raises `UntranslatableAnswer`."""
+        value = holder.get(field)
+        texts: list[tuple[int | None, Any]] = [(None, value)]
+        if not isinstance(value, str):
+            texts = [(position_of(part, at), part.get("text")) for at, part in enumerate(_objects(value))]
+        found = ""
+        for part, text in texts:
+            if isinstance(text, str) and text:
+                if found or self._places.setdefault(key, (field, part)) != (field, part):
+                    raise UntranslatableAnswer("the answer has a text in several parts")
+                found = text
+        self.count(len(found))
+        return found
 
     def count(self, characters: int) -> None:
         """Count characters that are kept. Raises `UntranslatableAnswer`."""
         self._left -= characters
         if self._left < 0:
             raise UntranslatableAnswer(f"the answer has more than {self._limit} characters to translate")
-
-
-def _text(value: Any) -> str:
-    """The text of a field; of a list of parts, theirs."""
-    if isinstance(value, str):
-        return value
-    return "".join(part["text"] for part in _objects(value) if isinstance(part.get("text"), str))
 
 
 def _objects(value: Any) -> list[Json]:

@@ -44,6 +44,7 @@ WITHOUT_EFFECT = {
     "service_tier": "chat's tiers are others",
 }
 REFUSED = {
+    "thread": "no conversation is stored; send all its messages, as the official clients do after this error",
     "container": "chat upstreams run no code",
     "mcp_servers": "chat upstreams call no tools",
     "inference_geo": "chat upstreams have no such setting",
@@ -53,6 +54,7 @@ REFUSED = {
     "stop": "stop sequences have another name in this endpoint's requests",
 }
 
+_NO_THREADS = "thread_unsupported_request"  # Anthropic's code, for which its clients go on without threads
 _THINKING = ("thinking", "redacted_thinking")
 _THINKING_TYPES = ("enabled", "adaptive", "between_tools", "disabled")
 _NO_THINKING = {"type": "disabled"}
@@ -61,6 +63,8 @@ _BLOCK_FIELDS = ("type", "cache_control")
 
 def to_chat(body: Json) -> Json:
     """The request for a chat upstream; parts of it are the body's own. Raises `BadRequest`."""
+    if body.get("thread"):
+        raise untranslatable("thread", REFUSED["thread"], _NO_THREADS)
     refuse(body, REFUSED)
     if body.get("speed") not in (None, "standard"):
         raise untranslatable("speed")

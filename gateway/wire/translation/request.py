@@ -29,10 +29,11 @@ OF_CHAT = {
 }
 
 
-def untranslatable(place: str, reason: str = "") -> BadRequest:
+def untranslatable(place: str, reason: str = "", code: str | None = None) -> BadRequest:
     """The refusal of what a chat upstream could not honour."""
     because = f": {reason}" if reason else ""
-    return BadRequest(f"`{place}` cannot be translated for an upstream that only has chat completions{because}.", place)
+    message = f"`{place}` cannot be translated for an upstream that only has chat completions{because}."
+    return BadRequest(message, place, code)
 
 
 def unsupported_type(place: str, given: Any) -> BadRequest:

@@ -197,6 +197,8 @@ def _messages(body: Json) -> list[Json]:
         kind = an_object(item, place).get("type", "message" if "role" in item else None)
         read = _ITEMS.get(kind) if isinstance(kind, str) else None
         if kind == "item_reference":
+            if str(item.get("id")).startswith("rs_"):
+                continue  # to reasoning, which is left out
             raise untranslatable(place, "no item is stored; send items whole, as SDKs do with `store: false`")
         if read is None:
             raise unsupported_type(place, kind)

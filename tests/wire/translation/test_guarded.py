@@ -102,6 +102,31 @@ def test_a_secret_is_redacted_wherever_it_is_cut(
     assert plain(encoder(ASKED), whole) == answer
 
 
+TEXTS_IN_PARTS: dict[str, list[Json]] = {
+    "parts": [{"content": [{"type": "text", "text": "A"}, {"type": "text", "text": "B"}]}],
+    "parts, one after the other": [
+        {"content": [{"index": at, "type": "text", "text": text}]} for at, text in enumerate("AB")
+    ],
+    "a string and a part": [{"content": "A"}, {"content": [{"type": "text", "text": "B"}]}],
+    "parts of reasoning": [{"reasoning": [{"text": "A"}, {"text": "B"}]}],
+    "a function and a custom tool": [
+        {"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "A"}}]},
+        {"tool_calls": [{"index": 0, "custom": {"input": "B"}}]},
+    ],
+}
+
+
+@pytest.mark.parametrize("deltas", TEXTS_IN_PARTS.values(), ids=TEXTS_IN_PARTS)
+@pytest.mark.parametrize("encoder", [ResponsesEncoder, MessagesEncoder])
+def test_texts_that_were_scanned_apart_are_not_joined(encoder: Callable[..., Encoder], deltas: list[Json]) -> None:
+    shown, _ = streamed(encoder(ASKED), script(*map(chunk, deltas), chunk({}, "stop")))
+    assert b"in several parts" in shown
+    if len(deltas) == 1:
+        answer = {"choices": [{"index": 0, "message": {"role": "assistant", **deltas[0]}, "finish_reason": "stop"}]}
+        with pytest.raises(BrokenAnswer, match="in several parts"):
+            plain(encoder(ASKED), answer)
+
+
 def test_a_block_ends_the_answer(dialect: tuple[Callable[..., Encoder], Read], replay: Replay) -> None:
     encoder, read = dialect
     chunks = [chunk({"content": f"so {WORD}"}), chunk({"content": "never"}), chunk({}, "stop")]

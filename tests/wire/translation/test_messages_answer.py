@@ -184,7 +184,7 @@ def test_an_error_raises_in_the_client(chunks: list[Json], replay: Replay, clien
         final(client)
     assert raised.value.body == {
         "type": "error",
-        "error": {"type": "api_error", "message": "It broke."},
+        "error": {"type": "api_error", "message": "It broke.", "details": {"error_code": "broken"}},
     }
 
 

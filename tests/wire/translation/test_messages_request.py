@@ -294,3 +294,9 @@ def test_what_cannot_be_translated_is_refused_by_name(given: Json, param: str) -
 def test_a_field_has_one_fate() -> None:
     names = [*TRANSLATED, *WITHOUT_EFFECT, *REFUSED]
     assert len(set(names)) == len(names)
+
+
+def test_a_thread_is_refused_with_the_code_for_which_the_official_client_sends_all_messages() -> None:
+    with pytest.raises(BadRequest) as raised:
+        to_chat({"model": "m", "max_tokens": 1, "messages": [HI], "thread": {"type": "create"}})
+    assert (raised.value.param, raised.value.code) == ("thread", "thread_unsupported_request")

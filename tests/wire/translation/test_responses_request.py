@@ -79,6 +79,7 @@ CONVERSATIONS: dict[str, tuple[Any, str | None, list[Json]]] = {
         [
             message("user", "hi"),
             {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"},
+            {"type": "item_reference", "id": "rs_2"},
             message("assistant", "I look."),
             CALL,
             {**CALL, "call_id": "c2"},
