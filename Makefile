@@ -41,9 +41,9 @@ lint: $(TEST_READY)    ## ruff, mypy, the import table
 cover: $(TEST_READY)    ## the tests, with coverage of the pure core
 	$(BIN)/pytest -m "$(PLAIN)" $(OTHERS:%=--ignore=%) --cov=gateway --cov-report=term-missing:skip-covered
 
-clients: $(TEST_READY)    ## SDKs and frameworks, Python and (where node is present) Node, against a real gateway (450 MB of packages)
+clients: $(TEST_READY)    ## SDKs and frameworks, Python and (where node is present) Node, against a real gateway (1.1 GB of packages)
 	tests/clients/install
-	$(BIN)/pytest -n auto --dist loadgroup -m clients tests/clients
+	$(BIN)/pytest -n auto -m clients tests/clients
 
 services: $(TEST_READY)    ## what needs Debian's redis-server and prometheus, and node: limits, dashboards, alerts, manifests
 	tests/install-services
@@ -104,4 +104,4 @@ $(TEST_READY): pyproject.toml deploy/requirements.lock | $(VENV)/bin/python
 	@touch $(READY) $(TEST_READY)
 
 clean:           ## remove what was made
-	rm -rf $(VENV) .audit-bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) .clients .audit-bench build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
