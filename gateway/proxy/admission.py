@@ -20,7 +20,7 @@ from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table,
 from gateway.observe.facts import Limited
 from gateway.policy.model import Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
-from gateway.proxy.asgi import offload, offload_in_slices, scan_cost
+from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, scan_size
 from gateway.proxy.context import ANNOTATE_HEADER, RequestContext, RoutedRequest, failure_response, record_of
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
@@ -147,7 +147,7 @@ async def scan_prompt(context: RequestContext) -> RequestContext:
     steps = guarding_prompt(context.body, policy, record.on_finding, context.chat.dialect)
     cost = scan_cost(policy, Direction.INPUT)
     try:
-        prompt = await offload_in_slices(context.request.receive, len(context.raw), cost, steps)
+        prompt = await offload_in_slices(context.request.receive, scan_size(context.raw), cost, steps)
     except ClientDisconnect:
         raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
     except Exception as error:

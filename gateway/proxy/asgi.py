@@ -18,6 +18,11 @@ REFUSAL = "portcullis.refusal"  # in an ASGI scope: the `HTTPFailure` that the s
 ORIGIN_HEADERS = "portcullis.origin_headers"  # in an ASGI scope: what lets the page that asks read the answer
 # bytes; scanning them for words takes half a millisecond as one text, and some 15 as very many short ones
 MAX_INLINE = 8 * 1024
+# What each backslash and each comma counts for besides: where text is JSON, a value in it is a text of its own, and
+# takes some 30 to 100 us.
+ESCAPE_SIZE, VALUE_SIZE = 12, 16  # bytes
+UNREAD_SIZE = 8  # bytes that each byte counts for which came before and is scanned now: it may be JSON in a text
+SMALL_READ = 512  # bytes; the values in so little are few
 PATTERN_COST = 4  # times that of words: patterns and detectors, where text is full of candidates, and constraints
 LONG_JOB = 256 * 1024  # bytes, weighed; less takes some tenths of a second
 JOB_SLICE = 64 * 1024  # bytes, weighed, of a long job that are done before another job has its turn
@@ -37,6 +42,12 @@ def scan_cost(policy: CompiledPolicy, direction: Direction) -> int:
     programs = (program for (way, _), program in policy.programs.items() if way is direction)
     constrained = direction is Direction.OUTPUT and policy.policy.constrain is not None
     return PATTERN_COST if constrained or any(program.patterns for program in programs) else 1
+
+
+def scan_size(data: bytes) -> int:
+    """The bytes that a piece of an answer or prompt counts for in such a decision."""
+    size = len(data)
+    return size if size <= SMALL_READ else size + ESCAPE_SIZE * data.count(b"\\") + VALUE_SIZE * data.count(b",")
 
 
 async def offload(size: int, work: Callable[..., Result], *arguments: Any) -> Result:

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from gateway.guard.answer import Command, StreamAnswer
 from gateway.guard.channels import Histogram
 from gateway.http1 import ResponseStream
+from gateway.proxy.asgi import UNREAD_SIZE, scan_size
 
 
 class BodyWriter:
@@ -83,7 +84,7 @@ class HotPath:
 
     def _on_data(self, data: bytes) -> bool:
         answer = self._answer
-        if len(data) > self._at_once or answer.unread > self._at_once:
+        if scan_size(data) > self._at_once or answer.unread * UNREAD_SIZE > self._at_once:
             return False
         try:
             arrived = perf_counter()

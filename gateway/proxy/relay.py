@@ -43,7 +43,7 @@ from gateway.proxy.accounting import (
     RequestRecord,
     not_journalled,
 )
-from gateway.proxy.asgi import MAX_INLINE, SERVER_SEND, offload, scan_cost, wait_for_disconnect
+from gateway.proxy.asgi import MAX_INLINE, SERVER_SEND, UNREAD_SIZE, offload, scan_cost, scan_size, wait_for_disconnect
 from gateway.proxy.context import RoutedRequest
 from gateway.proxy.errors import HTTPFailure, from_transport, shown_error
 from gateway.proxy.hotpath import BodyWriter, HotPath
@@ -225,7 +225,8 @@ class Relay(Response):
         try:
             last = await self._pass_on(source, answer, hot_path)
             # An answer that came as JSON is only now scanned, all of it.
-            ending = await offload(answer.unread * self._scan_cost, answer.close, perf_counter())
+            size = UNREAD_SIZE * answer.unread * self._scan_cost
+            ending = await offload(size, answer.close, perf_counter())
         except httpx.HTTPError as error:
             failed = from_transport(error)
         except asyncio.CancelledError:
@@ -255,11 +256,11 @@ class Relay(Response):
         record, reply, at_once = self._record, self._reply, MAX_INLINE // self._scan_cost
         async for data in source:
             arrived = perf_counter()
-            if len(data) <= at_once and answer.unread <= at_once:
+            size = scan_size(data) + UNREAD_SIZE * answer.unread
+            if size <= at_once:
                 commands = answer.feed(data, arrived)
             else:
-                size = (len(data) + answer.unread) * self._scan_cost
-                commands = await offload(size, answer.feed, data, arrived)
+                commands = await offload(size * self._scan_cost, answer.feed, data, arrived)
             body = self._perform(commands)
             record.overhead.observe(perf_counter() - arrived)
             if body and record.ttft is None:
@@ -291,9 +292,11 @@ class Relay(Response):
         try:
             size = 0
             async for data in inflated(response):
-                size += len(data)
+                weighed = scan_size(data)
+                size += weighed
                 arrived = perf_counter()
-                await offload((len(data) + answer.unread) * self._scan_cost, answer.feed, data, arrived)
+                weighed += UNREAD_SIZE * answer.unread
+                await offload(weighed * self._scan_cost, answer.feed, data, arrived)
                 record.overhead.observe(perf_counter() - arrived)
                 if answer.done:
                     break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Generator
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from gateway.proxy.asgi import JOB_SLICE, LONG_JOB, MAX_INLINE, offload, offload_in_slices
+from gateway.proxy.asgi import JOB_SLICE, LONG_JOB, MAX_INLINE, offload, offload_in_slices, scan_size
 
 PATIENCE = 30  # seconds; it ends a test that hangs
 
@@ -154,3 +155,17 @@ async def test_an_error_in_a_turn_is_raised() -> None:
 
     with pytest.raises(ZeroDivisionError):
         await offload_in_slices(stays, LONG_JOB, 1, steps())
+
+
+@pytest.mark.parametrize(
+    ("text", "inline"),
+    [
+        ("plain words of a long answer. " * 200, True),
+        ('["1","1",' * 600, False),
+        ("[1,1,1,1," * 600, False),
+        ("\\\\" * 1000, False),
+        ('["1","1",' * 30, True),
+    ],
+)
+def test_what_may_be_json_in_a_text_counts_for_more(text: str, inline: bool) -> None:
+    assert (scan_size(json.dumps(text).encode()) <= MAX_INLINE) is inline
