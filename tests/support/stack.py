@@ -172,6 +172,7 @@ def asking(address: str) -> Iterator[None]:
 
 def ask(address: str, model: str, said: str, key: str) -> None:
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": said}]}
+    body["stream_options"] = {"include_usage": True}  # else upstreams do not say how many tokens it was
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     url = f"{address}/v1/chat/completions"
     # Errors are wanted: they are counted as well.
