@@ -39,6 +39,8 @@ class EventObjects:
             if name in skip or value is None or isinstance(value, bool):
                 continue
             field = self._table.text_field(part, name)
+            if field is None and not ends:
+                field = self._table.streamed_at((*place, name))
             if name not in self._table.names and not self._keep_unknown(holder, name):
                 continue
             if not place and name in self._table.echoes:

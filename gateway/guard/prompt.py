@@ -16,6 +16,7 @@ from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Channel, Direction, Mode
+from gateway.surrogates import join_surrogates
 from gateway.wire import json, media
 from gateway.wire.chat import CHAT
 from gateway.wire.dialect import BadRequest as BadRequest  # what reading a request raises, wherever it is read
@@ -53,6 +54,8 @@ def read_request(body: object, dialect: Dialect) -> ChatRequest:
     model = body.get("model")
     if not isinstance(model, str) or not model:
         raise BadRequest("`model` must be a non-empty string.", "model")
+    if join_surrogates(model) != model:  # it may stand in the address of an upstream
+        raise BadRequest("`model` must not have halves of characters.", "model")
     prompts = dialect.count_prompts(body)
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):

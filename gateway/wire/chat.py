@@ -15,6 +15,7 @@ DROPPED_IN_REQUESTS = {
     "return_tokens_as_token_ids": "the answer's logprobs as numbers",
     "prompt_logprobs": "spells the prompt token by token",
     "kv_transfer_params": "an engine's internals",
+    "ec_transfer_params": "the same",
 }
 REFUSED_IN_REQUESTS = {
     "vllm_xargs": "it reaches engine extensions past the policy",

@@ -53,6 +53,7 @@ class Index(NamedTuple):
 
 
 Place = tuple[str | Index, ...]
+_ANY_INDEX = Index("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +138,13 @@ class EventTable:
     annotations: str = ""
     joined: str = ""
     _by_name: dict[tuple[str, str], TextField] = field(init=False, repr=False, default_factory=dict)
+    _by_place: dict[Place, TextField] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._by_name.update({(each.part, each.name): each for each in self.fields})
+        for form in self.events.values():
+            if form.role is Role.APPEND and form.text is not None:
+                self._by_place.setdefault(_pattern(form.place), form.text)
 
     def form(self, event: Json) -> EventForm | None:
         """The form of an event; None for one of a type that the table does not have."""
@@ -154,6 +159,10 @@ class EventTable:
     def text_field(self, part: Any, name: str) -> TextField | None:
         """The field `name` of an object with the `type` that is `part`."""
         return self._by_name.get((part, name)) if isinstance(part, str) else None
+
+    def streamed_at(self, place: Path) -> TextField | None:
+        """The field of the first events that add to a text at such a place, whatever the object there is."""
+        return self._by_place.get(_pattern(place))
 
     def event(self, kind: str, place: Path, value: Any, item_id: Any = None) -> Json:
         """An event of our own making that brings `value` at a place."""
@@ -171,6 +180,10 @@ class EventTable:
         else:
             made |= brought
         return made
+
+
+def _pattern(place: Place | Path) -> Place:
+    return tuple([step if isinstance(step, str) else _ANY_INDEX for step in place])
 
 
 def content_of(answer: Json, table: EventTable) -> tuple[list[str], bool]:

@@ -84,6 +84,7 @@ DROPPED_IN_ANSWERS = {
     "token_ids": "the text as numbers",
     "prompt_token_ids": "the prompt as numbers",
     "kv_transfer_params": "an engine's internals",
+    "ec_transfer_params": "the same",
     "routed_experts": "an engine's internals, token by token",
     "content_filter_offsets": "places in the text before it was censored",
 }
@@ -92,8 +93,10 @@ KEPT_AROUND = {
     "stop_reason": "vLLM: the stop string or token that ended the choice",
     "content_filter_results": "Azure: what its filter found in the answer",
     "content_filter_result": "the same, as older versions spell it",
+    "metrics": "vLLM: how long the answer took",
     "prompt_filter_results": "Azure: what its filter found in the prompt",
     "prompt_annotations": "the same, as older versions spell it",
+    "context_management": "Anthropic and vLLM, where tokens are counted: how many there were before edits",
 }
 # The names in them that clients read.
 FILTER_NAMES = frozenset(

@@ -91,6 +91,7 @@ DROPPED_IN_MESSAGES = {
     "token_ids": "the text as numbers",
     "prompt_token_ids": "the prompt as numbers",
     "kv_transfer_params": "an engine's internals",
+    "ec_transfer_params": "the same",
 }
 
 

@@ -142,6 +142,7 @@ _NAMES = frozenset(
         *("max_output_length", "timeout_ms", "operation", "diff", "path", "env", "working_directory", "execution"),
         *("created_by", "caller", "stdout", "stderr", "outcome", "exit_code", "pending_safety_checks", "x", "y"),
         *("button", "keys", "scroll_x", "scroll_y", "format", "verbosity", "moderation", "tool_usage", "logprobs"),
+        "metrics",
     }
 )
 # Dropped while a policy enforces. docs/responses.md prints this table.
@@ -152,6 +153,7 @@ DROPPED_IN_RESPONSES = {
     "token_ids": "the text as numbers",
     "prompt_token_ids": "the prompt as numbers",
     "kv_transfer_params": "an engine's internals",
+    "ec_transfer_params": "the same",
     "input_messages": "vLLM's copy of the prompt, with its tokens",
     "output_messages": "vLLM's copy of the answer, with its tokens",
 }

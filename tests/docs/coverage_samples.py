@@ -31,6 +31,7 @@ _ENGINE: list[Sample] = [
     {"prompt_token_ids": [WORD]},
     {"prompt_logprobs": [{"1": {"decoded_token": WORD}}]},
     {"kv_transfer_params": {"a": WORD}},
+    {"ec_transfer_params": {"a": WORD}},
     {"any_other_field": WORD},
 ]
 
@@ -221,6 +222,7 @@ _ANY: list[Sample] = [
     {"return_tokens_as_token_ids": WORD},
     {"prompt_logprobs": WORD},
     {"kv_transfer_params": {"a": WORD}},
+    {"ec_transfer_params": {"a": WORD}},
 ]
 
 

@@ -228,6 +228,35 @@ def test_labels_that_clients_append_to_those_before(dialect: Dialect) -> None:
         assert WORD not in "".join(str(each.get("title", "")) for each in shown)
 
 
+@pytest.mark.parametrize("kind", ["new", None, "zqtext", "output_zqtext"])
+@pytest.mark.parametrize("cut", range(1, len(WORD)))
+def test_text_of_a_part_of_another_type_goes_on(kind: str | None, cut: int) -> None:
+    rules = policy(rule(), rule("zq", id="z", replacement=""))
+    begun = {"type": kind, "text": WORD[:cut]}
+    sent = message_streams.events(message_streams.text(WORD[cut:]))
+    of_type(sent, "content_block_start")["content_block"] = begun
+    client = stream(rules, MESSAGES, sent)
+    shown = [event.get("content_block") or event.get("delta") or {} for event in client.events if "index" in event]
+    assert "".join(each.get("text", "") for each in shown) == SEEN
+    sent = response_streams.events(response_streams.message(WORD[cut:]))
+    of_type(sent, "response.content_part.added")["part"] = begun
+    client = stream(rules, RESPONSES, sent)
+    parts = [event["part"]["text"] for event in client.events if event["type"] == "response.content_part.added"]
+    deltas = [event["delta"] for event in client.events if event["type"] == "response.output_text.delta"]
+    assert "".join([*parts, *deltas]) == SEEN
+
+
+def test_no_event_becomes_one_of_a_known_type() -> None:
+    rules = policy(rule(), rule("zq", id="z", replacement=""))
+    sent = response_streams.events(response_streams.message(WORD[5:]))
+    delta = of_type(sent, "response.output_text.delta")
+    at, forged = sent.index(delta), {**delta, "delta": WORD[:5]}
+    named = {name: value for name, value in forged.items() if name != "type"}
+    for each in ({**forged, "type": "response.output_zqtext.delta"}, {**named, "tyzqpe": delta["type"]}):
+        client = stream(rules, RESPONSES, [*sent[:at], each, *sent[at:]])
+        assert [event["delta"] for event in client.events if "delta" in event] == [WORD[5:]]
+
+
 # -- what no version knows ---------------------------------------------------------------------------------------------
 
 UNKNOWN = {"type": "response.new.delta", "output_index": 0, "delta": "x 12MON", "new": {"a": WORD}}

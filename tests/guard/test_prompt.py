@@ -147,6 +147,7 @@ def test_fields_that_lead_past_the_censor_are_taken_out() -> None:
         "return_tokens_as_token_ids": True,
         "prompt_logprobs": 1,
         "kv_transfer_params": {},
+        "ec_transfer_params": {},
     }
     body = {**GOOD, **fields, "modalities": ["text"]}
     apply_request_table(body, compile_policy(policy()))

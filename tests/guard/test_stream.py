@@ -267,7 +267,7 @@ def test_unknown_text_can_be_dropped_or_refused() -> None:
 
 def test_fields_that_describe_the_text_are_dropped() -> None:
     fields = {"obfuscation": "x", "logprobs": {"content": [{"token": "12"}]}, "prompt_logprobs": [], "token_ids": [1],
-              "prompt_token_ids": [1], "kv_transfer_params": {"a": 1}}  # fmt: skip
+              "prompt_token_ids": [1], "kv_transfer_params": {"a": 1}, "ec_transfer_params": {"a": 1}}  # fmt: skip
     value = {**chunk({"content": "a", "audio": {"data": "AAAA", "transcript": "t"}, **fields}), **fields}
     value["choices"][0] |= {**fields, "message": {"logprobs": [WORD], "content": "a"}}
     client = stream(policy(), value)

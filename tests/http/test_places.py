@@ -292,7 +292,7 @@ async def failing_late(*_: object, **__: object) -> Any:
 
 PARTS = {
     "_read": failing_late,
-    "_json_object": failing,
+    "json_object": failing,
     "_routed": failing,
     "scan_cost": failing,
     "offload": failing_late,

@@ -100,6 +100,7 @@ BAD_BODIES: dict[str, tuple[bytes, str | None]] = {
     "no model": (json.dumps({"messages": [MESSAGE]}).encode(), "model"),
     "model no string": (json.dumps({"model": 3, "messages": [MESSAGE]}).encode(), "model"),
     "model empty": (json.dumps({"model": "", "messages": [MESSAGE]}).encode(), "model"),
+    "model with half a character": (json.dumps({"model": "\ud800", "messages": [MESSAGE]}).encode(), "model"),
     "no messages": (json.dumps({"model": MODEL}).encode(), "messages"),
     "messages empty": (json.dumps({"model": MODEL, "messages": []}).encode(), "messages"),
     "messages a string": (json.dumps({"model": MODEL, "messages": "hi"}).encode(), "messages"),

@@ -28,8 +28,6 @@ LEAK = f'The password is "{PASSWORD}".'
 PATIENCE = 300  # seconds, generous: it ends a test that hangs
 START = ["--logits-processors", PLUGIN]
 
-_RUNNING = re.compile(r"^vllm:num_requests_running\{.*\} ([0-9.]+)$", re.M)
-
 
 class NotStarted(Exception):
     """The server ended before it was ready; holds its output."""
@@ -63,8 +61,16 @@ class Server:
         return list(self.json("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"])
 
     def running(self) -> float:
-        """How many requests the engine is working on, as its own metrics say."""
-        found = _RUNNING.search(httpx.get(self.url + "/metrics", timeout=PATIENCE).text)
+        """How many requests the engine is working on."""
+        return self._metric("num_requests_running")
+
+    def written(self) -> float:
+        """How many tokens the engine has generated."""
+        return self._metric("generation_tokens_total")
+
+    def _metric(self, name: str) -> float:
+        text = httpx.get(self.url + "/metrics", timeout=PATIENCE).text
+        found = re.search(rf"^vllm:{name}\{{.*\}} ([0-9.e+]+)$", text, re.M)
         assert found is not None
         return float(found[1])
 
