@@ -53,10 +53,13 @@ class EventObjects:
                 nested.append(name)
             else:
                 holder[name] = self._label(name, value)
-        for name, field in sorted(texts, key=lambda each: each[1].kind is Kind.SIGNATURE):
+        # Names come before the texts that may block, and signatures after what they sign.
+        for name, field in sorted(texts, key=lambda each: (each[1].kind is Kind.SIGNATURE, bool(each[1].delta))):
             holder[name] = self._text(holder, name, field, (*place, name), ends)
         for name in sorted(nested, key=lambda each: isinstance(holder[each], list)):
             holder[name] = self._nested(holder[name], (*place, name), ends)
+        if self._texts.rule is not None and holder.get("status") == "completed":
+            holder["status"] = "incomplete"
         annotations = holder.get(self._table.annotations)
         if part == self._table.content.part and isinstance(annotations, list):
             holder[self._table.annotations] = self.realigned(annotations, place)

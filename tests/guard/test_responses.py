@@ -244,3 +244,12 @@ def test_annotations_move_with_the_text(cut: int) -> None:
     assert part["annotations"] == moved and part["text"][13:16] == "see"
     (added,) = [event for event in client.events if event["type"].endswith("annotation.added")]
     assert added["annotation"] == moved[1]
+
+
+def test_a_whole_call_that_is_blocked_keeps_its_name_and_is_incomplete() -> None:
+    call = {"id": "fc_1", "type": "function_call", "call_id": "c", "arguments": f'{{"a": "so {WORD}"}}', "name": "f"}
+    earlier = {**call, "id": "fc_0", "arguments": '{"a": "b"}', "status": "completed"}
+    body = json.dumps(given.response(earlier, {**call, "status": "completed"})).encode()
+    shown, _ = plain(BLOCK, RESPONSES, body)
+    assert shown["output"][0] == earlier
+    assert shown["output"][1] == {**call, "arguments": '{"a": "so "}', "status": "incomplete"}

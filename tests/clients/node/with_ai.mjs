@@ -32,7 +32,8 @@ const streamedCalls = (model) => ({
   async call(prompt) {
     const noted = [];
     const result = streamText({ model, prompt, tools: tools(noted), stopWhen: isStepCount(3), onError: () => {} });
-    return `${noted[0] ?? (await result.text, noted[0])}; ${await result.text}`;
+    const text = await result.text;
+    return `${noted[0]}; ${text}`;
   },
 });
 

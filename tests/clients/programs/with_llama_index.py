@@ -35,7 +35,8 @@ def _opened(kind: type[OpenAI] | type[OpenAIResponses]) -> Callable[[str, str], 
                 return "kept"
 
             agent = FunctionAgent(llm=model, tools=[FunctionTool.from_defaults(remember)])
-            return f"{noted[0] if (answer := await agent.run(prompt)) and noted else ''}; {answer}"
+            answer = await agent.run(prompt)
+            return f"{noted[0]}; {answer}"
 
         return Way(ask, stream, parse, call)
 
