@@ -148,9 +148,9 @@ class Relay(Response):
             on_attempt=self._note_attempt,
         )
         response = opened.response
-        spoken, encoder = request.rewriter.spoken(opened.client.upstream)
-        guard = record.guard = self._open_guard(spoken)
         try:
+            spoken, encoder = request.rewriter.spoken(opened.client.upstream)
+            guard = record.guard = self._open_guard(spoken)
             if response.status_code in (401, 403) and not opened.client.upstream.passes_key:
                 raise HTTPFailure(502, UPSTREAM_REFUSED_US, "auth")
             if 200 <= response.status_code < 300:

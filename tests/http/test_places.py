@@ -20,7 +20,7 @@ from gateway.app import Portcullis
 from gateway.limits import Decision, MemoryLimiter
 from gateway.observe.log import RequestLog
 from gateway.policy.model import ClientKey, Journal, Limits
-from gateway.proxy import admission
+from gateway.proxy import admission, relay
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.asgi import MAX_INLINE
 from gateway.proxy.state import PENDING_BODIES_SHARE
@@ -331,3 +331,14 @@ async def test_d9_a_defect_of_the_log_at_the_end_gives_the_place_back(monkeypatc
             with pytest.raises(Defect):
                 await made.request()
         await made.assert_nothing_is_left()
+
+
+async def test_a_defect_before_the_answer_is_read_gives_the_upstream_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with case(json.dumps(question()).encode(), plain(completion("ok"))) as made:
+        with monkeypatch.context() as patched:
+            patched.setattr(relay, "open_guard", failing)
+            await made.request()
+        assert made.statuses[-1] == 500
+        await made.assert_nothing_is_left()
+        await made.request()
+        assert made.statuses[-1] == 200
