@@ -8,7 +8,7 @@ from functools import cache
 from importlib import resources
 
 from gateway.automata.analysis import longest
-from gateway.automata.patterns import UNDECIDED, PatternMachine
+from gateway.automata.machine import UNDECIDED, StateMachine
 from gateway.censor.compile import Program, compile_rule, fold_word
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
@@ -48,7 +48,7 @@ def _size(rule: Rule, program: Program) -> str:
     return f"lens {lens}, {what} of {len(machine.owner)} states ({met} determinised on prose)"
 
 
-def _states_met(machine: PatternMachine, text: Iterable[str]) -> int:
+def _states_met(machine: StateMachine, text: Iterable[str]) -> int:
     """How many states the determinised automaton has after reading `text`; it begins anew behind a match."""
     state = machine.start()
     met = {(state.entries, state.left)}
