@@ -148,7 +148,7 @@ class StateMachine:
     continues: Sequence[int] | Mapping[int, int]
     furthest = 0  # the greatest of `past`
 
-    def __init__(self, fold: Callable[[str], Folded], max_transitions: int) -> None:
+    def __init__(self, fold: Callable[[str], Folded], max_transitions: int, max_targets: int = MAX_TARGETS) -> None:
         self.fold = lru_cache(MAX_CHAR_CLASSES)(fold)
         self._keeps_ascii = all(self.fold(char).text == char for char in map(chr, range(128)))
         self._classes: dict[str, CharClass] = {}
@@ -158,6 +158,7 @@ class StateMachine:
         self._transitions = 0
         self._max_transitions = max_transitions
         self._targets = 0
+        self._max_targets = max_targets
         self._entries = 0
         self._countdown = KEPT_ONE_IN
 
@@ -210,12 +211,12 @@ class StateMachine:
         char_class = self.char_class(folded)
         target = state.targets.get(char_class)
         if target is None:
-            if self._targets > MAX_TARGETS // 4 or self._entries > MAX_ENTRIES // 4:
+            if self._targets > self._max_targets // 4 or self._entries > MAX_ENTRIES // 4:
                 self._countdown -= 1
                 if self._countdown:
                     return UNDECIDED
                 self._countdown = KEPT_ONE_IN
-                if self._targets > MAX_TARGETS:
+                if self._targets > self._max_targets:
                     self._empty_cache()
             target = state.targets[char_class] = self._follow(state, char_class)
             self._targets += 1
