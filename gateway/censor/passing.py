@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.automata.literals import LiteralMachine
-from gateway.automata.patterns import UNDECIDED, PatternMachine
+from gateway.automata.machine import UNDECIDED, StateMachine
 from gateway.censor.compile import Program
 
 MAX_PASSING = 1024  # characters; what it costs to begin and end a longer one does not matter
@@ -41,7 +41,7 @@ def _no_words(machine: LiteralMachine, text: str) -> bool:
     return not state.pending and next(machine.beginnings(state), None) is None
 
 
-def _no_match(machine: PatternMachine, text: str) -> bool:
+def _no_match(machine: StateMachine, text: str) -> bool:
     state = machine.start()
     for char in text:
         state = state[char]

@@ -15,7 +15,7 @@ from gateway.censor.lens import Lens
 from gateway.policy.model import Action, Fold, Mode, Overflow, Policy, Rule
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
-from tests.support.random_policies import BOUNDS, Case, censor_for, report, run
+from tests.support.random_policies import BOUNDS, FOLDS, Case, censor_for, report, run
 
 ALPHABETS = [
     *("ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "ab\u200b\u0301", "각ᄀ\u1161\u11a8", "a1\uff11 "),
@@ -58,7 +58,7 @@ def cases(draw: st.DrawFn) -> Case:
     for number in range(draw(st.integers(1, 3))):
         common = {
             "id": f"r{number}",
-            "fold": frozenset(draw(st.sets(st.sampled_from(list(Fold))))),
+            "fold": frozenset(draw(st.sets(st.sampled_from(FOLDS)))),
             "action": draw(st.sampled_from([Action.REDACT, Action.REDACT, Action.REDACT, Action.FLAG, Action.BLOCK])),
             "replacement": f"<{number}>",
             "mask": draw(st.sampled_from([None, None, "*"])),
