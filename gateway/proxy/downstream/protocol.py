@@ -2,7 +2,9 @@
 
 Everything here happens before a key is looked at. A connection costs at most a head and what the endpoint takes of a
 body: requests that are sent ahead of their turn are bounded in count and bytes, trailers are dropped, and once a
-request is refused or answered unread nothing more of the connection is parsed.
+request is refused or answered unread nothing more of the connection is parsed. All connections together take a share
+of each turn of the event loop, see `turns`; only bodies that the application reads, which it does behind the key, are
+parsed beside it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import struct
 import urllib.parse
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -22,6 +25,8 @@ from gateway.proxy.asgi import REFUSAL
 from gateway.proxy.downstream.client_watch import ClientWatch, set_option
 from gateway.proxy.downstream.cycle import RequestCycle
 from gateway.proxy.downstream.framing import fault_of, invalid
+from gateway.proxy.downstream.reads import BoundedReads
+from gateway.proxy.downstream.turns import READING, STARTING, turns_of
 from gateway.proxy.errors import HTTPFailure, client_error
 
 MAX_HEAD = 64 * 1024  # bytes of request line and headers; also of trailers, and of what else is between two body bytes
@@ -51,6 +56,10 @@ class _Flow(FlowControl):
         super().__init__(protocol.transport)
         self._protocol = protocol
 
+    def pause_reading(self) -> None:
+        self._protocol.held = True
+        super().pause_reading()
+
     def resume_reading(self) -> None:
         if self.read_paused:
             self.read_paused = False
@@ -69,6 +78,7 @@ class BoundedProtocol(HttpToolsProtocol):
     on_lost: Callable[[], None] | None = None  # called once when the connection is gone
 
     cycle: RequestCycle  # the request that came last
+    held = False  # is nothing read at present?
     _running: RequestCycle | None = None  # what is being answered
     _in_head = True
     _in_body = False
@@ -78,6 +88,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _ahead_counted = 0  # of these, bytes of requests that are complete
     _fault: HTTPFailure | None = None
     _unparsed = memoryview(b"")  # while there is any, nothing more is read
+    _slice_due = False  # has the next slice its place in a turn of the loop?
     _body_slice = BODY_SLICE
     _discards = False  # what comes is read and dropped, not parsed
     _leftover = LEFTOVER
@@ -90,6 +101,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = _Flow(self)
+        self._turns = turns_of(self.loop)
+        transport.set_protocol(BoundedReads(self, self._turns.buffer))
         self._waiting: deque[RequestCycle] = deque()  # requests that came ahead of their turn
         set_option(transport, socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT)
         self._client_watch = ClientWatch(
@@ -99,31 +112,50 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the beginning of a request. Each further slice has a turn of its own: in between its task runs."""
+        if self._discards:
+            self._drop(len(data))
+            return
         if self._unparsed:  # of what was read before reading was paused
             self._unparsed = memoryview(bytes(self._unparsed) + data)
             return
-        rest = self._parse_slice(data)
-        while rest and self._running is None:
-            rest = self._parse_slice(rest)
-        if rest and self._discards:
-            self._drop(len(rest))
-        elif rest:
-            self._unparsed = rest
+        self._unparsed, self._slice_due = memoryview(data), True
+        if self.takes_much:
+            self._parse_on()
+        else:
+            self._turns.run(self._parse_on)
+        if self._unparsed:
+            self.held = True
             self.transport.pause_reading()
+
+    @property
+    def takes_much(self) -> bool:
+        """Is what comes now dropped, or read by the application?"""
+        return self._discards or (self._running is not None and self._running.is_read)
+
+    def body_is_read(self) -> None:
+        if self._slice_due:
             self.loop.call_soon(self._parse_on)
 
     def _parse_on(self) -> None:
-        if not self._unparsed or self.transport.is_closing() or self.flow.read_paused:
-            return
-        self._unparsed = self._parse_slice(self._unparsed)
-        self.read_on()
+        if not self._slice_due:
+            return  # it was parsed before its turn
+        self._slice_due = False
+        if self._unparsed and not (self.transport.is_closing() or self.flow.read_paused):
+            self._unparsed = self._parse_slice(self._unparsed)
+            self.read_on()
 
     def read_on(self) -> None:
-        if self.transport.is_closing() or self.flow.read_paused:
+        if self.transport.is_closing() or self.flow.read_paused or self._slice_due:
             return
         if self._unparsed:
-            self.loop.call_soon(self._parse_on)
-        else:
+            self._slice_due = True
+            if self.takes_much:
+                self.loop.call_soon(self._parse_on)
+            else:
+                self._turns.add(self._parse_on)
+        elif self.held:
+            self.held = False
+            self._turns.charge(READING)
             self.transport.resume_reading()
 
     def _parse_slice(self, data: bytes | memoryview) -> memoryview:
@@ -149,7 +181,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cut()
             return
         self.flow.pause_reading()
-        self.loop.call_later(DROP_EVERY, self.flow.resume_reading)
+        self.loop.call_later(DROP_EVERY, self._turns.run, self.flow.resume_reading)
 
     def _parse(self, data: bytes | memoryview) -> int:
         """How many bytes were taken."""
@@ -258,7 +290,10 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _start(self, cycle: RequestCycle) -> None:
+        if self.transport.is_closing():
+            return
         self._running = cycle
+        self._turns.charge(STARTING)
         task = self.loop.create_task(cycle.run_asgi(self.app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
@@ -279,7 +314,8 @@ class BoundedProtocol(HttpToolsProtocol):
             following = self._waiting.popleft()
             self._ahead -= following.ahead
             self._ahead_counted -= following.ahead
-            self._start(following)
+            self._running = following
+            self._turns.run(partial(self._start, following))
             return
         self._ahead = self._ahead_counted = 0
         if not self._in_head:
