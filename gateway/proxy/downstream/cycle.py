@@ -53,7 +53,7 @@ class RequestCycle(RequestResponseCycle):
             return {"type": "http.disconnect"}
         if not self._asked_for:
             self._asked_for = True
-            self.protocol.body_is_read()
+            self.protocol.reader.hurry()
         return await super().receive()
 
     def send(self, message: Any) -> Coroutine[Any, Any, None]:
