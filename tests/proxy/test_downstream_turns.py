@@ -7,19 +7,28 @@ import gc
 import socket
 import weakref
 from collections.abc import Callable
+from typing import cast
 
+import httpx
 import pytest
 import uvloop
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from gateway.proxy.downstream import turns
+from gateway.proxy.downstream.cycle import RequestCycle
 from gateway.proxy.downstream.protocol import BODY_SLICE, MAX_AHEAD, BoundedProtocol
 from gateway.proxy.downstream.reads import READ
 from gateway.proxy.downstream.turns import BUFFER, STARTING, TURN, Turns, turns_of
+from gateway.proxy.routes import add_admin_routes, add_routes
 from gateway.proxy.server import server_config
+from gateway.proxy.state import AppState
+from tests.support.gateway import before
 from tests.support.raw_http import Connection
 from tests.support.scripted_server import on_both_loops
+from tests.support.upstream import sending
 
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 POST = b"POST /%b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
@@ -225,6 +234,31 @@ async def test_d1_what_waits_of_a_body_is_parsed_when_it_is_asked_for(monkeypatc
     connection.go.set()
     await connection.settle()
     assert len(connection.answers[0].body["body"]) == size
+
+
+async def test_d1_nothing_asks_for_a_body_before_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has priority is told by that."""
+    asked, receive = [], RequestCycle.receive
+
+    async def noted(self: RequestCycle) -> object:
+        asked.append((self.scope["method"], self.scope["path"]))
+        return await receive(self)
+
+    monkeypatch.setattr(RequestCycle, "receive", noted)
+    known, nobody = FastAPI(), cast(AppState, None)
+    add_routes(known, nobody)
+    add_admin_routes(known, nobody)
+    routes = [route for route in known.routes if isinstance(route, APIRoute)]
+    paths = [(method, route.path) for route in routes for method in route.methods]
+    assert ("POST", "/v1/chat/completions") in paths
+    async with before(sending(b""), keys=("sk-of-a-client",)) as (gateway, _):
+        for method, path in [*paths, ("POST", "/nowhere"), ("PUT", "/v1/chat/completions")]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+            head = POST % (path[1:].replace(":path", "").format(deployment="d", model="m").encode(), 10**6)
+            writer.write(head.replace(b"POST", method.encode()) + b"x")
+            assert await reader.readline(), path
+            writer.close()
+    assert asked == []
 
 
 @on_both_loops

@@ -35,7 +35,7 @@ HEAD_PATIENCE = 30.0  # seconds in which a head must be complete, from the conne
 SEND_PATIENCE = 30.0  # seconds in which a client must take something of an answer, where no `send_timeout` is set
 LEFTOVER = 16 * 1024 * 1024  # bytes that are read and dropped behind the last request that is answered
 LINGER = 5.0  # seconds for them, after the answer
-DROP_EVERY = 0.05  # seconds between two reads of them: whoever floods the connection must not keep others waiting
+DROP_EVERY = 0.025  # seconds between two reads of them: whoever floods the connection must not keep others waiting
 # bytes in the kernel that are not yet sent. It would take some 3 MB for each client that does not read.
 UNSENT = 64 * 1024
 # Bytes that are parsed in one turn of the loop. The first ones are few: a request that is refused by its head costs no
