@@ -42,13 +42,14 @@ FORWARDED_DOWN_PREFIXES = (*RATE_LIMITS, "openai-")
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """A POST to `path` below the upstream's base URL; `stream`: the answer is to be a stream of events. `model` is the
-    one in the body, for base URLs that name it."""
+    """A request for `path`, which may have a query, below the upstream's base URL; `stream`: the answer is to be a
+    stream of events. `model` is the one in the body, for base URLs that name it."""
 
     path: str
     body: bytes
     stream: bool
     model: str = ""
+    method: str = "POST"
 
 
 # The request for one upstream: different upstreams may get different ones.
@@ -88,10 +89,11 @@ class UpstreamClient:
                 passed[name] = value
         headers = self._headers(passed)
         headers["accept"] = "text/event-stream" if request.stream else "application/json"
-        headers["content-type"] = "application/json"
+        if request.method == "POST":
+            headers["content-type"] = "application/json"
         first_byte = self.upstream.timeouts.first_byte
         url = self._url(request.path, request.model)
-        return await self._send("POST", url, headers, request.body, first_byte, fresh=fresh)
+        return await self._send(request.method, url, headers, request.body, first_byte, fresh=fresh)
 
     async def call(self, method: str, path: str, seconds: float, body: bytes = b"") -> tuple[int, bytes]:
         """A small JSON request of our own: status and body, all within `seconds`. Raises httpx's errors."""
@@ -157,7 +159,7 @@ class UpstreamClient:
         """The address of `path`; a list of models is beside the deployments that a base URL is of."""
         base = self.base_url.partition(DEPLOYMENTS)[0] if model is None else self.base_url
         version = self.upstream.api_version
-        query = f"?api-version={version}" if version else ""
+        query = f"{'&' if '?' in path else '?'}api-version={version}" if version else ""
         return base.replace(MODEL_PLACE, quote(model or "", safe="")) + path + query
 
     async def _send(
