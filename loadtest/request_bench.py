@@ -3,8 +3,8 @@
     python -m loadtest.request_bench [--against DIR]
 
 Every target runs in turn, several times over, under the same closed loop of connections; each request has to come back
-complete, and before anything is measured the forbidden word must come out of nginx and not of the gateway. `--against` names a checkout of another version, which runs in
-the same rounds: a step is judged by the two columns of one run.
+complete, and before anything is measured the forbidden word must come out of nginx and not of the gateway. `--against`
+names a checkout of another version, which runs in the same rounds: a step is judged by the two rows of one run.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ _HEAD = (
     b"x-stainless-retry-count: 0\r\nx-stainless-read-timeout: 600\r\nContent-Length: %d\r\n\r\n"
 )
 ROWS = (
-    Row("plain, kept connection", 0, kept=True, requests=2000),
-    Row("plain, new connection", 0, kept=False, requests=1000),
-    Row("one chunk, kept connection", 1, kept=True, requests=2000),
-    Row("one chunk, new connection", 1, kept=False, requests=1000),
+    Row("plain, kept connection", 0, kept=True, requests=600),
+    Row("plain, new connection", 0, kept=False, requests=400),
+    Row("one chunk, kept connection", 1, kept=True, requests=600),
+    Row("one chunk, new connection", 1, kept=False, requests=400),
     Row("200 chunks, new connection", 200, kept=False, requests=100, at_once=100),
 )
 _CHECK = Row("the forbidden word", 1, kept=True, requests=1, asked=f"{PROMPT} {WITH_WORD}")
@@ -235,7 +235,7 @@ def table(costs: dict[tuple[str, str], list[Cost]]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table. Exit status 1 if an answer was wrong or a target did not start."""
     parser = argparse.ArgumentParser(prog="python -m loadtest.request_bench", description=__doc__)
-    parser.add_argument("--rounds", type=int, choices=range(1, 101), default=5, metavar="N")
+    parser.add_argument("--rounds", type=int, choices=range(1, 101), default=10, metavar="N")
     parser.add_argument("--against", type=Path, metavar="DIR", help="a checkout of another version, as a target more")
     parser.add_argument("--rows", metavar="TEXT", default="", help="only rows that have this in their name")
     options = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
 """An upstream whose answers cost it next to nothing: a JSON answer, a stream of one chunk, or one of many.
 
-A number in the prompt says how many chunks are wanted, 0 an answer that is no stream. The text is prose without a match,
-unless the prompt asks for the forbidden word. Chunks have all the fields that OpenAI's have, `obfuscation` too, and come
-one by one, `PAUSE` seconds apart.
+A number in the prompt says how many chunks are wanted, 0 an answer that is no stream. The text is prose without a
+match, unless the prompt asks for the forbidden word. Chunks have all the fields that OpenAI's have, `obfuscation` too,
+and come one by one, `PAUSE` seconds apart.
 """
 
 from __future__ import annotations
