@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -25,6 +25,7 @@ class RequestCycle(RequestResponseCycle):
     broken = False
     last = False
     ahead = 0  # bytes that it counts for while it waits for its turn
+    on_leave: Callable[[], None] | None = None  # called when the client has left
 
     def __init__(self, protocol: BoundedProtocol, **parts: Any) -> None:
         super().__init__(**parts)
@@ -42,6 +43,13 @@ class RequestCycle(RequestResponseCycle):
         await super().run_asgi(answered)
         if not self.response_complete:
             self.protocol.watch_client()  # the connection is closed when the client has taken what was written
+
+    def leave(self) -> None:
+        """The client is gone."""
+        self.disconnected = True
+        self.message_event.set()
+        if self.on_leave is not None:
+            self.on_leave()
 
     async def receive(self) -> Any:
         if self.broken:

@@ -348,8 +348,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._waiting.clear()
         self._unparsed = memoryview(b"")
         if self._running is not None:
-            self._running.disconnected = True
-            self._running.message_event.set()
+            self._running.leave()
         super().connection_lost(exc)
         self.cycle = self._running = None  # type: ignore[assignment]
         if self.on_lost is not None:
