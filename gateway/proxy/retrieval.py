@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from gateway.guard.prompt import ChatRequest
 from gateway.policy.model import Route
 from gateway.proxy import admission
-from gateway.proxy.context import RequestContext, record_of
+from gateway.proxy.context import RequestContext
 from gateway.proxy.errors import client_error
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import spoken_dialect
@@ -32,7 +32,7 @@ _MAX_DIGITS = 9
 
 async def retrieve(request: Request, state: AppState) -> Response:
     """The relay that will answer, or the refusal, which has been recorded."""
-    context = RequestContext(request, state, state.current, record_of(request, state.record))
+    context = RequestContext.of(request, state)
     return await admission.answered(context, STEPS, admission.prepare_relay)
 
 
