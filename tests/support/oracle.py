@@ -16,6 +16,7 @@ from gateway.automata.literals import is_word_char
 from gateway.censor.lens import Lens, is_cjk, is_mark
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Fold, Mode, Overflow, Policy, Rule
+from tests.support.expressions import matches
 
 
 @dataclass(frozen=True, order=True)
@@ -61,11 +62,9 @@ RIGHTS = ("", "w", "\n", " ")
 LONGEST_CONTINUATION = 4  # what the patterns of the tests need to be completed
 
 
-@lru_cache(100_000)
 def in_language(pattern: str, text: str, begin: int, end: int) -> bool:
     """Is text[begin:end] in the pattern's language, there where it stands?"""
-    pinned = rf"(?s:.{{{begin}}})(?:{pattern})(?s:.{{{len(text) - end}}})\Z"
-    return re.compile(pinned).match(text) is not None
+    return matches(pattern, False, text, begin, end)
 
 
 @lru_cache(1000)
@@ -76,8 +75,19 @@ def continuations(alphabet: str) -> list[str]:
 def letters_of(pattern: str) -> str:
     """Those that a pattern names, and one of each kind besides that it can tell apart."""
     named = {char for char in re.sub(r"\\[A-Za-z]", "", pattern) if char.isalnum() or not char.isascii()}
-    besides = ("0" if r"\d" in pattern else "") + ("\n" if "m:" in pattern else "")
+    besides = ("0" if r"\d" in pattern else "") + ("\n" if "m:" in pattern or "\n" in pattern else "")
     return "".join(sorted(named | set("a. ") | set(besides)))
+
+
+@lru_cache(100_000)
+def may_go_on(pattern: str, folded: str, begin: int) -> bool:
+    """Is there a text behind `folded` with which a match from `begin` becomes certain?"""
+    for more in continuations(letters_of(pattern)):
+        whole = folded + more
+        verdicts = [in_language(pattern, whole + right, begin, len(whole)) for right in RIGHTS]
+        if any(verdicts) and (more or not all(verdicts)):
+            return True
+    return False
 
 
 def as_python(rule: Rule) -> str:
@@ -172,7 +182,6 @@ class Oracle:
         action, pattern = self.action(rule), as_python(rule)
         units = units_of(text, Lens(rule.fold - {Fold.CASE}))
         folded = "".join(unit.text for unit in units)
-        alphabet = letters_of(pattern)
         for begin, first in enumerate(units):
             if first.inside:
                 continue
@@ -187,19 +196,11 @@ class Oracle:
                         hits.add(replace(here, certain=units[end].origin + 1))
                 elif ended and in_language(pattern, folded, begin, end):
                     hits.add(replace(here, certain=len(text) + 1))
-            if action is not Action.FLAG and self.may_go_on(pattern, folded, begin, alphabet):
+            if action is not Action.FLAG and may_go_on(pattern, folded, begin):
                 live.add((first.origin, order))
                 if ended and rule.guard_tail and len({it.origin for it in units[begin:]}) >= rule.guard_tail:
                     hits.add(Hit(first.origin, len(text) + 1, units[-1].origin + 1, order, rule, action))
         return hits, live
-
-    def may_go_on(self, pattern: str, folded: str, begin: int, alphabet: str) -> bool:
-        for more in continuations(alphabet):
-            whole = folded + more
-            verdicts = [in_language(pattern, whole + right, begin, len(whole)) for right in RIGHTS]
-            if any(verdicts) and (more or not all(verdicts)):
-                return True
-        return False
 
     def history(self, text: str) -> tuple[list[Hit], Hit | None, int]:
         """Matches in force, the block if any, and overflows; character by character (semantics rules 5 and 8)."""
