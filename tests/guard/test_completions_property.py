@@ -98,8 +98,7 @@ def test_one_text_with_blocks_comes_out_as_the_oracle_says(case: tuple[Policy, l
     reader = play(policy, script(*map(part, parts), part(finish="stop")))
     assert reader.said() == expected and reader.done
     assert reader.finish == {0: "content_filter" if blocked else "stop"}
-    # What a rule finds twice at one place, for an overflow as well as for a word, counts once where texts are read within
-    # texts.
+    # What a rule finds twice at one place, a word and an overflow, counts once where texts are read within texts.
     places = {(rule, start, end) for rule, start, end, _ in report}
     assert sum(match.count for match in reader.scanned.matches) == len(places)
     answer, fact = plain(policy, body(whole_of("".join(parts))))

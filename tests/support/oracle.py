@@ -16,6 +16,7 @@ from gateway.automata.literals import is_word_char
 from gateway.censor.lens import Lens, is_cjk, is_mark
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Fold, Mode, Overflow, Policy, Rule
+from tests.support.compiled import lens_of
 from tests.support.expressions import matches
 
 
@@ -107,7 +108,7 @@ class Oracle:
 
     def in_window(self, rule: Rule, text: str, start: int) -> bool:
         """May a match of the rule reach from `start` to the end of `text`?"""
-        lens = Lens(rule.fold)
+        lens = lens_of(rule.fold)
         seen = sum(1 for char in text[start:] if lens.fold(char).text)
         return seen <= self.policy.max_hold and len(text) - start - seen <= self.max_unseen
 
@@ -115,7 +116,7 @@ class Oracle:
         return Action.FLAG if self.policy.mode is Mode.OBSERVE else rule.action
 
     def words(self, rule: Rule) -> list[str]:
-        lens = Lens(rule.fold)
+        lens = lens_of(rule.fold)
         return list(dict.fromkeys(form for word in rule.words for form in self.spellings(lens.fold_word(word), lens)))
 
     def spellings(self, word: str, lens: Lens) -> list[str]:
@@ -133,7 +134,7 @@ class Oracle:
         hits: set[Hit] = set()
         live: set[tuple[int, int]] = set()
         for order, rule in enumerate(self.policy.rules):
-            units = units_of(text, Lens(rule.fold))
+            units = units_of(text, lens_of(rule.fold))
             action = self.action(rule)
             if rule.pattern is not None:
                 found, alive = self.pattern_candidates(rule, order, text, ended)
@@ -180,7 +181,7 @@ class Oracle:
         hits: set[Hit] = set()
         live: set[tuple[int, int]] = set()
         action, pattern = self.action(rule), as_python(rule)
-        units = units_of(text, Lens(rule.fold - {Fold.CASE}))
+        units = units_of(text, lens_of(rule.fold - {Fold.CASE}))
         folded = "".join(unit.text for unit in units)
         for begin, first in enumerate(units):
             if first.inside:
@@ -266,7 +267,7 @@ class Oracle:
 
         dropped: set[int] = set()
         for hit in hits:
-            if Lens(hit.rule.fold).drops_marks:
+            if lens_of(hit.rule.fold).drops_marks:
                 index = hit.end
                 while index < len(text) and is_mark(text[index]):
                     dropped.add(index)
