@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import DISGUISES, Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
+from tests.support.compiled import compiled
 
 ALPHABETS = [
     "ab",
@@ -33,7 +33,7 @@ BOUNDS = st.sampled_from([MAX_UNSEEN, MAX_UNSEEN, 0, 1, 2])
 
 
 def censor_for(policy: Policy, max_unseen: int = MAX_UNSEEN) -> Censor:
-    program = compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT)
+    program = compiled(policy).program(Direction.OUTPUT, Channel.CONTENT)
     return Censor(program and replace(program, max_unseen=max_unseen))
 
 
@@ -66,7 +66,7 @@ def policies(draw: st.DrawFn, alphabet: str) -> Policy:
             secret=draw(st.booleans()),
         )
         try:
-            compile_policy(Policy(name="p", rules=(rule,)))
+            compiled(Policy(name="p", rules=(rule,)))
         except ValueError:
             continue  # a word of nothing but invisible characters or marks
         rules.append(rule)
