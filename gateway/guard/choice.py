@@ -97,7 +97,7 @@ class Choice:
                 self.rule = self._tool_calls.add_name(slot)
             else:
                 given = slot.holder[slot.key]
-                out = self._censor_slot(slot, whole, (id(slot.holder), slot.key) in payloads)
+                out = self._censor_slot(slot, whole, payloads.get((id(slot.holder), slot.key)))
                 has_output = has_output or bool(out)
                 held_back = held_back or bool(given and not out)
         self.rule = self._tool_calls.release(message, reached, whole, self.rule)
@@ -130,7 +130,8 @@ class Choice:
         elif slot.kind is not SlotKind.LABEL or slot.holder[slot.key] not in CONSTANT_LABELS:
             slot.holder[slot.key] = ""
 
-    def _censor_slot(self, slot: TextSlot, whole: bool, payload: bool = False) -> Any:
+    def _censor_slot(self, slot: TextSlot, whole: bool, payload: str | None = None) -> Any:
+        """`payload`: where media may stand, the media type that is declared for them."""
         given = slot.holder[slot.key]
         if slot.kind is SlotKind.KEY:
             name = self._show(slot.key)
@@ -161,7 +162,7 @@ class Choice:
         slot.holder[slot.key] = shown
         return shown
 
-    def _text(self, slot: TextSlot, payload: bool) -> GuardedText:
+    def _text(self, slot: TextSlot, payload: str | None) -> GuardedText:
         text = self.texts.get(slot.path)
         is_new = text is None
         if text is None:
@@ -169,8 +170,8 @@ class Choice:
             channel = Channel(slot.channel)
             is_json = slot.kind is SlotKind.JSON or (self._counts.json_content and channel is Channel.CONTENT)
             # JSON that nothing looks at is not taken apart: even a number would wait for its end.
-            if payload and self._counts.looks_at(channel):
-                text = PayloadText(self._counts, channel, self.index)
+            if payload is not None and self._counts.looks_at(channel):
+                text = PayloadText(self._counts, channel, self.index, payload)
             elif is_json and self._counts.looks_at(channel):
                 text = GuardedJson(self._counts, channel, self.index)
                 text = text if self._metadata.enforces else ObservedText(text)

@@ -147,7 +147,8 @@ def guarding_prompt(
                 break
         else:
             field = None
-            rule = yield from _guard_slots(fields.slots(body, dialect.prompt_fields), counts)
+            beside = {name: value for name, value in body.items() if name not in dialect.prompt_fields}
+            rule = yield from _guard_around(beside, fields.slots(body, dialect.prompt_fields), counts)
     except (TooManyValues, TooDeep) as error:
         return GuardedPrompt(None, counts.fact(), refusal=BadRequest(str(error), field))
     except BadRequest as error:
@@ -169,9 +170,14 @@ def _guard_texts(texts: RequestTexts, counts: ChannelCounts) -> Guarding[Compile
         return (yield from _guard_slots(texts.slots, counts))
     if counts.compiled.policy.mode is Mode.ENFORCE and (name := misspelled_in(texts.message)) is not None:
         raise BadRequest(f"The name of a message's field must be spelled `{name}`.", "messages")
-    hidden, envelopes = _hide_payloads(texts.message)
+    return (yield from _guard_around(texts.message, texts.slots, counts))
+
+
+def _guard_around(holder: Json, slots: Iterable[TextSlot], counts: ChannelCounts) -> Guarding[CompiledRule | None]:
+    """Censor texts, and those in envelopes among them, but no media that an object holds."""
+    hidden, envelopes = _hide_payloads(holder)
     try:
-        rule = yield from _guard_slots(texts.slots, counts)
+        rule = yield from _guard_slots(slots, counts)
         for each in envelopes:
             rule = rule or (yield from _guard_slots(each.slots(), counts))
             hidden.append((each.holder, each.key, each.encoded()))
@@ -249,19 +255,23 @@ class _EnvelopeText:
     def __init__(self, holder: Any, key: Any, envelope: media.Envelope) -> None:
         self.holder = holder
         self.key = key
-        self._value: str = holder[key]
+        self._as_it_stands: list[str] = [holder[key]]
         self._envelope = envelope
         self._texts = {"text": envelope.text, "parameters": envelope.parameters}
 
     def slots(self) -> Iterator[TextSlot]:
         for name in self._texts:
             yield TextSlot(self._texts, name, (name,), Channel.CONTENT.value, SlotKind.TEXT)
+        if not self._changed and self._envelope.doubtful:
+            yield TextSlot(self._as_it_stands, 0, (0,), Channel.CONTENT.value, SlotKind.TEXT)
+
+    @property
+    def _changed(self) -> bool:
+        return self._texts != {"text": self._envelope.text, "parameters": self._envelope.parameters}
 
     def encoded(self) -> str:
         """The payload with what has become of its text; as it was, if nothing has."""
-        if self._texts == {"text": self._envelope.text, "parameters": self._envelope.parameters}:
-            return self._value
-        return self._envelope.encoded(**self._texts)
+        return self._envelope.encoded(**self._texts) if self._changed else self._as_it_stands[0]
 
 
 def _hide_payloads(message: Json) -> tuple[list[tuple[Any, Any, str]], list[_EnvelopeText]]:
@@ -271,8 +281,8 @@ def _hide_payloads(message: Json) -> tuple[list[tuple[Any, Any, str]], list[_Env
     """
     hidden: list[tuple[Any, Any, str]] = []
     envelopes: list[_EnvelopeText] = []
-    for holder, key in media.payload_places(message):
-        found = media.classify(holder[key])
+    for holder, key, declared in media.payload_places(message):
+        found = media.classify(holder[key], declared)
         if isinstance(found, media.Envelope):
             envelopes.append(_EnvelopeText(holder, key, found))
         if found:
