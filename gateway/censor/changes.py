@@ -50,6 +50,16 @@ class Changes:
         at = bisect_left(self._ends, offset)
         return at < len(self._ends) and self._ends[at] == offset
 
+    def moved(self, offset: int) -> int | None:
+        """Where a character, or the end of the span that it was replaced in, is in what came out; None if that is not
+        known."""
+        if self._unknown_from is not None and offset > self._unknown_from:
+            return None
+        at = bisect_right(self._ends, offset)
+        if at < len(self._starts) and self._starts[at] < offset:
+            offset = self._ends[at]
+        return offset + self.shift(offset)
+
     def shift(self, offset: int) -> int:
         """How far a character that was not replaced has moved."""
         at = bisect_right(self._ends, offset)

@@ -1,0 +1,197 @@
+"""The text parts of one message, which are one text: a word that begins in one of them may end in the next.
+
+Each part is a text of its own. Where something of one is held when the next begins, that text goes on with it, and the
+next is read as a text within it, too: for what begins or ends at its edges. What comes out goes to the part it came
+from, and a replacement to the part in which its match begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.censor.compile import CompiledRule
+from gateway.guard.channels import ChannelText, ConcealedText, InvalidAnswer
+from gateway.inner_texts import Closed, Decoded, Opened, Piece, Reader, Step
+
+MakeReader = Callable[[], Reader] | None
+
+
+class PartReader:
+    """Reads the first part as `make` says, and each further one as a text within."""
+
+    __slots__ = ("_begins", "_make", "_own", "_within", "goes_on")
+
+    def __init__(self, make: MakeReader = None) -> None:
+        self._make = make
+        self._own = None if make is None else make()
+        self._within = self._begins = False
+        self.goes_on = True  # may another part follow?
+
+    @property
+    def idle(self) -> bool:
+        return not (self._within or self._begins) and (self._own is None or self._own.idle)
+
+    @property
+    def within(self) -> bool:
+        """Is this a further part?"""
+        return self._within
+
+    def begin(self) -> None:
+        """Another part begins."""
+        self._begins = True
+
+    def read(self, text: str, at: int, end: int) -> Piece | None:
+        if self._begins:
+            self._begins, self._within = False, True
+            opened = Opened(None if self._make is None else self._make(), exact=False, back=1)
+            return Piece(1, (Closed(), opened, Decoded(text[at], 1, 0)))
+        if self._within:
+            return Piece(end - at, same=True)
+        if self._own is not None:
+            piece = self._own.read(text, at, end)
+            if piece is not None:
+                return piece
+            self._own = None
+        return Piece(end - at)
+
+    def skip(self) -> bool:
+        self.goes_on = self._within or self._own is None or self._own.skip() or self._own.idle
+        return self.goes_on
+
+    def finish(self) -> tuple[Step, ...]:
+        return () if self._within or self._own is None else self._own.finish()
+
+
+class JoinedParts:
+    """The parts of one list. `open_text` opens a text with a reader; `late` is what has come out of parts before the
+    last, by their keys: the caller takes it away."""
+
+    __slots__ = ("_last", "_make", "_open", "late")
+
+    def __init__(self, open_text: Callable[[PartReader], ChannelText], make: MakeReader = None) -> None:
+        self._open = open_text
+        self._make = make
+        self._last: PartText | None = None
+        self.late: list[tuple[Any, str]] = []
+
+    @property
+    def waits(self) -> bool:
+        """Does the last part wait for what the next one has?"""
+        return self._last is not None and self._last.joint.goes_on()
+
+    def skip(self) -> None:
+        """A part of which nothing is held has come and gone."""
+        self._last = None
+
+    def part(self, key: Any) -> PartText:
+        """One more part, behind the others."""
+        last = self._last
+        joint = last.joint if last is not None and self.waits else _Joint(self._open, PartReader(self._make), self.late)
+        self._last = part = PartText(joint, key)
+        joint.begin(part)
+        return part
+
+
+class PartText:
+    """One part, as a text."""
+
+    __slots__ = ("_tail", "joint", "key")
+
+    def __init__(self, joint: _Joint, key: Any) -> None:
+        self.joint = joint
+        self.key = key
+        self._tail = ""  # what the end has released of it
+
+    def feed(self, text: str) -> str:
+        return self.joint.feed(self, text)
+
+    def finish(self) -> str:
+        self.joint.finish()
+        tail, self._tail = self._tail, ""
+        return tail
+
+    def abandon(self) -> str:
+        return self.joint.text.abandon()
+
+    def add_tail(self, text: str) -> None:
+        self._tail += text
+
+    @property
+    def rule(self) -> CompiledRule | None:
+        return self.joint.text.rule
+
+    @property
+    def is_joined(self) -> bool:
+        """Does the text have other parts, so that places in it are none of this part?"""
+        return self.joint.is_joined
+
+
+class _Joint:
+    """One text, and the parts in it that may still get something, by where they begin."""
+
+    __slots__ = ("_begins", "_ended", "_late", "_parts", "_reader", "is_joined", "text")
+
+    def __init__(self, open_text: Callable[[PartReader], ChannelText], reader: PartReader, late: list[Any]) -> None:
+        self._reader = reader
+        self.text = open_text(reader)
+        self._late = late
+        self._begins: list[int] = []
+        self._parts: list[PartText] = []
+        self._ended = False
+        self.is_joined = False
+
+    def begin(self, part: PartText) -> None:
+        if self._parts:
+            self._reader.begin()
+            self.text.censor.look_again()
+            self.is_joined = True
+        self._begins.append(self.text.censor.scanned)
+        self._parts.append(part)
+
+    def goes_on(self) -> bool:
+        """Does the text wait for what the next part has, and would its end be no match?"""
+        if self._ended or self.text.rule is not None or not self._reader.goes_on:
+            return False
+        self._share(self.text.end_part(), to_end=False)
+        censor = self.text.censor
+        if not censor.held or censor.ended:
+            return False
+        return self._reader.within or (self._reader.idle and not censor.ends_in_match())
+
+    def feed(self, part: PartText, text: str) -> str:
+        if part is not self._parts[-1]:
+            raise InvalidAnswer("the answer goes back to a part that it had left")
+        return self._share(self.text.feed(text), to_end=False)
+
+    def finish(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if isinstance(self.text, ConcealedText):
+            for part, shown in zip(self._parts, self.text.finish_parts(self._begins), strict=True):
+                part.add_tail(shown)
+            return
+        last = self._parts[-1]
+        last.add_tail(self._share(self.text.finish(), to_end=True))
+
+    def _share(self, out: str, to_end: bool) -> str:
+        """Give what came out to the parts that it came from; the share of the last."""
+        if isinstance(self.text, ConcealedText):
+            return out
+        censor = self.text.censor
+        while len(self._parts) > 1:
+            begin, before = self._begins[1], out
+            if censor.released_to >= begin:
+                cut = max(len(out) - censor.released_behind(begin), 0)
+                before, out = out[:cut], out[cut:]
+            else:
+                out = ""
+            if before and to_end:
+                self._parts[0].add_tail(before)
+            elif before:
+                self._late.append((self._parts[0].key, before))
+            if censor.released_to < begin:
+                return ""
+            del self._parts[0], self._begins[0]
+        return out
