@@ -122,6 +122,11 @@ class Censor:
         moved = offset if self.changes is None else self.changes.moved(offset)
         return 0 if moved is None else max(self.released_to - self.replaced + self.inserted - moved, 0)
 
+    @property
+    def is_live(self) -> bool:
+        """Could what follows make a part of the text so far a match, or a part of one?"""
+        return self._scanner.live_start() < self.scanned
+
     def look_again(self) -> None:
         """The next character may begin an inner text, whatever it is."""
 

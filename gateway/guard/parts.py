@@ -35,7 +35,7 @@ class PartReader:
     @property
     def within(self) -> bool:
         """Is this a further part?"""
-        return self._within
+        return self._within or self._begins
 
     def begin(self) -> None:
         """Another part begins."""
@@ -150,12 +150,12 @@ class _Joint:
         self._parts.append(part)
 
     def goes_on(self) -> bool:
-        """Does the text wait for what the next part has, and would its end be no match?"""
+        """Could what the next part has be a part of a match with this text, and would the text's end be none?"""
         if self._ended or self.text.rule is not None or not self._reader.goes_on:
             return False
         self._share(self.text.end_part(), to_end=False)
         censor = self.text.censor
-        if not censor.held or censor.ended:
+        if not censor.is_live or censor.ended:
             return False
         return self._reader.within or (self._reader.idle and not censor.ends_in_match())
 
