@@ -39,7 +39,7 @@ def _no_words(machine: LiteralMachine, text: str, closed: bool) -> bool:
         if walked is None:
             return False
         state = walked
-    if closed and machine.live(state):
+    if closed and machine.length(state):
         return False
     return not state.pending and next(machine.beginnings(state), None) is None
 
@@ -50,4 +50,4 @@ def _no_match(machine: PatternMachine, text: str, closed: bool) -> bool:
         state = state[char]
         if state is UNDECIDED:
             return False
-    return not machine.may_end(state) and not (closed and state.live >= 0)
+    return not machine.may_end(state) and not (closed and any(register >= 0 for _, register in state.entries))

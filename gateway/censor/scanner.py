@@ -144,7 +144,14 @@ class Scanner:
                 at_end.forget_fresh()
         return any(span.holds for span in self._without_exempt(spans))
 
-    def ends_in_match(self) -> bool:
+    @property
+    def is_open(self) -> bool:
+        """Does the end of the text begin a match?"""
+        return any(cursor.machine.length(cursor.state) for cursor in self.literals) or any(
+            cursor.is_open for cursor in self.patterns
+        )
+
+    def would_match_at_end(self) -> bool:
         """Would the end of the text make a match certain? Beginnings of words that a rule guards are none."""
         return any(cursor.state.pending for cursor in self.literals) or any(
             cursor.fork(self.past_exempt).ending(self.scanned) for cursor in self.patterns if cursor.may_end()

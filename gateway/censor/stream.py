@@ -123,16 +123,16 @@ class Censor:
         return 0 if moved is None else max(self.released_to - self.replaced + self.inserted - moved, 0)
 
     @property
-    def is_live(self) -> bool:
-        """Could what follows make a part of the text so far a match, or a part of one?"""
-        return self._scanner.live_start() < self.scanned
+    def is_open(self) -> bool:
+        """Could what follows make the end of the text so far a part of a match, if only of one that is reported?"""
+        return not self.ended and self._scanner.is_open
 
     def look_again(self) -> None:
         """The next character may begin an inner text, whatever it is."""
 
-    def ends_in_match(self) -> bool:
+    def would_match_at_end(self) -> bool:
         """Would a match, and not only the beginning of one, be certain if the text ended here?"""
-        return self._scanner.ends_in_match()
+        return self._scanner.would_match_at_end()
 
     @property
     def offset(self) -> int | None:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.guard.channels import ChannelText, ConcealedText, InvalidAnswer
-from gateway.inner_texts import Closed, Decoded, Opened, Piece, Reader, Step
+from gateway.guard.channels import ChannelCounts, ChannelText, ConcealedText, InvalidAnswer
+from gateway.guard.tool_calls import CALLS
+from gateway.inner_texts import Closed, Decoded, Opened, Piece, Reader, Step, Token
+from gateway.wire.message import Path, SlotKind, TextSlot
 
 MakeReader = Callable[[], Reader] | None
 
@@ -44,8 +46,10 @@ class PartReader:
     def read(self, text: str, at: int, end: int) -> Piece | None:
         if self._begins:
             self._begins, self._within = False, True
+            before = () if self._own is None else tuple(map(_one_back, self._own.finish()))
+            self._own = None
             opened = Opened(None if self._make is None else self._make(), exact=False, back=1)
-            return Piece(1, (Closed(), opened, Decoded(text[at], 1, 0)))
+            return Piece(1, (*before, Closed(), opened, Decoded(text[at], 1, 0)))
         if self._within:
             return Piece(end - at, same=True)
         if self._own is not None:
@@ -61,6 +65,13 @@ class PartReader:
 
     def finish(self) -> tuple[Step, ...]:
         return () if self._within or self._own is None else self._own.finish()
+
+
+def _one_back(step: Step) -> Step:
+    """A step one character later than where it is taken."""
+    if isinstance(step, Decoded | Token):
+        return step._replace(start=step.start + 1, end=step.end + 1)
+    return step._replace(back=step.back + 1) if isinstance(step, Opened) else step
 
 
 class JoinedParts:
@@ -112,7 +123,10 @@ class PartText:
         return tail
 
     def abandon(self) -> str:
-        return self.joint.text.abandon()
+        """What the end has released of the part, if it has."""
+        self.joint.text.abandon()
+        tail, self._tail = self._tail, ""
+        return tail
 
     def add_tail(self, text: str) -> None:
         self._tail += text
@@ -155,9 +169,7 @@ class _Joint:
             return False
         self._share(self.text.end_part(), to_end=False)
         censor = self.text.censor
-        if not censor.is_live or censor.ended:
-            return False
-        return self._reader.within or (self._reader.idle and not censor.ends_in_match())
+        return censor.is_open and (self._reader.within or not censor.would_match_at_end())
 
     def feed(self, part: PartText, text: str) -> str:
         if part is not self._parts[-1]:
@@ -195,3 +207,60 @@ class _Joint:
                 return ""
             del self._parts[0], self._begins[0]
         return out
+
+
+# -- in whole messages -------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """Parts of a whole message that are one text, by path: what is `shown` of them, and which of them a rule has
+    `blocked`, if one has."""
+
+    def __init__(self, slots: list[TextSlot]) -> None:
+        self._slots = slots
+        self.shown: dict[Path, str] = {}
+        self.blocked: Path | None = None
+        self.rule: CompiledRule | None = None
+
+    def read(self, joined: JoinedParts, counts: ChannelCounts) -> None:
+        parts: list[PartText] = []
+        self.shown = dict.fromkeys((slot.path for slot in self._slots), "")
+        for slot in self._slots:
+            counts.reserve("text fields")
+            parts.append(joined.part(slot.path))
+            self.shown[slot.path] = parts[-1].feed(slot.holder[slot.key])
+            if self._note_block(parts[-1]):
+                break
+        for path, text in joined.late:
+            self.shown[path] += text
+        for part in parts if self.rule is None else ():
+            self.shown[part.key] += part.finish()
+            if self._note_block(part):
+                break
+
+    def _note_block(self, part: PartText) -> bool:
+        if part.rule is not None:
+            self.rule, self.blocked = part.rule, part.key
+        return part.rule is not None
+
+
+def is_part(slot: TextSlot) -> bool:
+    """Is this the text of an object in a list?"""
+    path = slot.path
+    return (
+        len(path) > 2
+        and path[-1] == "text"
+        and isinstance(path[-2], int)
+        and slot.kind is SlotKind.TEXT
+        and path[0] not in CALLS
+        and isinstance(slot.holder[slot.key], str)
+    )
+
+
+def runs_in(slots: list[TextSlot]) -> dict[Path, Run]:
+    """The texts that follow each other in lists, each with the run that it is in."""
+    lists: dict[Path, list[TextSlot]] = {}
+    for slot in filter(is_part, slots):
+        lists.setdefault((*slot.path[:-2], slot.channel), []).append(slot)
+    runs = [(parts, Run(parts)) for parts in lists.values() if len(parts) > 1]
+    return {slot.path: run for parts, run in runs for slot in parts}
