@@ -163,6 +163,11 @@ class PatternCursor:
         self._fresh = spans
         return spans
 
+    @property
+    def is_open(self) -> bool:
+        """Does the end of the text begin a match?"""
+        return self._exact is not None or bool(self._quick.registers)
+
     def may_end(self) -> bool:
         """Could the end of the text make anything certain here? If not, `ending` finds nothing."""
         if self._exact is not None:

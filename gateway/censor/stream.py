@@ -119,6 +119,23 @@ class Censor:
         """What comes before this offset of the original has come out, or was replaced."""
         return self.releaser.base
 
+    def released_behind(self, offset: int) -> int:
+        """How many characters have come out of the text behind an offset; none where it is not known."""
+        moved = offset if self.changes is None else self.changes.moved(offset)
+        return 0 if moved is None else max(self.released_to - self.replaced + self.inserted - moved, 0)
+
+    @property
+    def is_open(self) -> bool:
+        """Could what follows make the end of the text so far a part of a match, if only of one that is reported?"""
+        return not self.ended and self._scanner.is_open
+
+    def look_again(self) -> None:
+        """The next character may begin an inner text, whatever it is."""
+
+    def would_match_at_end(self) -> bool:
+        """Would a match, and not only the beginning of one, be certain if the text ended here?"""
+        return self._scanner.would_match_at_end()
+
     @property
     def offset(self) -> int | None:
         """Of the next character; None while half a surrogate pair waits."""
