@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.censor.compile import Program, compile_policy
+from gateway.censor.compile import compile_policy
 from gateway.censor.detectors import DETECTORS, Detector
-from gateway.censor.detectors.keys import TOKENS, WORDS, checksum
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
 from gateway.config import load
@@ -23,32 +22,13 @@ from gateway.policy.model import DEFAULT_PATTERN_FOLD, Channel, Direction, Polic
 from loadtest import false_hits
 from tests.censor.near_misses import NEAR_MISSES, SURROUNDINGS, VALUES
 from tests.support.examples import examples
+from tests.support.found import censored, found, program
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTATION = ROOT / "docs" / "detectors.md"
 POLICY = ROOT / "deploy" / "policies" / "pii.yaml"
 
 NEAR = [(name, value) for name, values in NEAR_MISSES.items() for value in values]
-
-
-@cache
-def program(detector: str) -> Program:
-    rule = Rule(id="rule", detector=detector, replacement="[X]")
-    compiled = compile_policy(Policy(name="test", rules=(rule,))).program(Direction.OUTPUT, Channel.CONTENT)
-    assert compiled is not None
-    return compiled
-
-
-def censored(detector: str, pieces: list[str]) -> str:
-    censor = Censor(program(detector))
-    return "".join(map(censor.feed, pieces)) + censor.finish()
-
-
-def found(detector: str, text: str) -> list[str]:
-    censor = Censor(program(detector))
-    censor.feed(text)
-    censor.finish()
-    return [text[match.start : match.end] for match in censor.matches]
 
 
 # The oracle: every substring of the folded text is tried on its own.
@@ -323,55 +303,6 @@ def test_a_url_longer_than_what_may_be_held_is_one_match() -> None:
     url = "https://example.com/?" + "&".join(f"key{number}=value.{number}" for number in range(300))
     assert censored("url", list(f"<{url}>")) == "<[X]>"
     assert found("url", f"<{url}>") == [url]
-
-
-def test_issuers_and_their_checksums() -> None:
-    assert checksum("zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ") == "0mLq17"
-    assert checksum("") == "000000"
-    for issuer in (*WORDS, *TOKENS):
-        assert issuer.page.startswith("https://")
-        assert any(re.fullmatch(issuer.form, value) for value in (*DETECTORS["api_key"].examples, *MORE_KEYS)), issuer
-
-
-# A key for each form that the examples leave out.
-MORE_KEYS = (
-    "ghs_1234567_eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJnaXRodWIifQ.c2lnbmF0dXJl-_",
-    f"glpat-{'aB_' * 9}.01.0a1b2c3d4",
-    f"whsec_{'aB3' * 12}",
-    f"shpat_{'0a' * 16}",
-    f"dapi{'0a' * 16}",
-    f"glsa_{'aB' * 16}_{'0a' * 4}",
-    f"gsk_{'aB' * 26}",
-    f"rubygems_{'0a' * 24}",
-    f"sk-or-v1-{'0a' * 32}",
-    f"GOCSPX-{'aB' * 14}",
-    "xapp-1-A0123456789-0123456789-0a1b2c3d",
-    f"dckr_pat_{'aB-' * 9}",
-    f"hvs.{'aB_' * 20}",
-    f"pplx-{'aB' * 24}",
-    f"xai-{'aB' * 40}",
-    f"AGE-SECRET-KEY-1{'QZ' * 29}",
-)
-
-
-@pytest.mark.parametrize("key", MORE_KEYS)
-def test_more_keys(key: str) -> None:
-    assert found("api_key", f"export KEY={key}\n") == [key]
-
-
-def test_the_documentation_lists_what_the_program_knows() -> None:
-    page = DOCUMENTATION.read_text(encoding="utf-8").replace("\\|", "|")
-    flowing = " ".join(page.replace("<http", "http").replace(">", "").split())
-    for name, detector in DETECTORS.items():
-        assert f"| [`{name}`](#{name}) | {detector.title} | `{detector.label}` |" in page
-        assert f"\n### {name}\n" in page
-        assert detector.note in flowing
-        assert detector.source in flowing
-    for value in (value for name in DETECTORS if name != "api_key" for value in DETECTORS[name].examples):
-        assert len(value) > 60 or "\n" in value or f"`{value}`" in page, value
-    for issuer in (*WORDS, *TOKENS):
-        assert f"`{issuer.form}`" in page
-        assert f"<{issuer.page}>" in page
 
 
 def test_false_hits_are_counted_by_sentence() -> None:
