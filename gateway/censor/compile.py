@@ -169,6 +169,7 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
             )
 
 
+@lru_cache(256)
 def detector_positions(form: Format, folds: frozenset[Fold]) -> Positions:
     """The automaton of a form as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
     no automaton can be made of."""
