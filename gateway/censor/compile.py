@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -195,15 +195,16 @@ def pattern_folds(rule: Rule) -> frozenset[Fold]:
 
 
 def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
-    accepts = None
+    automata: list[tuple[Positions, Callable[[str], bool] | None]]
     if rule.detector is not None:
         detector = _detector(rule.id, rule.detector)
-        automata = [detector_positions(form, rule.fold) for form in detector.formats]
-        accepts = detector.validate
+        automata = [
+            (detector_positions(form, rule.fold), form.validate or detector.validate) for form in detector.formats
+        ]
     else:
         assert rule.pattern is not None
-        automata = [pattern_positions(rule.pattern, rule.fold)]
-    for automaton in automata:
+        automata = [(pattern_positions(rule.pattern, rule.fold), None)]
+    for automaton, accepts in automata:
         yield Pattern(automaton, tag=order, holds=holds, guard=rule.guard_tail or 0, accepts=accepts)
 
 

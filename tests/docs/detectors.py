@@ -14,7 +14,7 @@ from tests.censor.near_misses import NEAR_MISSES
 LONGEST = 60  # characters of a value that is shown
 _PAGE = re.compile(r"https://[^ ,;)]+(?<![.])")
 # Of these one value is enough: scanners of repositories take them for leaks.
-_CREDENTIALS = {"api_key"}
+_CREDENTIALS = {"api_key", "credential"}
 
 
 def the_list() -> str:
@@ -25,8 +25,9 @@ def the_list() -> str:
 def of(detector: Detector) -> str:
     """What stands in a detector's section."""
     shown = 1 if detector.name in _CREDENTIALS else None
-    found = f"Found: {_values(detector.examples[:shown])}."
-    near = f"Not found: {_values(NEAR_MISSES[detector.name][:shown])}."
+    behind = f" behind `{detector.introduction}`" * bool(detector.introduction)
+    found = f"Found{behind}: {_values(detector.examples[:shown])}."
+    near = f"Not found: {_values(NEAR_MISSES[detector.name][: shown if detector.name == 'api_key' else None])}."
     source = f"Source: {_PAGE.sub(lambda page: f'<{page[0]}>', detector.source)}."
     return "\n\n".join(_flowing(text) for text in (found, near, detector.note, source) if text)
 

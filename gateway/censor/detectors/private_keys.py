@@ -27,7 +27,8 @@ _LONG_PART = 40
 _B = "[A-Za-z0-9+/=]"
 # Inside a class: what typography makes of hyphens, box drawing included.
 _TYPOGRAPHIC = r"\u2010-\u2015\u2212\u2500\u2501"
-_DASHES = rf"(?:-{{4,5}}|={{4,5}}|-?[{_TYPOGRAPHIC}][\-{_TYPOGRAPHIC}]{{1,4}}|(?:%2[Dd]|\\+(?:x|u00)2[Dd]|&#(?:45|x2[Dd]);){{2,}})"
+_ESCAPED_DASHES = r"(?:%2[Dd]|\\+(?:x|u00)2[Dd]|&#(?:45|x2[Dd]);){2,}"
+_DASHES = rf"(?:-{{4,5}}|={{4,5}}|-?[{_TYPOGRAPHIC}][\-{_TYPOGRAPHIC}]{{1,4}}|{_ESCAPED_DASHES})"
 _SPACE = r"(?:[ \t_+]{1,4}|%20)"
 # A program may also join the words, from two strings.
 _FIRST_SPACE = r"(?:[ \t\r\n_+]{1,4}|%20|&nbsp;|\\+u00[2a]0| ?[\"'] ?[+.]? ?[\"'])"
