@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -252,6 +252,7 @@ def _folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
     return found
 
 
+@lru_cache(256)
 def detector_positions(form: Format, folds: frozenset[Fold]) -> Positions:
     """The automaton of a form as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
     no automaton can be made of."""
@@ -277,15 +278,16 @@ def pattern_folds(rule: Rule) -> frozenset[Fold]:
 
 
 def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
-    accepts = None
+    automata: list[tuple[Positions, Callable[[str], bool] | None]]
     if rule.detector is not None:
         detector = _detector(rule.id, rule.detector)
-        automata = [detector_positions(form, rule.fold) for form in detector.formats]
-        accepts = detector.validate
+        automata = [
+            (detector_positions(form, rule.fold), form.validate or detector.validate) for form in detector.formats
+        ]
     else:
         assert rule.pattern is not None
-        automata = [pattern_positions(rule.pattern, rule.fold)]
-    for automaton in automata:
+        automata = [(pattern_positions(rule.pattern, rule.fold), None)]
+    for automaton, accepts in automata:
         yield Pattern(automaton, tag=order, holds=holds, guard=rule.guard_tail or 0, accepts=accepts)
 
 
