@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.automata.literals import LiteralMachine
 from gateway.automata.patterns import UNDECIDED, PatternMachine
+from gateway.automata.phrases import WordMachine
 from gateway.censor.compile import Program
 
 MAX_PASSING = 1024  # characters; what it costs to begin and end a longer one does not matter
@@ -26,7 +26,7 @@ def passes(program: Program | None, text: str) -> bool:
     return all(_no_match(patterns, text) for patterns in program.patterns)
 
 
-def _no_words(machine: LiteralMachine, text: str) -> bool:
+def _no_words(machine: WordMachine, text: str) -> bool:
     state = machine.start()
     try:
         for char in text:
