@@ -11,6 +11,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from gateway.censor.compile import CompiledPolicy
+from gateway.censor.protect import Conversation
 from gateway.guard.prompt import ChatRequest, GuardedPrompt
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact
@@ -33,6 +34,7 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
 _UNREAD = ChatRequest(model="", stream=False, choices=0)
 _UNSCANNED = GuardedPrompt()
+_SILENT = Conversation()
 _UNROUTED = Route(model="none", upstream="none", policy="none")
 
 
@@ -56,6 +58,7 @@ class RequestContext:
     chat: ChatRequest = _UNREAD
     route: Route = _UNROUTED
     prompt: GuardedPrompt = _UNSCANNED
+    conversation: Conversation = _SILENT
 
     @classmethod
     def of(cls, request: Request, state: AppState, dialect: Dialect = CHAT, path: str | None = None) -> RequestContext:
