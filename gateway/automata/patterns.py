@@ -16,6 +16,7 @@ caller is sent to the other form: it costs time, never correctness.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -153,7 +154,8 @@ class PatternMachine:
         self, patterns: Iterable[Pattern], fold: Callable[[str], Folded], max_transitions: int = MAX_TRANSITIONS
     ) -> None:
         self.fold = lru_cache(MAX_CHAR_CLASSES)(fold)
-        self._keeps_ascii = all(self.fold(char).text == char for char in map(chr, range(128)))
+        kept = (re.escape(char) for char in map(chr, range(128)) if self.fold(char).text == char)
+        self._is_kept = re.compile(f"[{''.join(kept)}]*").fullmatch
         self.patterns: list[Pattern] = []
         self.owner: list[int] = []  # of each state, the index of its pattern
         self.region: list[Region] = []
@@ -189,7 +191,7 @@ class PatternMachine:
 
     def folded_text(self, text: str) -> FoldedText:
         """The text through the lens."""
-        if self._keeps_ascii and text.isascii():
+        if self._is_kept(text):
             return FoldedText(text, range(len(text)))
         pieces = [self.fold(char).text for char in text]
         return FoldedText("".join(pieces), list(accumulate(map(len, pieces), initial=0)))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
-from gateway.automata.literals import Literal, LiteralMachine, is_word_char
+from gateway.automata.edges import is_word_char
+from gateway.automata.literals import LINE_MARKS, Literal, LiteralMachine
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
 from gateway.censor.detectors import DETECTORS, Detector, Format
-from gateway.censor.lens import Lens, is_cjk
+from gateway.censor.lens import Lens
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
 
@@ -140,41 +143,60 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
             literals.setdefault(rule.fold, []).extend(_literals(rule, order, lens, holds))
         else:
             patterns.setdefault(pattern_folds(rule), []).extend(_patterns(rule, order, holds))
-    machines = tuple(LiteralMachine(group, Lens(folds).fold) for folds, group in literals.items())
+    machines = tuple(machine for folds, group in literals.items() for machine in _machines(group, folds))
     return Program(
         rules=tuple(compiled),
         machines=machines,
         patterns=tuple(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
         max_hold=policy.max_hold,
         on_overflow=Overflow.RELEASE if stops else policy.on_overflow,
-        # A whole word needs one character more, to see its right edge.
-        quick=all(machine.longest < policy.max_hold for machine in machines),
+        quick=all(machine.reach < policy.max_hold for machine in machines),
         piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns else PIECE,
     )
 
 
 def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Literal]:
-    for text in dict.fromkeys(map(lens.fold_word, rule.words)):
+    for text in dict.fromkeys(folded for word in rule.words for folded in lens.cases(word)):
         if not text:
             raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
         for spelling in lens.spellings(text):
             yield Literal(
                 spelling,
                 tag=order,
-                left=rule.whole_word and _needs_edge(text[0]),
-                right=rule.whole_word and _needs_edge(text[-1]),
+                left=rule.whole_word and is_word_char(text[0]),
+                right=rule.whole_word and is_word_char(text[-1]),
                 holds=holds,
                 guard=_guard(rule, len(spelling)),
                 seen=text,
             )
 
 
+def _machines(literals: list[Literal], folds: frozenset[Fold]) -> Iterable[LiteralMachine]:
+    """One machine, and where a blank takes the marks that begin lines, one more for words that have such a mark there
+    themselves."""
+    fold = Lens(folds).fold
+    if Fold.SPACE not in folds or not any(" " in literal.text for literal in literals):
+        yield LiteralMachine(literals, fold)
+        return
+    marked = [literal for literal in literals if _is_marked(literal.text)]
+    if len(marked) < len(literals):
+        yield LiteralMachine([each for each in literals if not _is_marked(each.text)], fold, spaces=True)
+    if marked:
+        yield LiteralMachine(marked, fold, spaces=True, line_marks=frozenset())
+
+
+def _is_marked(text: str) -> bool:
+    """Does a mark that begins lines stand at the beginning, or behind a blank?"""
+    return text[0] in LINE_MARKS or any(char in LINE_MARKS for before, char in pairwise(text) if before == " ")
+
+
 def detector_positions(form: Format, folds: frozenset[Fold]) -> Positions:
     """The automaton of a form as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
     no automaton can be made of."""
-    fold, ignore_case = Lens(folds - {Fold.CASE}).fold_word, Fold.CASE in folds
+    lens, ignore_case = Lens(folds - {Fold.CASE, Fold.SPACE}), Fold.CASE in folds
     body, before, after = (
-        parse(part, ignore_case=ignore_case, fold=fold) for part in (form.body, form.before, form.after)
+        parse(unicodedata.normalize("NFC", part), ignore_case=ignore_case, fold=lens.letter_forms)
+        for part in (form.body, form.before, form.after)
     )
     return positions(body, before, after)
 
@@ -189,8 +211,9 @@ def pattern_positions(pattern: str, folds: frozenset[Fold]) -> Positions:
 
 
 def pattern_folds(rule: Rule) -> frozenset[Fold]:
-    """What is folded in the text for a pattern or detector: `case` is in the pattern itself, as its (?i)."""
-    return rule.fold - {Fold.CASE}
+    """What is folded in the text for a pattern or detector: `case` is in the pattern itself, as its (?i), and so is
+    white space, as its \\s+."""
+    return rule.fold - {Fold.CASE, Fold.SPACE}
 
 
 def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
@@ -219,10 +242,6 @@ def _detector(rule: str, name: str) -> Detector:
     if name not in DETECTORS:
         raise ValueError(f"rule {rule!r}: detector: {name!r} is none of {', '.join(DETECTORS)}")
     return DETECTORS[name]
-
-
-def _needs_edge(char: str) -> bool:
-    return is_word_char(char) and not is_cjk(char)
 
 
 def _guard(rule: Rule, length: int) -> int:

@@ -12,6 +12,9 @@ from enum import StrEnum
 from typing import Any
 
 from gateway.policy.field_checks import DEPENDS, check_fields
+from gateway.policy.folds import DEFAULT_FOLD as DEFAULT_FOLD
+from gateway.policy.folds import Fold as Fold
+from gateway.policy.folds import default_fold
 from gateway.policy.providers import KeyHeader, provider_of
 
 
@@ -36,15 +39,6 @@ class Decode(StrEnum):
     """How decoding is steered for a rule: a logits mask keeps the model from its words."""
 
     MASK = "mask"
-
-
-class Fold(StrEnum):
-    """A difference between characters that does not count; a rule's set of folds is its lens."""
-
-    CASE = "case"
-    WIDTH = "width"
-    ACCENTS = "accents"
-    INVISIBLE = "invisible"
 
 
 class Channel(StrEnum):
@@ -89,9 +83,6 @@ class Unknown(StrEnum):
     REFUSE = "refuse"
 
 
-DEFAULT_FOLD = frozenset({Fold.CASE, Fold.WIDTH, Fold.INVISIBLE})
-# A pattern says by itself which letters it wants; `case` would be its (?i).
-DEFAULT_PATTERN_FOLD = frozenset({Fold.WIDTH, Fold.INVISIBLE})
 DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
 
@@ -100,7 +91,7 @@ DEFAULT_MAX_HOLD = 1024
 class Rule:
     """One rule of a policy: it finds `words`, a `pattern` or what a `detector` describes.
 
-    `fold`: `DEFAULT_FOLD` for words, else `DEFAULT_PATTERN_FOLD`. `apply_to`: output, and for `pseudonymize` input.
+    `fold`: `default_fold`. `apply_to`: output, and for `pseudonymize` input.
     `guard_tail`: None leaves it to `secret`, which sets 60 % of each word.
 
     Names may be given as strings (`action="block"`), and several values in any iterable but a string. Raises ValueError
@@ -131,7 +122,7 @@ class Rule:
         if (bool(self.words), self.pattern is not None, self.detector is not None).count(True) != 1:
             raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern and detector")
         if self.fold is DEPENDS:
-            object.__setattr__(self, "fold", DEFAULT_FOLD if self.words else DEFAULT_PATTERN_FOLD)
+            object.__setattr__(self, "fold", default_fold(bool(self.words), self.detector is not None))
         if self.apply_to is DEPENDS:
             only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
             object.__setattr__(self, "apply_to", frozenset({only}))

@@ -11,6 +11,7 @@ from gateway.policy.checks import BadPattern, Checks
 from gateway.policy.combine import why_not_on_request
 from gateway.policy.constraints import CONSTRAIN, read_constrain
 from gateway.policy.files import Files
+from gateway.policy.folds import default_fold
 from gateway.policy.key_table import (
     BOOLEAN,
     NAME,
@@ -24,8 +25,6 @@ from gateway.policy.key_table import (
     several,
 )
 from gateway.policy.model import (
-    DEFAULT_FOLD,
-    DEFAULT_PATTERN_FOLD,
     Action,
     Channel,
     Decode,
@@ -50,7 +49,7 @@ ASCII_SPACE = " \t\n\r\f\v"
 WORD_SOURCES = ("words", "words_file")
 SOURCES = (*WORD_SOURCES, "pattern", "detector")
 PLACEHOLDER = ("nothing",)  # the words of a rule whose words were refused
-LATER_FOLDS = ("confusables", "leet", "spacing")
+LATER_FOLDS = ("leet", "spacing")
 LONE_SIGN = (
     "a lone # could be a comment or a word: leave the line out, or write a text behind `# `; a rule for the word has "
     'words: ["#"]'
@@ -64,7 +63,8 @@ def _read_mask(value: Value) -> str:
     return mask
 
 
-FOLDS = several(choice(Fold, LATER_FOLDS), "list of `case`, `width`, `accents`, `invisible`", frozenset, least=0)
+FOLD_NAMES = ", ".join(f"`{fold}`" for fold in Fold)
+FOLDS = several(choice(Fold, LATER_FOLDS), f"list of {FOLD_NAMES}", frozenset, least=0)
 CHANNELS = several(choice(Channel), "list of channels", frozenset)
 DIRECTIONS = several(choice(Direction), "list of `output`, `input`", frozenset)
 RULE = KeyTable(
@@ -151,7 +151,7 @@ def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
     if "mask" in section and "replacement" in section:
         value.note(section["mask"].fail("give either mask or replacement, not both"))
     source = value.attempt(lambda _: section.only_one(SOURCES), "")
-    fold = section.get("fold", FOLDS, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
+    fold = section.get("fold", FOLDS, default_fold(source in WORD_SOURCES, source == "detector"))
     words: tuple[str, ...] = ()
     pattern = detector = None
     if source in WORD_SOURCES:
