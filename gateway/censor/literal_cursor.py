@@ -117,9 +117,11 @@ class LiteralCursor:
     def ending(self) -> list[Span]:
         """What the end of the text makes certain: waiting whole words, and beginnings that a rule guards."""
         state = self.state
-        candidates = [(literal, len(literal.text)) for literal in state.pending]
-        candidates += self.machine.beginnings(state)
-        spans = self._new_spans((self._span(self.folded, length, literal) for literal, length in candidates), -1)
+        candidates = [(literal, len(literal.text), back) for literal, back in state.pending]
+        candidates += [(literal, length, 0) for literal, length in self.machine.beginnings(state)]
+        spans = self._new_spans(
+            (self._span(self.folded - back, length, literal) for literal, length, back in candidates), -1
+        )
         return [span for span in spans if span.start >= self.window.start]
 
     def live_start(self) -> int | None:
