@@ -45,6 +45,24 @@ class Fold(StrEnum):
     WIDTH = "width"
     ACCENTS = "accents"
     INVISIBLE = "invisible"
+    LEET = "leet"
+    SPACING = "spacing"
+    REPEATS = "repeats"
+    MARKUP = "markup"
+    URL = "url"
+
+
+class Variant(StrEnum):
+    """A code in which a rule's words are found as well."""
+
+    REVERSE = "reverse"
+    ROT13 = "rot13"
+    BASE64 = "base64"
+    BASE32 = "base32"
+    HEX = "hex"
+    DECIMAL = "decimal"
+    NATO = "nato"
+    MORSE = "morse"
 
 
 class Channel(StrEnum):
@@ -92,6 +110,10 @@ class Unknown(StrEnum):
 DEFAULT_FOLD = frozenset({Fold.CASE, Fold.WIDTH, Fold.INVISIBLE})
 # A pattern says by itself which letters it wants; `case` would be its (?i).
 DEFAULT_PATTERN_FOLD = frozenset({Fold.WIDTH, Fold.INVISIBLE})
+# Folds of what is not a difference between single characters.
+DISGUISES = frozenset({Fold.LEET, Fold.SPACING, Fold.REPEATS, Fold.MARKUP, Fold.URL})
+# With so many edits a shorter word would be found in other words of ordinary texts.
+EDITS_FROM = {1: 6, 2: 9}
 DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
 
@@ -101,7 +123,8 @@ class Rule:
     """One rule of a policy: it finds `words`, a `pattern` or what a `detector` describes.
 
     `fold`: `DEFAULT_FOLD` for words, else `DEFAULT_PATTERN_FOLD`. `apply_to`: output, and for `pseudonymize` input.
-    `guard_tail`: None leaves it to `secret`, which sets 60 % of each word.
+    `guard_tail`: None leaves it to `secret`, which sets 60 % of each word. `edits`: in words of at least `EDITS_FROM`
+    characters; shorter ones have none.
 
     Names may be given as strings (`action="block"`), and several values in any iterable but a string. Raises ValueError
     unless exactly one of `words`, `pattern` and `detector` is given, and for a value of another type.
@@ -123,6 +146,8 @@ class Rule:
     channels: frozenset[Channel] = frozenset(Channel)
     exhausted: Exhausted = Exhausted.REDACT
     decode: Decode | None = None
+    variants: frozenset[Variant] = frozenset()
+    edits: int = 0
 
     def __post_init__(self) -> None:
         check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1})
@@ -130,6 +155,10 @@ class Rule:
             raise ValueError(f"rule {self.id!r}: mask: expected one character, got {len(self.mask)}")
         if (bool(self.words), self.pattern is not None, self.detector is not None).count(True) != 1:
             raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern and detector")
+        if not self.words and (self.variants or self.edits or (self.fold is not DEPENDS and self.fold & DISGUISES)):
+            raise ValueError(f"rule {self.id!r}: variants, edits and {', '.join(sorted(DISGUISES))} are for words")
+        if self.edits > max(EDITS_FROM):
+            raise ValueError(f"rule {self.id!r}: edits: expected at most {max(EDITS_FROM)}, got {self.edits}")
         if self.fold is DEPENDS:
             object.__setattr__(self, "fold", DEFAULT_FOLD if self.words else DEFAULT_PATTERN_FOLD)
         if self.apply_to is DEPENDS:

@@ -91,7 +91,8 @@ async def acquire_slot(context: RequestContext) -> RequestContext:
 
 async def read_body(context: RequestContext) -> RequestContext:
     """Refuses a body that a page of another site could send, and a key that has too many that are still arriving."""
-    check_content_type(context.request.scope, context.key)
+    if context.request.method == "POST":  # a page can send one without asking first; what it fetches it cannot read
+        check_content_type(context.request.scope, context.key)
     pending, key, limits = context.state.pending_bodies, context.key, context.snapshot.config.limits
     if (refusal := pending.refusal(key, limits.max_streams)) is not None:
         context.state.record(Limited(key.name, refusal.kind))

@@ -74,10 +74,10 @@ class RequestContext(NamedTuple):
 
     def on_route(self, route: Route) -> RequestContext:
         """On a route, under its policy and the one that the request asks for. Raises `HTTPFailure`."""
-        asked = self.headers.get(POLICY_HEADER)
-        if asked is not None and asked != route.policy:
-            name = combined_name(route.policy, asked)
-            if name not in self.snapshot.policies or not (self.key.policies is None or asked in self.key.policies):
+        given = self.request.headers.getlist(POLICY_HEADER)
+        if given and given != [route.policy]:
+            name, allowed = combined_name(route.policy, given[0]), self.key.policies
+            if len(given) > 1 or name not in self.snapshot.policies or not (allowed is None or given[0] in allowed):
                 message = f"`{POLICY_HEADER}` names no policy that this key may ask for here."
                 raise client_error(400, message, "policy_not_allowed", POLICY_HEADER)
             route = replace(route, policy=name)

@@ -16,6 +16,7 @@ from gateway.proxy.context import RequestContext, failure_response, json_respons
 from gateway.proxy.errors import HTTPFailure, internal_error
 from gateway.proxy.moderations import moderate
 from gateway.proxy.paths import dialect_of, unknown_path, wrong_method
+from gateway.proxy.retrieval import CANCEL, STORED, retrieve
 from gateway.proxy.server import Application
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import MaskProbes
@@ -68,6 +69,11 @@ def _add_others(app: FastAPI, state: AppState, prefix: str) -> None:
     @app.post(prefix + moderations.PATH)
     async def check(request: Request) -> Response:
         return await moderate(request, state)
+
+    @app.api_route(prefix + STORED, methods=["GET", "DELETE"])
+    @app.post(prefix + STORED + CANCEL)
+    async def stored(request: Request) -> Response:
+        return await retrieve(request, state)
 
     @app.get(prefix + "/models")
     async def models(request: Request) -> Response:

@@ -95,7 +95,7 @@ class AllowedOrigins:
         """Allows the headers that are asked for: what the gateway does with each does not depend on the page."""
         record = record_of(request, self._record)
         wanted = request.headers.get("access-control-request-headers", "")
-        allowed = {"access-control-allow-methods": "GET, POST", "access-control-max-age": str(PREFLIGHT_TTL)}
+        allowed = {"access-control-allow-methods": "GET, POST, DELETE", "access-control-max-age": str(PREFLIGHT_TTL)}
         if _HEADER_NAMES.fullmatch(wanted):
             allowed["access-control-allow-headers"] = wanted
         record.close(204)

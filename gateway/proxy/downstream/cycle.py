@@ -34,11 +34,12 @@ class RequestCycle(RequestResponseCycle):
     """One request and its response.
 
     `broken`: the rest of its body does not come. `last`: it is complete and no other response follows on the
-    connection, which the protocol closes.
+    connection, which the protocol closes. `is_read`: the application reads what has not come yet of the body.
     """
 
     broken = False
     last = False
+    _asked_for = False
     ahead = 0  # bytes that it counts for while it waits for its turn
     on_leave: Callable[[], None] | None = None  # called when the client has left
 
@@ -59,6 +60,10 @@ class RequestCycle(RequestResponseCycle):
         if not self.response_complete:
             self.protocol.watch_client()  # the connection is closed when the client has taken what was written
 
+    @property
+    def is_read(self) -> bool:
+        return self._asked_for and self.more_body
+
     def leave(self) -> None:
         """The client is gone."""
         self.disconnected = True
@@ -69,6 +74,9 @@ class RequestCycle(RequestResponseCycle):
     async def receive(self) -> Any:
         if self.broken:
             return {"type": "http.disconnect"}
+        if not self._asked_for:
+            self._asked_for = True
+            self.protocol.reader.hurry()
         return await super().receive()
 
     def send(self, message: Any) -> Awaitable[None]:  # type: ignore[override]

@@ -24,6 +24,7 @@ from gateway.wire import json
 PROBE_TTL = 10.0  # seconds that a probe's answer holds
 PROBE_TIMEOUT = 3.0
 MAX_CONTEXT_LENGTHS = 1024  # models of one server
+MAX_PLACES = 64  # paths of one server whose address is kept
 MAX_INFLATED = 16 * 1024  # bytes that one step of decompression may yield
 MAX_LISTED = 1024 * 1024  # bytes of the body of a request of our own, such as a list of models
 
@@ -42,13 +43,14 @@ FORWARDED_DOWN_PREFIXES = (*RATE_LIMITS, "openai-")
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """A POST to `path` below the upstream's base URL; `stream`: the answer is to be a stream of events. `model` is the
-    one in the body, for base URLs that name it."""
+    """A request for `path`, which may have a query, below the upstream's base URL; `stream`: the answer is to be a
+    stream of events. `model` is the one in the body, for base URLs that name it."""
 
     path: str
     body: bytes
     stream: bool
     model: str = ""
+    method: str = "POST"
 
 
 UpstreamResponse = Response | httpx.Response  # httpx's own behind an HTTP proxy, and where an answer is rolled back
@@ -71,7 +73,7 @@ class UpstreamClient:
         self._transport = _transport_for(base_url.replace(MODEL_PLACE, ""), max_connections)
         self._probe = Cached(self._is_answering, PROBE_TTL, result=False)
         self._answered = False
-        self._places: dict[tuple[str, bool], tuple[Origin, bytes, str]] = {}  # of paths, which are few
+        self._places: dict[tuple[str, bool], tuple[Origin, bytes, str]] = {}  # by path
         self._context_lengths: dict[str, int] = {}
 
     async def open(
@@ -93,9 +95,10 @@ class UpstreamClient:
         origin, target, host = self._place(request.path, request.model)
         headers = self._headers(host, passed)
         headers["accept"] = "text/event-stream" if request.stream else "application/json"
-        headers["content-type"] = "application/json"
+        if request.method == "POST":
+            headers["content-type"] = "application/json"
         timeouts = self._timeouts(self.upstream.timeouts.first_byte)
-        return await self._transport.send("POST", origin, target, headers, request.body, timeouts, fresh=fresh)
+        return await self._transport.send(request.method, origin, target, headers, request.body, timeouts, fresh=fresh)
 
     async def call(self, method: str, path: str, seconds: float, body: bytes = b"") -> tuple[int, bytes]:
         """A small JSON request of our own: status and body, all within `seconds`. Raises httpx's errors."""
@@ -165,7 +168,7 @@ class UpstreamClient:
         """The address of `path`; a list of models is beside the deployments that a base URL is of."""
         base = self.base_url.partition(DEPLOYMENTS)[0] if model is None else self.base_url
         version = self.upstream.api_version
-        query = f"?api-version={version}" if version else ""
+        query = f"{'&' if '?' in path else '?'}api-version={version}" if version else ""
         return base.replace(MODEL_PLACE, quote(model or "", safe="")) + path + query
 
     def _place(self, path: str, model: str | None = None) -> tuple[Origin, bytes, str]:
@@ -174,7 +177,7 @@ class UpstreamClient:
         if known is None:
             url = httpx.URL(self._url(path, model))
             known = origin_of(url), url.raw_path, url.netloc.decode("ascii")
-            if MODEL_PLACE not in self.base_url:
+            if MODEL_PLACE not in self.base_url and len(self._places) < MAX_PLACES:
                 self._places[path, model is None] = known
         return known
 
