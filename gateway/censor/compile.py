@@ -5,17 +5,20 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from gateway.automata.literals import Literal, LiteralMachine, is_word_char
 from gateway.automata.machine import StateMachine
 from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation, WordSet
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
+from gateway.automata.phrases import WordMachine
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
+from gateway.censor.carry import CarriedCursor, CarriedWords
 from gateway.censor.detectors import DETECTORS, Detector, Format
 from gateway.censor.lens import Lens, is_cjk
+from gateway.censor.protect import Conversation, ProtectedPrompt
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import (
     DISGUISES,
@@ -58,17 +61,34 @@ class Program:
     `quick`: no word is so long that `max_hold` could matter while every character folds to exactly one. `piece`: a text
     is scanned in pieces of so many characters. Holding and replacing copy what is held; and with patterns, a piece in
     which something is found, or a beginning could grow too old, is scanned character by character, all of it.
-    `max_unseen`: so many characters that a rule's lens makes vanish may be held besides.
+    `max_unseen`: so many characters that a rule's lens makes vanish may be held besides. `prompts` and `carries` are
+    the rules that depend on what came before the text; `carried` the words that it began.
     """
 
     rules: tuple[CompiledRule, ...]
-    machines: tuple[LiteralMachine, ...]
+    machines: tuple[WordMachine, ...]
     patterns: tuple[StateMachine, ...]
     max_hold: int
     on_overflow: Overflow
     quick: bool
     piece: int
     max_unseen: int = MAX_UNSEEN
+    prompts: tuple[ProtectedPrompt, ...] = ()
+    carries: tuple[CarriedWords, ...] = ()
+    carried: tuple[CarriedCursor, ...] = ()
+
+    def protecting(self, conversation: Conversation) -> Program:
+        """With automata of the system prompt. Raises `PromptTooLong`."""
+        found = [prompt.machine(text) for prompt in self.prompts for text in conversation.system]
+        machines = (*self.machines, *(machine for machine in found if machine is not None))
+        quick = all(machine.longest < self.max_hold for machine in machines)
+        return self if len(machines) == len(self.machines) else replace(self, machines=machines, quick=quick)
+
+    def carrying(self, conversation: Conversation) -> Program:
+        """For a text that comes behind the answers."""
+        cursors = [words.cursor(conversation.answers) for words in self.carries] if conversation.answers else []
+        carried = tuple(cursor for cursor in cursors if cursor is not None)
+        return replace(self, carried=carried) if carried else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +105,26 @@ class CompiledPolicy:
 
     def scans(self, direction: Direction) -> bool:
         return any(key[0] is direction for key in self.programs)
+
+    @property
+    def reads_conversation(self) -> bool:
+        """Is there a rule for answers that depends on the request?"""
+        return any(program.prompts or program.carries for program in self.programs.values())
+
+    def for_answer(self, conversation: Conversation) -> CompiledPolicy:
+        """The policy for the answer to a request with such a conversation. Raises `PromptTooLong`."""
+        opened: dict[int, Program] = {}
+        programs = dict(self.programs)
+        for (direction, channel), program in self.programs.items():
+            if direction is Direction.OUTPUT:
+                if id(program) not in opened:
+                    opened[id(program)] = program.protecting(conversation)
+                programs[direction, channel] = opened[id(program)]
+        content = Direction.OUTPUT, Channel.CONTENT
+        if content in programs:
+            programs[content] = programs[content].carrying(conversation)
+        stops = None if self.stops is None else self.stops.protecting(conversation)
+        return replace(self, programs=programs, stops=stops)
 
 
 def fold_word(word: str, folds: frozenset[Fold]) -> str:
@@ -143,6 +183,8 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
     literals: dict[frozenset[Fold], list[Literal]] = {}
     patterns: dict[frozenset[Fold], list[Pattern]] = {}
     disguised: dict[tuple[frozenset[Fold], Obfuscation, bool], list[WordSet]] = {}
+    carries: dict[frozenset[Fold], list[Literal]] = {}
+    prompts: list[ProtectedPrompt] = []
     for order, rule in enumerate(rules):
         lens = _lens(rule.fold - DISGUISES)
         action = Action.FLAG if policy.mode is Mode.OBSERVE else rule.action if stops else rule.acts_as
@@ -156,9 +198,14 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
             for disguises, edits in _disguises(rule):
                 key = rule.fold - DISGUISES, disguises, bool(edits)
                 disguised.setdefault(key, []).append(_word_set(rule, order, lens, holds, edits))
-        if rule.words and not rule.fold & DISGUISES:
-            literals.setdefault(rule.fold - DISGUISES, []).extend(_literals(rule, order, lens, holds))
-        elif not rule.words:
+            words = list(_literals(rule, order, lens, holds))
+            if not rule.fold & DISGUISES:
+                literals.setdefault(rule.fold, []).extend(words)
+            if rule.carry and not stops:
+                carries.setdefault(rule.fold - DISGUISES, []).extend(words)
+        elif rule.protect is not None:
+            prompts.append(ProtectedPrompt(rule, order, holds, policy.max_hold))
+        else:
             patterns.setdefault(pattern_folds(rule), []).extend(_patterns(rule, order, holds))
     machines = tuple(LiteralMachine(group, Lens(folds).fold) for folds, group in literals.items())
     return Program(
@@ -173,6 +220,11 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         # A whole word needs one character more, to see its right edge.
         quick=all(machine.longest < policy.max_hold for machine in machines),
         piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns or disguised else PIECE,
+        prompts=tuple(prompts),
+        carries=tuple(
+            CarriedWords(LiteralMachine(group, Lens(folds).fold), Lens(folds), policy.max_hold)
+            for folds, group in carries.items()
+        ),
     )
 
 

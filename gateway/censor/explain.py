@@ -32,7 +32,7 @@ def explain(policy: Policy) -> Iterator[str]:
     for rule in policy.rules:
         program = compile_rule(policy, rule)
         silent = rule.action is Action.FLAG or policy.mode is Mode.OBSERVE
-        hold = "holds nothing" if silent else f"{_longest_hold(rule, program)}, {_typical_hold(program)}"
+        hold = "holds nothing" if silent else f"{_longest_hold(rule, program)}, {_typical_hold(rule, program)}"
         yield f"rule {rule.id}: {rule.action}, {_size(rule, program)}, {hold}"
 
 
@@ -44,6 +44,8 @@ def _size(rule: Rule, program: Program) -> str:
         shortest, longest_word = min(lengths), max(lengths)
         size = f"{shortest} to {longest_word}" if shortest < longest_word else f"{shortest}"
         return f"lens {lens}, {words} of {size} characters"
+    if rule.protect is not None:
+        return f"lens {lens}, runs of {rule.min_words} words of the request's {rule.protect.replace('_', ' ')}"
     what = "pattern" if rule.detector is None else f"detector {rule.detector}"
     (machine,) = program.patterns
     met = _states_met(machine, "".join(prose()))
@@ -68,6 +70,8 @@ def _longest_hold(rule: Rule, program: Program) -> str:
     elif rule.words:
         # A whole word waits for the character behind it.
         most = max(machine.longest for machine in program.machines) - (0 if rule.whole_word else 1)
+    elif rule.protect is not None:
+        most = None
     else:
         lengths = [
             longest(pattern.positions)
@@ -81,7 +85,9 @@ def _longest_hold(rule: Rule, program: Program) -> str:
     return f"longest hold {min(most, program.max_hold)} characters"
 
 
-def _typical_hold(program: Program) -> str:
+def _typical_hold(rule: Rule, program: Program) -> str:
+    if rule.protect is not None:
+        return "typical hold unknown: it depends on the prompt"
     censor = Censor(program)
     held: list[int] = []
     for piece in prose():

@@ -77,7 +77,7 @@ class Censor:
 
     def __init__(self, program: Program | None, *, gathers: bool = False, releaser: Releaser | None = None) -> None:
         self._program = program
-        self._scanner = Scanner(program)
+        self._scanner = Scanner(program, carries=True)
         self.releaser = releaser or Releaser(gathers)
         self._high = ""  # a surrogate that waits for its other half
         self.withheld = 0

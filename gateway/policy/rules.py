@@ -26,6 +26,7 @@ from gateway.policy.key_table import (
 from gateway.policy.model import (
     DEFAULT_FOLD,
     DEFAULT_PATTERN_FOLD,
+    DEFAULT_PROTECT_FOLD,
     DISGUISES,
     EDITS_FROM,
     Action,
@@ -37,6 +38,7 @@ from gateway.policy.model import (
     Mode,
     Overflow,
     Policy,
+    Protect,
     Rule,
     Unknown,
     Variant,
@@ -51,7 +53,9 @@ MAX_WORD = 10_000  # characters
 ASCII_SPACE = " \t\n\r\f\v"
 
 WORD_SOURCES = ("words", "words_file")
-SOURCES = (*WORD_SOURCES, "pattern", "detector")
+SOURCES = (*WORD_SOURCES, "pattern", "detector", "protect")
+MAX_MIN_WORDS = 64  # as many as are plainly copied; the automaton is made of runs of so many words
+DEFAULT_FOLDS = {**dict.fromkeys(WORD_SOURCES, DEFAULT_FOLD), "protect": DEFAULT_PROTECT_FOLD}
 PLACEHOLDER = ("nothing",)  # the words of a rule whose words were refused
 LATER_FOLDS = ("confusables",)
 LONE_SIGN = (
@@ -80,6 +84,8 @@ RULE = KeyTable(
         "words_file": PATH,
         "pattern": Form("regular expression", {"type": "string", "minLength": 1}),
         "detector": Form("name", TEXT.schema),
+        "protect": Form(choice(Protect).shown, choice(Protect).schema),
+        "min_words": integer(2, MAX_MIN_WORDS),
         "action": choice(Action),
         "exhausted": choice(Exhausted),
         "decode": Form(choice(Decode).shown, choice(Decode).schema),
@@ -90,13 +96,13 @@ RULE = KeyTable(
         "fold": FOLDS,
         "secret": BOOLEAN,
         "guard_tail": integer(0, shown="characters"),
+        "carry": BOOLEAN,
         "apply_to": Form(DIRECTIONS.shown, DIRECTIONS.schema),
         "channels": CHANNELS,
         "variants": VARIANTS,
         "edits": integer(0, max(EDITS_FROM)),
     },
     one_of=SOURCES,
-    later={"protect": "use words, pattern or detector"},
     rules={"not": {"required": ["mask", "replacement"]}},
 )
 POLICY = KeyTable(
@@ -154,9 +160,9 @@ def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
     if "mask" in section and "replacement" in section:
         value.note(section["mask"].fail("give either mask or replacement, not both"))
     source = value.attempt(lambda _: section.only_one(SOURCES), "")
-    fold = section.get("fold", FOLDS, DEFAULT_FOLD if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD)
+    fold = section.get("fold", FOLDS, DEFAULT_FOLDS.get(source, DEFAULT_PATTERN_FOLD))
     words: tuple[str, ...] = ()
-    pattern = detector = None
+    pattern = detector = protect = None
     if source in WORD_SOURCES:
         edits = section.get("edits", RULE.forms["edits"], 0)
         words = section[source].attempt(lambda listed: lists.read(listed, source, fold, edits), ())
@@ -164,12 +170,16 @@ def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
         pattern = value.attempt(lambda _: _pattern(section, fold, checks), None)
     elif source == "detector":
         detector = value.attempt(lambda _: _detector(section, checks), None)
+    elif source == "protect":
+        protect = value.attempt(lambda _: _protect(section), None)
+    value.attempt(lambda _: _check_conversation(section, source, action), None)
     apply_to = value.attempt(lambda _: _apply_to(section, action), frozenset(Direction))
     decode = value.attempt(lambda _: _decode(section, source, action), None)
     return Rule(
-        words=words if words or pattern or detector else PLACEHOLDER,
+        words=words if words or pattern or detector or protect else PLACEHOLDER,
         pattern=pattern,
         detector=detector,
+        protect=protect,
         apply_to=apply_to,
         decode=decode,
         **{**RULE.values(section), "fold": fold},
@@ -237,6 +247,31 @@ def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
         raise section["whole_word"].fail(f"is for words only; {instead_of_whole_word}")
     if section.get("secret", Value.boolean, False):
         raise section["secret"].fail("is for words only, of which it takes 60 %; give guard_tail in characters")
+
+
+# What depends on the conversation
+
+
+def _protect(section: Section) -> Protect:
+    _refuse_word_keys(section, "min_words says how much of the prompt counts")
+    if section.get("guard_tail", lambda value: value.integer(0), 0):
+        raise section["guard_tail"].fail("is for words and patterns; min_words says how much of the prompt counts")
+    if Direction.INPUT in section.get("apply_to", DIRECTIONS, frozenset()):
+        raise section["apply_to"].fail("must be [output] with protect: the prompt itself is what is protected")
+    return Protect(section["protect"].choice(Protect))
+
+
+def _check_conversation(section: Section, source: str, action: Action) -> None:
+    if source != "protect" and "min_words" in section:
+        raise section["min_words"].fail("is for protect only")
+    if not section.get("carry", Value.boolean, False):
+        return
+    if source not in WORD_SOURCES:
+        raise section["carry"].fail(f"is for words only; a {source} is looked for in each answer by itself")
+    if Direction.OUTPUT not in _apply_to(section, action):
+        raise section["carry"].fail("is for answers; this rule applies to input only")
+    if Channel.CONTENT not in section.get("channels", CHANNELS, frozenset(Channel)):
+        raise section["carry"].fail("is for the channel content, which this rule leaves out")
 
 
 # Words

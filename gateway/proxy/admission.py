@@ -13,8 +13,11 @@ from dataclasses import replace
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
+from gateway.censor.compile import CompiledPolicy
+from gateway.censor.protect import PromptTooLong
 from gateway.censor.stream import finds
 from gateway.guard.constrained import asks_for_json
+from gateway.guard.conversation import conversation_of
 from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table, guarding_prompt, read_request
 from gateway.observe.facts import Limited
 from gateway.policy.model import Channel, Direction
@@ -128,6 +131,14 @@ async def reserve_quota(context: RequestContext) -> RequestContext:
     return context
 
 
+async def read_conversation(context: RequestContext) -> RequestContext:
+    """What rules for answers need of the request as the client sent it."""
+    if not context.policy.reads_conversation:
+        return context
+    found = await offload(len(context.raw), conversation_of, context.body, context.chat.dialect)
+    return replace(context, conversation=found)
+
+
 async def scan_prompt(context: RequestContext) -> RequestContext:
     """Censors the prompt, in slices if it is long, and refuses one that a rule blocks."""
     state, record, policy = context.state, context.record, context.policy
@@ -155,6 +166,7 @@ STEPS: tuple[Step, ...] = (
     parse_body,
     route,
     reserve_quota,
+    read_conversation,
     scan_prompt,
 )
 
@@ -162,7 +174,8 @@ STEPS: tuple[Step, ...] = (
 async def prepare_relay(context: RequestContext) -> Relay:
     """Rewrites the request for the upstreams that may get it; the relay will answer it."""
     snapshot, record, chat = context.snapshot, context.record, context.chat
-    policy, route, config = context.policy, context.route, context.snapshot.config
+    route, config = context.route, context.snapshot.config
+    policy = await _policy_for_answer(context)
     rewriter = await offload(
         len(context.raw),
         RequestRewriter,
@@ -188,6 +201,23 @@ async def prepare_relay(context: RequestContext) -> Relay:
         annotates=_annotates(context),
     )
     return Relay(routed, record)
+
+
+async def _policy_for_answer(context: RequestContext) -> CompiledPolicy:
+    """With what depends on the conversation, and on what has become of the prompt by now."""
+    policy = context.policy
+    if not policy.reads_conversation:
+        return policy
+    try:
+        return await offload(len(context.raw), _opened, policy, context)
+    except PromptTooLong as error:
+        raise client_error(400, str(error), "system_prompt_too_long") from None
+
+
+def _opened(policy: CompiledPolicy, context: RequestContext) -> CompiledPolicy:
+    forwarded = conversation_of(context.body, context.chat.dialect).system
+    given = context.conversation
+    return policy.for_answer(replace(given, system=tuple(dict.fromkeys([*given.system, *forwarded]))))
 
 
 def _annotates(context: RequestContext) -> bool:

@@ -12,6 +12,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from gateway.censor.compile import CompiledPolicy
+from gateway.censor.protect import Conversation
 from gateway.guard.prompt import ChatRequest, GuardedPrompt
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact
@@ -40,6 +41,7 @@ _RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for
 _UNDECODED: Json = {}  # it is replaced before anything is changed
 _UNREAD = ChatRequest(model="", stream=False, choices=0)
 _UNSCANNED = GuardedPrompt()
+_SILENT = Conversation()
 _UNROUTED = Route(model="none", upstream="none", policy="none")
 
 
@@ -62,6 +64,7 @@ class RequestContext(NamedTuple):
     chat: ChatRequest = _UNREAD
     route: Route = _UNROUTED
     prompt: GuardedPrompt = _UNSCANNED
+    conversation: Conversation = _SILENT
 
     @classmethod
     def of(cls, request: Request, state: AppState, dialect: Dialect = CHAT, path: str | None = None) -> RequestContext:
