@@ -136,7 +136,7 @@ async def read_conversation(context: RequestContext) -> RequestContext:
     if not context.policy.reads_conversation:
         return context
     found = await offload(len(context.raw), conversation_of, context.body, context.chat.dialect)
-    return replace(context, conversation=found)
+    return context._replace(conversation=found)
 
 
 async def scan_prompt(context: RequestContext) -> RequestContext:
