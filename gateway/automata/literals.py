@@ -261,6 +261,10 @@ class LiteralMachine:
             return self._state(node, left, pending, arrival, self._is_new_line(node, char))
         return self._state(node, left, pending, None, self._is_new_line(node, char))
 
+    def hides(self, char: str) -> bool:
+        """Is this character nothing to the lens?"""
+        return not self._fold(char).text
+
     def length(self, state: LiteralState) -> int:
         """Folded length of the longest suffix that begins a word, or is one that waits."""
         longest = self._trie.length[state.node]

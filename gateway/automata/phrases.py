@@ -193,6 +193,10 @@ class PhraseMachine:
         """Folded length of the longest suffix that begins a window."""
         return _place_of(state).depth
 
+    def hides(self, char: str) -> bool:
+        """Terminal sequences are read as they are: they only stand between words."""
+        return False
+
     def live(self, state: LiteralState) -> int:
         return state.live
 

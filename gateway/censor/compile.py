@@ -349,7 +349,12 @@ def pattern_positions(pattern: str, folds: frozenset[Fold]) -> Positions:
 def pattern_folds(rule: Rule) -> frozenset[Fold]:
     """What is folded in the text for a pattern or detector: `case` is in the pattern itself, as its (?i), and so is
     white space, as its \\s+."""
-    return rule.fold - {Fold.CASE, Fold.SPACE}
+    return _folds(rule) - {Fold.CASE, Fold.SPACE}
+
+
+def _folds(rule: Rule) -> frozenset[Fold]:
+    exact = rule.detector is not None and _detector(rule.id, rule.detector).exact
+    return frozenset() if exact else rule.fold
 
 
 def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
@@ -357,7 +362,7 @@ def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
     if rule.detector is not None:
         detector = _detector(rule.id, rule.detector)
         automata = [
-            (detector_positions(form, rule.fold), form.validate or detector.validate) for form in detector.formats
+            (detector_positions(form, _folds(rule)), form.validate or detector.validate) for form in detector.formats
         ]
     else:
         assert rule.pattern is not None

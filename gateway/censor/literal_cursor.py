@@ -132,6 +132,18 @@ class LiteralCursor:
                 return self._origin(begin)
         return None
 
+    def position(self) -> tuple[object, ...]:
+        """Equal for cursors of one machine in one text that no later text can tell apart."""
+        state = self.state
+        return (
+            state.node,
+            state.left,
+            state.pending,
+            state.new_line,
+            self._origin(self.folded - self.machine.length(state)) if self.machine.length(state) else None,
+            [jump.offset for jump in self.jumps],
+        )
+
     def _new_spans(self, spans: Iterable[Span | None], consumed: int) -> list[Span]:
         """Without repetitions: an expansion (ß) can show a rule's word at one place twice, and a guarded beginning may
         be a word itself; but only while the same visible character is the last."""

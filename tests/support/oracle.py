@@ -207,6 +207,23 @@ def spellings(word: str, folds: frozenset[Fold]) -> list[str]:
     return sorted({form for each in found | {word} for form in with_hyphens(each)})
 
 
+SEQUENCE = re.compile("\x1b(?:\\[[ -?]*([@-~]|$)?|\\](?s:[^\x07\x1b]*)(\x07|$|\x1b\\\\?)?)")
+
+
+def unseen_from(text: str, begin: int) -> set[int]:
+    """What a terminal does not show of a text, if the sequences before `begin` are none."""
+    unseen: set[int] = set()
+    at = begin
+    while at < len(text):
+        found = SEQUENCE.match(text, at)
+        end = found.end() if found else at + (text[at] == "\x1b")
+        if found and found[2] == "\x1b" and end < len(text):
+            end -= 1  # a string that another sequence breaks off
+        unseen |= set(range(at, end))
+        at = max(end, at + 1)
+    return unseen
+
+
 class Oracle:
     def __init__(self, policy: Policy, max_unseen: int = MAX_UNSEEN) -> None:
         self.policy = policy
@@ -235,50 +252,69 @@ class Oracle:
         hits: set[Hit] = set()
         live: Live = set()
         for order, rule in enumerate(self.policy.rules):
-            units = units_of(text, lens_of(rule.fold))
-            action = self.action(rule)
-            if rule.pattern is not None:
-                found, alive = self.pattern_candidates(rule, order, text, ended)
-                hits |= found
-                live |= alive
-                continue
-            spaces = Fold.SPACE in rule.fold
-            for word in self.words(rule):
-                passed = set[int]()  # of a blank that the word begins with
-                for begin in range(len(units)):
-                    if units[begin].inside or begin in passed:
-                        continue
-                    if rule.whole_word and is_word_char(word[0]) and joined_before(units, begin):
-                        continue
-                    start = units[begin].origin
-                    read = read_word(word, units, begin, spaces)
-                    if spaces and word[0] == " " == units[begin].text:
-                        passed |= set(range(begin + 1, end_of_blank(units, begin, not is_marked(word))))
-                    taken = frozenset(units[at].origin for at in read.taken)
-                    end = units[read.last].origin + 1
-                    if read.length < len(word):
-                        if read.reaches_end and action is not Action.FLAG:
-                            live.add((start, order, taken))
-                            guard = self.guard(rule, word)
-                            if ended and guard and read.length >= guard:
-                                hits.add(Hit(start, len(text) + 1, end, order, rule, action, taken=taken))
-                        continue
-                    if units[read.last].more:
-                        continue
-                    if not (rule.whole_word and is_word_char(word[-1])):
-                        hits.add(Hit(start, end, end, order, rule, action, taken=taken))
-                        continue
-                    joined, seen = joined_behind(units, read.last + 1, ended)
-                    if joined is None:
-                        if action is not Action.FLAG:
-                            live.add((start, order, taken))
-                    elif not joined:
-                        certain = len(text) if seen == len(units) else units[seen].origin
-                        hits.add(Hit(start, certain + 1, end, order, rule, action, taken=taken))
+            found, alive = self.candidates_of(rule, order, text, ended)
+            hits |= found
+            live |= alive
         first: dict[tuple[int, int, int], Hit] = {}
         for hit in sorted(hits):
             first.setdefault((hit.start, hit.end, hit.order), hit)
         return sorted(first.values()), live
+
+    def candidates_of(self, rule: Rule, order: int, text: str, ended: bool) -> tuple[set[Hit], Live]:
+        if rule.pattern is not None:
+            return self.pattern_candidates(rule, order, text, ended)
+        hits: set[Hit] = set()
+        live: Live = set()
+        units = units_of(text, Lens(rule.fold))
+        hidden = [unseen_from(text, at) for at in range(len(text)) if text[at] == "\x1b"]
+        for vanished in [set[int](), *(hidden if Fold.INVISIBLE in rule.fold else [])]:
+            found, alive = self.read_candidates(
+                rule, order, text, ended, [unit for unit in units if unit.origin not in vanished]
+            )
+            hits |= {replace(hit, taken=hit.taken | vanished) for hit in found}
+            live |= {(start, tag, taken | vanished) for start, tag, taken in alive}
+        return hits, live
+
+    def read_candidates(
+        self, rule: Rule, order: int, text: str, ended: bool, units: list[Unit]
+    ) -> tuple[set[Hit], Live]:
+        hits: set[Hit] = set()
+        live: Live = set()
+        action = self.action(rule)
+        spaces = Fold.SPACE in rule.fold
+        for word in self.words(rule):
+            passed = set[int]()  # of a blank that the word begins with
+            for begin in range(len(units)):
+                if units[begin].inside or begin in passed:
+                    continue
+                if rule.whole_word and is_word_char(word[0]) and joined_before(units, begin):
+                    continue
+                start = units[begin].origin
+                read = read_word(word, units, begin, spaces)
+                if spaces and word[0] == " " == units[begin].text:
+                    passed |= set(range(begin + 1, end_of_blank(units, begin, not is_marked(word))))
+                taken = frozenset(units[at].origin for at in read.taken)
+                end = units[read.last].origin + 1
+                if read.length < len(word):
+                    if read.reaches_end and action is not Action.FLAG:
+                        live.add((start, order, taken))
+                        guard = self.guard(rule, word)
+                        if ended and guard and read.length >= guard:
+                            hits.add(Hit(start, len(text) + 1, end, order, rule, action, taken=taken))
+                    continue
+                if units[read.last].more:
+                    continue
+                if not (rule.whole_word and is_word_char(word[-1])):
+                    hits.add(Hit(start, end, end, order, rule, action, taken=taken))
+                    continue
+                joined, seen = joined_behind(units, read.last + 1, ended)
+                if joined is None:
+                    if action is not Action.FLAG:
+                        live.add((start, order, taken))
+                elif not joined:
+                    certain = len(text) if seen == len(units) else units[seen].origin
+                    hits.add(Hit(start, certain + 1, end, order, rule, action, taken=taken))
+        return hits, live
 
     def pattern_candidates(self, rule: Rule, order: int, text: str, ended: bool) -> tuple[set[Hit], Live]:
         hits: set[Hit] = set()

@@ -31,6 +31,7 @@ ALPHABETS = [
     "aạá\u0301\u0323",
     "aаæе\u2019'",
     "ab\u0085\u2003-\u2010\x1f",
+    "am[;\x1b]\x07",
 ]
 FOLDS = [fold for fold in Fold if fold not in DISGUISES]  # what a lens is made of
 # A policy, a text, and how many characters that a lens makes vanish may be held.
