@@ -53,6 +53,14 @@ class Fold(StrEnum):
     INVISIBLE = "invisible"
 
 
+class Strength(StrEnum):
+    """How much of what hides a word a rule sees through: `PRESETS` has what each sets."""
+
+    PLAIN = "plain"
+    CAREFUL = "careful"
+    PARANOID = "paranoid"
+
+
 class Channel(StrEnum):
     """The kinds of text in an answer; channels of one kind differ by choice, tool call and part."""
 
@@ -101,6 +109,20 @@ DEFAULT_PATTERN_FOLD = frozenset({Fold.WIDTH, Fold.INVISIBLE})
 # Whole sentences are compared: with `accents`, composed and decomposed letters are the same.
 DEFAULT_PROTECT_FOLD = DEFAULT_FOLD | {Fold.ACCENTS}
 DEFAULT_MIN_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """What a `strength` sets in a rule for words, where the rule does not."""
+
+    fold: frozenset[Fold]
+
+
+PRESETS = {
+    Strength.PLAIN: Preset(DEFAULT_FOLD),
+    Strength.CAREFUL: Preset(DEFAULT_FOLD | {Fold.ACCENTS}),
+    Strength.PARANOID: Preset(DEFAULT_FOLD | {Fold.ACCENTS}),
+}
 DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
 
@@ -110,9 +132,9 @@ class Rule:
     """One rule of a policy: it finds `words`, a `pattern`, what a `detector` describes, or `min_words` consecutive
     words of what it is to `protect`.
 
-    `fold`: `DEFAULT_FOLD` for words, `DEFAULT_PROTECT_FOLD`, else `DEFAULT_PATTERN_FOLD`. `carry`: a word that the
-    conversation's last answer began is found where this one goes on with it. `apply_to`: output, and for `pseudonymize`
-    input. `guard_tail`: None leaves it to `secret`, which sets 60 % of each word.
+    `fold`: what `strength` sets for words, `DEFAULT_PROTECT_FOLD`, else `DEFAULT_PATTERN_FOLD`. `carry`: a word that
+    the conversation's last answer began is found where this one goes on with it. `apply_to`: output, and for
+    `pseudonymize` input. `guard_tail`: None leaves it to `secret`, which sets 60 % of each word.
 
     Names may be given as strings (`action="block"`), and several values in any iterable but a string. Raises ValueError
     unless exactly one of `words`, `pattern`, `detector` and `protect` is given, and for a value of another type.
@@ -129,6 +151,7 @@ class Rule:
     mask: str | None = None
     message: str | None = None
     whole_word: bool = False
+    strength: Strength = Strength.PLAIN
     fold: frozenset[Fold] = DEPENDS
     guard_tail: int | None = None
     secret: bool = False
@@ -155,7 +178,7 @@ class Rule:
     def _default_fold(self) -> frozenset[Fold]:
         if self.protect is not None:
             return DEFAULT_PROTECT_FOLD
-        return DEFAULT_FOLD if self.words else DEFAULT_PATTERN_FOLD
+        return PRESETS[self.strength].fold if self.words else DEFAULT_PATTERN_FOLD
 
     @property
     def acts_as(self) -> Action:
@@ -211,6 +234,7 @@ class Policy:
     constrain: Constrain | None = None
     annotate: bool | None = None
     on_request: bool = False
+    strength: Strength = Strength.PLAIN
 
     def __post_init__(self) -> None:
         check_fields(self, f"policy {self.name!r}", {"max_hold": 1})
