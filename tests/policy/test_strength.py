@@ -16,7 +16,8 @@ def rules_of(policy: str) -> tuple[Rule, ...]:
 
 def test_a_rule_has_its_own_strength_the_policys_or_none() -> None:
     own, ours, pattern = rules_of(
-        "{strength: careful, rules: [{id: a, words: [x], strength: paranoid}, {id: b, words: [x]}, {id: c, pattern: x}]}"
+        "{strength: careful, rules: ["
+        "{id: a, words: [x], strength: paranoid}, {id: b, words: [x]}, {id: c, pattern: x}]}"
     )
     assert (own.strength, own.fold) == (Strength.PARANOID, PRESETS[Strength.PARANOID].fold)
     assert (ours.strength, ours.fold) == (Strength.CAREFUL, PRESETS[Strength.CAREFUL].fold)
