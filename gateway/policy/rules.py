@@ -26,6 +26,7 @@ from gateway.policy.key_table import (
 )
 from gateway.policy.model import (
     EDITS_FROM,
+    PRESETS,
     Action,
     Channel,
     Decode,
@@ -37,6 +38,7 @@ from gateway.policy.model import (
     Policy,
     Protect,
     Rule,
+    Strength,
     Unknown,
     Variant,
 )
@@ -89,6 +91,7 @@ RULE = KeyTable(
         "mask": Form("one character", or_reference({"type": "string", "minLength": 1, "maxLength": 1}), _read_mask),
         "message": TEXT,
         "whole_word": BOOLEAN,
+        "strength": choice(Strength),
         "fold": FOLDS,
         "secret": BOOLEAN,
         "guard_tail": integer(0, shown="characters"),
@@ -112,6 +115,7 @@ POLICY = KeyTable(
         "constrain": Form("mapping", {"allOf": [CONSTRAIN]}),
         "annotate": BOOLEAN,
         "on_request": BOOLEAN,
+        "strength": choice(Strength),
         "rules": Form("list", {"type": "array", "items": RULE}),
     },
 )
@@ -129,8 +133,9 @@ def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Polic
 def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Policy:
     section = POLICY.section(value)
     rules: dict[str, Rule] = {}
+    strength = section["strength"].attempt(_strength, Strength.PLAIN) if "strength" in section else Strength.PLAIN
     for item in section["rules"].items() if "rules" in section else []:
-        rule = item.attempt(partial(_rule, lists, checks), None)
+        rule = item.attempt(partial(_rule, lists, checks, strength), None)
         if rule is not None and rule.id in rules:
             at = RULE.section(item)["id"]
             at.note(at.wrong("an id that no earlier rule of the policy has"))
@@ -150,13 +155,15 @@ def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Poli
     return policy
 
 
-def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
+def _rule(lists: _WordReader, checks: Checks, strength: Strength, value: Value) -> Rule:
+    """`strength`: the policy's, for rules for words that have none."""
     section = RULE.section(value)
     action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
     if "mask" in section and "replacement" in section:
         value.note(section["mask"].fail("give either mask or replacement, not both"))
     source = value.attempt(lambda _: section.only_one(SOURCES), "")
-    fold = section.get("fold", FOLDS, default_fold(source))
+    strength = value.attempt(lambda _: _strength_of(section, source, strength), Strength.PLAIN)
+    fold = section.get("fold", FOLDS, PRESETS[strength].fold if source in WORD_SOURCES else default_fold(source))
     words: tuple[str, ...] = ()
     pattern = detector = protect = None
     if source in WORD_SOURCES:
@@ -178,8 +185,20 @@ def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
         protect=protect,
         apply_to=apply_to,
         decode=decode,
-        **{**RULE.values(section), "fold": fold},
+        **{**RULE.values(section), "fold": fold, "strength": strength},
     )
+
+
+def _strength(value: Value) -> Strength:
+    return Strength(value.choice(Strength))
+
+
+def _strength_of(section: Section, source: str, default: Strength) -> Strength:
+    if source in WORD_SOURCES:
+        return section.get("strength", _strength, default)
+    if "strength" in section:
+        raise section["strength"].fail(f"is for words only; with {source} say what is meant: fold")
+    return Strength.PLAIN
 
 
 FIXED_DIRECTIONS = {
