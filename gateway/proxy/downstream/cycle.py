@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -26,6 +26,7 @@ class RequestCycle(RequestResponseCycle):
     last = False
     _asked_for = False
     ahead = 0  # bytes that it counts for while it waits for its turn
+    on_leave: Callable[[], None] | None = None  # called when the client has left
 
     def __init__(self, protocol: BoundedProtocol, **parts: Any) -> None:
         super().__init__(**parts)
@@ -47,6 +48,13 @@ class RequestCycle(RequestResponseCycle):
     @property
     def is_read(self) -> bool:
         return self._asked_for and self.more_body
+
+    def leave(self) -> None:
+        """The client is gone."""
+        self.disconnected = True
+        self.message_event.set()
+        if self.on_leave is not None:
+            self.on_leave()
 
     async def receive(self) -> Any:
         if self.broken:

@@ -322,8 +322,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._waiting.clear()
         if self._running is not None:
-            self._running.disconnected = True
-            self._running.message_event.set()
+            self._running.leave()
         super().connection_lost(exc)
         self.cycle = self._running = None  # type: ignore[assignment]
         if self.on_lost is not None:
