@@ -15,20 +15,31 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, OTHER, WORD_CHAR
-from gateway.automata.edges import is_word_char
-from gateway.automata.encodings import DRAWN, LEET, PUNCTUATION, VARIANTS, Encoding, Spellings, ascii_form, escapes
+from gateway.automata.edges import is_cjk, is_word_char
+from gateway.automata.encodings import (
+    CONTROL_SEQUENCES,
+    DRAWN,
+    LEET,
+    PUNCTUATION,
+    VARIANTS,
+    Encoding,
+    Spellings,
+    ascii_form,
+    escapes,
+)
 from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Searched, StateMachine
 from gateway.automata.positions import Region
 from gateway.automata.trie import ROOT, Trie
 
-MAX_GAP = 3  # characters between two letters that are spaced out
+MAX_GAP = 5  # characters between two letters that are spaced out
 # Shorter words need more to count as disguised, or they would be found in ordinary text: `as s` is not spaced out, of
 # `4$s` one letter is too few, and in `conn` no letter is repeated.
 SHORT_SPACED = 6  # all letters are spaced out
 SHORT = 5  # two letters are as they are, and a letter comes at least three times
 # States of a few positions each, of which disguises need many.
 MAX_TARGETS = 160_000
+_CJK_WEIGHT = 3
 MAX_KEPT_POSITIONS = 200_000  # of which it is known what can come of them
 
 _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that ends a word
@@ -39,6 +50,7 @@ _LINE_MARKS = frozenset(">-*+#|")
 _EMPHASIS = frozenset("*_~`")
 _SWAPPED = "\x02"  # then the letter that must come next
 _NEW_LINE = "\n"  # in the white space of a phrase, behind a line end
+ESCAPE = "\x1b"
 _TWICE = "\x04"  # behind a letter that has come once more than in the word
 _OFTEN = "\x05"  # and more often
 
@@ -53,6 +65,7 @@ class Obfuscation:
     repeats: bool = False
     markup: bool = False
     url: bool = False
+    controls: bool = False  # of terminals, which do not show them
     variants: tuple[str, ...] = ()
 
 
@@ -129,11 +142,17 @@ class _Words:
         self.trie = trie = Trie(texts, nothing, nothing, None)
         count = len(trie.labels)
         self.longest = array("I", trie.length)
+        self.weight = array("I", [0] * count)  # letters, and a character of a script without spaces for several
         self.guard = array("I", [0] * count)  # the fewest characters that count at the end; 0: none do
+        for node in range(count):
+            for child in self.children(node):
+                self.weight[child] = self.weight[node] + (_CJK_WEIGHT if is_cjk(trie.labels[child]) else 1)
+        self.heaviest = array("I", self.weight)
         for node in reversed(range(count)):
             guard = words.guards(trie.length[node]) if self.ends(node) else 0
             for child in self.children(node):
                 self.longest[node] = max(self.longest[node], self.longest[child])
+                self.heaviest[node] = max(self.heaviest[node], self.heaviest[child])
                 if self.guard[child]:
                     guard = min(guard, self.guard[child]) if guard else self.guard[child]
             self.guard[node] = guard
@@ -180,6 +199,8 @@ class ObfuscatedWords(StateMachine):
         self._embedded: list[Encoding] = [Spellings(DRAWN)] * disguises.leet
         if disguises.markup or disguises.url:
             self._embedded.append(escapes(markup=disguises.markup, url=disguises.url))
+        if disguises.controls:
+            self._embedded.append(CONTROL_SEQUENCES)
         self._encodings = [*self._embedded, *(VARIANTS[name] for name in disguises.variants)]
         self.region, self.past = _InSpan(), _Always()
         self.owner = _Lookup(lambda position: _unpack(position).words)
@@ -338,6 +359,9 @@ class ObfuscatedWords(StateMachine):
     def _skip(self, place: _Place, char: _Char) -> Iterator[_Place]:
         """The character lies between two letters, or in the white space of a phrase."""
         words = self._sets[place.words]
+        if char.code == ESCAPE:
+            yield place  # and the rest of a sequence may be read as it is
+            return
         blank = words.trie.labels[place.node] == " "
         if blank and char.line_end:
             yield place._replace(state=_NEW_LINE)
@@ -360,18 +384,18 @@ class ObfuscatedWords(StateMachine):
         longest = words.longest[place.node]
         if longest < words.set.edits_from:
             return False
-        if not self._suffices(place.flags, longest):
+        if not self._suffices(place.flags, words.heaviest[place.node]):
             return False
         if place.encoding and (outcomes := self._encodings[place.encoding - 1].outcomes(place.state)) is not None:
             return any(self._letter(place._replace(encoding=0), letter, 0) for letter in outcomes)
         return self._continues(place) or bool(self._rights_of(place))
 
     @staticmethod
-    def _suffices(flags: int, length: int) -> bool:
-        """May a word of this length be written so?"""
-        if flags & _GAPPED and flags & _JOINED and length < SHORT_SPACED:
+    def _suffices(flags: int, weight: int) -> bool:
+        """May a word of this weight be written so?"""
+        if flags & _GAPPED and flags & _JOINED and weight < SHORT_SPACED:
             return False
-        return not (flags & _DOUBLED and length < SHORT)
+        return not (flags & _DOUBLED and weight < SHORT)
 
     def _continues(self, place: _Place) -> bool:
         """May a further character lead on?"""
@@ -396,9 +420,10 @@ class ObfuscatedWords(StateMachine):
             if words.set.edits and (not edits or length < words.set.edits_from):
                 continue
             doubled = _DOUBLED if place.state == _TWICE else 0
-            if not place.flags & _SECOND_PLAIN and self._disguises.leet and 1 < length < SHORT:
+            weight = words.weight[end]
+            if not place.flags & _SECOND_PLAIN and self._disguises.leet and 1 < weight < SHORT:
                 continue
-            if not self._suffices(place.flags | doubled, length):
+            if not self._suffices(place.flags | doubled, weight):
                 continue
             whole = not place.encoding and (place.flags & _GAPPED or words.needs_edge(end))
             rights |= _AT_EDGE if whole else ALL_RIGHTS

@@ -13,7 +13,7 @@ from copy import copy
 from gateway.censor.carry import CarriedCursor
 from gateway.censor.compile import Program
 from gateway.censor.literal_cursor import LiteralCursor, Span
-from gateway.censor.pattern_cursor import MatchRun, PatternCursor
+from gateway.censor.pattern_cursor import MAX_SEEN, MatchRun, PatternCursor
 from gateway.censor.readings import INTRODUCERS, Readings
 from gateway.censor.window import Window
 
@@ -130,7 +130,7 @@ class Scanner:
         runs: list[MatchRun] = []
         for cursor in self.patterns:
             runs += cursor.pop_runs(self.scanned, ended)
-        return runs
+        return runs if len(runs) < 2 else _joined(runs)
 
     def run_starts(self) -> list[int]:
         """Where the runs begin that are not over."""
@@ -210,3 +210,16 @@ class Scanner:
         other.patterns = [cursor.fork(other.past_exempt) for cursor in self.patterns]
         other._exempt = [place for place in self._exempt if place[1] > held_from]
         return other
+
+
+def _joined(runs: list[MatchRun]) -> list[MatchRun]:
+    """One run where several machines have found the same."""
+    joined: list[MatchRun] = []
+    for run in sorted(runs, key=lambda run: (run.tag, run.start, -run.end)):
+        last = joined[-1] if joined else None
+        if last is not None and last.tag == run.tag and run.start < last.end:
+            if run.end > last.end:
+                joined[-1] = last._replace(end=run.end, text=(last.text + run.text[last.end - run.start :])[:MAX_SEEN])
+        else:
+            joined.append(run)
+    return sorted(joined)

@@ -113,7 +113,7 @@ class Unknown(StrEnum):
 
 # With so many edits a shorter word would be found in other words of ordinary texts.
 EDITS_FROM = {1: 6, 2: 9}
-PRESET_EDITS_FROM = 8  # where nobody has looked at the list: `passed` is one edit from a word of many lists
+PRESET_EDITS_FROM = 7  # where nobody has looked at the list: `passed` is one edit from a word of many lists
 DEFAULT_MIN_WORDS = 8
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import combinations, pairwise, product
 from typing import Any
 
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from gateway.automata import obfuscation
 from gateway.automata.encodings import DRAWN, LEET, PUNCTUATION
-from gateway.policy.model import EDITS_FROM, Action, Fold, Policy, Rule
+from gateway.policy.folds import DEFAULT_FOLD, DISGUISES
+from gateway.policy.model import EDITS_FROM, Action, Fold, Policy, Rule, Strength, Variant
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
 from tests.support.random_policies import censor_for, report, run
@@ -134,3 +136,54 @@ def test_nothing_is_held_that_no_disguise_could_want(case: tuple[Policy, Oracle,
     for read in range(1, len(text) + 1):
         out += censor.feed(text[read - 1])
         assert out == oracle.released(text[:read]), text[:read]
+
+
+DISGUISES_OF_SECRET = {
+    "leet": ["s3cr3t", "$3cre7", "5ecret", "se(ret"],
+    "spacing": [
+        *("s e c r e t", "s.e.c.r.e.t", "se-cret", "s\ne\nc\nr\ne\nt", "s\u2003e c_r e  t"),
+        's", "e", "c", "r", "e", "t',
+    ],
+    "repeats": ["seeecret", "seccret", "secreeeeet"],
+    "markup": [
+        *("s&#101;cret", "s&#x65;cret", "s&#101cret", "s&amp;#101;cret", "s<b>e</b>cret", "s<i class='x'>ecret"),
+        *("s\\u0065cret", "s\\x65cret", "s\\145cret", "s\\u{65}cret", "s\\\\u0065cret", "s**e**cret"),
+    ],
+    "url": ["s%65cret", "s%2565cret", "%73%65%63%72%65%74"],
+    "reverse": ["terces"],
+    "rot13": ["frperg"],
+    "base64": ["c2VjcmV0", "HNlY3JldC", "BzZWNyZXQ", "cwBlAGMAcgBlAHQA", "c2Vj\ncmV0"],
+    "base32": ["ONSWG4TFOQ", "HGZLDOJSXI"],
+    "hex": ["736563726574", "73 65 63 72 65 74", "73, 0x65, 0x63, 0x72, 0x65, 0x74", "73\\x65\\x63\\x72\\x65\\x74"],
+    "decimal": ["115 101 99 114 101 116", "163 145 143 162 145 164", " ".join(f"{ord(char):08b}" for char in "secret")],
+    "nato": ["Sierra Echo Charlie Romeo Echo Tango", "sierra-echo-charlie-romeo-echo-tango"],
+    "morse": ["... . -.-. .-. . -", ".../././-.-."[:3] + "/./-.-./.-././-"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, texts in DISGUISES_OF_SECRET.items() for text in texts]
+)
+def test_each_disguise_is_seen_through_however_it_is_cut(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    fold = {*DEFAULT_FOLD, *({Fold(name)} if name in set(DISGUISES) else ())}
+    variants = {Variant(name)} if name in set(Variant) else set[Variant]()
+    rule = Rule(id="r", words=("secret",), fold=frozenset(fold), variants=frozenset(variants), replacement="<r>")
+    policy = Policy(name="p", rules=(rule,))
+    whole = f"It is ({text}) now"
+    expected, censor = run(policy, [whole])
+    assert expected in ("It is (<r>) now", "It is (<r>A) now")  # the last byte of UTF-16 is no letter's
+    assert {match.rule for match in censor.matches} == {"r"}
+    for cut in range(len(whole) + 1):
+        assert run(policy, [whole[:cut], whole[cut:]])[0] == expected, cut
+    assert run(policy, list(whole))[0] == expected
+    assert run(Policy(name="p", rules=(replace(rule, fold=DEFAULT_FOLD, variants=frozenset()),)), [whole])[0] == whole
+
+
+@pytest.mark.parametrize(
+    "text", ["these cretins", "use cretins", "as s", "455 0r", "4$s", "(on", "conn", "sec retard", "a.ss"]
+)
+def test_ordinary_text_is_in_no_disguise(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    rule = Rule(id="r", words=("secret", "ass", "con", "or"), strength=Strength.CAREFUL, whole_word=True)
+    assert run(Policy(name="p", rules=(rule,)), [f"x {text} y"])[0] == f"x {text} y"
