@@ -112,7 +112,9 @@ class EventTexts:
     def repeat(self, place: Path, field: TextField, given: str) -> str:
         """The whole text at a place, as it was shown; of one that comes only now, what may be shown."""
         text = self.places.get(place)
-        if text is None or place in self._ahead:
+        if text is not None and text.closed:
+            self._ahead.pop(place, None)
+        elif text is None or place in self._ahead:
             self.feed(place, field, given)
             text = self.places[place]
             self._look_ahead(place)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.guard.event_parts import MAX_WAITING
-from gateway.policy.model import Action, Policy, Rule
+from gateway.policy.model import Action, Channel, Policy, Rule
 from gateway.wire.dialect import Dialect
 from gateway.wire.messages import MESSAGES
 from gateway.wire.responses import RESPONSES
@@ -100,7 +100,8 @@ WORDS = st.sets(st.text("ab1", min_size=1, max_size=5), min_size=1, max_size=3)
 def test_what_comes_out_is_what_a_naive_reading_says(
     dialect: Dialect, parts: list[str], words: set[str], size: int
 ) -> None:
-    rules = policy(*(Rule(id=word, words=(word,)) for word in sorted(words)))
+    content = frozenset({Channel.CONTENT})
+    rules = policy(*(Rule(id=word, words=(word,), channels=content) for word in sorted(words)))
     assert shown(dialect, parts, rules, size) == replaced(parts, sorted(words), SEEN)
 
 
