@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.automata.literals import LiteralMachine
-from gateway.automata.patterns import UNDECIDED, PatternMachine
+from gateway.automata.machine import UNDECIDED, StateMachine
+from gateway.automata.phrases import WordMachine
 from gateway.censor.compile import Program
 
 MAX_PASSING = 1024  # characters; what it costs to begin and end a longer one does not matter
@@ -27,7 +27,7 @@ def passes(program: Program | None, text: str, *, closed: bool = False) -> bool:
     return all(_no_match(patterns, text, closed) for patterns in program.patterns)
 
 
-def _no_words(machine: LiteralMachine, text: str, closed: bool) -> bool:
+def _no_words(machine: WordMachine, text: str, closed: bool) -> bool:
     state = machine.start()
     try:
         for char in text:
@@ -44,7 +44,7 @@ def _no_words(machine: LiteralMachine, text: str, closed: bool) -> bool:
     return not state.pending and next(machine.beginnings(state), None) is None
 
 
-def _no_match(machine: PatternMachine, text: str, closed: bool) -> bool:
+def _no_match(machine: StateMachine, text: str, closed: bool) -> bool:
     state = machine.start()
     for char in text:
         state = state[char]

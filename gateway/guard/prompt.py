@@ -96,7 +96,7 @@ def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect =
             raise BadRequest(f"`{field}` is not accepted here: {reason}.", field)
     for field in dialect.text_only if dialect.generates or compiled.scans(Direction.INPUT) else ():
         if isinstance(given := body.get(field), list) and not all(isinstance(item, str) for item in given):
-            raise BadRequest(f"`{field}` must be text here: token ids cannot be scanned.", field)
+            raise BadRequest(f"`{field}` must be text here: token ids cannot be scanned. Send the text itself.", field)
     for field in dialect.dropped:
         body.pop(field, None)
     modalities = body.get("modalities")

@@ -109,6 +109,9 @@ class EventTable:
     `stop`         writes into an answer that a rule has blocked it
     `final`        the events that end the stream of such an answer
     `as_events`    a whole answer as the events of a stream
+    `unfinished`   takes out of a whole answer what could still go on, if it is not finished
+    `stored`       are the answers fetched later? Whether JSON was requested is then known from them alone
+    `after`        the number of the last event that the client of a stored answer has
     `read_delta`   reads the most frequent events, if their form is one of `typed_deltas`
     `error`        the event that says an error in OpenAI's shape
     """
@@ -132,6 +135,9 @@ class EventTable:
     emptied: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
     read_delta: Callable[[bytes], TextDelta | None]
+    unfinished: Callable[[Json], None] = lambda answer: None
+    stored: bool = False
+    after: int = -1
     sequence: str = ""
     item_id: str = ""
     annotations: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gateway.wire import chat
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation
@@ -44,8 +45,6 @@ def count_prompts(body: Json) -> int:
         raise BadRequest("`instructions` must be a string.", "instructions")
     if body.get("prompt") is not None and not isinstance(body["prompt"], dict):
         raise BadRequest("`prompt` must be an object.", "prompt")
-    if body.get("background"):
-        raise BadRequest("`background` is not available here: its answer would be fetched later.", "background")
     return 1
 
 
@@ -87,3 +86,28 @@ RESPONSES = Dialect(
     events=RESPONSE_EVENTS,
     translation=Translation(to_chat, ResponsesEncoder),
 )
+
+
+def stored_response(path: str, method: str, after: int = -1) -> Dialect:
+    """The dialect of one answer that an upstream has stored, below its base URL at `path`. A client that has the events
+    up to the number `after` gets those behind it.
+
+    The whole stream is read and guarded anew, so that its events have the numbers that they had: those of the upstream
+    count deltas that the guard had held, too.
+    """
+    events = replace(
+        RESPONSE_EVENTS,
+        stored=True,
+        after=after,
+        read_delta=RESPONSE_EVENTS.read_delta if after < 0 else lambda data: None,  # writes events as they come
+        usage_of=lambda received: None,  # it was counted when the answer was made
+    )
+    return replace(
+        RESPONSES,
+        path=path,
+        method=method,
+        events=events,
+        translation=None,
+        generates=False,
+        served_with=RESPONSES.endpoint,
+    )
