@@ -114,7 +114,8 @@ class PartText:
         self._tail = ""  # what the end has released of it
 
     def feed(self, text: str) -> str:
-        return self.joint.feed(self, text)
+        joint = self.joint
+        return joint.text.feed(text) if joint.only is self else joint.feed(self, text)
 
     def finish(self) -> str:
         if self.is_in_joint:
@@ -134,7 +135,7 @@ class PartText:
 
     @property
     def rule(self) -> CompiledRule | None:
-        return self.joint.text.rule if self.is_in_joint else None
+        return self.joint.text.rule if self.joint.only is self or self.is_in_joint else None
 
     @property
     def is_in_joint(self) -> bool:
@@ -155,7 +156,7 @@ class PartText:
 class _Joint:
     """One text, and the parts in it that may still get something, by where they begin."""
 
-    __slots__ = ("_begins", "_ended", "_late", "_parts", "_reader", "text")
+    __slots__ = ("_begins", "_ended", "_late", "_parts", "_reader", "only", "text")
 
     def __init__(self, open_text: Callable[[PartReader], ChannelText], reader: PartReader, late: list[Any]) -> None:
         self._reader = reader
@@ -164,11 +165,13 @@ class _Joint:
         self._begins: list[int] = []
         self._parts: list[PartText] = []
         self._ended = False
+        self.only: PartText | None = None  # the part, as long as there is one
 
     def begin(self, part: PartText) -> None:
         if self._parts:
             self._reader.begin()
             self.text.censor.look_again()
+        self.only = None if self._begins else part
         self._begins.append(self.text.censor.scanned)
         self._parts.append(part)
 
@@ -198,7 +201,7 @@ class _Joint:
     def finish(self) -> None:
         if self._ended:
             return
-        self._ended = True
+        self._ended, self.only = True, None
         if isinstance(self.text, ConcealedText):
             for part, shown in zip(self._parts, self.text.finish_parts(self._begins), strict=True):
                 part.add_tail(shown)
