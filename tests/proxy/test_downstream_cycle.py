@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -22,12 +23,18 @@ def body(data: bytes, more: bool = True) -> dict[str, Any]:
     return {"type": "http.response.body", "body": data, "more_body": more}
 
 
-async def outcome(messages: list[dict[str, Any]], way: type[RequestResponseCycle], request: bytes) -> tuple[Any, ...]:
-    """What is written, what is raised, and whether the response is complete."""
-    connection = Connection()
+async def begun(connection: Connection, request: bytes = REQUEST) -> RequestCycle:
+    """The cycle of a request that is not answered."""
     connection.go.clear()
     connection.protocol.data_received(request)
-    cycle, error = connection.protocol.cycle, ""
+    while connection.protocol.cycle is None:
+        await asyncio.sleep(0)
+    return connection.protocol.cycle
+
+
+async def outcome(messages: list[dict[str, Any]], way: type[RequestResponseCycle], request: bytes) -> tuple[Any, ...]:
+    """What is written, what is raised, and whether the response is complete."""
+    cycle, error = await begun(connection := Connection(), request), ""
     cycle.on_response = lambda: None
     for message in messages:
         try:
@@ -67,11 +74,9 @@ async def test_it_writes_what_uvicorn_writes(messages: list[dict[str, Any]], met
 
 
 async def test_nothing_is_written_past_a_client_that_does_not_keep_up() -> None:
-    connection = Connection()
-    connection.go.clear()
-    connection.protocol.data_received(REQUEST)
+    cycle = await begun(connection := Connection())
     connection.protocol.pause_writing()
-    sending = connection.protocol.cycle.send(start(TYPE)).__await__()
+    sending = cycle.send(start(TYPE)).__await__()
     next(sending)
     assert not connection.transport.written
     connection.protocol.resume_writing()
