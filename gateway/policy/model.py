@@ -38,6 +38,12 @@ class Decode(StrEnum):
     MASK = "mask"
 
 
+class Protect(StrEnum):
+    """A text of the request that answers may not repeat."""
+
+    SYSTEM_PROMPT = "system_prompt"
+
+
 class Fold(StrEnum):
     """A difference between characters that does not count; a rule's set of folds is its lens."""
 
@@ -45,6 +51,24 @@ class Fold(StrEnum):
     WIDTH = "width"
     ACCENTS = "accents"
     INVISIBLE = "invisible"
+    LEET = "leet"
+    SPACING = "spacing"
+    REPEATS = "repeats"
+    MARKUP = "markup"
+    URL = "url"
+
+
+class Variant(StrEnum):
+    """A code in which a rule's words are found as well."""
+
+    REVERSE = "reverse"
+    ROT13 = "rot13"
+    BASE64 = "base64"
+    BASE32 = "base32"
+    HEX = "hex"
+    DECIMAL = "decimal"
+    NATO = "nato"
+    MORSE = "morse"
 
 
 class Channel(StrEnum):
@@ -92,25 +116,37 @@ class Unknown(StrEnum):
 DEFAULT_FOLD = frozenset({Fold.CASE, Fold.WIDTH, Fold.INVISIBLE})
 # A pattern says by itself which letters it wants; `case` would be its (?i).
 DEFAULT_PATTERN_FOLD = frozenset({Fold.WIDTH, Fold.INVISIBLE})
+# Folds of what is not a difference between single characters.
+DISGUISES = frozenset({Fold.LEET, Fold.SPACING, Fold.REPEATS, Fold.MARKUP, Fold.URL})
+# With so many edits a shorter word would be found in other words of ordinary texts.
+EDITS_FROM = {1: 6, 2: 9}
+# Whole sentences are compared: with `accents`, composed and decomposed letters are the same.
+DEFAULT_PROTECT_FOLD = DEFAULT_FOLD | {Fold.ACCENTS}
+DEFAULT_MIN_WORDS = 8
 DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule of a policy: it finds `words`, a `pattern` or what a `detector` describes.
+    """One rule of a policy: it finds `words`, a `pattern`, what a `detector` describes, or `min_words` consecutive
+    words of what it is to `protect`.
 
-    `fold`: `DEFAULT_FOLD` for words, else `DEFAULT_PATTERN_FOLD`. `apply_to`: output, and for `pseudonymize` input.
-    `guard_tail`: None leaves it to `secret`, which sets 60 % of each word.
+    `fold`: `DEFAULT_FOLD` for words, `DEFAULT_PROTECT_FOLD`, else `DEFAULT_PATTERN_FOLD`. `carry`: a word that the
+    conversation's last answer began is found where this one goes on with it. `apply_to`: output, and for `pseudonymize`
+    input. `guard_tail`: None leaves it to `secret`, which sets 60 % of each word. `edits`: in words of at least
+    `EDITS_FROM` characters; shorter ones have none.
 
     Names may be given as strings (`action="block"`), and several values in any iterable but a string. Raises ValueError
-    unless exactly one of `words`, `pattern` and `detector` is given, and for a value of another type.
+    unless exactly one of `words`, `pattern`, `detector` and `protect` is given, and for a value of another type.
     """
 
     id: str
     words: tuple[str, ...] = field(default=(), repr=False)
     pattern: str | None = field(default=None, repr=False)
     detector: str | None = None
+    protect: Protect | None = None
+    min_words: int = DEFAULT_MIN_WORDS
     action: Action = Action.REDACT
     replacement: str = DEFAULT_REPLACEMENT
     mask: str | None = None
@@ -119,22 +155,36 @@ class Rule:
     fold: frozenset[Fold] = DEPENDS
     guard_tail: int | None = None
     secret: bool = False
+    carry: bool = False
     apply_to: frozenset[Direction] = DEPENDS
     channels: frozenset[Channel] = frozenset(Channel)
     exhausted: Exhausted = Exhausted.REDACT
     decode: Decode | None = None
+    variants: frozenset[Variant] = frozenset()
+    edits: int = 0
 
     def __post_init__(self) -> None:
-        check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1})
+        check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1, "min_words": 1})
         if self.mask is not None and len(self.mask) != 1:
             raise ValueError(f"rule {self.id!r}: mask: expected one character, got {len(self.mask)}")
-        if (bool(self.words), self.pattern is not None, self.detector is not None).count(True) != 1:
-            raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern and detector")
+        sources = (self.words or None, self.pattern, self.detector, self.protect)
+        if len(sources) - sources.count(None) != 1:
+            raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern, detector and protect")
+        if not self.words and (self.variants or self.edits or (self.fold is not DEPENDS and self.fold & DISGUISES)):
+            raise ValueError(f"rule {self.id!r}: variants, edits and {', '.join(sorted(DISGUISES))} are for words")
+        if self.edits > max(EDITS_FROM):
+            raise ValueError(f"rule {self.id!r}: edits: expected at most {max(EDITS_FROM)}, got {self.edits}")
         if self.fold is DEPENDS:
-            object.__setattr__(self, "fold", DEFAULT_FOLD if self.words else DEFAULT_PATTERN_FOLD)
+            object.__setattr__(self, "fold", self._default_fold)
         if self.apply_to is DEPENDS:
             only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
             object.__setattr__(self, "apply_to", frozenset({only}))
+
+    @property
+    def _default_fold(self) -> frozenset[Fold]:
+        if self.protect is not None:
+            return DEFAULT_PROTECT_FOLD
+        return DEFAULT_FOLD if self.words else DEFAULT_PATTERN_FOLD
 
     @property
     def acts_as(self) -> Action:

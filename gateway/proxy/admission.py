@@ -14,24 +14,25 @@ from fastapi import Request
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
+from gateway.censor.compile import CompiledPolicy
+from gateway.censor.protect import PromptTooLong
 from gateway.censor.stream import finds
 from gateway.guard.constrained import asks_for_json
+from gateway.guard.conversation import conversation_of
 from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table, guarding_prompt, read_request
 from gateway.observe.facts import Limited
 from gateway.policy.model import Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
 from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, scan_size
-from gateway.proxy.context import ANNOTATE_HEADER, RequestContext, RoutedRequest, failure_response, record_of
+from gateway.proxy.context import ANNOTATE_HEADER, RequestContext, RoutedRequest, failure_response
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.relay import Relay
 from gateway.proxy.snapshot import OWN_KEY
-from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import RequestRewriter, spoken_dialect
 from gateway.proxy.upstreams.client import CALLERS_KEY
 from gateway.proxy.upstreams.models import SAFE_ID
 from gateway.wire import json
-from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
@@ -40,9 +41,8 @@ Step = Callable[[RequestContext], Awaitable[RequestContext]]
 NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
 
 
-async def admit(request: Request, state: AppState, dialect: Dialect) -> Response:
+async def admit(context: RequestContext) -> Response:
     """The relay that will answer, or the refusal, which has been recorded."""
-    context = RequestContext(request, state, state.current, record_of(request, state.record), dialect)
     return await answered(context, STEPS, prepare_relay)
 
 
@@ -64,7 +64,7 @@ async def answered(
 
 
 async def authenticate(context: RequestContext) -> RequestContext:
-    key = context.snapshot.keys.find(context.request.headers)
+    key = context.snapshot.keys.find(context.headers)
     if key is None:
         message = "Missing or wrong API key. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
         raise client_error(401, message, "invalid_api_key", kind="authentication_error")
@@ -73,7 +73,7 @@ async def authenticate(context: RequestContext) -> RequestContext:
 
 
 async def check_origin(context: RequestContext) -> RequestContext:
-    check_content_type(context.request.headers, context.key)
+    check_content_type(context.request.scope, context.key)
     return context
 
 
@@ -97,7 +97,7 @@ async def acquire_slot(context: RequestContext) -> RequestContext:
 
 async def start_span(context: RequestContext) -> RequestContext:
     if context.state.tracer is not None:
-        headers, record = context.request.headers, context.record
+        headers, record = context.headers, context.record
         record.span = context.state.tracer.start_request(
             path=record.path,
             traceparent=headers.get("traceparent"),
@@ -140,6 +140,14 @@ async def reserve_quota(context: RequestContext) -> RequestContext:
     return context
 
 
+async def read_conversation(context: RequestContext) -> RequestContext:
+    """What rules for answers need of the request as the client sent it."""
+    if not context.policy.reads_conversation:
+        return context
+    found = await offload(len(context.raw), conversation_of, context.body, context.chat.dialect)
+    return replace(context, conversation=found)
+
+
 async def scan_prompt(context: RequestContext) -> RequestContext:
     """Censors the prompt, in slices if it is long, and refuses one that a rule blocks."""
     state, record, policy = context.state, context.record, context.policy
@@ -169,6 +177,7 @@ STEPS: tuple[Step, ...] = (
     parse_body,
     route,
     reserve_quota,
+    read_conversation,
     scan_prompt,
 )
 
@@ -176,7 +185,8 @@ STEPS: tuple[Step, ...] = (
 async def prepare_relay(context: RequestContext) -> Relay:
     """Rewrites the request for the upstreams that may get it; the relay will answer it."""
     snapshot, record, chat = context.snapshot, context.record, context.chat
-    policy, route, config = context.policy, context.route, context.snapshot.config
+    route, config = context.route, context.snapshot.config
+    policy = await _policy_for_answer(context)
     rewriter = await offload(
         len(context.raw),
         RequestRewriter,
@@ -204,14 +214,31 @@ async def prepare_relay(context: RequestContext) -> Relay:
     return Relay(routed, record)
 
 
+async def _policy_for_answer(context: RequestContext) -> CompiledPolicy:
+    """With what depends on the conversation, and on what has become of the prompt by now."""
+    policy = context.policy
+    if not policy.reads_conversation:
+        return policy
+    try:
+        return await offload(len(context.raw), _opened, policy, context)
+    except PromptTooLong as error:
+        raise client_error(400, str(error), "system_prompt_too_long") from None
+
+
+def _opened(policy: CompiledPolicy, context: RequestContext) -> CompiledPolicy:
+    forwarded = conversation_of(context.body, context.chat.dialect).system
+    given = context.conversation
+    return policy.for_answer(replace(given, system=tuple(dict.fromkeys([*given.system, *forwarded]))))
+
+
 def _annotates(context: RequestContext) -> bool:
-    asked, policy = context.request.headers.get(ANNOTATE_HEADER, ""), context.policy.policy
+    asked, policy = context.headers.get(ANNOTATE_HEADER, ""), context.policy.policy
     return asked.lower() == "true" if policy.annotate is None else policy.annotate
 
 
 def _headers_up(context: RequestContext) -> dict[str, str]:
     """The client's headers; a key in them is one for the upstream only if the gateway's came in a header of its own."""
-    headers = {**context.request.headers, "x-request-id": context.record.request_id}
+    headers = {**context.headers, "x-request-id": context.record.request_id}
     if context.key.digest and OWN_KEY not in headers:
         for name in CALLERS_KEY:
             headers.pop(name, None)

@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from gateway.guard.prompt import ChatRequest
 from gateway.policy.model import Route
 from gateway.proxy import admission
-from gateway.proxy.context import RequestContext, record_of
+from gateway.proxy.context import RequestContext
 from gateway.proxy.errors import client_error
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import spoken_dialect
@@ -32,7 +32,7 @@ _MAX_DIGITS = 9
 
 async def retrieve(request: Request, state: AppState) -> Response:
     """The relay that will answer, or the refusal, which has been recorded."""
-    context = RequestContext(request, state, state.current, record_of(request, state.record))
+    context = RequestContext.of(request, state)
     return await admission.answered(context, STEPS, admission.prepare_relay)
 
 
@@ -84,7 +84,11 @@ async def _route(context: RequestContext) -> RequestContext:
         message = f"Several upstreams store answers. Name a model whose route has one of them: `?{_MODEL}=`."
         raise client_error(400, message, "route_ambiguous", _MODEL)
     route, name = keeping[0]
-    return context.on_route(replace(route, upstream=name, others=()))
+    context = context.on_route(replace(route, upstream=name, others=()))
+    if context.policy.reads_conversation:
+        message = "The policy has a rule for what stands in the request (`protect`, `carry`), which is not known here."
+        raise client_error(400, message, "request_unknown")
+    return context
 
 
 def _keeping(context: RequestContext) -> Iterator[tuple[Route, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from gateway.wire import chat
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation
@@ -57,16 +56,9 @@ def prompt_texts(body: Json) -> Iterator[RequestTexts]:
             yield RequestTexts(field, [TextSlot(body, field, (field,), "content", SlotKind.TEXT)])
         for position, item in enumerate(value if isinstance(value, list) else ()):
             slots = request_slots(value, position, RESPONSE_EVENTS, _NAMES)
-            yield RequestTexts(field, slots, _message_of(item))
-    if body.get("prompt") is not None:
-        yield RequestTexts("prompt", request_slots(body, "prompt", RESPONSE_EVENTS, _NAMES))
-
-
-def _message_of(item: Any) -> Json | None:
-    """An item as the message that media may stand in: what a tool gave back is a content, too."""
-    if not isinstance(item, dict):
-        return None
-    return {"content": item["output"]} if isinstance(item.get("output"), list) else item
+            yield RequestTexts(field, slots, item if isinstance(item, dict) else None)
+    if (prompt := body.get("prompt")) is not None:
+        yield RequestTexts("prompt", request_slots(body, "prompt", RESPONSE_EVENTS, _NAMES), {"content": prompt})
 
 
 def error_of(received: Json) -> Json | None:

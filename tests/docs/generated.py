@@ -33,14 +33,14 @@ from gateway.wire.message_events import DROPPED_IN_MESSAGES, MESSAGE_EVENTS
 from gateway.wire.response_events import DROPPED_IN_RESPONSES, RESPONSE_EVENTS
 from gateway.wire.responses import RESPONSES
 from gateway.wire.translation import messages_request, responses_request
-from tests.docs import coverage
+from tests.docs import coverage, detectors
 from tests.support.pages import PAGES, ROOT
 
 BOUNDS = Path(__file__).with_name("bounds.toml")
 # Every numeric constant of these is a bound of the page, or listed with the reason why it is none.
 BOUNDED_PACKAGES = ("censor", "guard", "journal", "limits", "observe", "proxy", "wire")
 
-_GENERATED = re.compile(r"(<!-- generated: ([a-z' ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_GENERATED = re.compile(r"(<!-- generated: ([a-z0-9_' ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SIZES = (("MiB", 1 << 20), ("KiB", 1 << 10))
 
 KEY_TABLES: dict[str, KeyTable[Any]] = {
@@ -217,6 +217,7 @@ def blocks() -> Mapping[str, Callable[[], str]]:
         "dropped in responses": lambda: _dropped_table(DROPPED_IN_RESPONSES),
         "dropped in messages": lambda: _dropped_table(DROPPED_IN_MESSAGES),
         "clients": _clients_table,
+        **{name: (lambda made=made: made) for name, made in detectors.blocks().items()},
         "refused to responses": lambda: _dropped_table({**RESPONSES.refused, **RESPONSES.dropped}),
     }
 
