@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, OTHER, WORD_CHAR
+from gateway.automata.edges import is_word_char
 from gateway.automata.encodings import DRAWN, LEET, VARIANTS, Encoding, Spellings, ascii_form, escapes
-from gateway.automata.literals import Folded, is_word_char
+from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Searched, StateMachine
 from gateway.automata.positions import Region
 from gateway.automata.trie import ROOT, Trie
@@ -116,7 +117,7 @@ class _InSpan(dict[int, Region]):
 class _Words:
     """The trie of a set of words, with what is below each node."""
 
-    def __init__(self, words: WordSet, is_cjk: Callable[[str], bool]) -> None:
+    def __init__(self, words: WordSet) -> None:
         self.set = words
         texts = sorted(words.words)
         nothing = bytes(len(texts))
@@ -131,7 +132,6 @@ class _Words:
                 if self.guard[child]:
                     guard = min(guard, self.guard[child]) if guard else self.guard[child]
             self.guard[node] = guard
-        self._is_cjk = is_cjk
 
     def ends(self, node: int) -> bool:
         return node != ROOT and self.trie.out[node] == node
@@ -149,7 +149,7 @@ class _Words:
     def needs_edge(self, node: int) -> bool:
         """At the character that leads to the node, if it is the first or the last of a whole word."""
         label = self.trie.labels[node]
-        return self.set.whole and is_word_char(label) and not self._is_cjk(label)
+        return self.set.whole and is_word_char(label)
 
 
 class ObfuscatedWords(StateMachine):
@@ -164,12 +164,11 @@ class ObfuscatedWords(StateMachine):
         disguises: Obfuscation,
         fold: Callable[[str], Folded],
         letters: Callable[[str], str],
-        is_cjk: Callable[[str], bool],
         max_transitions: int = 2 * MAX_TRANSITIONS,
     ) -> None:
         super().__init__(fold, max_transitions, MAX_TARGETS)
         self.patterns = words
-        self._sets = [_Words(each, is_cjk) for each in words]
+        self._sets = [_Words(each) for each in words]
         self._alphabet = frozenset(char for each in words for word in each.words for char in word)
         self._letters, self._disguises = letters, disguises
         # Within a text, each for one letter, and for whole words.

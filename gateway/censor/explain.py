@@ -14,7 +14,8 @@ from gateway.automata.patterns import Pattern
 from gateway.censor.compile import Program, compile_rule, fold_word
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
-from gateway.policy.model import Action, Mode, Policy, Rule
+from gateway.policy.model import Action, Mode, Policy, Rule, Strength
+from gateway.policy.strength import explained
 
 # A cut that resembles a tokenizer's: words with the blank before them, at most eight characters, and single signs.
 _TOKEN = re.compile(r"\s?\w{1,8}|\s?[^\w\s]|\s")
@@ -33,7 +34,8 @@ def explain(policy: Policy) -> Iterator[str]:
         program = compile_rule(policy, rule)
         silent = rule.action is Action.FLAG or policy.mode is Mode.OBSERVE
         hold = "holds nothing" if silent else f"{_longest_hold(rule, program)}, {_typical_hold(rule, program)}"
-        yield f"rule {rule.id}: {rule.action}, {_size(rule, program)}, {hold}"
+        strength = "" if rule.strength is Strength.PLAIN else f", {explained(rule.strength)}"
+        yield f"rule {rule.id}: {rule.action}, {_size(rule, program)}, {hold}{strength}"
 
 
 def _size(rule: Rule, program: Program) -> str:

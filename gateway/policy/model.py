@@ -12,6 +12,10 @@ from enum import StrEnum
 from typing import Any
 
 from gateway.policy.field_checks import DEPENDS, check_fields
+from gateway.policy.folds import DEFAULT_FOLD as DEFAULT_FOLD
+from gateway.policy.folds import DISGUISES as DISGUISES
+from gateway.policy.folds import Fold as Fold
+from gateway.policy.folds import default_fold
 from gateway.policy.providers import KeyHeader, provider_of
 
 
@@ -44,20 +48,6 @@ class Protect(StrEnum):
     SYSTEM_PROMPT = "system_prompt"
 
 
-class Fold(StrEnum):
-    """A difference between characters that does not count; a rule's set of folds is its lens."""
-
-    CASE = "case"
-    WIDTH = "width"
-    ACCENTS = "accents"
-    INVISIBLE = "invisible"
-    LEET = "leet"
-    SPACING = "spacing"
-    REPEATS = "repeats"
-    MARKUP = "markup"
-    URL = "url"
-
-
 class Variant(StrEnum):
     """A code in which a rule's words are found as well."""
 
@@ -69,6 +59,14 @@ class Variant(StrEnum):
     DECIMAL = "decimal"
     NATO = "nato"
     MORSE = "morse"
+
+
+class Strength(StrEnum):
+    """How much of what hides a word a rule sees through: `PRESETS` has what each sets."""
+
+    PLAIN = "plain"
+    CAREFUL = "careful"
+    PARANOID = "paranoid"
 
 
 class Channel(StrEnum):
@@ -113,16 +111,25 @@ class Unknown(StrEnum):
     REFUSE = "refuse"
 
 
-DEFAULT_FOLD = frozenset({Fold.CASE, Fold.WIDTH, Fold.INVISIBLE})
-# A pattern says by itself which letters it wants; `case` would be its (?i).
-DEFAULT_PATTERN_FOLD = frozenset({Fold.WIDTH, Fold.INVISIBLE})
-# Folds of what is not a difference between single characters.
-DISGUISES = frozenset({Fold.LEET, Fold.SPACING, Fold.REPEATS, Fold.MARKUP, Fold.URL})
 # With so many edits a shorter word would be found in other words of ordinary texts.
 EDITS_FROM = {1: 6, 2: 9}
-# Whole sentences are compared: with `accents`, composed and decomposed letters are the same.
-DEFAULT_PROTECT_FOLD = DEFAULT_FOLD | {Fold.ACCENTS}
 DEFAULT_MIN_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """What a `strength` sets in a rule for words, where the rule does not."""
+
+    fold: frozenset[Fold]
+    variants: frozenset[Variant] = frozenset()
+    edits: int = 0
+
+
+PRESETS = {
+    Strength.PLAIN: Preset(DEFAULT_FOLD),
+    Strength.CAREFUL: Preset(frozenset(Fold)),
+    Strength.PARANOID: Preset(frozenset(Fold), frozenset(Variant), 1),
+}
 DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
 
@@ -132,10 +139,10 @@ class Rule:
     """One rule of a policy: it finds `words`, a `pattern`, what a `detector` describes, or `min_words` consecutive
     words of what it is to `protect`.
 
-    `fold`: `DEFAULT_FOLD` for words, `DEFAULT_PROTECT_FOLD`, else `DEFAULT_PATTERN_FOLD`. `carry`: a word that the
-    conversation's last answer began is found where this one goes on with it. `apply_to`: output, and for `pseudonymize`
-    input. `guard_tail`: None leaves it to `secret`, which sets 60 % of each word. `edits`: in words of at least
-    `EDITS_FROM` characters; shorter ones have none.
+    `fold`: what `strength` sets for words, else `default_fold`; `variants` and `edits` likewise, edits in words of at
+    least `EDITS_FROM` characters. `carry`: a word that the conversation's last answer began is found where this one
+    goes on with it. `apply_to`: output, and for `pseudonymize` input. `guard_tail`: None leaves it to `secret`, which
+    sets 60 % of each word.
 
     Names may be given as strings (`action="block"`), and several values in any iterable but a string. Raises ValueError
     unless exactly one of `words`, `pattern`, `detector` and `protect` is given, and for a value of another type.
@@ -152,6 +159,7 @@ class Rule:
     mask: str | None = None
     message: str | None = None
     whole_word: bool = False
+    strength: Strength = Strength.PLAIN
     fold: frozenset[Fold] = DEPENDS
     guard_tail: int | None = None
     secret: bool = False
@@ -160,31 +168,28 @@ class Rule:
     channels: frozenset[Channel] = frozenset(Channel)
     exhausted: Exhausted = Exhausted.REDACT
     decode: Decode | None = None
-    variants: frozenset[Variant] = frozenset()
-    edits: int = 0
+    variants: frozenset[Variant] = DEPENDS
+    edits: int = DEPENDS
 
     def __post_init__(self) -> None:
         check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1, "min_words": 1})
         if self.mask is not None and len(self.mask) != 1:
             raise ValueError(f"rule {self.id!r}: mask: expected one character, got {len(self.mask)}")
-        sources = (self.words or None, self.pattern, self.detector, self.protect)
-        if len(sources) - sources.count(None) != 1:
+        names = ("words", "pattern", "detector", "protect")
+        sources = [name for name in names if getattr(self, name) not in ((), None)]
+        if len(sources) != 1:
             raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern, detector and protect")
         if not self.words and (self.variants or self.edits or (self.fold is not DEPENDS and self.fold & DISGUISES)):
             raise ValueError(f"rule {self.id!r}: variants, edits and {', '.join(sorted(DISGUISES))} are for words")
-        if self.edits > max(EDITS_FROM):
+        if self.edits is not DEPENDS and self.edits > max(EDITS_FROM):
             raise ValueError(f"rule {self.id!r}: edits: expected at most {max(EDITS_FROM)}, got {self.edits}")
-        if self.fold is DEPENDS:
-            object.__setattr__(self, "fold", self._default_fold)
+        preset = PRESETS[self.strength] if self.words else Preset(default_fold(sources[0]))
+        for name in ("fold", "variants", "edits"):
+            if getattr(self, name) is DEPENDS:
+                object.__setattr__(self, name, getattr(preset, name))
         if self.apply_to is DEPENDS:
             only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
             object.__setattr__(self, "apply_to", frozenset({only}))
-
-    @property
-    def _default_fold(self) -> frozenset[Fold]:
-        if self.protect is not None:
-            return DEFAULT_PROTECT_FOLD
-        return DEFAULT_FOLD if self.words else DEFAULT_PATTERN_FOLD
 
     @property
     def acts_as(self) -> Action:
@@ -240,6 +245,7 @@ class Policy:
     constrain: Constrain | None = None
     annotate: bool | None = None
     on_request: bool = False
+    strength: Strength = Strength.PLAIN
 
     def __post_init__(self) -> None:
         check_fields(self, f"policy {self.name!r}", {"max_hold": 1})

@@ -11,6 +11,7 @@ from gateway.policy.checks import BadPattern, Checks
 from gateway.policy.combine import why_not_on_request
 from gateway.policy.constraints import CONSTRAIN, read_constrain
 from gateway.policy.files import Files
+from gateway.policy.folds import DISGUISES, default_fold
 from gateway.policy.key_table import (
     BOOLEAN,
     NAME,
@@ -24,11 +25,8 @@ from gateway.policy.key_table import (
     several,
 )
 from gateway.policy.model import (
-    DEFAULT_FOLD,
-    DEFAULT_PATTERN_FOLD,
-    DEFAULT_PROTECT_FOLD,
-    DISGUISES,
     EDITS_FROM,
+    PRESETS,
     Action,
     Channel,
     Decode,
@@ -40,6 +38,7 @@ from gateway.policy.model import (
     Policy,
     Protect,
     Rule,
+    Strength,
     Unknown,
     Variant,
 )
@@ -55,9 +54,7 @@ ASCII_SPACE = " \t\n\r\f\v"
 WORD_SOURCES = ("words", "words_file")
 SOURCES = (*WORD_SOURCES, "pattern", "detector", "protect")
 MAX_MIN_WORDS = 64  # as many as are plainly copied; the automaton is made of runs of so many words
-DEFAULT_FOLDS = {**dict.fromkeys(WORD_SOURCES, DEFAULT_FOLD), "protect": DEFAULT_PROTECT_FOLD}
 PLACEHOLDER = ("nothing",)  # the words of a rule whose words were refused
-LATER_FOLDS = ("confusables",)
 LONE_SIGN = (
     "a lone # could be a comment or a word: leave the line out, or write a text behind `# `; a rule for the word has "
     'words: ["#"]'
@@ -71,7 +68,8 @@ def _read_mask(value: Value) -> str:
     return mask
 
 
-FOLDS = several(choice(Fold, LATER_FOLDS), f"list of {', '.join(f'`{fold}`' for fold in Fold)}", frozenset, least=0)
+FOLD_NAMES = ", ".join(f"`{fold}`" for fold in Fold)
+FOLDS = several(choice(Fold), f"list of {FOLD_NAMES}", frozenset, least=0)
 CHANNELS = several(choice(Channel), "list of channels", frozenset)
 DIRECTIONS = several(choice(Direction), "list of `output`, `input`", frozenset)
 VARIANTS = several(choice(Variant), f"list of {', '.join(f'`{name}`' for name in Variant)}", frozenset, least=0)
@@ -93,6 +91,7 @@ RULE = KeyTable(
         "mask": Form("one character", or_reference({"type": "string", "minLength": 1, "maxLength": 1}), _read_mask),
         "message": TEXT,
         "whole_word": BOOLEAN,
+        "strength": choice(Strength),
         "fold": FOLDS,
         "secret": BOOLEAN,
         "guard_tail": integer(0, shown="characters"),
@@ -116,6 +115,7 @@ POLICY = KeyTable(
         "constrain": Form("mapping", {"allOf": [CONSTRAIN]}),
         "annotate": BOOLEAN,
         "on_request": BOOLEAN,
+        "strength": choice(Strength),
         "rules": Form("list", {"type": "array", "items": RULE}),
     },
 )
@@ -133,8 +133,9 @@ def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Polic
 def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Policy:
     section = POLICY.section(value)
     rules: dict[str, Rule] = {}
+    strength = section["strength"].attempt(_strength, Strength.PLAIN) if "strength" in section else Strength.PLAIN
     for item in section["rules"].items() if "rules" in section else []:
-        rule = item.attempt(partial(_rule, lists, checks), None)
+        rule = item.attempt(partial(_rule, lists, checks, strength), None)
         if rule is not None and rule.id in rules:
             at = RULE.section(item)["id"]
             at.note(at.wrong("an id that no earlier rule of the policy has"))
@@ -154,13 +155,15 @@ def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Poli
     return policy
 
 
-def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
+def _rule(lists: _WordReader, checks: Checks, strength: Strength, value: Value) -> Rule:
+    """`strength`: the policy's, for rules for words that have none."""
     section = RULE.section(value)
     action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
     if "mask" in section and "replacement" in section:
         value.note(section["mask"].fail("give either mask or replacement, not both"))
     source = value.attempt(lambda _: section.only_one(SOURCES), "")
-    fold = section.get("fold", FOLDS, DEFAULT_FOLDS.get(source, DEFAULT_PATTERN_FOLD))
+    strength = value.attempt(lambda _: _strength_of(section, source, strength), Strength.PLAIN)
+    fold = section.get("fold", FOLDS, PRESETS[strength].fold if source in WORD_SOURCES else default_fold(source))
     words: tuple[str, ...] = ()
     pattern = detector = protect = None
     if source in WORD_SOURCES:
@@ -182,8 +185,20 @@ def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
         protect=protect,
         apply_to=apply_to,
         decode=decode,
-        **{**RULE.values(section), "fold": fold},
+        **{**RULE.values(section), "fold": fold, "strength": strength},
     )
+
+
+def _strength(value: Value) -> Strength:
+    return Strength(value.choice(Strength))
+
+
+def _strength_of(section: Section, source: str, default: Strength) -> Strength:
+    if source in WORD_SOURCES:
+        return section.get("strength", _strength, default)
+    if "strength" in section:
+        raise section["strength"].fail(f"is for words only; with {source} say what is meant: fold")
+    return Strength.PLAIN
 
 
 FIXED_DIRECTIONS = {
@@ -237,7 +252,7 @@ def _detector(section: Section, checks: Checks) -> str:
 def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
     """Their defaults are allowed."""
     for index, fold in enumerate(section["fold"].items() if "fold" in section else ()):
-        if fold.choice(Fold, LATER_FOLDS) in DISGUISES:
+        if fold.choice(Fold) in DISGUISES:
             raise section["fold"].items()[index].fail(f"is for words only: {', '.join(sorted(DISGUISES))}")
     if section.get("variants", VARIANTS, frozenset()):
         raise section["variants"].fail("is for words only")

@@ -18,7 +18,8 @@ from gateway.censor.detectors import DETECTORS, Detector
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
 from gateway.config import load
-from gateway.policy.model import DEFAULT_PATTERN_FOLD, Channel, Direction, Policy, Rule
+from gateway.policy.folds import DEFAULT_DETECTOR_FOLD
+from gateway.policy.model import Channel, Direction, Policy, Rule
 from loadtest import false_hits
 from tests.censor.near_misses import NEAR_MISSES, SURROUNDINGS, VALUES
 from tests.support.examples import examples
@@ -106,7 +107,7 @@ def test_no_cut_changes_anything(name: str, value: str) -> None:
 @pytest.mark.parametrize(("name", "value"), [*VALUES, *NEAR])
 def test_the_machine_finds_what_a_naive_search_finds(name: str, value: str) -> None:
     for surrounding in ("{}", "say {} now", "{}1", "1{}", "a{}a", "0.{}", "{}-{}", "{} {}"):
-        text = Lens(DEFAULT_PATTERN_FOLD).fold_word(surrounding.format(*2 * [DETECTORS[name].introduction + value]))
+        text = Lens(DEFAULT_DETECTOR_FOLD).fold_word(surrounding.format(*2 * [DETECTORS[name].introduction + value]))
         if len(text) <= 100:
             assert found(name, text) == naive(DETECTORS[name], text), text
 

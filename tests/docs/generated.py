@@ -22,9 +22,11 @@ from gateway.policy.auth import AUTH, CLIENT_KEY
 from gateway.policy.constraints import CONSTRAIN
 from gateway.policy.key_table import KeyTable
 from gateway.policy.listen import LISTEN
+from gateway.policy.model import PRESETS, Fold, Strength
 from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
+from gateway.policy.strength import false_hits
 from gateway.policy.upstreams import UPSTREAM
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
@@ -34,6 +36,7 @@ from gateway.wire.response_events import DROPPED_IN_RESPONSES, RESPONSE_EVENTS
 from gateway.wire.responses import RESPONSES
 from gateway.wire.translation import messages_request, responses_request
 from tests.docs import coverage, detectors
+from tests.evasion import report
 from tests.support.pages import PAGES, ROOT
 
 BOUNDS = Path(__file__).with_name("bounds.toml")
@@ -153,6 +156,22 @@ def _texts_table(events: EventTable) -> str:
     )
 
 
+def _presets_table() -> str:
+    """What each strength sets."""
+    rows = [
+        f"| `{name}` | {', '.join(f'`{fold}`' for fold in Fold if fold in PRESETS[name].fold)} |" for name in Strength
+    ]
+    return "\n".join(["| `strength` | `fold` |", "|---|---|", *rows])
+
+
+def _false_hits_table() -> str:
+    """The figures of strength.toml."""
+    figures = false_hits()
+    corpora = figures[Strength.PLAIN]
+    rows = [f"| {name} | {' | '.join(f'{figures[each][name]:g}' for each in Strength)} |" for name in corpora]
+    return "\n".join([f"| text | {' | '.join(Strength)} |", "|---|---|---|---|", *rows])
+
+
 _READ_AS = {
     Kind.TEXT: "text",
     Kind.JSON: "JSON",
@@ -210,14 +229,20 @@ def blocks() -> Mapping[str, Callable[[], str]]:
         "scanned in answers": lambda: coverage.short_list(coverage.answers(CHAT)),
         "scanned in prompts": lambda: coverage.short_list(coverage.requests(CHAT), coverage.requests(COMPLETIONS)),
         **coverage.tables(),
+        **{
+            f"evasion by {name}": (lambda families=families: report.table(families))
+            for name, families in report.SECTIONS.items()
+        },
+        "presets": _presets_table,
+        "false hits": _false_hits_table,
         "translated responses": lambda: _translation_table(responses_request),
         "translated messages": lambda: _translation_table(messages_request),
         "texts of responses": lambda: _texts_table(RESPONSE_EVENTS),
         "texts of messages": lambda: _texts_table(MESSAGE_EVENTS),
         "dropped in responses": lambda: _dropped_table(DROPPED_IN_RESPONSES),
         "dropped in messages": lambda: _dropped_table(DROPPED_IN_MESSAGES),
-        "clients": _clients_table,
         **{name: (lambda made=made: made) for name, made in detectors.blocks().items()},
+        "clients": _clients_table,
         "refused to responses": lambda: _dropped_table({**RESPONSES.refused, **RESPONSES.dropped}),
     }
 

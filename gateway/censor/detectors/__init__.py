@@ -7,6 +7,7 @@ comes, however long.
 """
 
 from gateway.censor.detectors.credentials import CREDENTIAL
+from gateway.censor.detectors.hidden import HIDDEN_TEXT
 from gateway.censor.detectors.keys import API_KEY
 from gateway.censor.detectors.model import Detector, Format
 from gateway.censor.detectors.network import EMAIL, IPV4, IPV6, MAC_ADDRESS, URL
@@ -33,5 +34,6 @@ DETECTORS: dict[str, Detector] = {
         PRIVATE_KEY,
         API_KEY,
         CREDENTIAL,
+        HIDDEN_TEXT,
     )
 }
