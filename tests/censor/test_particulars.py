@@ -7,20 +7,8 @@ import pytest
 from tests.support.found import censored
 
 MRZ = ("P<UTOERIKSSON<<ANNA<MARIA<<<<<<<<<<<<<<<<<<<", "L898902C36UTO7408122F1204159ZE184226B<<<<<10")
-PHRASE = [
-    "legal",
-    "winner",
-    "thank",
-    "year",
-    "wave",
-    "sausage",
-    "worth",
-    "useful",
-    "legal",
-    "winner",
-    "thank",
-    "yellow",
-]
+WORDS = "legal winner thank year wave sausage worth useful legal winner thank yellow"
+PHRASE = WORDS.split()
 LONG_PHRASE = [*["abandon"] * 23, "art"]
 
 # A detector, a text with [[ ]] around each value.
