@@ -14,7 +14,7 @@ from operator import and_
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS
-from gateway.automata.patterns import Pattern, PatternMachine, PatternState
+from gateway.automata.machine import PatternState, Searched, StateMachine
 from gateway.automata.positions import Region
 
 # How far back is remembered what was known before a beginning.
@@ -24,7 +24,7 @@ MAX_REGISTERED = 2048
 class Hit(NamedTuple):
     """A pattern's matches that became certain together: all end before offset `end`, `starts` are their beginnings."""
 
-    pattern: Pattern
+    pattern: Searched
     starts: int
     end: int
 
@@ -57,7 +57,7 @@ class NfaSimulation:
         "origin",
     )
 
-    def __init__(self, machine: PatternMachine, window: int, state: PatternState, origin: int) -> None:
+    def __init__(self, machine: StateMachine, window: int, state: PatternState, origin: int) -> None:
         self._machine = machine
         self._window = window
         self._oldest = origin
@@ -79,7 +79,7 @@ class NfaSimulation:
         """Take the character at `offset`; the matches that are certain with it and begin at offset `earliest` or later,
         look-ahead included."""
         machine = self._machine
-        folded, atomic = machine.fold(char)
+        folded, atomic, _ = machine.fold(char)
         if self.left_window:
             self.left_window = {}
         if not self.active:

@@ -8,7 +8,8 @@ from copy import copy
 from operator import attrgetter
 from typing import NamedTuple
 
-from gateway.automata.literals import Arrival, Literal, LiteralMachine
+from gateway.automata.literals import Arrival, Literal
+from gateway.automata.phrases import WordMachine
 from gateway.censor.window import Window
 
 
@@ -50,14 +51,15 @@ class LiteralCursor:
 
     __slots__ = ("_just_found", "_shift", "folded", "jumps", "left", "machine", "state", "window")
 
-    def __init__(self, machine: LiteralMachine, window: Window) -> None:
+    def __init__(self, machine: WordMachine, window: Window, offset: int = 0) -> None:
+        """`offset`: of the first character that it will read."""
         self.machine = machine
         self.window = window
         self.left: dict[int, int] = {}
         self.state = machine.start()
         self.folded = 0
         self.jumps: list[_OffsetJump] = []
-        self._shift = 0
+        self._shift = offset
         self._just_found: set[tuple[int, int, int]] = set()
 
     def fork(self) -> LiteralCursor:
@@ -115,9 +117,11 @@ class LiteralCursor:
     def ending(self) -> list[Span]:
         """What the end of the text makes certain: waiting whole words, and beginnings that a rule guards."""
         state = self.state
-        candidates = [(literal, len(literal.text)) for literal in state.pending]
-        candidates += self.machine.beginnings(state)
-        spans = self._new_spans((self._span(self.folded, length, literal) for literal, length in candidates), -1)
+        candidates = [(literal, len(literal.text), back) for literal, back in state.pending]
+        candidates += [(literal, length, 0) for literal, length in self.machine.beginnings(state)]
+        spans = self._new_spans(
+            (self._span(self.folded - back, length, literal) for literal, length, back in candidates), -1
+        )
         return [span for span in spans if span.start >= self.window.start]
 
     def live_start(self) -> int | None:
@@ -127,6 +131,18 @@ class LiteralCursor:
             if not self._splits(begin):
                 return self._origin(begin)
         return None
+
+    def position(self) -> tuple[object, ...]:
+        """Equal for cursors of one machine in one text that no later text can tell apart."""
+        state = self.state
+        return (
+            state.node,
+            state.left,
+            state.pending,
+            state.new_line,
+            self._origin(self.folded - self.machine.length(state)) if self.machine.length(state) else None,
+            [jump.offset for jump in self.jumps],
+        )
 
     def _new_spans(self, spans: Iterable[Span | None], consumed: int) -> list[Span]:
         """Without repetitions: an expansion (ß) can show a rule's word at one place twice, and a guarded beginning may

@@ -18,7 +18,8 @@ from gateway.censor.detectors import DETECTORS, Detector
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
 from gateway.config import load
-from gateway.policy.model import DEFAULT_PATTERN_FOLD, Channel, Direction, Policy, Rule
+from gateway.policy.folds import DEFAULT_DETECTOR_FOLD
+from gateway.policy.model import Channel, Direction, Policy, Rule
 from loadtest import false_hits
 from tests.censor.near_misses import NEAR_MISSES, SURROUNDINGS, VALUES
 from tests.support.examples import examples
@@ -68,7 +69,7 @@ def test_the_detectors_by_name() -> None:
     assert list(DETECTORS) == [
         *("email", "credit_card", "iban", "us_ssn", "phone", "ipv4", "ipv6", "mac_address", "url", "jwt"),
         *("private_key", "api_key", "credential", "national_id", "passport", "date_of_birth", "coordinates"),
-        *("crypto_address", "wallet_secret"),
+        *("crypto_address", "wallet_secret", "hidden_text"),
     ]
     for name, detector in DETECTORS.items():
         assert detector.name == name
@@ -107,7 +108,7 @@ def test_no_cut_changes_anything(name: str, value: str) -> None:
 @pytest.mark.parametrize(("name", "value"), [*VALUES, *NEAR])
 def test_the_machine_finds_what_a_naive_search_finds(name: str, value: str) -> None:
     for surrounding in ("{}", "say {} now", "{}1", "1{}", "a{}a", "0.{}", "{}-{}", "{} {}"):
-        text = Lens(DEFAULT_PATTERN_FOLD).fold_word(surrounding.format(*2 * [DETECTORS[name].introduction + value]))
+        text = Lens(DEFAULT_DETECTOR_FOLD).fold_word(surrounding.format(*2 * [DETECTORS[name].introduction + value]))
         if len(text) <= 100:
             assert found(name, text) == naive(DETECTORS[name], text), text
 
@@ -320,12 +321,13 @@ def test_false_hits_are_counted_by_sentence() -> None:
 # Flagged or left out.
 LEFT_BY_THE_POLICY = (
     *("ipv4", "ipv6", "mac_address", "url", "date_of_birth", "coordinates", "crypto_address", "wallet_secret"),
+    "hidden_text",
 )
 
 
 def test_the_shipped_policy_is_made_of_detectors() -> None:
     policy = load(str(POLICY), {}).policies["pii"]
-    assert {rule.detector for rule in policy.rules} == {*DETECTORS} - {"url", "wallet_secret"}
+    assert {rule.detector for rule in policy.rules} == {*DETECTORS} - {"url", "wallet_secret", "hidden_text"}
     compiled = compile_policy(policy)
     outputs = {}
     for name, detector in DETECTORS.items():

@@ -7,6 +7,7 @@ comes, however long.
 """
 
 from gateway.censor.detectors.credentials import CREDENTIAL
+from gateway.censor.detectors.hidden import HIDDEN_TEXT
 from gateway.censor.detectors.identity import NATIONAL_ID, PASSPORT
 from gateway.censor.detectors.keys import API_KEY
 from gateway.censor.detectors.model import Detector, Format
@@ -42,5 +43,6 @@ DETECTORS: dict[str, Detector] = {
         COORDINATES,
         CRYPTO_ADDRESS,
         WALLET_SECRET,
+        HIDDEN_TEXT,
     )
 }
