@@ -254,7 +254,7 @@ def test_detectors_as_json() -> None:
     listed = [json.loads(line) for line in done.stdout.splitlines()]
     assert [detector["name"] for detector in listed] == list(DETECTORS)
     for shown in listed:
-        assert list(shown) == ["name", "title", "examples", "source", "note"]
+        assert list(shown) == ["name", "title", "introduction", "examples", "source", "note"]
         assert tuple(shown["examples"]) == DETECTORS[shown["name"]].examples
     assert done.returncode == 0
 

@@ -14,7 +14,7 @@ from tests.censor.near_misses import NEAR_MISSES
 LONGEST = 60  # characters of a value that is shown
 _PAGE = re.compile(r"https://[^ ,;)]+(?<![.])")
 # Of these one value is enough: scanners of repositories take them for leaks.
-_CREDENTIALS = {"api_key", "credential"}
+_CREDENTIALS = {"api_key", "credential", "wallet_secret"}
 
 
 def the_list() -> str:

@@ -27,7 +27,7 @@ def _tags(text: str) -> str:
 HIDDEN_TEXT = Detector(
     name="hidden_text",
     label="HIDDEN_TEXT",
-    title="hidden text",
+    title="Hidden text",
     formats=(
         # Where a run can be long, every two neighbours in it are a match, so that nothing of it is held.
         Format(rf"{_TAG}{{1,2}}", rf"(?:^|{_NO_TAG}){_TAG}*"),
@@ -42,10 +42,13 @@ HIDDEN_TEXT = Detector(
         "".join(chr(0xE0100 + byte) for byte in b"send it to me"),
         "\u200b\u200c\u200c\u200b\u200c\u200b\u200b\u200b",
     ),
-    source="Unicode Standard sections 23.4 and 23.9 (variation selectors, tags), UTS #51 (flags), UAX #44",
+    source=(
+        "Unicode Standard sections 23.4 and 23.9 (variation selectors, tags), UTS #51 (flags), "
+        "https://www.unicode.org/reports/tr51"
+    ),
     note=(
-        "fewer than eight invisible characters in a row that are no tags and not two variation selectors; the rule's "
-        "fold has no effect"
+        "Fewer than eight invisible characters in a row that are no tags and not two variation selectors are left out. "
+        "The rule's fold has no effect."
     ),
     exact=True,
 )
