@@ -62,8 +62,7 @@ def _states_met(machine: PatternMachine, text: Iterable[str]) -> int:
 
 def _longest_hold(rule: Rule, program: Program) -> str:
     if rule.words:
-        # A whole word waits for the character behind it.
-        most: int | None = max(machine.longest for machine in program.machines) - (0 if rule.whole_word else 1)
+        most: int | None = max(machine.reach for machine in program.machines) - 1
     else:
         lengths = [longest(pattern.positions) for machine in program.patterns for pattern in machine.patterns]
         most = max((length - 1 for length in lengths if length), default=0) if None not in lengths else None

@@ -90,6 +90,8 @@ class Scanner:
             spans += cursor.step(char, scanned)
             if cursor.left:
                 left += ((start, tag) for tag, start in cursor.left.items())
+        if len(spans) > 1:
+            spans = _distinct(spans)
         if self.readings or char in INTRODUCERS:
             spans, more = self.readings.step(char, scanned, self.literals, spans)
             left += more
@@ -107,7 +109,9 @@ class Scanner:
 
     def at_end(self) -> list[Span]:
         """The matches that the end of the text makes certain."""
+        known = {found for cursor in self.literals for found in cursor.just_found}
         spans = self.readings.ending([span for cursor in self.literals for span in cursor.ending()])
+        spans = [span for span in _distinct(spans) if span[:3] not in known]
         spans += [span for cursor in self.patterns if cursor.may_end() for span in cursor.ending(self.scanned)]
         return self._without_exempt(spans)
 
@@ -183,3 +187,8 @@ class Scanner:
         other.patterns = [cursor.fork(other.past_exempt) for cursor in self.patterns]
         other._exempt = [place for place in self._exempt if place[1] > held_from]
         return other
+
+
+def _distinct(spans: Iterable[Span]) -> list[Span]:
+    """Once each: two machines may find one span for one rule."""
+    return list({span[:3]: span for span in spans}.values())
