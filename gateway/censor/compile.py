@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import unicodedata
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import chain, pairwise
 
 from gateway.automata.edges import is_word_char
 from gateway.automata.literals import LINE_MARKS, Literal, LiteralMachine
+from gateway.automata.machine import StateMachine
+from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation, WordSet
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
+from gateway.automata.phrases import WordMachine
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
+from gateway.censor.carry import CarriedCursor, CarriedWords
 from gateway.censor.detectors import DETECTORS, Detector, Format
 from gateway.censor.lens import Lens
+from gateway.censor.protect import Conversation, ProtectedPrompt
 from gateway.censor.window import MAX_UNSEEN
-from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
+from gateway.policy.model import (
+    DISGUISES,
+    EDITS_FROM,
+    Action,
+    Channel,
+    Direction,
+    Fold,
+    Mode,
+    Overflow,
+    Policy,
+    Rule,
+    Variant,
+)
 
 PIECE = 1024
 PIECE_WITH_PATTERNS = 64
@@ -46,17 +64,34 @@ class Program:
     `quick`: no word is so long that `max_hold` could matter while every character folds to exactly one. `piece`: a text
     is scanned in pieces of so many characters. Holding and replacing copy what is held; and with patterns, a piece in
     which something is found, or a beginning could grow too old, is scanned character by character, all of it.
-    `max_unseen`: so many characters that a rule's lens makes vanish may be held besides.
+    `max_unseen`: so many characters that a rule's lens makes vanish may be held besides. `prompts` and `carries` are
+    the rules that depend on what came before the text; `carried` the words that it began.
     """
 
     rules: tuple[CompiledRule, ...]
-    machines: tuple[LiteralMachine, ...]
-    patterns: tuple[PatternMachine, ...]
+    machines: tuple[WordMachine, ...]
+    patterns: tuple[StateMachine, ...]
     max_hold: int
     on_overflow: Overflow
     quick: bool
     piece: int
     max_unseen: int = MAX_UNSEEN
+    prompts: tuple[ProtectedPrompt, ...] = ()
+    carries: tuple[CarriedWords, ...] = ()
+    carried: tuple[CarriedCursor, ...] = ()
+
+    def protecting(self, conversation: Conversation) -> Program:
+        """With automata of the system prompt. Raises `PromptTooLong`."""
+        found = [prompt.machine(text) for prompt in self.prompts for text in conversation.system]
+        machines = (*self.machines, *(machine for machine in found if machine is not None))
+        quick = all(machine.reach < self.max_hold for machine in machines)
+        return self if len(machines) == len(self.machines) else replace(self, machines=machines, quick=quick)
+
+    def carrying(self, conversation: Conversation) -> Program:
+        """For a text that comes behind the answers."""
+        cursors = [words.cursor(conversation.answers) for words in self.carries] if conversation.answers else []
+        carried = tuple(cursor for cursor in cursors if cursor is not None)
+        return replace(self, carried=carried) if carried else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +108,26 @@ class CompiledPolicy:
 
     def scans(self, direction: Direction) -> bool:
         return any(key[0] is direction for key in self.programs)
+
+    @property
+    def reads_conversation(self) -> bool:
+        """Is there a rule for answers that depends on the request?"""
+        return any(program.prompts or program.carries for program in self.programs.values())
+
+    def for_answer(self, conversation: Conversation) -> CompiledPolicy:
+        """The policy for the answer to a request with such a conversation. Raises `PromptTooLong`."""
+        opened: dict[int, Program] = {}
+        programs = dict(self.programs)
+        for (direction, channel), program in self.programs.items():
+            if direction is Direction.OUTPUT:
+                if id(program) not in opened:
+                    opened[id(program)] = program.protecting(conversation)
+                programs[direction, channel] = opened[id(program)]
+        content = Direction.OUTPUT, Channel.CONTENT
+        if content in programs:
+            programs[content] = programs[content].carrying(conversation)
+        stops = None if self.stops is None else self.stops.protecting(conversation)
+        return replace(self, programs=programs, stops=stops)
 
 
 def fold_word(word: str, folds: frozenset[Fold]) -> str:
@@ -130,8 +185,11 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
     compiled: list[CompiledRule] = []
     literals: dict[frozenset[Fold], list[Literal]] = {}
     patterns: dict[frozenset[Fold], list[Pattern]] = {}
+    disguised: dict[tuple[frozenset[Fold], Obfuscation, bool], list[WordSet]] = {}
+    carries: dict[frozenset[Fold], list[Literal]] = {}
+    prompts: list[ProtectedPrompt] = []
     for order, rule in enumerate(rules):
-        lens = _lens(rule.fold)
+        lens = _lens(rule.fold - DISGUISES)
         action = Action.FLAG if policy.mode is Mode.OBSERVE else rule.action if stops else rule.acts_as
         replacement = f"<{label(rule)}>" if action is Action.PSEUDONYMIZE else rule.replacement
         secret = rule.secret and not stops
@@ -140,25 +198,40 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         )
         holds = action is not Action.FLAG
         if rule.words:
-            literals.setdefault(rule.fold, []).extend(_literals(rule, order, lens, holds))
+            for disguises, edits in _disguises(rule):
+                key = rule.fold - DISGUISES, disguises, bool(edits)
+                disguised.setdefault(key, []).append(_word_set(rule, order, lens, holds, edits))
+            words = list(_literals(rule, order, lens, holds))
+            if not rule.fold & DISGUISES:
+                literals.setdefault(rule.fold, []).extend(words)
+            if rule.carry and not stops:
+                carries.setdefault(rule.fold - DISGUISES, []).extend(words)
+        elif rule.protect is not None:
+            prompts.append(ProtectedPrompt(rule, order, holds, policy.max_hold))
         else:
             patterns.setdefault(pattern_folds(rule), []).extend(_patterns(rule, order, holds))
     machines = tuple(machine for folds, group in literals.items() for machine in _machines(group, folds))
     return Program(
         rules=tuple(compiled),
         machines=machines,
-        patterns=tuple(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
+        patterns=(
+            *(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
+            *(_obfuscated(folds, disguises, group) for (folds, disguises, _), group in disguised.items()),
+        ),
         max_hold=policy.max_hold,
         on_overflow=Overflow.RELEASE if stops else policy.on_overflow,
         quick=all(machine.reach < policy.max_hold for machine in machines),
-        piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns else PIECE,
+        piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns or disguised else PIECE,
+        prompts=tuple(prompts),
+        carries=tuple(
+            CarriedWords(LiteralMachine(group, Lens(folds).fold), Lens(folds), policy.max_hold)
+            for folds, group in carries.items()
+        ),
     )
 
 
 def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Literal]:
-    for text in dict.fromkeys(folded for word in rule.words for folded in lens.cases(word)):
-        if not text:
-            raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
+    for text, seen in _folded_words(rule, lens).items():
         for spelling in lens.spellings(text):
             yield Literal(
                 spelling,
@@ -167,8 +240,70 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
                 right=rule.whole_word and is_word_char(text[-1]),
                 holds=holds,
                 guard=_guard(rule, len(spelling)),
-                seen=text,
+                seen=seen,
             )
+
+
+# -- words in disguise -------------------------------------------------------------------------------------------------
+
+# An automaton for each, since most texts are far from all but one: their states would multiply.
+_CODES = (
+    (Variant.BASE64,),
+    (Variant.BASE32,),
+    (Variant.HEX, Variant.DECIMAL, Variant.NATO, Variant.MORSE),
+)
+
+
+def _disguises(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
+    """The automata besides that of the words as they are: what each sees through, and how many edits."""
+    disguises = Obfuscation(
+        leet=Fold.LEET in rule.fold,
+        spacing=Fold.SPACING in rule.fold,
+        repeats=Fold.REPEATS in rule.fold,
+        markup=Fold.MARKUP in rule.fold,
+        url=Fold.URL in rule.fold,
+    )
+    if disguises != Obfuscation():
+        yield disguises, 0
+    if rule.edits:
+        yield Obfuscation(leet=disguises.leet), rule.edits
+    for codes in _CODES:
+        chosen = tuple(code.value for code in codes if code in rule.variants)
+        if chosen:
+            yield Obfuscation(variants=chosen), 0
+
+
+def _obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordSet]) -> ObfuscatedWords:
+    lens = _lens(folds)
+    vanishing = _lens(folds & {Fold.INVISIBLE})
+    return ObfuscatedWords(words, disguises, vanishing.fold, lambda char: lens.fold(char).text)
+
+
+def _word_set(rule: Rule, order: int, lens: Lens, holds: bool, edits: int) -> WordSet:
+    words = [spelling for word in _folded_words(rule, lens) for spelling in lens.spellings(word)]
+    return WordSet(
+        words=list(dict.fromkeys(words)),
+        tag=order,
+        holds=holds,
+        whole=rule.whole_word,
+        edits=edits,
+        edits_from=EDITS_FROM.get(edits, 0),
+        guards=partial(_guard, rule),
+    )
+
+
+def _folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
+    """The words to look for, each with the word of the rule that it stands for. Raises ValueError for an empty one."""
+    found: dict[str, str] = {}
+    for word in chain.from_iterable(map(lens.cases, rule.words)):
+        if not word:
+            raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
+        found[word] = word
+        if Variant.REVERSE in rule.variants:
+            found.setdefault(word[::-1], word)
+        if Variant.ROT13 in rule.variants:
+            found.setdefault(codecs.encode(word, "rot13"), word)
+    return found
 
 
 def _machines(literals: list[Literal], folds: frozenset[Fold]) -> Iterable[LiteralMachine]:
@@ -190,6 +325,7 @@ def _is_marked(text: str) -> bool:
     return text[0] in LINE_MARKS or any(char in LINE_MARKS for before, char in pairwise(text) if before == " ")
 
 
+@lru_cache(256)
 def detector_positions(form: Format, folds: frozenset[Fold]) -> Positions:
     """The automaton of a form as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
     no automaton can be made of."""
@@ -222,15 +358,16 @@ def _folds(rule: Rule) -> frozenset[Fold]:
 
 
 def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
-    accepts = None
+    automata: list[tuple[Positions, Callable[[str], bool] | None]]
     if rule.detector is not None:
         detector = _detector(rule.id, rule.detector)
-        automata = [detector_positions(form, _folds(rule)) for form in detector.formats]
-        accepts = detector.validate
+        automata = [
+            (detector_positions(form, _folds(rule)), form.validate or detector.validate) for form in detector.formats
+        ]
     else:
         assert rule.pattern is not None
-        automata = [pattern_positions(rule.pattern, rule.fold)]
-    for automaton in automata:
+        automata = [(pattern_positions(rule.pattern, rule.fold), None)]
+    for automaton, accepts in automata:
         yield Pattern(automaton, tag=order, holds=holds, guard=rule.guard_tail or 0, accepts=accepts)
 
 

@@ -8,11 +8,14 @@ from functools import cache
 from importlib import resources
 
 from gateway.automata.analysis import longest
-from gateway.automata.patterns import UNDECIDED, PatternMachine
+from gateway.automata.machine import UNDECIDED, StateMachine
+from gateway.automata.obfuscation import ObfuscatedWords
+from gateway.automata.patterns import Pattern
 from gateway.censor.compile import Program, compile_rule, fold_word
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
-from gateway.policy.model import Action, Mode, Policy, Rule
+from gateway.policy.model import Action, Mode, Policy, Rule, Strength
+from gateway.policy.strength import explained
 
 # A cut that resembles a tokenizer's: words with the blank before them, at most eight characters, and single signs.
 _TOKEN = re.compile(r"\s?\w{1,8}|\s?[^\w\s]|\s")
@@ -30,8 +33,9 @@ def explain(policy: Policy) -> Iterator[str]:
     for rule in policy.rules:
         program = compile_rule(policy, rule)
         silent = rule.action is Action.FLAG or policy.mode is Mode.OBSERVE
-        hold = "holds nothing" if silent else f"{_longest_hold(rule, program)}, {_typical_hold(program)}"
-        yield f"rule {rule.id}: {rule.action}, {_size(rule, program)}, {hold}"
+        hold = "holds nothing" if silent else f"{_longest_hold(rule, program)}, {_typical_hold(rule, program)}"
+        strength = "" if rule.strength is Strength.PLAIN else f", {explained(rule.strength)}"
+        yield f"rule {rule.id}: {rule.action}, {_size(rule, program)}, {hold}{strength}"
 
 
 def _size(rule: Rule, program: Program) -> str:
@@ -42,13 +46,15 @@ def _size(rule: Rule, program: Program) -> str:
         shortest, longest_word = min(lengths), max(lengths)
         size = f"{shortest} to {longest_word}" if shortest < longest_word else f"{shortest}"
         return f"lens {lens}, {words} of {size} characters"
+    if rule.protect is not None:
+        return f"lens {lens}, runs of {rule.min_words} words of the request's {rule.protect.replace('_', ' ')}"
     what = "pattern" if rule.detector is None else f"detector {rule.detector}"
     (machine,) = program.patterns
     met = _states_met(machine, "".join(prose()))
     return f"lens {lens}, {what} of {len(machine.owner)} states ({met} determinised on prose)"
 
 
-def _states_met(machine: PatternMachine, text: Iterable[str]) -> int:
+def _states_met(machine: StateMachine, text: Iterable[str]) -> int:
     """How many states the determinised automaton has after reading `text`; it begins anew behind a match."""
     state = machine.start()
     met = {(state.entries, state.left)}
@@ -61,17 +67,28 @@ def _states_met(machine: PatternMachine, text: Iterable[str]) -> int:
 
 
 def _longest_hold(rule: Rule, program: Program) -> str:
-    if rule.words:
-        most: int | None = max(machine.reach for machine in program.machines) - 1
+    if any(isinstance(machine, ObfuscatedWords) for machine in program.patterns):
+        most: int | None = None  # of letters that may be repeated, and of what lies between them
+    elif rule.words:
+        most = max(machine.reach for machine in program.machines) - 1
+    elif rule.protect is not None:
+        most = None
     else:
-        lengths = [longest(pattern.positions) for machine in program.patterns for pattern in machine.patterns]
+        lengths = [
+            longest(pattern.positions)
+            for machine in program.patterns
+            for pattern in machine.patterns
+            if isinstance(pattern, Pattern)
+        ]
         most = max((length - 1 for length in lengths if length), default=0) if None not in lengths else None
     if most is None:
         return f"longest hold unbounded, at most max_hold ({program.max_hold}) characters"
     return f"longest hold {min(most, program.max_hold)} characters"
 
 
-def _typical_hold(program: Program) -> str:
+def _typical_hold(rule: Rule, program: Program) -> str:
+    if rule.protect is not None:
+        return "typical hold unknown: it depends on the prompt"
     censor = Censor(program)
     held: list[int] = []
     for piece in prose():

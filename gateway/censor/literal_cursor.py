@@ -8,7 +8,8 @@ from copy import copy
 from operator import attrgetter
 from typing import NamedTuple
 
-from gateway.automata.literals import Arrival, Literal, LiteralMachine
+from gateway.automata.literals import Arrival, Literal
+from gateway.automata.phrases import WordMachine
 from gateway.censor.window import Window
 
 
@@ -51,14 +52,15 @@ class LiteralCursor:
 
     __slots__ = ("_shift", "folded", "jumps", "just_found", "left", "machine", "state", "window")
 
-    def __init__(self, machine: LiteralMachine, window: Window) -> None:
+    def __init__(self, machine: WordMachine, window: Window, offset: int = 0) -> None:
+        """`offset`: of the first character that it will read."""
         self.machine = machine
         self.window = window
         self.left: dict[int, int] = {}
         self.state = machine.start()
         self.folded = 0
         self.jumps: list[_OffsetJump] = []
-        self._shift = 0
+        self._shift = offset
         self.just_found: set[tuple[int, int, int]] = set()
 
     def fork(self) -> LiteralCursor:

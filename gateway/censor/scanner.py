@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 
+from gateway.censor.carry import CarriedCursor
 from gateway.censor.compile import Program
 from gateway.censor.literal_cursor import LiteralCursor, Span
 from gateway.censor.pattern_cursor import MatchRun, PatternCursor
@@ -18,12 +19,14 @@ from gateway.censor.window import Window
 
 
 class Scanner:
-    """The cursors of one text. `scanned`: characters that they have read."""
+    """The cursors of one text. `scanned`: characters that they have read. `carries`: words that the text before it
+    began count."""
 
-    __slots__ = ("_exempt", "literals", "patterns", "readings", "scanned")
+    __slots__ = ("_carries", "_exempt", "literals", "patterns", "readings", "scanned")
 
-    def __init__(self, program: Program | None) -> None:
+    def __init__(self, program: Program | None, *, carries: bool = False) -> None:
         self.scanned = 0
+        self._carries = carries and program is not None and bool(program.carried)
         self._exempt: list[tuple[int, int]] = []  # original offsets of what stays as it is
         self.literals: list[LiteralCursor] = []
         self.readings = Readings()
@@ -31,6 +34,8 @@ class Scanner:
         if program is not None:
             hold, unseen = program.max_hold, program.max_unseen
             self.literals = [LiteralCursor(machine, Window(hold, unseen)) for machine in program.machines]
+            if self._carries:
+                self.literals += [cursor.fork() for cursor in program.carried]
             self.patterns = [
                 PatternCursor(machine, hold, Window(hold, unseen), self.past_exempt) for machine in program.patterns
             ]
@@ -78,6 +83,8 @@ class Scanner:
             if of_this > live:
                 live = of_this
         self.scanned = scanned
+        if self._carries:
+            self._drop_carried()
         return live
 
     def step(self, char: str) -> tuple[list[Span], list[tuple[int, int]]]:
@@ -89,17 +96,24 @@ class Scanner:
         for cursor in self.literals:
             spans += cursor.step(char, scanned)
             if cursor.left:
-                left += ((start, tag) for tag, start in cursor.left.items())
+                left += ((max(start, 0), tag) for tag, start in cursor.left.items())
         if len(spans) > 1:
             spans = _distinct(spans)
         if self.readings or char in INTRODUCERS:
             spans, more = self.readings.step(char, scanned, self.literals, spans)
             left += more
+        if self._carries:
+            self._drop_carried()
         for following in self.patterns:
             spans += following.step(char, scanned)
             if following.left:
                 left += ((start, tag) for tag, start in following.left.items())
         return self._without_exempt(spans) if spans and self._exempt else spans, left
+
+    def _drop_carried(self) -> None:
+        kept = [cursor for cursor in self.literals if not (isinstance(cursor, CarriedCursor) and cursor.over)]
+        self.literals[:] = kept  # others may have the same list
+        self._carries = any(isinstance(cursor, CarriedCursor) for cursor in kept)
 
     def live_start(self) -> int:
         """Where the longest live suffix within its window starts."""
@@ -154,6 +168,19 @@ class Scanner:
                 spans += at_end.ending(self.scanned)
                 at_end.forget_fresh()
         return any(span.holds for span in self._without_exempt(spans))
+
+    @property
+    def is_open(self) -> bool:
+        """Does the end of the text begin a match?"""
+        return any(cursor.machine.length(cursor.state) for cursor in self.literals) or any(
+            cursor.is_open for cursor in self.patterns
+        )
+
+    def would_match_at_end(self) -> bool:
+        """Would the end of the text make a match certain? Beginnings of words that a rule guards are none."""
+        return any(cursor.state.pending for cursor in self.literals) or any(
+            cursor.fork(self.past_exempt).ending(self.scanned) for cursor in self.patterns if cursor.may_end()
+        )
 
     # -- text that stays as it is --------------------------------------------------------------------------------------
 

@@ -17,10 +17,12 @@ from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
 from gateway.guard.names import MISSPELLED, leave_out_misspelled_in
 from gateway.guard.numbers import ListNumbering
+from gateway.guard.parts import JoinedParts, PartText, Run, is_part, runs_in
 from gateway.guard.tool_calls import CALLS, ToolCalls
 from gateway.policy.model import Channel
 from gateway.wire import chunks, logprobs
 from gateway.wire import message as messages
+from gateway.wire.fences import ContentReader, may_hold_json
 from gateway.wire.json import Json
 from gateway.wire.logprobs import Entry
 from gateway.wire.message import (
@@ -29,6 +31,7 @@ from gateway.wire.message import (
     DROPPED_IN_ANSWERS,
     DROPPED_IN_AUDIO,
     KNOWN_NAMES,
+    ROLES,
     TEXT_FIELDS,
     Path,
     SlotKind,
@@ -37,6 +40,7 @@ from gateway.wire.message import (
 )
 
 _CONTENT: Path = ("content",)
+_PLAIN_MESSAGE = frozenset({"role", "content", "refusal", "annotations"})
 _DESCRIBED: tuple[Path, ...] = tuple((name,) for name in logprobs.TEXTS)
 MAX_TYPES = 64  # parts of one choice whose type comes with what was held of them
 MAX_TYPE = 64  # characters of such a type
@@ -47,7 +51,7 @@ class Choice:
 
     __slots__ = (
         *("_annotations", "_as_lists", "_constrained", "_counts", "_entries", "_metadata", "_tool_calls", "_types"),
-        *("calls", "ended", "index", "numbering", "rule", "texts"),
+        *("_here", "_joined", "calls", "ended", "index", "late", "numbering", "rule", "texts"),
     )
 
     def __init__(self, index: int, metadata: Metadata) -> None:
@@ -55,6 +59,9 @@ class Choice:
         self.rule: CompiledRule | None = None
         self.ended = False
         self.texts: dict[Path, GuardedText] = {}
+        self.late: list[Json] = []  # deltas that show, before the one at hand, what was held of parts before its own
+        self._joined: dict[Path, JoinedParts] = {}  # the text parts of each list
+        self._here: dict[Path, TextSlot] = {}  # where the delta at hand has them
         self._types: dict[Path, Any] = {}  # of parts, which are shown with what was held of them
         self._entries: dict[str, list[Entry | None]] = {}  # log probabilities of the delta's tokens, by its fields
         self._as_lists = False
@@ -71,6 +78,10 @@ class Choice:
     def censor(self, message: Json, whole: bool = False, reason: Any = None) -> bool:
         """Censor every text of a delta, or of a `whole` message that ended for a reason, up to a block; is there
         anything left to show?"""
+        if not message:
+            return False
+        if whole and self._passes(message):
+            return True
         self._drop_fields(message)
         outside, self._metadata.blocked = self._metadata.blocked, None
         self._metadata.scrub_numbers(message, ("choices", self.index))
@@ -79,6 +90,8 @@ class Choice:
         payloads = payloads_in(message)
         if whole and self._constrained is not None:
             self._constrained.foresee(*_content_of(slots), reason)
+        self._here.clear()
+        runs = runs_in(slots) if whole and not self._reads_json_content else {}
         has_output = held_back = False
         reached: set[Any] = set()
         field: str | int | None = None  # that the last text came from
@@ -95,9 +108,11 @@ class Choice:
                 self._censor_label(slot)
             elif slot.kind is SlotKind.NAME and not whole and self._metadata.enforces:
                 self.rule = self._tool_calls.add_name(slot)
+            elif (run := runs.get(slot.path)) is not None:
+                has_output = self._show_run(run, slot) or has_output
             else:
                 given = slot.holder[slot.key]
-                out = self._censor_slot(slot, whole, (id(slot.holder), slot.key) in payloads)
+                out = self._censor_slot(slot, whole, payloads.get((id(slot.holder), slot.key)))
                 has_output = has_output or bool(out)
                 held_back = held_back or bool(given and not out)
         self.rule = self._tool_calls.release(message, reached, whole, self.rule)
@@ -108,6 +123,17 @@ class Choice:
         return bool(message.keys() - TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
             isinstance(entry, dict) and "id" in entry for entry in message.get("tool_calls") or ()
         )
+
+    def _passes(self, message: Json) -> bool:
+        """Is this a whole message of nothing but content in which there is nothing to do? It has been counted then."""
+        content, role, counts = message.get("content"), message.get("role"), self._counts
+        if not (type(content) is type(role) is str and role in ROLES and message.keys() <= _PLAIN_MESSAGE):
+            return False
+        if message.get("refusal") is not None or message.get("annotations") or self._entries or self.rule is not None:
+            return False
+        if self._constrained is not None or counts.json_content or counts.pseudonyms is not None:
+            return False
+        return not may_hold_json(content) and counts.passes(Channel.CONTENT, content)
 
     def _drop_fields(self, message: Json) -> None:
         """Remove what could not be scanned, or repeats the text of this message."""
@@ -130,7 +156,8 @@ class Choice:
         elif slot.kind is not SlotKind.LABEL or slot.holder[slot.key] not in CONSTANT_LABELS:
             slot.holder[slot.key] = ""
 
-    def _censor_slot(self, slot: TextSlot, whole: bool, payload: bool = False) -> Any:
+    def _censor_slot(self, slot: TextSlot, whole: bool, payload: str | None = None) -> Any:
+        """`payload`: where media may stand, the media type that is declared for them."""
         given = slot.holder[slot.key]
         if slot.kind is SlotKind.KEY:
             name = self._show(slot.key)
@@ -159,9 +186,49 @@ class Choice:
         if not self._metadata.enforces:
             return given
         slot.holder[slot.key] = shown
+        if isinstance(text, PartText):
+            shown += self._give_late(slot)
         return shown
 
-    def _text(self, slot: TextSlot, payload: bool) -> GuardedText:
+    # -- parts that are one text ---------------------------------------------------------------------------------------
+
+    @property
+    def _reads_json_content(self) -> bool:
+        return self._counts.json_content or self._constrained is not None
+
+    def _parts_of(self, slot: TextSlot) -> JoinedParts:
+        """The parts of the list that a slot's is in."""
+        place, channel = slot.path[:-2], Channel(slot.channel)
+        joined = self._joined.get((*place, slot.channel))
+        if joined is None:
+            make = ContentReader if channel is Channel.CONTENT else None
+            joined = JoinedParts(lambda reader: self._counts.open(channel, self.index, reader), make)
+            self._joined[*place, slot.channel] = joined
+        return joined
+
+    def _give_late(self, slot: TextSlot) -> str:
+        """Show what has come out of earlier parts with a piece of this one: in the delta at hand, where it has them."""
+        late = self._parts_of(slot).late
+        for path, text in late:
+            if (there := self._here.get(path)) is not None:
+                there.holder[there.key] += text
+            else:
+                self._place(self.late, path, text)
+        shown = "".join(text for _, text in late)
+        late.clear()
+        self._here[slot.path] = slot
+        return shown
+
+    def _show_run(self, run: Run, slot: TextSlot) -> bool:
+        """Show the next part of a run in a whole message, whose texts are all read with the first."""
+        if not run.shown:
+            run.read(self._parts_of(slot), self._counts)
+        shown, self.rule = run.shown.pop(slot.path), run.rule if run.blocked == slot.path else None
+        if self._metadata.enforces:
+            slot.holder[slot.key] = shown
+        return bool(shown)
+
+    def _text(self, slot: TextSlot, payload: str | None) -> GuardedText:
         text = self.texts.get(slot.path)
         is_new = text is None
         if text is None:
@@ -169,13 +236,15 @@ class Choice:
             channel = Channel(slot.channel)
             is_json = slot.kind is SlotKind.JSON or (self._counts.json_content and channel is Channel.CONTENT)
             # JSON that nothing looks at is not taken apart: even a number would wait for its end.
-            if payload and self._counts.looks_at(channel):
-                text = PayloadText(self._counts, channel, self.index)
+            if payload is not None and self._counts.looks_at(channel):
+                text = PayloadText(self._counts, channel, self.index, payload)
             elif is_json and self._counts.looks_at(channel):
                 text = GuardedJson(self._counts, channel, self.index)
                 text = text if self._metadata.enforces else ObservedText(text)
             elif slot.kind is SlotKind.TEXT and slot.path[0] in CALLS:
                 text = string_text(self._counts, channel, self.index)
+            elif is_part(slot) and not self._reads_json_content:
+                text = self._parts_of(slot).part(slot.path)
             elif slot.kind is SlotKind.TEXT and channel is Channel.CONTENT:
                 text = content_text(self._counts, channel, self.index)
             else:

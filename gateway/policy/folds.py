@@ -15,6 +15,11 @@ class Fold(StrEnum):
     SPACE = "space"
     PUNCTUATION = "punctuation"
     CONFUSABLES = "confusables"
+    LEET = "leet"
+    SPACING = "spacing"
+    REPEATS = "repeats"
+    MARKUP = "markup"
+    URL = "url"
 
 
 DEFAULT_FOLD = frozenset({Fold.CASE, Fold.WIDTH, Fold.INVISIBLE, Fold.SPACE, Fold.PUNCTUATION})
@@ -22,8 +27,17 @@ DEFAULT_FOLD = frozenset({Fold.CASE, Fold.WIDTH, Fold.INVISIBLE, Fold.SPACE, Fol
 DEFAULT_PATTERN_FOLD = frozenset({Fold.WIDTH, Fold.INVISIBLE, Fold.PUNCTUATION})
 # A detector knows the dashes and quotes that its values are written with.
 DEFAULT_DETECTOR_FOLD = frozenset({Fold.WIDTH, Fold.INVISIBLE})
+# Whole sentences are compared: with `accents`, composed and decomposed letters are the same.
+DEFAULT_PROTECT_FOLD = DEFAULT_FOLD | {Fold.ACCENTS}
+# Folds of what is not a difference between single characters.
+DISGUISES = frozenset({Fold.LEET, Fold.SPACING, Fold.REPEATS, Fold.MARKUP, Fold.URL})
+_DEFAULTS = {
+    "pattern": DEFAULT_PATTERN_FOLD,
+    "detector": DEFAULT_DETECTOR_FOLD,
+    "protect": DEFAULT_PROTECT_FOLD,
+}
 
 
-def default_fold(words: bool, detector: bool) -> frozenset[Fold]:
-    """The lens of a rule of words, of a detector, or else of a pattern."""
-    return DEFAULT_FOLD if words else DEFAULT_DETECTOR_FOLD if detector else DEFAULT_PATTERN_FOLD
+def default_fold(source: str) -> frozenset[Fold]:
+    """The lens of a rule with this key: `pattern`, `detector`, `protect`, else one of words."""
+    return _DEFAULTS.get(source, DEFAULT_FOLD)

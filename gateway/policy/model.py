@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway.policy.field_checks import DEPENDS, check_fields
 from gateway.policy.folds import DEFAULT_FOLD as DEFAULT_FOLD
+from gateway.policy.folds import DISGUISES as DISGUISES
 from gateway.policy.folds import Fold as Fold
 from gateway.policy.folds import default_fold
 from gateway.policy.providers import KeyHeader, provider_of
@@ -39,6 +40,33 @@ class Decode(StrEnum):
     """How decoding is steered for a rule: a logits mask keeps the model from its words."""
 
     MASK = "mask"
+
+
+class Protect(StrEnum):
+    """A text of the request that answers may not repeat."""
+
+    SYSTEM_PROMPT = "system_prompt"
+
+
+class Variant(StrEnum):
+    """A code in which a rule's words are found as well."""
+
+    REVERSE = "reverse"
+    ROT13 = "rot13"
+    BASE64 = "base64"
+    BASE32 = "base32"
+    HEX = "hex"
+    DECIMAL = "decimal"
+    NATO = "nato"
+    MORSE = "morse"
+
+
+class Strength(StrEnum):
+    """How much of what hides a word a rule sees through: `PRESETS` has what each sets."""
+
+    PLAIN = "plain"
+    CAREFUL = "careful"
+    PARANOID = "paranoid"
 
 
 class Channel(StrEnum):
@@ -83,46 +111,82 @@ class Unknown(StrEnum):
     REFUSE = "refuse"
 
 
+# With so many edits a shorter word would be found in other words of ordinary texts.
+EDITS_FROM = {1: 6, 2: 9}
+DEFAULT_MIN_WORDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """What a `strength` sets in a rule for words, where the rule does not."""
+
+    fold: frozenset[Fold]
+    variants: frozenset[Variant] = frozenset()
+    edits: int = 0
+
+
+PRESETS = {
+    Strength.PLAIN: Preset(DEFAULT_FOLD),
+    Strength.CAREFUL: Preset(frozenset(Fold)),
+    Strength.PARANOID: Preset(frozenset(Fold), frozenset(Variant), 1),
+}
 DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule of a policy: it finds `words`, a `pattern` or what a `detector` describes.
+    """One rule of a policy: it finds `words`, a `pattern`, what a `detector` describes, or `min_words` consecutive
+    words of what it is to `protect`.
 
-    `fold`: `default_fold`. `apply_to`: output, and for `pseudonymize` input.
-    `guard_tail`: None leaves it to `secret`, which sets 60 % of each word.
+    `fold`: what `strength` sets for words, else `default_fold`; `variants` and `edits` likewise, edits in words of at
+    least `EDITS_FROM` characters. `carry`: a word that the conversation's last answer began is found where this one
+    goes on with it. `apply_to`: output, and for `pseudonymize` input. `guard_tail`: None leaves it to `secret`, which
+    sets 60 % of each word.
 
     Names may be given as strings (`action="block"`), and several values in any iterable but a string. Raises ValueError
-    unless exactly one of `words`, `pattern` and `detector` is given, and for a value of another type.
+    unless exactly one of `words`, `pattern`, `detector` and `protect` is given, and for a value of another type.
     """
 
     id: str
     words: tuple[str, ...] = field(default=(), repr=False)
     pattern: str | None = field(default=None, repr=False)
     detector: str | None = None
+    protect: Protect | None = None
+    min_words: int = DEFAULT_MIN_WORDS
     action: Action = Action.REDACT
     replacement: str = DEFAULT_REPLACEMENT
     mask: str | None = None
     message: str | None = None
     whole_word: bool = False
+    strength: Strength = Strength.PLAIN
     fold: frozenset[Fold] = DEPENDS
     guard_tail: int | None = None
     secret: bool = False
+    carry: bool = False
     apply_to: frozenset[Direction] = DEPENDS
     channels: frozenset[Channel] = frozenset(Channel)
     exhausted: Exhausted = Exhausted.REDACT
     decode: Decode | None = None
+    variants: frozenset[Variant] = DEPENDS
+    edits: int = DEPENDS
 
     def __post_init__(self) -> None:
-        check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1})
+        check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1, "min_words": 1})
         if self.mask is not None and len(self.mask) != 1:
             raise ValueError(f"rule {self.id!r}: mask: expected one character, got {len(self.mask)}")
-        if (bool(self.words), self.pattern is not None, self.detector is not None).count(True) != 1:
-            raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern and detector")
-        if self.fold is DEPENDS:
-            object.__setattr__(self, "fold", default_fold(bool(self.words), self.detector is not None))
+        names = ("words", "pattern", "detector", "protect")
+        sources = [name for name in names if getattr(self, name) not in ((), None)]
+        if len(sources) != 1:
+            raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern, detector and protect")
+        if not self.words and (self.variants or self.edits or (self.fold is not DEPENDS and self.fold & DISGUISES)):
+            raise ValueError(f"rule {self.id!r}: variants, edits and {', '.join(sorted(DISGUISES))} are for words")
+        if self.edits is not DEPENDS and self.edits > max(EDITS_FROM):
+            raise ValueError(f"rule {self.id!r}: edits: expected at most {max(EDITS_FROM)}, got {self.edits}")
+        preset = PRESETS[self.strength] if self.words else Preset(default_fold(sources[0]))
+        for name in ("fold", "variants", "edits"):
+            if getattr(self, name) is DEPENDS:
+                object.__setattr__(self, name, getattr(preset, name))
         if self.apply_to is DEPENDS:
             only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
             object.__setattr__(self, "apply_to", frozenset({only}))
@@ -181,6 +245,7 @@ class Policy:
     constrain: Constrain | None = None
     annotate: bool | None = None
     on_request: bool = False
+    strength: Strength = Strength.PLAIN
 
     def __post_init__(self) -> None:
         check_fields(self, f"policy {self.name!r}", {"max_hold": 1})

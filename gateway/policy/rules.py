@@ -11,7 +11,7 @@ from gateway.policy.checks import BadPattern, Checks
 from gateway.policy.combine import why_not_on_request
 from gateway.policy.constraints import CONSTRAIN, read_constrain
 from gateway.policy.files import Files
-from gateway.policy.folds import default_fold
+from gateway.policy.folds import DISGUISES, default_fold
 from gateway.policy.key_table import (
     BOOLEAN,
     NAME,
@@ -25,6 +25,8 @@ from gateway.policy.key_table import (
     several,
 )
 from gateway.policy.model import (
+    EDITS_FROM,
+    PRESETS,
     Action,
     Channel,
     Decode,
@@ -34,10 +36,13 @@ from gateway.policy.model import (
     Mode,
     Overflow,
     Policy,
+    Protect,
     Rule,
+    Strength,
     Unknown,
+    Variant,
 )
-from gateway.policy.value import NOT_AVAILABLE, ConfigError, Section, Value
+from gateway.policy.value import ConfigError, Section, Value
 
 MAX_HOLD_LIMIT = 1_000_000
 # The words of all rules of a configuration: 1,000,000 of them with 9.5 million characters take 36 seconds and 1 GB.
@@ -47,9 +52,9 @@ MAX_WORD = 10_000  # characters
 ASCII_SPACE = " \t\n\r\f\v"
 
 WORD_SOURCES = ("words", "words_file")
-SOURCES = (*WORD_SOURCES, "pattern", "detector")
+SOURCES = (*WORD_SOURCES, "pattern", "detector", "protect")
+MAX_MIN_WORDS = 64  # as many as are plainly copied; the automaton is made of runs of so many words
 PLACEHOLDER = ("nothing",)  # the words of a rule whose words were refused
-LATER_FOLDS = ("leet", "spacing")
 LONE_SIGN = (
     "a lone # could be a comment or a word: leave the line out, or write a text behind `# `; a rule for the word has "
     'words: ["#"]'
@@ -64,9 +69,10 @@ def _read_mask(value: Value) -> str:
 
 
 FOLD_NAMES = ", ".join(f"`{fold}`" for fold in Fold)
-FOLDS = several(choice(Fold, LATER_FOLDS), f"list of {FOLD_NAMES}", frozenset, least=0)
+FOLDS = several(choice(Fold), f"list of {FOLD_NAMES}", frozenset, least=0)
 CHANNELS = several(choice(Channel), "list of channels", frozenset)
 DIRECTIONS = several(choice(Direction), "list of `output`, `input`", frozenset)
+VARIANTS = several(choice(Variant), f"list of {', '.join(f'`{name}`' for name in Variant)}", frozenset, least=0)
 RULE = KeyTable(
     "policies.rules",
     Rule,
@@ -76,6 +82,8 @@ RULE = KeyTable(
         "words_file": PATH,
         "pattern": Form("regular expression", {"type": "string", "minLength": 1}),
         "detector": Form("name", TEXT.schema),
+        "protect": Form(choice(Protect).shown, choice(Protect).schema),
+        "min_words": integer(2, MAX_MIN_WORDS),
         "action": choice(Action),
         "exhausted": choice(Exhausted),
         "decode": Form(choice(Decode).shown, choice(Decode).schema),
@@ -83,16 +91,17 @@ RULE = KeyTable(
         "mask": Form("one character", or_reference({"type": "string", "minLength": 1, "maxLength": 1}), _read_mask),
         "message": TEXT,
         "whole_word": BOOLEAN,
+        "strength": choice(Strength),
         "fold": FOLDS,
         "secret": BOOLEAN,
         "guard_tail": integer(0, shown="characters"),
+        "carry": BOOLEAN,
         "apply_to": Form(DIRECTIONS.shown, DIRECTIONS.schema),
         "channels": CHANNELS,
-        "variants": Form("", {"type": "array", "maxItems": 0}),
-        "edits": Form("", {"const": 0}),
+        "variants": VARIANTS,
+        "edits": integer(0, max(EDITS_FROM)),
     },
     one_of=SOURCES,
-    later={"protect": "use words, pattern or detector"},
     rules={"not": {"required": ["mask", "replacement"]}},
 )
 POLICY = KeyTable(
@@ -106,6 +115,7 @@ POLICY = KeyTable(
         "constrain": Form("mapping", {"allOf": [CONSTRAIN]}),
         "annotate": BOOLEAN,
         "on_request": BOOLEAN,
+        "strength": choice(Strength),
         "rules": Form("list", {"type": "array", "items": RULE}),
     },
 )
@@ -123,8 +133,9 @@ def read_policies(value: Value, files: Files, checks: Checks) -> dict[str, Polic
 def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Policy:
     section = POLICY.section(value)
     rules: dict[str, Rule] = {}
+    strength = section["strength"].attempt(_strength, Strength.PLAIN) if "strength" in section else Strength.PLAIN
     for item in section["rules"].items() if "rules" in section else []:
-        rule = item.attempt(partial(_rule, lists, checks), None)
+        rule = item.attempt(partial(_rule, lists, checks, strength), None)
         if rule is not None and rule.id in rules:
             at = RULE.section(item)["id"]
             at.note(at.wrong("an id that no earlier rule of the policy has"))
@@ -144,40 +155,50 @@ def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Poli
     return policy
 
 
-def _rule(lists: _WordReader, checks: Checks, value: Value) -> Rule:
+def _rule(lists: _WordReader, checks: Checks, strength: Strength, value: Value) -> Rule:
+    """`strength`: the policy's, for rules for words that have none."""
     section = RULE.section(value)
-    value.attempt(lambda _: _refuse_approximate(section), None)
     action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
     if "mask" in section and "replacement" in section:
         value.note(section["mask"].fail("give either mask or replacement, not both"))
     source = value.attempt(lambda _: section.only_one(SOURCES), "")
-    fold = section.get("fold", FOLDS, default_fold(source in WORD_SOURCES, source == "detector"))
+    strength = value.attempt(lambda _: _strength_of(section, source, strength), Strength.PLAIN)
+    fold = section.get("fold", FOLDS, PRESETS[strength].fold if source in WORD_SOURCES else default_fold(source))
     words: tuple[str, ...] = ()
-    pattern = detector = None
+    pattern = detector = protect = None
     if source in WORD_SOURCES:
-        words = section[source].attempt(lambda listed: lists.read(listed, source, fold), ())
+        edits = section.get("edits", RULE.forms["edits"], 0)
+        words = section[source].attempt(lambda listed: lists.read(listed, source, fold, edits), ())
     elif source == "pattern":
         pattern = value.attempt(lambda _: _pattern(section, fold, checks), None)
     elif source == "detector":
         detector = value.attempt(lambda _: _detector(section, checks), None)
+    elif source == "protect":
+        protect = value.attempt(lambda _: _protect(section), None)
+    value.attempt(lambda _: _check_conversation(section, source, action), None)
     apply_to = value.attempt(lambda _: _apply_to(section, action), frozenset(Direction))
     decode = value.attempt(lambda _: _decode(section, source, action), None)
     return Rule(
-        words=words if words or pattern or detector else PLACEHOLDER,
+        words=words if words or pattern or detector or protect else PLACEHOLDER,
         pattern=pattern,
         detector=detector,
+        protect=protect,
         apply_to=apply_to,
         decode=decode,
-        **{**RULE.values(section), "fold": fold},
+        **{**RULE.values(section), "fold": fold, "strength": strength},
     )
 
 
-def _refuse_approximate(section: Section) -> None:
-    """`variants: []` and `edits: 0` have no effect; every other value would be ignored."""
-    if "variants" in section and section["variants"].items():
-        raise section["variants"].fail(NOT_AVAILABLE)
-    if "edits" in section and section["edits"].integer(0, 2):
-        raise section["edits"].fail(NOT_AVAILABLE)
+def _strength(value: Value) -> Strength:
+    return Strength(value.choice(Strength))
+
+
+def _strength_of(section: Section, source: str, default: Strength) -> Strength:
+    if source in WORD_SOURCES:
+        return section.get("strength", _strength, default)
+    if "strength" in section:
+        raise section["strength"].fail(f"is for words only; with {source} say what is meant: fold")
+    return Strength.PLAIN
 
 
 FIXED_DIRECTIONS = {
@@ -229,11 +250,43 @@ def _detector(section: Section, checks: Checks) -> str:
 
 
 def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
-    """`false` is their default and allowed."""
+    """Their defaults are allowed."""
+    for index, fold in enumerate(section["fold"].items() if "fold" in section else ()):
+        if fold.choice(Fold) in DISGUISES:
+            raise section["fold"].items()[index].fail(f"is for words only: {', '.join(sorted(DISGUISES))}")
+    if section.get("variants", VARIANTS, frozenset()):
+        raise section["variants"].fail("is for words only")
+    if section.get("edits", RULE.forms["edits"], 0):
+        raise section["edits"].fail("is for words only")
     if section.get("whole_word", Value.boolean, False):
         raise section["whole_word"].fail(f"is for words only; {instead_of_whole_word}")
     if section.get("secret", Value.boolean, False):
         raise section["secret"].fail("is for words only, of which it takes 60 %; give guard_tail in characters")
+
+
+# What depends on the conversation
+
+
+def _protect(section: Section) -> Protect:
+    _refuse_word_keys(section, "min_words says how much of the prompt counts")
+    if section.get("guard_tail", lambda value: value.integer(0), 0):
+        raise section["guard_tail"].fail("is for words and patterns; min_words says how much of the prompt counts")
+    if Direction.INPUT in section.get("apply_to", DIRECTIONS, frozenset()):
+        raise section["apply_to"].fail("must be [output] with protect: the prompt itself is what is protected")
+    return Protect(section["protect"].choice(Protect))
+
+
+def _check_conversation(section: Section, source: str, action: Action) -> None:
+    if source != "protect" and "min_words" in section:
+        raise section["min_words"].fail("is for protect only")
+    if not section.get("carry", Value.boolean, False):
+        return
+    if source not in WORD_SOURCES:
+        raise section["carry"].fail(f"is for words only; a {source} is looked for in each answer by itself")
+    if Direction.OUTPUT not in _apply_to(section, action):
+        raise section["carry"].fail("is for answers; this rule applies to input only")
+    if Channel.CONTENT not in section.get("channels", CHANNELS, frozenset(Channel)):
+        raise section["carry"].fail("is for the channel content, which this rule leaves out")
 
 
 # Words
@@ -251,17 +304,17 @@ class _WordReader:
         self._words = 0
         self._characters = 0
 
-    def read(self, value: Value, source: str, fold: frozenset[Fold]) -> tuple[str, ...]:
+    def read(self, value: Value, source: str, fold: frozenset[Fold], edits: int) -> tuple[str, ...]:
         located = _words_in_place(value) if source == "words" else _words_of_file(value, self._files)
         words: list[str] = []
         for word, fail in located:
             try:
-                words.append(self._checked(word, fail, fold))
+                words.append(self._checked(word, fail, fold, edits))
             except ConfigError as error:
                 value.note(error)
         return tuple(words)
 
-    def _checked(self, word: str, fail: Callable[[str], ConfigError], fold: frozenset[Fold]) -> str:
+    def _checked(self, word: str, fail: Callable[[str], ConfigError], fold: frozenset[Fold], edits: int) -> str:
         if len(word) > MAX_WORD:
             raise fail(
                 f"this word has {len(word)} characters, and {MAX_WORD} are allowed; a part of it is found as well"
@@ -273,7 +326,13 @@ class _WordReader:
                 f"with this word the rules of the file have more than {MAX_WORDS} words or {MAX_CHARACTERS} characters "
                 "together, and no more are allowed; shorten the lists"
             )
-        if not self._checks.fold_word(word, fold):
+        seen = len(self._checks.fold_word(word, fold))
+        if seen < (least := EDITS_FROM.get(edits, 0)):
+            raise fail(
+                f"this word has {seen} characters, and edits: {edits} is for words of at least {least}: a shorter one "
+                "is too much like other words of ordinary texts"
+            )
+        if not seen:
             names = ", ".join(sorted(fold))
             raise fail(f"nothing of this word is left after folding ({names}); remove it, or narrow fold")
         return word

@@ -23,7 +23,8 @@ MAX_INLINE = 8 * 1024
 ESCAPE_SIZE, VALUE_SIZE = 12, 16  # bytes
 UNREAD_SIZE = 8  # bytes that each byte counts for which came before and is scanned now: it may be JSON in a text
 SMALL_READ = 512  # bytes; the values in so little are few
-PATTERN_COST = 4  # times that of words: patterns and detectors, where text is full of candidates, and constraints
+# times that of words: patterns, detectors and protected prompts, where text is full of candidates, and constraints
+PATTERN_COST = 4
 LONG_JOB = 256 * 1024  # bytes, weighed; less takes some tenths of a second
 JOB_SLICE = 64 * 1024  # bytes, weighed, of a long job that are done before another job has its turn
 SWITCH_INTERVAL = 0.001  # seconds after which a thread that works beside the event loop lets it go on
@@ -41,7 +42,8 @@ def scan_cost(policy: CompiledPolicy, direction: Direction) -> int:
     """The bytes that each byte of such text counts for in a decision to offload its scan."""
     programs = (program for (way, _), program in policy.programs.items() if way is direction)
     constrained = direction is Direction.OUTPUT and policy.policy.constrain is not None
-    return PATTERN_COST if constrained or any(program.patterns for program in programs) else 1
+    costly = any(program.patterns or program.prompts for program in programs)
+    return PATTERN_COST if constrained or costly else 1
 
 
 def scan_size(data: bytes) -> int:
@@ -108,6 +110,47 @@ def start_background_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]
     _background.add(task)
     task.add_done_callback(_background.discard)
     return task
+
+
+def take_body(receive: Receive) -> bytes | None:
+    """The whole body of a request, if it has arrived, and our own server is the one that has it: it need not be asked
+    for, nor timed."""
+    cycle: Any = getattr(receive, "__self__", None)
+    if not hasattr(cycle, "on_leave") or cycle.more_body or cycle.disconnected:
+        return None
+    body, cycle.body = bytes(cycle.body), bytearray()
+    cycle.message_event.clear()
+    return body
+
+
+class DisconnectWatch:
+    """Calls `on_leave` when the client has left, until it is stopped. The request's body was read before.
+
+    Our own server's cycle says so by itself; any other server is asked, by a task that waits for its answer.
+    """
+
+    def __init__(self, receive: Receive, on_leave: Callable[[], None]) -> None:
+        cycle: Any = getattr(receive, "__self__", None)
+        self._cycle = cycle if hasattr(cycle, "on_leave") else None
+        self._on_leave = on_leave
+        self._waiting: asyncio.Task[None] | None = None
+        if self._cycle is None:
+            self._waiting = asyncio.ensure_future(wait_for_disconnect(receive))
+            self._waiting.add_done_callback(self._has_left)
+        elif cycle.disconnected:
+            on_leave()
+        else:
+            cycle.on_leave = on_leave
+
+    def _has_left(self, waiting: asyncio.Task[None]) -> None:
+        if not waiting.cancelled():
+            self._on_leave()
+
+    def stop(self) -> None:
+        if self._cycle is not None:
+            self._cycle.on_leave = None
+        elif self._waiting is not None:
+            self._waiting.cancel()
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

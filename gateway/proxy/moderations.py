@@ -14,7 +14,7 @@ from gateway.policy.model import Direction
 from gateway.proxy import admission
 from gateway.proxy.accounting import not_journalled
 from gateway.proxy.asgi import offload, offload_in_slices, scan_cost
-from gateway.proxy.context import RequestContext, json_response, record_of
+from gateway.proxy.context import RequestContext, json_response
 from gateway.proxy.errors import client_error
 from gateway.proxy.state import AppState
 from gateway.wire import moderations
@@ -25,8 +25,7 @@ from gateway.wire.moderations import MAX_CATEGORIES, ModerationInput
 
 async def moderate(request: Request, state: AppState) -> Response:
     """The verdict of the rules of one policy, or the refusal; either is recorded."""
-    context = RequestContext(request, state, state.current, record_of(request, state.record))
-    return await admission.answered(context, STEPS, _answer)
+    return await admission.answered(RequestContext.of(request, state), STEPS, _answer)
 
 
 async def _parse_body(context: RequestContext) -> RequestContext:
@@ -34,7 +33,7 @@ async def _parse_body(context: RequestContext) -> RequestContext:
     model = body.get("model")
     if model is not None and not isinstance(model, str):
         raise client_error(400, "`model` must be a string.", None, "model")
-    return replace(context, body=body, chat=ChatRequest(model or "", stream=False, choices=0))
+    return context._replace(body=body, chat=ChatRequest(model or "", stream=False, choices=0))
 
 
 async def _route(context: RequestContext) -> RequestContext:
@@ -48,14 +47,12 @@ async def _route(context: RequestContext) -> RequestContext:
 
 async def _reserve_quota(context: RequestContext) -> RequestContext:
     """It costs no tokens."""
-    return await admission.reserve_quota(replace(context, key=replace(context.key, tpm=None)))
+    return await admission.reserve_quota(context._replace(key=replace(context.key, tpm=None)))
 
 
 STEPS: tuple[admission.Step, ...] = (
     admission.authenticate,
-    admission.check_origin,
     admission.acquire_slot,
-    admission.start_span,
     admission.read_body,
     _parse_body,
     _route,

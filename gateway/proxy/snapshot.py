@@ -11,10 +11,8 @@ import gc
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
-
-from starlette.datastructures import Headers
 
 from gateway.censor.compile import CompiledPolicy, compile_policy
 from gateway.policy.combine import combined_policies
@@ -45,7 +43,7 @@ class ClientKeys:
     def required(self) -> bool:
         return bool(self._keys)
 
-    def find(self, headers: Headers) -> ClientKey | None:
+    def find(self, headers: Mapping[str, str]) -> ClientKey | None:
         """The key that a request carries; None if it is not one of ours."""
         if not self._keys:
             return ANONYMOUS
@@ -63,7 +61,8 @@ class ClientKeys:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`vocabularies` are of the upstreams whose answers are rolled back."""
+    """`vocabularies` are of the upstreams whose answers are rolled back. `shown_models`: may a name be shown in a log,
+    by policy and model; admission fills it."""
 
     config: Config
     policies: Mapping[str, CompiledPolicy]
@@ -72,6 +71,7 @@ class Snapshot:
     fleet: LoadBalancer
     vocabularies: Mapping[str, Vocabulary]
     masks: MaskProbes
+    shown_models: dict[tuple[str, str], bool] = field(default_factory=dict)
 
 
 async def build_snapshot(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -21,9 +22,11 @@ from gateway.policy.auth import AUTH, CLIENT_KEY
 from gateway.policy.constraints import CONSTRAIN
 from gateway.policy.key_table import KeyTable
 from gateway.policy.listen import LISTEN
+from gateway.policy.model import PRESETS, Fold, Strength
 from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
+from gateway.policy.strength import false_hits
 from gateway.policy.upstreams import UPSTREAM
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
@@ -32,14 +35,15 @@ from gateway.wire.message_events import DROPPED_IN_MESSAGES, MESSAGE_EVENTS
 from gateway.wire.response_events import DROPPED_IN_RESPONSES, RESPONSE_EVENTS
 from gateway.wire.responses import RESPONSES
 from gateway.wire.translation import messages_request, responses_request
-from tests.docs import coverage
+from tests.docs import coverage, detectors
+from tests.evasion import report
 from tests.support.pages import PAGES, ROOT
 
 BOUNDS = Path(__file__).with_name("bounds.toml")
 # Every numeric constant of these is a bound of the page, or listed with the reason why it is none.
 BOUNDED_PACKAGES = ("censor", "guard", "journal", "limits", "observe", "proxy", "wire")
 
-_GENERATED = re.compile(r"(<!-- generated: ([a-z' ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_GENERATED = re.compile(r"(<!-- generated: ([a-z0-9_' ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SIZES = (("MiB", 1 << 20), ("KiB", 1 << 10))
 
 KEY_TABLES: dict[str, KeyTable[Any]] = {
@@ -152,6 +156,22 @@ def _texts_table(events: EventTable) -> str:
     )
 
 
+def _presets_table() -> str:
+    """What each strength sets."""
+    rows = [
+        f"| `{name}` | {', '.join(f'`{fold}`' for fold in Fold if fold in PRESETS[name].fold)} |" for name in Strength
+    ]
+    return "\n".join(["| `strength` | `fold` |", "|---|---|", *rows])
+
+
+def _false_hits_table() -> str:
+    """The figures of strength.toml."""
+    figures = false_hits()
+    corpora = figures[Strength.PLAIN]
+    rows = [f"| {name} | {' | '.join(f'{figures[each][name]:g}' for each in Strength)} |" for name in corpora]
+    return "\n".join([f"| text | {' | '.join(Strength)} |", "|---|---|---|---|", *rows])
+
+
 _READ_AS = {
     Kind.TEXT: "text",
     Kind.JSON: "JSON",
@@ -168,6 +188,39 @@ def _dropped_table(dropped: Mapping[str, str]) -> str:
     return "\n".join(["| field | why |", "|---|---|", *(f"| `{name}` | {why} |" for name, why in dropped.items())])
 
 
+# Client of docs/clients.md → its package in the locks of tests/clients, and what it calls.
+_CLIENTS = {
+    "openai, Python": ("openai", "chat completions, responses"),
+    "openai, Node": ("node:openai", "chat completions, responses"),
+    "anthropic, Python": ("anthropic", "messages"),
+    "@anthropic-ai/sdk, Node": ("node:@anthropic-ai/sdk", "messages"),
+    "langchain-openai": ("langchain-openai", "chat completions; responses with `use_responses_api=True`"),
+    "llama-index-llms-openai": ("llama-index-llms-openai", "chat completions; responses with `OpenAIResponses`"),
+    "pydantic-ai": ("pydantic-ai-slim", "responses"),
+    "openai-agents": ("openai-agents", "responses"),
+    "instructor": ("instructor", "chat completions"),
+    "litellm": ("litellm", "chat completions, responses, messages"),
+    "Vercel AI SDK": ("node:ai", "responses; chat completions and messages by provider"),
+    "curl": ("", "all of them"),
+}
+
+
+def _clients_table() -> str:
+    """The versions are those that the tests install."""
+    here = ROOT / "tests" / "clients"
+    versions: dict[str, set[str]] = {}
+    for lock in here.glob("requirements-*.txt"):
+        for name, version in re.findall(r"^([a-z0-9_.-]+)==(\S+)$", lock.read_text("utf-8"), re.MULTILINE):
+            versions.setdefault(name, set()).add(version)
+    for name, version in json.loads((here / "node" / "package.json").read_text("utf-8"))["dependencies"].items():
+        versions[f"node:{name}"] = {version}
+    rows = [
+        f"| {client} | {' and '.join(sorted(versions[package])) if package else ''} | {calls} |"
+        for client, (package, calls) in _CLIENTS.items()
+    ]
+    return "\n".join(["| client | tested with | what it calls |", "|---|---|---|", *rows])
+
+
 def blocks() -> Mapping[str, Callable[[], str]]:
     sections = dict.fromkeys(row.section for row in bounds())
     return {
@@ -176,12 +229,20 @@ def blocks() -> Mapping[str, Callable[[], str]]:
         "scanned in answers": lambda: coverage.short_list(coverage.answers(CHAT)),
         "scanned in prompts": lambda: coverage.short_list(coverage.requests(CHAT), coverage.requests(COMPLETIONS)),
         **coverage.tables(),
+        **{
+            f"evasion by {name}": (lambda families=families: report.table(families))
+            for name, families in report.SECTIONS.items()
+        },
+        "presets": _presets_table,
+        "false hits": _false_hits_table,
         "translated responses": lambda: _translation_table(responses_request),
         "translated messages": lambda: _translation_table(messages_request),
         "texts of responses": lambda: _texts_table(RESPONSE_EVENTS),
         "texts of messages": lambda: _texts_table(MESSAGE_EVENTS),
         "dropped in responses": lambda: _dropped_table(DROPPED_IN_RESPONSES),
         "dropped in messages": lambda: _dropped_table(DROPPED_IN_MESSAGES),
+        **{name: (lambda made=made: made) for name, made in detectors.blocks().items()},
+        "clients": _clients_table,
         "refused to responses": lambda: _dropped_table({**RESPONSES.refused, **RESPONSES.dropped}),
     }
 

@@ -50,7 +50,7 @@ REFUSED = [
     (
         "words: [x], pattern: x",
         "",
-        "needs exactly one of words, words_file, pattern, detector; it has words and pattern",
+        "needs exactly one of words, words_file, pattern, detector, protect; it has words and pattern",
     ),
     ("pattern: x, detector: email", "", "it has pattern and detector"),
     ("pattern: 12", "pattern", "must be text, not 12; unquoted, YAML reads this as a number: quote it"),
@@ -105,7 +105,7 @@ def test_defaults_depend_on_what_a_rule_looks_for() -> None:
 
 def test_a_rule_looks_for_one_thing() -> None:
     for sources in ({}, {"words": ("x",), "pattern": "x"}, {"pattern": "x", "detector": "email"}):
-        with pytest.raises(ValueError, match=r"^rule 'r': give exactly one of words, pattern and detector$"):
+        with pytest.raises(ValueError, match=r"^rule 'r': give exactly one of words, pattern, detector and protect$"):
             Rule(id="r", **sources)  # type: ignore[arg-type]
 
 

@@ -71,7 +71,8 @@ def masks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(masks: Path) -> Iterator[Server]:
-    """A server with the masks, which reads the model's calls of tools where a request has tools."""
-    flags = [*START, "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    """A server with the masks, which reads the model's calls of tools where a request has tools, and reasoning only
+    where one asks for that."""
+    flags = [*START, "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "deepseek_v3"]
     with serving(masks.with_name("vllm.log"), free_port(), flags, {"PORTCULLIS_MASKS": str(masks)}) as running:
         yield running

@@ -61,12 +61,13 @@ async def before(
         yield gateway
 
 
-async def asked(server: Server, gateway: RunningGateway, way: str, stream: bool, **more: Any) -> Answer:
-    """The question for the password, by an official client."""
+async def asked(
+    server: Server, gateway: RunningGateway, way: str, stream: bool, question: str = QUESTION, **more: Any
+) -> Answer:
+    """A question, by an official client."""
     name = WAYS[way][0]
-    question = QUESTION
     if name == "completions":
-        question = str(server.json("/detokenize", {"tokens": server.tokens(QUESTION)})["prompt"])
+        question = str(server.json("/detokenize", {"tokens": server.tokens(question)})["prompt"])
     return await ASKED[name](gateway.url, question, stream, **more)
 
 
@@ -163,6 +164,22 @@ async def test_arguments_of_tools_are_redacted(server: Server, way: str, stream:
     assert answer.calls == [(TOOL, {"city": "[CITY]", "unit": "celsius"})]
     assert "Paris" not in answer.raw
     assert answer.reason in ("tool_calls", "completed", "tool_use")
+    metrics.assert_covered()
+
+
+THINKING: dict[str, Any] = {"extra_body": {"chat_template_kwargs": {"thinking": True}, "temperature": 0}}
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "completions"])
+@streamed_or_not
+async def test_reasoning_is_redacted(server: Server, way: str, stream: bool) -> None:
+    """This server tells what the model thinks from what it says."""
+    async with before(server, (Rule(id="city", words=("Madrid",), replacement="[CITY]"),), way) as gateway:
+        answer = await asked(server, gateway, way, stream, question="Think about the capital of Spain.", **THINKING)
+        metrics = await gateway.metrics()
+    assert answer.text.strip() == "The capital of Spain is [CITY]." and "Madrid" not in answer.raw
+    for channel in ("reasoning", "content"):
+        assert metrics.value("portcullis_matches_total", rule="city", channel=channel) == 1
     metrics.assert_covered()
 
 

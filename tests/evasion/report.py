@@ -1,0 +1,98 @@
+"""Which families of evasion the rules catch: `python -m tests.docs.generated` writes the tables of docs/evasion.md."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from functools import cache
+from random import Random
+from typing import NamedTuple
+
+from gateway.censor.compile import Program, compile_policy
+from gateway.censor.stream import Censor
+from gateway.policy.model import Channel, Direction, Policy, Rule, Strength
+from tests.evasion.changed import MEANT, TYPOS
+from tests.evasion.coded import CODES, MARKUP
+from tests.evasion.family import BEGIN, END, VALUES, Family
+from tests.evasion.written import FORMS, INVISIBLE, ORDINARY, SPACED
+
+SECTIONS: Mapping[str, tuple[Family, ...]] = {
+    "ordinary text": ORDINARY,
+    "invisible characters and marks": INVISIBLE,
+    "other forms of the letters": FORMS,
+    "what is between the letters": SPACED,
+    "markup and escapes": MARKUP,
+    "codes": CODES,
+    "other letters": TYPOS,
+    "what cannot be caught": MEANT,
+}
+PIECE = 7  # characters that are fed at a time
+TIMES = 2  # that each value is hidden in each family
+_BEFORE, _AFTER = "Very well, it is this: ", ". That is all I know of it."
+_MOST_LEFT = 0.25  # of the characters that carry a value: with more, it has not been caught
+
+
+class Attempt(NamedTuple):
+    """A text in which the characters [start, end) carry a value."""
+
+    family: Family
+    value: str
+    text: str
+    start: int
+    end: int
+
+
+def attempts(family: Family) -> Iterator[Attempt]:
+    """The same each time. Values of which the family has no other form are left out."""
+    for value in VALUES:
+        for time in range(TIMES):
+            hidden = family.hide(value.text, Random(f"{family.name}/{value.text}/{time}"))
+            if hidden is None or hidden == unicodedata.normalize(family.listed, value.text):
+                continue
+            before, carrying, after = ("", hidden, "") if BEGIN not in hidden else _split(hidden)
+            start = len(_BEFORE) + len(before)
+            text = f"{_BEFORE}{before}{carrying}{after}{_AFTER}"
+            yield Attempt(family, value.text, text, start, start + len(carrying))
+
+
+def _split(hidden: str) -> tuple[str, str, str]:
+    before, _, rest = hidden.partition(BEGIN)
+    carrying, _, after = rest.partition(END)
+    return before, carrying, after
+
+
+@cache
+def program_for(value: str, strength: Strength) -> Program:
+    """The censor of a rule with nothing but the value and its strength."""
+    policy = Policy(name="evasion", rules=(Rule(id="r", words=(value,), strength=strength),))
+    program = compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT)
+    assert program is not None
+    return program
+
+
+def caught(attempt: Attempt, strength: Strength) -> bool:
+    """Is all but a little of what carries the value part of a match?"""
+    censor = Censor(program_for(unicodedata.normalize(attempt.family.listed, attempt.value), strength))
+    for at in range(0, len(attempt.text), PIECE):
+        censor.feed(attempt.text[at : at + PIECE])
+    censor.finish()
+    found = {at for _, start, end, _ in censor.matches for at in range(start, end)}
+    left = sum(1 for at in range(attempt.start, attempt.end) if at not in found)
+    return left <= _MOST_LEFT * (attempt.end - attempt.start)
+
+
+@cache
+def share(family: Family, strength: Strength) -> float:
+    """Of the attempts of a family, the share that is caught."""
+    results = [caught(attempt, strength) for attempt in attempts(family)]
+    return sum(results) / len(results)
+
+
+def table(families: tuple[Family, ...]) -> str:
+    """A row for each family, in Markdown."""
+    lines = [f"| family | seen through by | as in | {' | '.join(Strength)} |", "|---|---|---|---|---|---|"]
+    for family in families:
+        shares = (f"{share(family, strength):.0%}".replace("%", " %") for strength in Strength)
+        example = family.example.replace("|", "\\|")
+        lines.append(f"| {family.name} | {family.group} | {example} | {' | '.join(shares)} |")
+    return "\n".join(lines)

@@ -1,0 +1,62 @@
+"""`strength`: what it sets, where a rule's own keys stand, and where it means nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.censor.explain import explain
+from gateway.policy.model import DEFAULT_FOLD, DEFAULT_PATTERN_FOLD, PRESETS, Fold, Policy, Rule, Strength
+from gateway.policy.strength import false_hits
+from tests.support.policies import read, refused, text_of
+
+
+def rules_of(policy: str) -> tuple[Rule, ...]:
+    return read(text_of(policies=f"{{p: {policy}}}")).policies["p"].rules
+
+
+def test_a_rule_has_its_own_strength_the_policys_or_none() -> None:
+    own, ours, pattern = rules_of(
+        "{strength: careful, rules: ["
+        "{id: a, words: [x], strength: paranoid}, {id: b, words: [x]}, {id: c, pattern: x}]}"
+    )
+    assert (own.strength, own.fold) == (Strength.PARANOID, PRESETS[Strength.PARANOID].fold)
+    assert (ours.strength, ours.fold) == (Strength.CAREFUL, PRESETS[Strength.CAREFUL].fold)
+    assert (pattern.strength, pattern.fold) == (Strength.PLAIN, DEFAULT_PATTERN_FOLD)
+
+
+def test_the_rules_own_keys_stand() -> None:
+    (rule,) = rules_of("{rules: [{id: a, words: [x], strength: paranoid, fold: [width]}]}")
+    assert rule.fold == {Fold.WIDTH}
+
+
+def test_a_rule_that_a_program_makes_is_the_same() -> None:
+    assert Rule(id="r", words=("x",), strength=Strength.CAREFUL).fold == PRESETS[Strength.CAREFUL].fold
+    assert PRESETS[Strength.PLAIN].fold == DEFAULT_FOLD
+
+
+@pytest.mark.parametrize("source", ["pattern: x", "detector: email", "protect: system_prompt"])
+def test_it_is_for_words(source: str) -> None:
+    text = text_of(policies=f"{{p: {{rules: [{{id: a, {source}, strength: careful}}]}}}}")
+    refused(text, "policies.p.rules[0].strength", "is for words only")
+
+
+def test_more_strength_sees_through_more() -> None:
+    folds = [PRESETS[strength].fold for strength in Strength]
+    assert folds[0] <= folds[1] <= folds[2]
+
+
+def test_check_says_what_it_costs() -> None:
+    plain, careful = (Rule(id=f"r-{strength}", words=("x",), strength=strength) for strength in list(Strength)[:2])
+    first, second = explain(Policy(name="p", rules=(plain, careful)))
+    assert "strength" not in first
+    most = max(false_hits()[Strength.CAREFUL].values())
+    assert f"strength careful: at most {most:g} false hits in 10,000 words (" in second
+
+
+def test_false_hits_are_within_the_targets() -> None:
+    """As measured: `python -m loadtest.word_hits`."""
+    assert max(false_hits()[Strength.CAREFUL].values()) <= 0.1
+    assert max(false_hits()[Strength.PARANOID].values()) <= 1
+    assert {frozenset(figures) for figures in false_hits().values()} == {
+        frozenset({"English", "German", "French", "code", "tables"})
+    }
