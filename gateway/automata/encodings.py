@@ -246,6 +246,8 @@ LEET = {
     "@": "a", "$": "s", "!": "il", "|": "il", "+": "t", "(": "c", "<": "c", "{": "c", "#": "h", "€": "e", "£": "l",
     "¢": "c", "¥": "y", "\u00a7": "s", "†": "t", "°": "o", "µ": "u", "^": "a",
 }  # fmt: skip
+# Of these, which are punctuation where a word begins or ends.
+PUNCTUATION = frozenset("!|+(<{#^\u00b0")
 # Several characters that draw one.
 DRAWN = {
     "/\\": "a", "/-\\": "a", "|3": "b", "13": "b", "|)": "d", "|>": "dp", "[)": "d", "|=": "f", "ph": "f",

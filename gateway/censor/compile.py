@@ -25,7 +25,6 @@ from gateway.censor.protect import Conversation, ProtectedPrompt
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import (
     DISGUISES,
-    EDITS_FROM,
     Action,
     Channel,
     Direction,
@@ -246,12 +245,8 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
 
 # -- words in disguise -------------------------------------------------------------------------------------------------
 
-# An automaton for each, since most texts are far from all but one: their states would multiply.
-_CODES = (
-    (Variant.BASE64,),
-    (Variant.BASE32,),
-    (Variant.HEX, Variant.DECIMAL, Variant.NATO, Variant.MORSE),
-)
+# One automaton for all codes: in which a text may be depends on its last few characters, whatever the code.
+_CODES = tuple(name for name in Variant if name not in (Variant.REVERSE, Variant.ROT13))
 
 
 def _disguises(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
@@ -267,10 +262,8 @@ def _disguises(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
         yield disguises, 0
     if rule.edits:
         yield Obfuscation(leet=disguises.leet), rule.edits
-    for codes in _CODES:
-        chosen = tuple(code.value for code in codes if code in rule.variants)
-        if chosen:
-            yield Obfuscation(variants=chosen), 0
+    if codes := tuple(code.value for code in _CODES if code in rule.variants):
+        yield Obfuscation(variants=codes), 0
 
 
 def _obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordSet]) -> ObfuscatedWords:
@@ -287,7 +280,7 @@ def _word_set(rule: Rule, order: int, lens: Lens, holds: bool, edits: int) -> Wo
         holds=holds,
         whole=rule.whole_word,
         edits=edits,
-        edits_from=EDITS_FROM.get(edits, 0),
+        edits_from=rule.edits_from if edits else 0,
         guards=partial(_guard, rule),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import pairwise, product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.automata import obfuscation
-from gateway.automata.encodings import DRAWN, LEET
+from gateway.automata.encodings import DRAWN, LEET, PUNCTUATION
 from gateway.policy.model import EDITS_FROM, Action, Fold, Policy, Rule
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
@@ -25,6 +25,7 @@ EDGE_BEFORE, EDGE_BEHIND = r"(?<!\w)", r"(?!\w)"
 @pytest.fixture(autouse=True)
 def short_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that texts of a few characters reach."""
+    monkeypatch.setattr(obfuscation, "SHORT_SPACED", 3)
     monkeypatch.setattr(obfuscation, "SHORT", 3)
     monkeypatch.setattr(obfuscation, "MAX_GAP", 2)
     for edits in EDITS_FROM:
@@ -32,17 +33,26 @@ def short_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def repeated(word: str) -> Iterator[str]:
-    yield "".join(f"{match[0][0]}{{{len(match[0])},}}" for match in re.finditer(r"(.)\1*", word))
+    runs = [match[0] for match in re.finditer(r"(.)\1*", word)]
+    if len(word) >= 3:
+        yield "".join(f"{run[0]}{{{len(run)},}}" for run in runs)
+    else:  # one more is no repetition
+        yield "".join(f"(?:{run[0]}{{{len(run)}}}|{run[0]}{{{len(run) + 2},}})" for run in runs)
 
 
 def leet(word: str) -> Iterator[str]:
-    """At least one letter is written as it is."""
-    looks = {
-        letter: "|".join(re.escape(sign) for sign, letters in [*LEET.items(), *DRAWN.items()] if letter in letters)
-        for letter in word
-    }
-    for plain in range(len(word)):
-        yield "".join(letter if at == plain else f"(?:{looks[letter]}|{letter})" for at, letter in enumerate(word))
+    """At least one letter is written as it is, of short words two. Punctuation is no letter at the edges."""
+    needed = 1 if len(word) == 1 or len(word) >= 3 else 2
+    for plain in combinations(range(len(word)), needed):
+        yield "".join(letter if at in plain else looks(word, at) for at, letter in enumerate(word))
+
+
+def looks(word: str, at: int) -> str:
+    """How the letter there may be written."""
+    inside = 0 < at < len(word) - 1
+    signs = [sign for sign, letters in LEET.items() if word[at] in letters and (inside or sign not in PUNCTUATION)]
+    drawn = [text for text, letters in DRAWN.items() if word[at] in letters]
+    return f"(?:{'|'.join(map(re.escape, [word[at], *signs, *drawn]))})"
 
 
 def spaced(word: str) -> Iterator[str]:
@@ -72,7 +82,7 @@ def edited(word: str, edits: int = 1) -> Iterator[str]:
 # What a rule says, and every way to write a word of it.
 KINDS: dict[str, tuple[dict[str, Any], Callable[[str], Iterator[str]], str]] = {
     "repeats": ({"fold": {Fold.REPEATS}}, repeated, "ab"),
-    "leet": ({"fold": {Fold.LEET}}, leet, "as5$l1"),
+    "leet": ({"fold": {Fold.LEET}}, leet, "as5$l1!"),
     "spacing": ({"fold": {Fold.SPACING}}, spaced, "ab. -_"),
     "edits": ({"edits": 1, "fold": frozenset()}, edited, "abc"),
 }
