@@ -220,7 +220,7 @@ CASES |= {
     "class of what folding changes": ({"rules": "{id: r, pattern: '([Ａ-Ｚ]|x)y'}"}, [UNSEEN]),
     "class of accents": (
         {"rules": "{id: r, pattern: '(?i)caf[é]', fold: [accents]}"},
-        [UNSEEN.replace("width, invisible", "accents")],
+        [UNSEEN.replace("width, invisible, punctuation", "accents")],
     ),
     "class of accents that count": ({"rules": "{id: r, pattern: 'caf[é]'}"}, []),
     "literals that folding changes": ({"rules": "{id: r, pattern: 'ＡＢ\\uFF23é'}"}, []),
