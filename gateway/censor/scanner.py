@@ -97,6 +97,8 @@ class Scanner:
             spans += cursor.step(char, scanned)
             if cursor.left:
                 left += ((max(start, 0), tag) for tag, start in cursor.left.items())
+        if len(spans) > 1:
+            spans = _distinct(spans)
         if self.readings or char in INTRODUCERS:
             spans, more = self.readings.step(char, scanned, self.literals, spans)
             left += more
@@ -121,7 +123,9 @@ class Scanner:
 
     def at_end(self) -> list[Span]:
         """The matches that the end of the text makes certain."""
+        known = {found for cursor in self.literals for found in cursor.just_found}
         spans = self.readings.ending([span for cursor in self.literals for span in cursor.ending()])
+        spans = [span for span in _distinct(spans) if span[:3] not in known]
         spans += [span for cursor in self.patterns if cursor.may_end() for span in cursor.ending(self.scanned)]
         return self._without_exempt(spans)
 
@@ -223,3 +227,8 @@ def _joined(runs: list[MatchRun]) -> list[MatchRun]:
         else:
             joined.append(run)
     return sorted(joined)
+
+
+def _distinct(spans: Iterable[Span]) -> list[Span]:
+    """Once each: two machines may find one span for one rule."""
+    return list({span[:3]: span for span in spans}.values())

@@ -62,8 +62,8 @@ class Censor:
 
     __slots__ = (
         "_high",
-        "_program",
         "_last_reported",
+        "_program",
         "_scanner",
         "blocked",
         "ended",
