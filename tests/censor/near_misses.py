@@ -104,12 +104,6 @@ NEAR_MISSES: dict[str, tuple[str, ...]] = {
         "5HueCGU8rMjxEXxiPuD5BDku4MkFqeZyd4dZ1jvhTVqvbTLvyTK",
         "nsec1vl029mgpspedva04g90vltkh6fvh240zqtv9k0t9af8935ke9laqsnlfe6",
     ),
-    "hidden_text": (
-        "\u200b\u200c\u200d",
-        "\u2764\ufe0f",
-        "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
-        "nothing",
-    ),
     "email": (
         "alice@example",
         "alice@localhost",
