@@ -304,6 +304,10 @@ class ObfuscatedWords(StateMachine):
             if at < len(letters) - 1:
                 yield from (each._replace(flags=each.flags | _DONE) for each in places if self._rights_of(each))
         yield from places
+        if len(letters) > 1 and self._disguises.repeats and place.flags & _EXACT:
+            # One character that is several letters comes again, as a Hangul syllable.
+            if self._sets[place.words].trie.path(place.node).endswith(letters):
+                yield place._replace(state=_OFTEN if place.state in (_TWICE, _OFTEN) else _TWICE, gap=0)
 
     def _letter(self, place: _Place, letter: str, flag: int) -> list[_Place]:
         words, node = self._sets[place.words], place.node
