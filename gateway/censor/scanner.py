@@ -29,7 +29,7 @@ class Scanner:
         self._carries = carries and program is not None and bool(program.carried)
         self._exempt: list[tuple[int, int]] = []  # original offsets of what stays as it is
         self.literals: list[LiteralCursor] = []
-        self.readings = Readings()
+        self.readings: Readings | None = None  # where a control sequence has begun
         self.patterns: list[PatternCursor] = []
         if program is not None:
             hold, unseen = program.max_hold, program.max_unseen
@@ -43,7 +43,7 @@ class Scanner:
     def scan_quickly(self, text: str) -> int | None:
         """Step all cursors over `text`; the length of the live suffix behind it. None if a character is remarkable (a
         match is certain, or a character folds to none or several): then nothing has happened."""
-        if self.readings:
+        if self.readings is not None:
             return None
         reached = []
         for cursor in self.literals:
@@ -99,8 +99,10 @@ class Scanner:
                 left += ((max(start, 0), tag) for tag, start in cursor.left.items())
         if len(spans) > 1:
             spans = _distinct(spans)
-        if self.readings or char in INTRODUCERS:
-            spans, more = self.readings.step(char, scanned, self.literals, spans)
+        if self.readings is not None or char in INTRODUCERS:
+            readings = self.readings or Readings()
+            spans, more = readings.step(char, scanned, self.literals, spans)
+            self.readings = readings if readings else None
             left += more
         if self._carries:
             self._drop_carried()
@@ -117,14 +119,16 @@ class Scanner:
 
     def live_start(self) -> int:
         """Where the longest live suffix within its window starts."""
-        starts = [cursor.live_start() for cursor in self.literals] + self.readings.live_starts()
+        starts = [cursor.live_start() for cursor in self.literals]
+        starts += self.readings.live_starts() if self.readings else []
         starts += [cursor.live_start() for cursor in self.patterns]
         return min((start for start in starts if start is not None), default=self.scanned)
 
     def at_end(self) -> list[Span]:
         """The matches that the end of the text makes certain."""
         known = {found for cursor in self.literals for found in cursor.just_found}
-        spans = self.readings.ending([span for cursor in self.literals for span in cursor.ending()])
+        spans = [span for cursor in self.literals for span in cursor.ending()]
+        spans = self.readings.ending(spans) if self.readings else spans
         spans = [span for span in _distinct(spans) if span[:3] not in known]
         spans += [span for cursor in self.patterns if cursor.may_end() for span in cursor.ending(self.scanned)]
         return self._without_exempt(spans)
@@ -160,7 +164,8 @@ class Scanner:
 
         Nothing changes, but that a pattern's text of more than `cheaply` characters is not taken again next time.
         """
-        spans = self.readings.ending([span for cursor in self.literals for span in cursor.ending()])
+        spans = [span for cursor in self.literals for span in cursor.ending()]
+        spans = self.readings.ending(spans) if self.readings else spans
         for following in self.patterns:
             if following.may_end():
                 again = following.repeated(self.scanned) <= cheaply
@@ -210,7 +215,7 @@ class Scanner:
         count."""
         other = copy(self)
         other.literals = [cursor.fork() for cursor in self.literals]
-        other.readings = self.readings.fork()
+        other.readings = self.readings and self.readings.fork()
         other.patterns = [cursor.fork(other.past_exempt) for cursor in self.patterns]
         other._exempt = [place for place in self._exempt if place[1] > held_from]
         return other
