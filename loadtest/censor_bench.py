@@ -12,7 +12,7 @@ import random
 import sys
 import tracemalloc
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter_ns
 
@@ -22,7 +22,7 @@ from gateway.censor.compile import CompiledPolicy, Program, compile_policy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
 from gateway.guard.chat import ChatGuard
-from gateway.policy.model import Channel, Direction, Limits, Policy, Rule
+from gateway.policy.model import Channel, Direction, Limits, Policy, Rule, Strength
 from loadtest.dialects import chunk
 from loadtest.judge import Figure, Verdict
 from loadtest.report import judgement
@@ -53,8 +53,9 @@ Text = Sequence[str]  # tokens
 class Case:
     """Words, the texts they are looked for in, and how many occurrences there are in all texts together.
 
-    `kind`: `prose`; `live`, hostile text that keeps long beginnings of words live; `cold`, hostile text that goes
-    through more of a large list than the automaton keeps worked out. Both are held against the same limit.
+    `kind`: `prose`; `careful` and `paranoid`, prose with this strength; `live`, hostile text that keeps long beginnings
+    of words live; `cold`, hostile text that goes through more of a large list than the automaton keeps worked out. Both
+    are held against the same limit.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Case:
     words: tuple[str, ...]
     texts: tuple[Text, ...]
     matches: int
+    strength: Strength = Strength.PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,11 @@ def cases() -> list[Case]:
     found = [
         Case(f"prose, {count:,} words", "prose", (FORBIDDEN, *words), prose, VARIANTS * _PROSE.redactions)
         for count, words in listed.items()
+    ]
+    basis = found[1]
+    found += [
+        replace(basis, name=f"{basis.name}, {strength}", kind=strength.value, strength=strength)
+        for strength in (Strength.CAREFUL, Strength.PARANOID)
     ]
     long_word = "a" * 999 + "b"
     found.append(
@@ -124,15 +131,15 @@ def _hostile(kind: str, name: str, words: tuple[str, ...], texts: Iterable[str])
     )
 
 
-def compiled(words: tuple[str, ...]) -> CompiledPolicy:
+def compiled(words: tuple[str, ...], strength: Strength = Strength.PLAIN) -> CompiledPolicy:
     """What the gateway compiles for one rule of these words."""
-    rule = Rule(id="listed", words=words, replacement=REPLACEMENT)
+    rule = Rule(id="listed", words=words, replacement=REPLACEMENT, strength=strength)
     return compile_policy(Policy(name="bench", rules=(rule,)))
 
 
 def time_case(case: Case) -> Timing:
     """Run every text of a case through a censor of its own, several times."""
-    policy = compiled(case.words)
+    policy = compiled(case.words, case.strength)
     program = policy.program(Direction.OUTPUT, Channel.CONTENT)
     first, found = _pass(program, case.texts)
     later = Figure.over([_pass(program, case.texts)[0] for _ in range(PASSES)])
@@ -186,12 +193,22 @@ def verdicts(timings: Sequence[Timing], limits: JudgedBy) -> list[Verdict]:
         return []
     prose = [timing.later for timing in timings if timing.case.kind == "prose"]
     basis = median(figure.median for figure in prose)
-    hostile = [timing for timing in timings if timing.case.kind != "prose"]
+    hostile = [timing for timing in timings if timing.case.kind in ("live", "cold")]
+    plain = next(timing.later for timing in timings if timing.case.name == "prose, 1,000 words")
+    stronger = {timing.case.kind: timing.later for timing in timings if timing.case.strength is not Strength.PLAIN}
     later = {kind: [_over(t.later, basis) for t in hostile if t.case.kind == kind] for kind in ("live", "cold")}
     first = [Figure(t.first / basis, t.first / basis, t.first / basis) for t in hostile]
     state = max(timing.state_bytes for timing in timings) / 1000
     return [
         Verdict("the censor alone: us a token, prose", limits.censor_us_per_token, max(prose, key=_median)),
+        *(
+            Verdict(
+                f"the censor alone: us a token more than plain, {name}",
+                limits.censor_strength_us[name],
+                Figure(*(value - plain.median for value in (figure.median, figure.least, figure.most))),
+            )
+            for name, figure in stronger.items()
+        ),
         *(
             Verdict(f"the censor alone: hostile text, {name} / prose", limits.censor_hostile_factor, worst)
             for name, figures in (

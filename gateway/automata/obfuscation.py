@@ -9,13 +9,12 @@ Schulz and Mihov's Levenshtein automata (2002), in their nondeterministic form; 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, OTHER, WORD_CHAR
-from gateway.automata.edges import is_cjk, is_word_char
+from gateway.automata.edges import is_word_char
 from gateway.automata.encodings import (
     CONTROL_SEQUENCES,
     DRAWN,
@@ -28,9 +27,11 @@ from gateway.automata.encodings import (
     escapes,
 )
 from gateway.automata.literals import Folded
-from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Searched, StateMachine
+from gateway.automata.machine import MAX_TRANSITIONS, CharClass, StateMachine
 from gateway.automata.positions import Region
-from gateway.automata.trie import ROOT, Trie
+from gateway.automata.states import Always, Lookup
+from gateway.automata.trie import ROOT
+from gateway.automata.word_trie import WordSet, WordTrie
 
 MAX_GAP = 5  # characters between two letters that are spaced out
 # Shorter words need more to count as disguised, or they would be found in ordinary text: `as s` is not spaced out, of
@@ -39,8 +40,6 @@ SHORT_SPACED = 6  # all letters are spaced out
 SHORT = 5  # two letters are as they are, and a letter comes at least three times
 # States of a few positions each, of which disguises need many.
 MAX_TARGETS = 160_000
-_CJK_WEIGHT = 3
-MAX_KEPT_POSITIONS = 200_000  # of which it is known what can come of them
 
 _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that ends a word
 # What is known of a way besides its node.
@@ -69,22 +68,6 @@ class Obfuscation:
     variants: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WordSet(Searched):
-    """Words of one rule, folded, distinct, not empty.
-
-    `whole`: they begin and end at an edge. With `edits`, one to so many of them must be made, in a word of at least
-    `edits_from` characters. `guards`: of a word of so many characters, how many must end a text to count as its
-    beginning (0: never).
-    """
-
-    words: Sequence[str]
-    whole: bool = False
-    edits: int = 0
-    edits_from: int = 0
-    guards: Callable[[int], int] = lambda length: 0
-
-
 class _Char(NamedTuple):
     """What the positions can tell of a character: its letters, those it may stand for, what encodings see of it."""
 
@@ -108,74 +91,6 @@ class _Place(NamedTuple):
     state: str
 
 
-class _Lookup(dict[int, int]):
-    """What is worked out of a position when it is first asked for; emptied when there is too much."""
-
-    def __init__(self, work_out: Callable[[int], int]) -> None:
-        super().__init__()
-        self._work_out = work_out
-
-    def __missing__(self, position: int) -> int:
-        if len(self) >= MAX_KEPT_POSITIONS:
-            self.clear()
-        value = self[position] = self._work_out(position)
-        return value
-
-
-class _Always(dict[int, int]):
-    def __missing__(self, position: int) -> int:
-        return 0
-
-
-class _InSpan(dict[int, Region]):
-    def __missing__(self, position: int) -> Region:
-        return Region.SPAN
-
-
-class _Words:
-    """The trie of a set of words, with what is below each node."""
-
-    def __init__(self, words: WordSet) -> None:
-        self.set = words
-        texts = sorted(words.words)
-        nothing = bytes(len(texts))
-        self.trie = trie = Trie(texts, nothing, nothing, None)
-        count = len(trie.labels)
-        self.longest = array("I", trie.length)
-        self.weight = array("I", [0] * count)  # letters, and a character of a script without spaces for several
-        self.guard = array("I", [0] * count)  # the fewest characters that count at the end; 0: none do
-        for node in range(count):
-            for child in self.children(node):
-                self.weight[child] = self.weight[node] + (_CJK_WEIGHT if is_cjk(trie.labels[child]) else 1)
-        self.heaviest = array("I", self.weight)
-        for node in reversed(range(count)):
-            guard = words.guards(trie.length[node]) if self.ends(node) else 0
-            for child in self.children(node):
-                self.longest[node] = max(self.longest[node], self.longest[child])
-                self.heaviest[node] = max(self.heaviest[node], self.heaviest[child])
-                if self.guard[child]:
-                    guard = min(guard, self.guard[child]) if guard else self.guard[child]
-            self.guard[node] = guard
-
-    def ends(self, node: int) -> bool:
-        return node != ROOT and self.trie.out[node] == node
-
-    def children(self, node: int) -> range:
-        return range(self.trie.first[node], self.trie.first[node + 1])
-
-    def child(self, node: int, letter: str) -> int:
-        """ROOT if there is none."""
-        trie = self.trie
-        if node == ROOT:
-            return trie.root.get(letter, ROOT)
-        return max(trie.labels.find(letter, trie.first[node], trie.first[node + 1]), ROOT)
-
-    def needs_edge(self, node: int) -> bool:
-        """At the character that leads to the node, if it is the first or the last of a whole word."""
-        label = self.trie.labels[node]
-        return self.set.whole and is_word_char(label)
-
-
 class ObfuscatedWords(StateMachine):
     """The automaton of sets of words, seen through a lens and through disguises.
 
@@ -192,7 +107,7 @@ class ObfuscatedWords(StateMachine):
     ) -> None:
         super().__init__(fold, max_transitions, MAX_TARGETS)
         self.patterns = words
-        self._sets = [_Words(each) for each in words]
+        self._sets = [WordTrie(each) for each in words]
         self._alphabet = frozenset(char for each in words for word in each.words for char in word)
         self._letters, self._disguises = letters, disguises
         # Within a text, each for one letter, and for whole words.
@@ -202,13 +117,13 @@ class ObfuscatedWords(StateMachine):
         if disguises.controls:
             self._embedded.append(CONTROL_SEQUENCES)
         self._encodings = [*self._embedded, *(VARIANTS[name] for name in disguises.variants)]
-        self.region, self.past = _InSpan(), _Always()
-        self.owner = _Lookup(lambda position: _unpack(position).words)
-        self._rights = _Lookup(lambda position: self._rights_of(_unpack(position)))
-        self.arrives = _Lookup(lambda position: ALL_RIGHTS if self._rights[position] == ALL_RIGHTS else 0)
-        self.waits = _Lookup(lambda position: self._waits(self._rights[position]))
-        self.continues = _Lookup(lambda position: ALL_RIGHTS if self._continues(_unpack(position)) else 0)
-        self.goes_on = _Lookup(lambda position: ALL_RIGHTS if self.waits[position] else self.continues[position])
+        self.region, self.past = Always(Region.SPAN), Always(0)
+        self.owner = Lookup(lambda position: _unpack(position).words)
+        self._rights = Lookup(lambda position: self._rights_of(_unpack(position)))
+        self.arrives = Lookup(lambda position: ALL_RIGHTS if self._rights[position] == ALL_RIGHTS else 0)
+        self.waits = Lookup(lambda position: self._waits(self._rights[position]))
+        self.continues = Lookup(lambda position: ALL_RIGHTS if self._continues(_unpack(position)) else 0)
+        self.goes_on = Lookup(lambda position: ALL_RIGHTS if self.waits[position] else self.continues[position])
 
     # -- characters ----------------------------------------------------------------------------------------------------
 
@@ -304,10 +219,10 @@ class ObfuscatedWords(StateMachine):
             if at < len(letters) - 1:
                 yield from (each._replace(flags=each.flags | _DONE) for each in places if self._rights_of(each))
         yield from places
-        if len(letters) > 1 and self._disguises.repeats and place.flags & _EXACT:
-            # One character that is several letters comes again, as a Hangul syllable.
-            if self._sets[place.words].trie.path(place.node).endswith(letters):
-                yield place._replace(state=_OFTEN if place.state in (_TWICE, _OFTEN) else _TWICE, gap=0)
+        # One character that is several letters comes again, as a Hangul syllable.
+        repeats = len(letters) > 1 and self._disguises.repeats and place.flags & _EXACT
+        if repeats and self._sets[place.words].trie.path(place.node).endswith(letters):
+            yield place._replace(state=_OFTEN if place.state in (_TWICE, _OFTEN) else _TWICE, gap=0)
 
     def _letter(self, place: _Place, letter: str, flag: int) -> list[_Place]:
         words, node = self._sets[place.words], place.node
@@ -436,7 +351,7 @@ class ObfuscatedWords(StateMachine):
             rights |= 1 << EDGE
         return rights
 
-    def _ends(self, words: _Words, node: int, edits: int) -> Iterator[tuple[int, int]]:
+    def _ends(self, words: WordTrie, node: int, edits: int) -> Iterator[tuple[int, int]]:
         """The words that end here, or that only lack their last letters."""
         if words.ends(node):
             yield node, edits
@@ -453,12 +368,8 @@ class ObfuscatedWords(StateMachine):
 
 def _pack(place: _Place) -> int:
     state = int.from_bytes(b"\1" + place.state.encode(), "big") if place.state else 0
-    number = state << 8 | place.encoding
-    for value, bits in (
-        (place.gap, 4), (place.edits, 4), (place.flags, _FLAGS), (place.node, 32), (place.words, 24),
-    ):  # fmt: skip
-        number = number << bits | value
-    return number
+    number = ((state << 8 | place.encoding) << 4 | place.gap) << 4 | place.edits
+    return ((number << _FLAGS | place.flags) << 32 | place.node) << 24 | place.words
 
 
 def _unpack(position: int) -> _Place:

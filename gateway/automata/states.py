@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 S = TypeVar("S", bound=dict[Any, Any])
+T = TypeVar("T")
+
+MAX_KEPT = 200_000  # positions of which it is known what can come of them
 
 
 def forget(states: dict[K, S]) -> None:
@@ -16,3 +19,28 @@ def forget(states: dict[K, S]) -> None:
     for state in list(states.values()):
         state.clear()
     states.clear()
+
+
+class Lookup(dict[int, int]):
+    """What is worked out of a position when it is first asked for; emptied when there is too much."""
+
+    def __init__(self, work_out: Callable[[int], int]) -> None:
+        super().__init__()
+        self._work_out = work_out
+
+    def __missing__(self, position: int) -> int:
+        if len(self) >= MAX_KEPT:
+            self.clear()
+        value = self[position] = self._work_out(position)
+        return value
+
+
+class Always(dict[int, T]):
+    """The same of every position."""
+
+    def __init__(self, value: T) -> None:
+        super().__init__()
+        self._value = value
+
+    def __missing__(self, position: int) -> T:
+        return self._value

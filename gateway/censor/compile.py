@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 
 from gateway.automata.edges import is_word_char
-from gateway.automata.literals import LINE_MARKS, Folded, Literal, LiteralMachine
+from gateway.automata.literals import LINE_MARKS, Literal, LiteralMachine
 from gateway.automata.machine import StateMachine
-from gateway.automata.obfuscation import ESCAPE, ObfuscatedWords, Obfuscation, WordSet
+from gateway.automata.obfuscation import Obfuscation
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
 from gateway.automata.phrases import WordMachine
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
+from gateway.automata.word_trie import WordSet
 from gateway.censor.carry import CarriedCursor, CarriedWords
 from gateway.censor.detectors import DETECTORS, Detector, Format
-from gateway.censor.lens import Lens
+from gateway.censor.disguised import disguises_of, folded_words, obfuscated, word_set
+from gateway.censor.lens import Lens, lens_of
 from gateway.censor.protect import Conversation, ProtectedPrompt
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import (
@@ -33,7 +34,6 @@ from gateway.policy.model import (
     Overflow,
     Policy,
     Rule,
-    Variant,
 )
 
 PIECE = 1024
@@ -131,12 +131,7 @@ class CompiledPolicy:
 
 def fold_word(word: str, folds: frozenset[Fold]) -> str:
     """How a rule with these folds sees `word`."""
-    return _lens(folds).fold_word(word)
-
-
-@lru_cache(64)
-def _lens(folds: frozenset[Fold]) -> Lens:
-    return Lens(folds)
+    return lens_of(folds).fold_word(word)
 
 
 def compile_policy(policy: Policy) -> CompiledPolicy:
@@ -188,7 +183,7 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
     carries: dict[frozenset[Fold], list[Literal]] = {}
     prompts: list[ProtectedPrompt] = []
     for order, rule in enumerate(rules):
-        lens = _lens(rule.fold - DISGUISES)
+        lens = lens_of(rule.fold - DISGUISES)
         action = Action.FLAG if policy.mode is Mode.OBSERVE else rule.action if stops else rule.acts_as
         replacement = f"<{label(rule)}>" if action is Action.PSEUDONYMIZE else rule.replacement
         secret = rule.secret and not stops
@@ -197,9 +192,11 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         )
         holds = action is not Action.FLAG
         if rule.words:
-            for disguises, edits in _disguises(rule):
+            for disguises, edits in disguises_of(rule):
                 key = rule.fold - DISGUISES, disguises, bool(edits)
-                disguised.setdefault(key, []).append(_word_set(rule, order, lens, holds, disguises, edits))
+                disguised.setdefault(key, []).append(
+                    word_set(rule, order, holds, disguises, edits, partial(_guard, rule))
+                )
             words = list(_literals(rule, order, lens, holds))
             if not rule.fold & DISGUISES:
                 literals.setdefault(rule.fold, []).extend(words)
@@ -215,7 +212,7 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         machines=machines,
         patterns=(
             *(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
-            *(_obfuscated(folds, disguises, group) for (folds, disguises, _), group in disguised.items()),
+            *(obfuscated(folds, disguises, group) for (folds, disguises, _), group in disguised.items()),
         ),
         max_hold=policy.max_hold,
         on_overflow=Overflow.RELEASE if stops else policy.on_overflow,
@@ -230,7 +227,7 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
 
 
 def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Literal]:
-    for text, seen in _folded_words(rule, lens).items():
+    for text, seen in folded_words(rule, lens).items():
         for spelling in lens.spellings(text):
             yield Literal(
                 spelling,
@@ -241,77 +238,6 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
                 guard=_guard(rule, len(spelling)),
                 seen=seen,
             )
-
-
-# -- words in disguise -------------------------------------------------------------------------------------------------
-
-# One automaton for all codes: in which a text may be depends on its last few characters, whatever the code.
-_CODES = tuple(name for name in Variant if name not in (Variant.REVERSE, Variant.ROT13))
-
-
-def _disguises(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
-    """The automata besides that of the words as they are: what each sees through, and how many edits."""
-    disguises = Obfuscation(
-        leet=Fold.LEET in rule.fold,
-        spacing=Fold.SPACING in rule.fold,
-        repeats=Fold.REPEATS in rule.fold,
-        markup=Fold.MARKUP in rule.fold,
-        url=Fold.URL in rule.fold,
-        controls=Fold.INVISIBLE in rule.fold,
-    )
-    if rule.fold & DISGUISES:
-        yield disguises, 0
-    if rule.edits:
-        yield Obfuscation(leet=disguises.leet, controls=disguises.controls), rule.edits
-    if codes := tuple(code.value for code in _CODES if code in rule.variants):
-        yield Obfuscation(variants=codes), 0
-
-
-def _obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordSet]) -> ObfuscatedWords:
-    lens = _lens(folds)
-
-    def fold(char: str) -> Folded:
-        # What stands for nothing vanishes; what it stands for else, encodings may read as it is.
-        gone = char != ESCAPE and not lens.fold(char).text
-        return Folded("" if gone else char)
-
-    return ObfuscatedWords(words, disguises, fold, lambda char: lens.fold(char).text)
-
-
-def _word_set(rule: Rule, order: int, lens: Lens, holds: bool, disguises: Obfuscation, edits: int) -> WordSet:
-    words = dict.fromkeys(spelling for word in _folded_words(rule, lens) for spelling in lens.spellings(word))
-    if disguises.spacing or disguises.variants:
-        only = str.isalnum if disguises.variants else _is_no_blank
-        words |= dict.fromkeys(letters for word in list(words) if (letters := "".join(filter(only, word))))
-    return WordSet(
-        words=list(words),
-        tag=order,
-        holds=holds,
-        whole=rule.whole_word,
-        edits=edits,
-        edits_from=rule.edits_from if edits else 0,
-        guards=partial(_guard, rule),
-    )
-
-
-def _is_no_blank(char: str) -> bool:
-    return char != " "
-
-
-def _folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
-    """The words to look for, each with the word of the rule that it stands for. Raises ValueError for an empty one."""
-    found: dict[str, str] = {}
-    for word in rule.words:
-        for folded in lens.cases(word):
-            if not folded:
-                raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
-            found[folded] = folded
-        word = unicodedata.normalize("NFC", word)
-        if Variant.REVERSE in rule.variants:
-            found.setdefault(lens.fold_word(word[::-1]), lens.fold_word(word))
-        if Variant.ROT13 in rule.variants:
-            found.setdefault(lens.fold_word(codecs.encode(word, "rot13")), lens.fold_word(word))
-    return found
 
 
 def _machines(literals: list[Literal], folds: frozenset[Fold]) -> Iterable[LiteralMachine]:

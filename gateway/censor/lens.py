@@ -229,3 +229,9 @@ def _fold_repeatedly(text: str, steps: Sequence[Callable[[str], str]]) -> str:
             text = "".join(map(step, text))
         if text == before:
             return text
+
+
+@lru_cache(64)
+def lens_of(folds: frozenset[Fold]) -> Lens:
+    """The lens of these folds: it remembers what it has folded."""
+    return Lens(folds)

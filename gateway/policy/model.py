@@ -16,7 +16,13 @@ from gateway.policy.folds import DEFAULT_FOLD as DEFAULT_FOLD
 from gateway.policy.folds import DISGUISES as DISGUISES
 from gateway.policy.folds import Fold as Fold
 from gateway.policy.folds import default_fold
+from gateway.policy.presets import EDITS_FROM, PRESET_EDITS_FROM, PRESETS, Preset
+from gateway.policy.presets import Strength as Strength
+from gateway.policy.presets import Variant as Variant
 from gateway.policy.providers import KeyHeader, provider_of
+from gateway.policy.records import Fsync as Fsync
+from gateway.policy.records import Journal as Journal
+from gateway.policy.records import Telemetry as Telemetry
 
 
 class Action(StrEnum):
@@ -46,27 +52,6 @@ class Protect(StrEnum):
     """A text of the request that answers may not repeat."""
 
     SYSTEM_PROMPT = "system_prompt"
-
-
-class Variant(StrEnum):
-    """A code in which a rule's words are found as well."""
-
-    REVERSE = "reverse"
-    ROT13 = "rot13"
-    BASE64 = "base64"
-    BASE32 = "base32"
-    HEX = "hex"
-    DECIMAL = "decimal"
-    NATO = "nato"
-    MORSE = "morse"
-
-
-class Strength(StrEnum):
-    """How much of what hides a word a rule sees through: `PRESETS` has what each sets."""
-
-    PLAIN = "plain"
-    CAREFUL = "careful"
-    PARANOID = "paranoid"
 
 
 class Channel(StrEnum):
@@ -111,26 +96,7 @@ class Unknown(StrEnum):
     REFUSE = "refuse"
 
 
-# With so many edits a shorter word would be found in other words of ordinary texts.
-EDITS_FROM = {1: 6, 2: 9}
-PRESET_EDITS_FROM = 7  # where nobody has looked at the list: `passed` is one edit from a word of many lists
 DEFAULT_MIN_WORDS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Preset:
-    """What a `strength` sets in a rule for words, where the rule does not."""
-
-    fold: frozenset[Fold]
-    variants: frozenset[Variant] = frozenset()
-    edits: int = 0
-
-
-PRESETS = {
-    Strength.PLAIN: Preset(DEFAULT_FOLD),
-    Strength.CAREFUL: Preset(frozenset(Fold)),
-    Strength.PARANOID: Preset(frozenset(Fold), frozenset(Variant), 1),
-}
 DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
 
@@ -411,35 +377,6 @@ class Auth:
 
     keys: tuple[ClientKey, ...] = ()
     open_to_all: bool = False
-
-
-class Fsync(StrEnum):
-    """When a journal's lines are forced to the disk: with every batch, once a second, or by the system."""
-
-    ALWAYS = "always"
-    SECOND = "second"
-    NEVER = "never"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """The file of decisions; `max_size` in bytes."""
-
-    path: str
-    key: str = field(repr=False)
-    fsync: Fsync = Fsync.SECOND
-    max_size: int = 100 * 1024 * 1024
-    keep: int = 10
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Telemetry:
-    """Traces over OTLP/HTTP to `endpoint`; `sample` is the share of requests that begin a trace of their own."""
-
-    endpoint: str
-    service: str = "portcullis"
-    sample: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,6 @@ from gateway.policy.key_table import (
     several,
 )
 from gateway.policy.model import (
-    EDITS_FROM,
-    PRESETS,
     Action,
     Channel,
     Decode,
@@ -42,6 +40,7 @@ from gateway.policy.model import (
     Unknown,
     Variant,
 )
+from gateway.policy.presets import EDITS_FROM, PRESETS
 from gateway.policy.value import ConfigError, Section, Value
 
 MAX_HOLD_LIMIT = 1_000_000

@@ -1,0 +1,85 @@
+"""The automata of rules whose words are found in disguise, in codes, and with edits (semantics rules 11 and 13)."""
+
+from __future__ import annotations
+
+import codecs
+import unicodedata
+from collections.abc import Callable, Iterator
+
+from gateway.automata.literals import Folded
+from gateway.automata.obfuscation import ESCAPE, ObfuscatedWords, Obfuscation
+from gateway.automata.word_trie import WordSet
+from gateway.censor.lens import Lens, lens_of
+from gateway.policy.model import DISGUISES, Fold, Rule, Variant
+
+# One automaton for all codes: in which a text may be depends on its last few characters, whatever the code.
+_CODES = tuple(name for name in Variant if name not in (Variant.REVERSE, Variant.ROT13))
+
+
+def disguises_of(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
+    """The automata besides that of the words as they are: what each sees through, and how many edits."""
+    disguises = Obfuscation(
+        leet=Fold.LEET in rule.fold,
+        spacing=Fold.SPACING in rule.fold,
+        repeats=Fold.REPEATS in rule.fold,
+        markup=Fold.MARKUP in rule.fold,
+        url=Fold.URL in rule.fold,
+        controls=Fold.INVISIBLE in rule.fold,
+    )
+    if rule.fold & DISGUISES:
+        yield disguises, 0
+    if rule.edits:
+        yield Obfuscation(leet=disguises.leet, controls=disguises.controls), rule.edits
+    if codes := tuple(code.value for code in _CODES if code in rule.variants):
+        yield Obfuscation(variants=codes), 0
+
+
+def obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordSet]) -> ObfuscatedWords:
+    lens = lens_of(folds)
+
+    def fold(char: str) -> Folded:
+        # What stands for nothing vanishes; what it stands for else, encodings may read as it is.
+        gone = char != ESCAPE and not lens.fold(char).text
+        return Folded("" if gone else char)
+
+    return ObfuscatedWords(words, disguises, fold, lambda char: lens.fold(char).text)
+
+
+def word_set(
+    rule: Rule, order: int, holds: bool, disguises: Obfuscation, edits: int, guards: Callable[[int], int]
+) -> WordSet:
+    """The rule's words for one automaton. Raises ValueError as `folded_words` does."""
+    lens = lens_of(rule.fold - DISGUISES)
+    words = dict.fromkeys(spelling for word in folded_words(rule, lens) for spelling in lens.spellings(word))
+    if disguises.spacing or disguises.variants:
+        only = str.isalnum if disguises.variants else _is_no_blank
+        words |= dict.fromkeys(letters for word in list(words) if (letters := "".join(filter(only, word))))
+    return WordSet(
+        words=list(words),
+        tag=order,
+        holds=holds,
+        whole=rule.whole_word,
+        edits=edits,
+        edits_from=rule.edits_from if edits else 0,
+        guards=guards,
+    )
+
+
+def _is_no_blank(char: str) -> bool:
+    return char != " "
+
+
+def folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
+    """The words to look for, each with the word of the rule that it stands for. Raises ValueError for an empty one."""
+    found: dict[str, str] = {}
+    for word in rule.words:
+        for folded in lens.cases(word):
+            if not folded:
+                raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
+            found[folded] = folded
+        word = unicodedata.normalize("NFC", word)
+        if Variant.REVERSE in rule.variants:
+            found.setdefault(lens.fold_word(word[::-1]), lens.fold_word(word))
+        if Variant.ROT13 in rule.variants:
+            found.setdefault(lens.fold_word(codecs.encode(word, "rot13")), lens.fold_word(word))
+    return found
