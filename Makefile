@@ -20,7 +20,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test test-fast lint cover clients services vllm-test audit-test ray-test bench bounds decode-bench audit-bench docs lock clean help
+.PHONY: run test test-fast lint cover clients services vllm-test audit-test ray-test bench request-bench bounds decode-bench audit-bench docs lock clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -64,6 +64,9 @@ ray-test: $(TEST_READY)    ## `portcullis audit --ray` on a Ray that is started 
 
 bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, Portcullis with 10, 1,000, 100,000 words
 	$(BIN)/python -m loadtest
+
+request-bench: $(TEST_READY)    ## CPU time of whole requests, plain ones and streams, beside nginx
+	$(BIN)/python -m loadtest.request_bench
 
 bounds: $(TEST_READY)   ## hostile input of every size, count and depth: callbacks, memory, bytes written
 	$(BIN)/python -m loadtest.bounds

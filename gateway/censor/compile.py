@@ -8,12 +8,12 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from gateway.automata.edges import is_word_char
-from gateway.automata.literals import LINE_MARKS, Literal, LiteralMachine
+from gateway.automata.literals import LINE_MARKS, Folded, Literal, LiteralMachine
 from gateway.automata.machine import StateMachine
-from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation, WordSet
+from gateway.automata.obfuscation import ESCAPE, ObfuscatedWords, Obfuscation, WordSet
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
 from gateway.automata.phrases import WordMachine
 from gateway.automata.positions import Positions, positions
@@ -25,7 +25,6 @@ from gateway.censor.protect import Conversation, ProtectedPrompt
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import (
     DISGUISES,
-    EDITS_FROM,
     Action,
     Channel,
     Direction,
@@ -200,7 +199,7 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         if rule.words:
             for disguises, edits in _disguises(rule):
                 key = rule.fold - DISGUISES, disguises, bool(edits)
-                disguised.setdefault(key, []).append(_word_set(rule, order, lens, holds, edits))
+                disguised.setdefault(key, []).append(_word_set(rule, order, lens, holds, disguises, edits))
             words = list(_literals(rule, order, lens, holds))
             if not rule.fold & DISGUISES:
                 literals.setdefault(rule.fold, []).extend(words)
@@ -246,12 +245,8 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
 
 # -- words in disguise -------------------------------------------------------------------------------------------------
 
-# An automaton for each, since most texts are far from all but one: their states would multiply.
-_CODES = (
-    (Variant.BASE64,),
-    (Variant.BASE32,),
-    (Variant.HEX, Variant.DECIMAL, Variant.NATO, Variant.MORSE),
-)
+# One automaton for all codes: in which a text may be depends on its last few characters, whatever the code.
+_CODES = tuple(name for name in Variant if name not in (Variant.REVERSE, Variant.ROT13))
 
 
 def _disguises(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
@@ -262,47 +257,60 @@ def _disguises(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
         repeats=Fold.REPEATS in rule.fold,
         markup=Fold.MARKUP in rule.fold,
         url=Fold.URL in rule.fold,
+        controls=Fold.INVISIBLE in rule.fold,
     )
-    if disguises != Obfuscation():
+    if rule.fold & DISGUISES:
         yield disguises, 0
     if rule.edits:
-        yield Obfuscation(leet=disguises.leet), rule.edits
-    for codes in _CODES:
-        chosen = tuple(code.value for code in codes if code in rule.variants)
-        if chosen:
-            yield Obfuscation(variants=chosen), 0
+        yield Obfuscation(leet=disguises.leet, controls=disguises.controls), rule.edits
+    if codes := tuple(code.value for code in _CODES if code in rule.variants):
+        yield Obfuscation(variants=codes), 0
 
 
 def _obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordSet]) -> ObfuscatedWords:
     lens = _lens(folds)
-    vanishing = _lens(folds & {Fold.INVISIBLE})
-    return ObfuscatedWords(words, disguises, vanishing.fold, lambda char: lens.fold(char).text)
+
+    def fold(char: str) -> Folded:
+        # What stands for nothing vanishes; what it stands for else, encodings may read as it is.
+        gone = char != ESCAPE and not lens.fold(char).text
+        return Folded("" if gone else char)
+
+    return ObfuscatedWords(words, disguises, fold, lambda char: lens.fold(char).text)
 
 
-def _word_set(rule: Rule, order: int, lens: Lens, holds: bool, edits: int) -> WordSet:
-    words = [spelling for word in _folded_words(rule, lens) for spelling in lens.spellings(word)]
+def _word_set(rule: Rule, order: int, lens: Lens, holds: bool, disguises: Obfuscation, edits: int) -> WordSet:
+    words = dict.fromkeys(spelling for word in _folded_words(rule, lens) for spelling in lens.spellings(word))
+    if disguises.spacing or disguises.variants:
+        only = str.isalnum if disguises.variants else _is_no_blank
+        words |= dict.fromkeys(letters for word in list(words) if (letters := "".join(filter(only, word))))
     return WordSet(
-        words=list(dict.fromkeys(words)),
+        words=list(words),
         tag=order,
         holds=holds,
         whole=rule.whole_word,
         edits=edits,
-        edits_from=EDITS_FROM.get(edits, 0),
+        edits_from=rule.edits_from if edits else 0,
         guards=partial(_guard, rule),
     )
+
+
+def _is_no_blank(char: str) -> bool:
+    return char != " "
 
 
 def _folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
     """The words to look for, each with the word of the rule that it stands for. Raises ValueError for an empty one."""
     found: dict[str, str] = {}
-    for word in chain.from_iterable(map(lens.cases, rule.words)):
-        if not word:
-            raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
-        found[word] = word
+    for word in rule.words:
+        for folded in lens.cases(word):
+            if not folded:
+                raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
+            found[folded] = folded
+        word = unicodedata.normalize("NFC", word)
         if Variant.REVERSE in rule.variants:
-            found.setdefault(word[::-1], word)
+            found.setdefault(lens.fold_word(word[::-1]), lens.fold_word(word))
         if Variant.ROT13 in rule.variants:
-            found.setdefault(codecs.encode(word, "rot13"), word)
+            found.setdefault(lens.fold_word(codecs.encode(word, "rot13")), lens.fold_word(word))
     return found
 
 

@@ -47,7 +47,7 @@ _SPACING = {"\u309b": "\u3099", "\u309c": "\u309a"}
 
 # The spellings of a word: its first letters are free to be written in any way, in so many combinations; those behind
 # them are written alike.
-MAX_FREE = 32
+MAX_FREE = 64
 _MAX_MARKS = 3  # of one letter that may stand in any order
 
 

@@ -45,11 +45,12 @@ class LiteralCursor:
     `jumps` is empty for ordinary text; then folded and original positions differ by a constant and the caller may step
     `state` by itself as long as no arrival is remarkable, adding the characters to `folded`.
 
+    `just_found`: start, end and tag of the matches that end with the last visible character.
     Matches that begin before `window` are none. `left` has the tags for which text was held from a start that left the
     window with the last step, each with the first such start.
     """
 
-    __slots__ = ("_just_found", "_shift", "folded", "jumps", "left", "machine", "state", "window")
+    __slots__ = ("_shift", "folded", "jumps", "just_found", "left", "machine", "state", "window")
 
     def __init__(self, machine: WordMachine, window: Window, offset: int = 0) -> None:
         """`offset`: of the first character that it will read."""
@@ -60,7 +61,7 @@ class LiteralCursor:
         self.folded = 0
         self.jumps: list[_OffsetJump] = []
         self._shift = offset
-        self._just_found: set[tuple[int, int, int]] = set()
+        self.just_found: set[tuple[int, int, int]] = set()
 
     def fork(self) -> LiteralCursor:
         """A cursor that goes on by itself from here."""
@@ -148,9 +149,9 @@ class LiteralCursor:
         """Without repetitions: an expansion (ß) can show a rule's word at one place twice, and a guarded beginning may
         be a word itself; but only while the same visible character is the last."""
         fresh = {(span.start, span.end, span.tag): span for span in spans if span is not None}
-        for known in self._just_found & fresh.keys():
+        for known in self.just_found & fresh.keys():
             del fresh[known]
-        self._just_found = {key for key in fresh if key[1] == consumed}
+        self.just_found = {key for key in fresh if key[1] == consumed}
         return list(fresh.values())
 
     def _span(self, end: int, length: int, literal: Literal) -> Span | None:

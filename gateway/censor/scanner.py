@@ -13,7 +13,7 @@ from copy import copy
 from gateway.censor.carry import CarriedCursor
 from gateway.censor.compile import Program
 from gateway.censor.literal_cursor import LiteralCursor, Span
-from gateway.censor.pattern_cursor import MatchRun, PatternCursor
+from gateway.censor.pattern_cursor import MAX_SEEN, MatchRun, PatternCursor
 from gateway.censor.readings import INTRODUCERS, Readings
 from gateway.censor.window import Window
 
@@ -97,6 +97,8 @@ class Scanner:
             spans += cursor.step(char, scanned)
             if cursor.left:
                 left += ((max(start, 0), tag) for tag, start in cursor.left.items())
+        if len(spans) > 1:
+            spans = _distinct(spans)
         if self.readings or char in INTRODUCERS:
             spans, more = self.readings.step(char, scanned, self.literals, spans)
             left += more
@@ -121,7 +123,9 @@ class Scanner:
 
     def at_end(self) -> list[Span]:
         """The matches that the end of the text makes certain."""
+        known = {found for cursor in self.literals for found in cursor.just_found}
         spans = self.readings.ending([span for cursor in self.literals for span in cursor.ending()])
+        spans = [span for span in _distinct(spans) if span[:3] not in known]
         spans += [span for cursor in self.patterns if cursor.may_end() for span in cursor.ending(self.scanned)]
         return self._without_exempt(spans)
 
@@ -130,7 +134,7 @@ class Scanner:
         runs: list[MatchRun] = []
         for cursor in self.patterns:
             runs += cursor.pop_runs(self.scanned, ended)
-        return runs
+        return runs if len(runs) < 2 else _joined(runs)
 
     def run_starts(self) -> list[int]:
         """Where the runs begin that are not over."""
@@ -210,3 +214,21 @@ class Scanner:
         other.patterns = [cursor.fork(other.past_exempt) for cursor in self.patterns]
         other._exempt = [place for place in self._exempt if place[1] > held_from]
         return other
+
+
+def _joined(runs: list[MatchRun]) -> list[MatchRun]:
+    """One run where several machines have found the same."""
+    joined: list[MatchRun] = []
+    for run in sorted(runs, key=lambda run: (run.tag, run.start, -run.end)):
+        last = joined[-1] if joined else None
+        if last is not None and last.tag == run.tag and run.start < last.end:
+            if run.end > last.end:
+                joined[-1] = last._replace(end=run.end, text=(last.text + run.text[last.end - run.start :])[:MAX_SEEN])
+        else:
+            joined.append(run)
+    return sorted(joined)
+
+
+def _distinct(spans: Iterable[Span]) -> list[Span]:
+    """Once each: two machines may find one span for one rule."""
+    return list({span[:3]: span for span in spans}.values())

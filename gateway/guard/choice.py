@@ -17,7 +17,8 @@ from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
 from gateway.guard.names import MISSPELLED, leave_out_misspelled_in
 from gateway.guard.numbers import ListNumbering
-from gateway.guard.parts import JoinedParts, PartText, Run, is_part, runs_in
+from gateway.guard.part_runs import Run, is_part, runs_in
+from gateway.guard.parts import JoinedParts, PartText
 from gateway.guard.tool_calls import CALLS, ToolCalls
 from gateway.policy.model import Channel
 from gateway.wire import chunks, logprobs

@@ -157,7 +157,7 @@ def short_words(rule: Rule, words: Collection[str], checks: Checks) -> str | Non
     if nothing."""
     if rule.whole_word:
         return None
-    short = sorted({word for word in words if len(word) <= SHORT_WORD and word.isalpha()})[:MAX_SHORT_WORDS]
+    short = sorted({word for word in words if 1 < len(word) <= SHORT_WORD and word.isalpha()})[:MAX_SHORT_WORDS]
     prose = checks.fold_word("".join(checks.prose()), rule.fold) if short else ""
     count = max(len(prose.split()), 1)
     anywhere = sum(prose.count(word) for word in short)
@@ -166,7 +166,7 @@ def short_words(rule: Rule, words: Collection[str], checks: Checks) -> str | Non
         return None
     every, apart = (f"{10_000 * hits / count:.0f}" for hits in (anywhere, whole))
     return (
-        f"words of rule {rule.id} of at most {SHORT_WORD} letters are found inside other words: {every} hits in 10,000 "
+        f"words of rule {rule.id} with 2 to {SHORT_WORD} letters are found inside other words: {every} hits in 10,000 "
         f"words of prose, and {apart} with whole_word: true"
     )
 

@@ -113,6 +113,7 @@ class Unknown(StrEnum):
 
 # With so many edits a shorter word would be found in other words of ordinary texts.
 EDITS_FROM = {1: 6, 2: 9}
+PRESET_EDITS_FROM = 7  # where nobody has looked at the list: `passed` is one edit from a word of many lists
 DEFAULT_MIN_WORDS = 8
 
 
@@ -170,6 +171,7 @@ class Rule:
     decode: Decode | None = None
     variants: frozenset[Variant] = DEPENDS
     edits: int = DEPENDS
+    edits_from: int = field(default=0, init=False)  # characters of the shortest word that may have edits
 
     def __post_init__(self) -> None:
         check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1, "min_words": 1})
@@ -183,6 +185,8 @@ class Rule:
             raise ValueError(f"rule {self.id!r}: variants, edits and {', '.join(sorted(DISGUISES))} are for words")
         if self.edits is not DEPENDS and self.edits > max(EDITS_FROM):
             raise ValueError(f"rule {self.id!r}: edits: expected at most {max(EDITS_FROM)}, got {self.edits}")
+        edits_from = PRESET_EDITS_FROM if self.edits is DEPENDS else EDITS_FROM.get(self.edits, 0)
+        object.__setattr__(self, "edits_from", edits_from)
         preset = PRESETS[self.strength] if self.words else Preset(default_fold(sources[0]))
         for name in ("fold", "variants", "edits"):
             if getattr(self, name) is DEPENDS:

@@ -79,7 +79,11 @@ async def _route(context: RequestContext) -> RequestContext:
         message = f"Several upstreams store answers. Name a model whose route has one of them: `?{_MODEL}=`."
         raise client_error(400, message, "route_ambiguous", _MODEL)
     route, name = keeping[0]
-    return context.on_route(replace(route, upstream=name, others=()))
+    context = context.on_route(replace(route, upstream=name, others=()))
+    if context.policy.reads_conversation:
+        message = "The policy has a rule for what stands in the request (`protect`, `carry`), which is not known here."
+        raise client_error(400, message, "request_unknown")
+    return context
 
 
 def _keeping(context: RequestContext) -> Iterator[tuple[Route, str]]:

@@ -104,12 +104,6 @@ NEAR_MISSES: dict[str, tuple[str, ...]] = {
         "5HueCGU8rMjxEXxiPuD5BDku4MkFqeZyd4dZ1jvhTVqvbTLvyTK",
         "nsec1vl029mgpspedva04g90vltkh6fvh240zqtv9k0t9af8935ke9laqsnlfe6",
     ),
-    "hidden_text": (
-        "\u200b\u200c\u200d",
-        "\u2764\ufe0f",
-        "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
-        "nothing",
-    ),
     "email": (
         "alice@example",
         "alice@localhost",
@@ -265,6 +259,16 @@ NEAR_MISSES: dict[str, tuple[str, ...]] = {
         "eyJ0eXAiOiJKV1QifQ.eyJzdWIiOiIxMjM0NTY3ODkwIn0.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",
         "abc.def.ghi",
         "eyes.open.wide",
+    ),
+    "hidden_text": (
+        "\u200b" * 7,
+        "a\ufe0fb\ufe0e",
+        "\u2764\ufe0f\u200d\U0001f525",
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466",
+        "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\u845b\U000e0100",
+        "\u200e\u200f\u202a\u202c",
     ),
 }
 SURROUNDINGS = (

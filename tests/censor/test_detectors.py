@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import string
 from base64 import urlsafe_b64encode
@@ -101,7 +102,8 @@ def test_in_a_near_miss_nothing_is_found_in_any_surrounding(name: str, value: st
 @pytest.mark.parametrize(("name", "value"), VALUES)
 def test_no_cut_changes_anything(name: str, value: str) -> None:
     text = f"It is {DETECTORS[name].introduction}{value}, or so."
-    for at in range(1, len(text), 1 + len(text) // 100):
+    step = 1 + len(text) // examples(200)
+    for at in range(random.randint(1, step), len(text), step):  # of a long text, other ones in each run
         assert censored(name, [text[:at], text[at:]]) == text.replace(value, "[X]")
 
 

@@ -10,7 +10,7 @@ from itertools import combinations
 import pytest
 
 from gateway.censor.compile import fold_word
-from gateway.censor.lens import Lens, is_cjk, is_ignorable, is_mark
+from gateway.censor.lens import Lens, is_cjk, is_ignorable, is_mark, is_unseen
 from gateway.policy.folds import DISGUISES
 from gateway.policy.model import Fold
 
@@ -41,7 +41,8 @@ def sample() -> list[str]:
     return [*folding(), *every_char()[::997], *map(chr, range(0xAC00, 0xD7A4, 97))]
 
 
-COMBINATIONS = [frozenset(folds) for size in (0, 1, 2, len(Fold) - 1, len(Fold)) for folds in combinations(Fold, size)]
+FOLDS = [fold for fold in Fold if fold not in DISGUISES]
+COMBINATIONS = [frozenset(folds) for size in (0, 1, 2, 6, 7) for folds in combinations(FOLDS, size)]
 
 
 def folded(text: str, *folds: Fold) -> str:
@@ -99,7 +100,7 @@ def test_invisible_is_unicodes_default_ignorable_code_point() -> None:
 
 
 def test_invisible_is_controls_and_noncharacters_besides() -> None:
-    kept = [char for char in every_char() if not folded(char, Fold.INVISIBLE)]
+    kept = [char for char in every_char() if (char < "\U00020000" or ord(char) & 0xFFFF > 0xFFF0) and is_unseen(char)]
     besides = {char for char in kept if not default_ignorable(char)}
     noncharacters = {
         chr(code)

@@ -33,7 +33,9 @@ def of(detector: Detector) -> str:
 
 
 def _values(values: Iterable[str]) -> str:
-    shown = [f"`{value}`" for value in values if len(value) <= LONGEST and value.isprintable() and "`" not in value]
+    # What nobody sees is written as escapes; what has several lines is left out.
+    escaped = [value if value.isprintable() or "\n" in value else ascii(value)[1:-1] for value in values]
+    shown = [f"`{value}`" for value in escaped if len(value) <= LONGEST and value.isprintable() and "`" not in value]
     return ", ".join(shown) or "values that are longer than a line"
 
 

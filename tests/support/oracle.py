@@ -193,7 +193,7 @@ def with_hyphens(word: str) -> set[str]:
 def spellings(word: str, folds: frozenset[Fold]) -> list[str]:
     """Every text that is canonically equivalent and can be seen through the lens, with blanks within it as they are
     or as hyphens."""
-    lens = Lens(folds)
+    lens = lens_of(folds)
     target = unicodedata.normalize("NFD", word)
     pieces = {each for each in {*target, *partly_composed(word)} if all(lens.fold(char).text == char for char in each)}
     found, open_ends = set[str](), {""}
@@ -265,7 +265,7 @@ class Oracle:
             return self.pattern_candidates(rule, order, text, ended)
         hits: set[Hit] = set()
         live: Live = set()
-        units = units_of(text, Lens(rule.fold))
+        units = units_of(text, lens_of(rule.fold))
         hidden = [unseen_from(text, at) for at in range(len(text)) if text[at] == "\x1b"]
         for vanished in [set[int](), *(hidden if Fold.INVISIBLE in rule.fold else [])]:
             found, alive = self.read_candidates(

@@ -15,7 +15,7 @@ import pytest
 from gateway.policy.model import Action, Config, Decode, Policy, Route, Rule, Unknown, Upstream
 from gateway.policy.providers import Endpoint
 from tests.support.gateway import PATIENT, RunningGateway, running
-from tests.support.sdk_answers import ASKED, Answer, anthropic_client
+from tests.support.sdk_answers import ASKED, Answer, anthropic_client, openai_client
 from tests.support.vllm_server import LEAK, MODEL, NAME, PATIENCE, QUESTION, Server
 
 pytestmark = pytest.mark.vllm
@@ -181,6 +181,25 @@ async def test_reasoning_is_redacted(server: Server, way: str, stream: bool) -> 
     for channel in ("reasoning", "content"):
         assert metrics.value("portcullis_matches_total", rule="city", channel=channel) == 1
     metrics.assert_covered()
+
+
+async def test_a_stored_response_is_redacted(server: Server) -> None:
+    """Made in the background, it is asked for until it is there; a stream of it goes on from each of its events."""
+    async with before(server, REDACT, "responses") as gateway, openai_client(gateway.url) as client:
+        fields: dict[str, Any] = {"model": NAME, "input": QUESTION, "temperature": 0, "max_output_tokens": 60}
+        made = await client.responses.create(**fields, background=True, store=True)
+        async with asyncio.timeout(PATIENCE):
+            while (found := await client.responses.retrieve(made.id)).status in ("queued", "in_progress"):
+                await asyncio.sleep(0.05)
+        assert found.output_text == SEEN and "MONKEYS" not in found.model_dump_json()
+        begun = await client.responses.create(**fields, background=True, store=True, stream=True)
+        events: list[Any] = [event async for event in begun]
+        assert events[-1].response.output_text == SEEN
+        last = events[-1].sequence_number
+        for after in (0, last // 2, last - 1):
+            rest = await client.responses.retrieve(events[-1].response.id, stream=True, starting_after=after)
+            assert [event async for event in rest] == events[after + 1 :]
+        (await gateway.metrics()).assert_covered()
 
 
 @pytest.mark.parametrize("way", ["chat", "completions"])

@@ -297,6 +297,8 @@ class LoadBalancer:
 
     def _choose(self, left: list[str], balance: Balance) -> str:
         """Remove the preferred upstream from `left` and return it."""
+        if len(left) == 1:
+            return left.pop()
         now = self._clock()
         allows = {name: self._members[name].breaker.allows(now) for name in left}
         chosen = by_preference(left, balance, self.busy, allows)[0]
