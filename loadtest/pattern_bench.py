@@ -109,6 +109,17 @@ def cases() -> list[Case]:
         _detector("jwt", _repeat("eyJa."), _none),
         _detector("private_key", _repeat("-----BEGIN "), _none),
         _detector("api_key", _repeat("ghp_sk-AKIA"), _none),
+        _detector(
+            "api_key, beginnings of many issuers", _repeat("sntrys_eyJpYXQiO pat. https://discord.com/api/"), _none
+        ),
+        _detector("credential", _repeat("password=token: "), _none),
+        _detector("credential, a value without end", lambda size: ("password=" + "aB3$" * size)[:size], _none),
+        _detector("national_id, digits and separators", _random("0123 -."), None),
+        _detector("passport", _repeat("passport AB"), _none),
+        _detector("date_of_birth", _repeat("born on 12 "), _none),
+        _detector("coordinates", _repeat("lat 40.712, "), None),
+        _detector("crypto_address", _repeat("1Lbc1q"), _none),
+        _detector("wallet_secret, words of the list", _repeat("zoo "), None),
         _detector("email, long local parts", lambda size: "a." * (size // 2), _none),
         _detector("credit_card, digits and separators", _random("45 -"), None),
         _detector("phone, digits and separators", _random("0123 -+()"), None),

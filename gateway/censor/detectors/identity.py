@@ -97,7 +97,7 @@ _SHAPES: tuple[tuple[str, Callable[[str], bool]], ...] = (
     # Spain: 54362315K, X-2482300W; Italy: RCCMNL83S18D969H; France: 2 95 10 99 126 111 93
     (r"\d{8}-?[A-HJ-NP-TV-Z]|[XYZ]-?\d{7}-?[A-HJ-NP-TV-Z]", _of("es.dni", "es.nie")),
     (r"[A-Z]{6}[0-9]{2}[A-EHLMPR-T][0-9]{2}[A-Z][0-9]{3}[A-Z]", _of("it.codicefiscale")),
-    (r"[12] ?\d\d ?\d\d ?(?:\d\d|2[AB]) ?\d{3} ?\d{3} ?\d\d", _of("fr.nir")),
+    (r"[12] \d\d \d\d (?:\d\d|2[AB]) \d{3} \d{3} \d\d|[12]\d{4}(?:\d\d|2[AB])\d{6} ?\d\d", _of("fr.nir")),
     # Belgium: 85.07.30-033 28; Switzerland: 756.9217.0769.85
     (rf"\d\d\.\d\d\.\d\d-\d{{3}}[ .{DASHES}]\d\d", _of("be.nn")),
     (r"756\.?\d{4}\.?\d{4}\.?\d\d", _of("ch.ssn")),
