@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -30,6 +29,7 @@ from gateway.policy.value import ConfigError
 from gateway.proxy.asgi import SWITCH_INTERVAL, start_background_task
 from gateway.proxy.downstream.browsers import AllowedOrigins, LocalNames
 from gateway.proxy.routes import add_admin_routes, add_error_handlers, add_routes
+from gateway.proxy.server import Application
 from gateway.proxy.snapshot import Snapshot, build_snapshot, compile_policies, keep_startup_sections
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.vocabularies import read_vocabularies
@@ -84,8 +84,8 @@ class Portcullis:
             journal_required=config.journal is not None and config.journal.required,
             tracer=make_tracer(config.telemetry, lambda problem: log.event("telemetry", problem=problem)),
         )
-        self.public = _application(self._lifespan)
-        self.admin = None if config.listen.admin is None else _application()
+        self.public = Application(self._lifespan)
+        self.admin = None if config.listen.admin is None else Application()
         add_routes(self.public, self.state)
         add_admin_routes(self.admin or self.public, self.state)
         self._guard_from_browsers(config.listen)
@@ -100,11 +100,11 @@ class Portcullis:
             return not state.current.keys.required
 
         if names or is_loopback(listen.host):
-            self.public.add_middleware(LocalNames, record=state.record, names=names, guarded=keyless)
+            self.public.entry = LocalNames(self.public.entry, state.record, names, keyless)
         if listen.cors is not None:  # added last, and so around the others
-            self.public.add_middleware(AllowedOrigins, record=state.record, origins=frozenset(listen.cors.origins))
+            self.public.entry = AllowedOrigins(self.public.entry, state.record, frozenset(listen.cors.origins))
         if self.admin is not None and listen.admin is not None and is_loopback(listen.admin.host):
-            self.admin.add_middleware(LocalNames, record=state.record, names=names, guarded=lambda: True)
+            self.admin.entry = LocalNames(self.admin.entry, state.record, names, lambda: True)
 
     @property
     def drain_timeout(self) -> float:
@@ -188,13 +188,6 @@ async def _keep_probing(state: AppState) -> None:
         await asyncio.sleep(PROBE_TTL)
         with contextlib.suppress(Exception):  # the next one may succeed
             await state.probe()
-
-
-def _application(lifespan: Any = None) -> FastAPI:
-    # A redirect's address would be built from the client's Host header.
-    return FastAPI(
-        title="Portcullis", lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False
-    )
 
 
 def check_parts(config: Config) -> None:

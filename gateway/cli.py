@@ -199,12 +199,13 @@ def _detectors(options: argparse.Namespace) -> int:
     from gateway.censor.detectors import DETECTORS
 
     for detector in DETECTORS.values():
-        shown = {key: getattr(detector, key) for key in ("title", "examples", "source", "note")}
+        shown = {key: getattr(detector, key) for key in ("title", "introduction", "examples", "source", "note")}
         if options.json:
             print(json.dumps({"name": detector.name, **shown}))
             continue
         print(f"{detector.name}: {detector.title}")
         for example in detector.examples:
+            example = detector.introduction + example
             print(f"  example: {example!r}" if not example.isprintable() else f"  example: {example}")
         print(f"  source: {detector.source}")
         if detector.note:

@@ -46,7 +46,9 @@ def choose_cores() -> Cores:
     return Cores(frozenset(usable[-1:]), frozenset(upstream), frozenset(usable[:1]))
 
 
-def start(command: Sequence[str], *, cores: frozenset[int], log: Path) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], *, cores: frozenset[int], log: Path, directory: Path | None = None
+) -> subprocess.Popen[bytes]:
     """Start a command in a process group of its own, pinned, its output in `log`; the kernel ends it if we die.
 
     Raises `OSError` if it cannot be started.
@@ -54,6 +56,7 @@ def start(command: Sequence[str], *, cores: frozenset[int], log: Path) -> subpro
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
+            cwd=directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -43,8 +43,11 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(name: str, scenario: Scenario, upstream_port: int, cores: frozenset[int]) -> Iterator[Running]:
-    """Start a target by its name, wait until it answers, and end it whatever happens.
+def running(
+    name: str, scenario: Scenario, upstream_port: int, cores: frozenset[int], checkout: Path | None = None
+) -> Iterator[Running]:
+    """Start a target by its name, wait until it answers, and end it whatever happens. `checkout` is of the gateway,
+    this one if there is none.
 
     Raises `NotInstalledError` for nginx where there is none, `TargetError` for one that does not start.
     """
@@ -56,7 +59,7 @@ def running(name: str, scenario: Scenario, upstream_port: int, cores: frozenset[
         directory.chmod(0o755)  # nginx's worker is another user where its master is root
         port = free_port()
         command = _command(name, scenario, port, upstream_port, directory)
-        started = process.start(command, cores=cores, log=directory / "log")
+        started = process.start(command, cores=cores, log=directory / "log", directory=checkout)
         try:
             ready_path = "/readyz" if name.startswith("portcullis") else "/v1/models"
             _wait_until_ready(name, started, port, ready_path, directory / "log")

@@ -31,7 +31,7 @@ from loadtest.false_hits import documentation, numbers, sources
 ROOT = Path(__file__).parent.parent
 LISTS = ROOT / "deploy" / "policies" / "words"
 FIGURES = ROOT / "gateway" / "policy" / "strength.toml"
-MOST_WORDS = 100_000  # of each corpus
+MOST_WORDS = 20_000  # of each corpus
 PIECE = 256  # characters
 _LOCALE = Path("/usr/share/locale")
 _WORD = re.compile(r"\w+")

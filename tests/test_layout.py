@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -11,6 +12,7 @@ FILES = sorted(TESTS.rglob("*.py"))
 MODULES = [path for path in FILES if path.name.startswith("test_")]
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """The modules that a file imports, and what might be one among the names that it takes from them."""
     found: set[str] = set()

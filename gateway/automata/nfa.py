@@ -14,7 +14,7 @@ from operator import and_
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS
-from gateway.automata.patterns import Pattern, PatternMachine, PatternState
+from gateway.automata.machine import PatternState, Searched, StateMachine
 from gateway.automata.positions import Region
 
 # How far back is remembered what was known before a beginning.
@@ -24,7 +24,7 @@ MAX_REGISTERED = 2048
 class Hit(NamedTuple):
     """A pattern's matches that became certain together: all end before offset `end`, `starts` are their beginnings."""
 
-    pattern: Pattern
+    pattern: Searched
     starts: int
     end: int
 
@@ -57,7 +57,7 @@ class NfaSimulation:
         "origin",
     )
 
-    def __init__(self, machine: PatternMachine, window: int, state: PatternState, origin: int) -> None:
+    def __init__(self, machine: StateMachine, window: int, state: PatternState, origin: int) -> None:
         self._machine = machine
         self._window = window
         self._oldest = origin

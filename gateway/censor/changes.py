@@ -14,13 +14,19 @@ class Changes:
     Beyond `MAX_CHANGES` nothing is known any more of what follows.
     """
 
-    __slots__ = ("_ends", "_shifts", "_starts", "_unknown_from")
+    __slots__ = ("_ends", "_shifts", "_starts", "_touching", "_unknown_from")
 
     def __init__(self) -> None:
         self._starts = array("Q")
         self._ends = array("Q")
         self._shifts = array("q")
         self._unknown_from: int | None = None
+        self._touching: dict[int, int] = {}  # where a replacement begins within such a span, and how far that moved
+
+    def begin(self, start: int) -> None:
+        """Another span will be replaced from here on."""
+        if self._ends and self._ends[-1] == start and len(self._touching) < MAX_CHANGES:
+            self._touching[start] = self._shifts[-1]
 
     def add(self, start: int, end: int, shift: int) -> None:
         """[start, end) was replaced; offsets behind it are larger by `shift` in what came out."""
@@ -49,6 +55,17 @@ class Changes:
         """Was something replaced that ends here?"""
         at = bisect_left(self._ends, offset)
         return at < len(self._ends) and self._ends[at] == offset
+
+    def moved(self, offset: int) -> int | None:
+        """Where a character, or the end of the replacement that it is in, is in what came out; None if that is not
+        known."""
+        if self._unknown_from is not None and offset > self._unknown_from:
+            return None
+        at = bisect_right(self._ends, offset)
+        if at < len(self._starts) and self._starts[at] < offset:
+            end = self._ends[at]
+            offset = min((begin for begin in self._touching if offset <= begin < end), default=end)
+        return offset + self._touching.get(offset, self.shift(offset))
 
     def shift(self, offset: int) -> int:
         """How far a character that was not replaced has moved."""

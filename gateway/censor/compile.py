@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import codecs
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from gateway.automata.literals import Literal, LiteralMachine, is_word_char
+from gateway.automata.machine import StateMachine
+from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation, WordSet
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
 from gateway.automata.phrases import WordMachine
 from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
 from gateway.censor.carry import CarriedCursor, CarriedWords
+from gateway.censor.common_words import is_common
 from gateway.censor.detectors import DETECTORS, Detector, Format
 from gateway.censor.lens import Lens, is_cjk
 from gateway.censor.protect import Conversation, ProtectedPrompt
 from gateway.censor.window import MAX_UNSEEN
-from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Overflow, Policy, Rule
+from gateway.policy.model import (
+    DISGUISES,
+    EDITS_FROM,
+    Action,
+    Channel,
+    Direction,
+    Fold,
+    Mode,
+    Overflow,
+    Policy,
+    Rule,
+    Variant,
+)
 
 PIECE = 1024
 PIECE_WITH_PATTERNS = 64
@@ -52,7 +68,7 @@ class Program:
 
     rules: tuple[CompiledRule, ...]
     machines: tuple[WordMachine, ...]
-    patterns: tuple[PatternMachine, ...]
+    patterns: tuple[StateMachine, ...]
     max_hold: int
     on_overflow: Overflow
     quick: bool
@@ -169,8 +185,9 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
     patterns: dict[frozenset[Fold], list[Pattern]] = {}
     carries: dict[frozenset[Fold], list[Literal]] = {}
     prompts: list[ProtectedPrompt] = []
+    disguised: dict[tuple[frozenset[Fold], Obfuscation, bool], list[WordSet]] = {}
     for order, rule in enumerate(rules):
-        lens = _lens(rule.fold)
+        lens = _lens(rule.fold - DISGUISES)
         action = Action.FLAG if policy.mode is Mode.OBSERVE else rule.action if stops else rule.acts_as
         replacement = f"<{label(rule)}>" if action is Action.PSEUDONYMIZE else rule.replacement
         secret = rule.secret and not stops
@@ -179,10 +196,14 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         )
         holds = action is not Action.FLAG
         if rule.words:
+            for disguises, edits in _disguises(rule):
+                key = rule.fold - DISGUISES, disguises, bool(edits)
+                disguised.setdefault(key, []).append(_word_set(rule, order, lens, holds, edits))
             words = list(_literals(rule, order, lens, holds))
-            literals.setdefault(rule.fold, []).extend(words)
+            if not rule.fold & DISGUISES:
+                literals.setdefault(rule.fold, []).extend(words)
             if rule.carry and not stops:
-                carries.setdefault(rule.fold, []).extend(words)
+                carries.setdefault(rule.fold - DISGUISES, []).extend(words)
         elif rule.protect is not None:
             prompts.append(ProtectedPrompt(rule, order, holds, policy.max_hold))
         else:
@@ -191,12 +212,15 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
     return Program(
         rules=tuple(compiled),
         machines=machines,
-        patterns=tuple(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
+        patterns=(
+            *(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
+            *(_obfuscated(folds, disguises, group) for (folds, disguises, _), group in disguised.items()),
+        ),
         max_hold=policy.max_hold,
         on_overflow=Overflow.RELEASE if stops else policy.on_overflow,
         # A whole word needs one character more, to see its right edge.
         quick=all(machine.longest < policy.max_hold for machine in machines),
-        piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns else PIECE,
+        piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns or disguised else PIECE,
         prompts=tuple(prompts),
         carries=tuple(
             CarriedWords(LiteralMachine(group, Lens(folds).fold), Lens(folds), policy.max_hold)
@@ -206,9 +230,7 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
 
 
 def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Literal]:
-    for text in dict.fromkeys(map(lens.fold_word, rule.words)):
-        if not text:
-            raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
+    for text, seen in _folded_words(rule, lens).items():
         for spelling in lens.spellings(text):
             yield Literal(
                 spelling,
@@ -217,10 +239,75 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
                 right=rule.whole_word and _needs_edge(text[-1]),
                 holds=holds,
                 guard=_guard(rule, len(spelling)),
-                seen=text,
+                spared=_spared(rule, spelling),
+                seen=seen,
             )
 
 
+# -- words in disguise -------------------------------------------------------------------------------------------------
+
+# An automaton for each, since most texts are far from all but one: their states would multiply.
+_CODES = (
+    (Variant.BASE64,),
+    (Variant.BASE32,),
+    (Variant.HEX, Variant.DECIMAL, Variant.NATO, Variant.MORSE),
+)
+
+
+def _disguises(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
+    """The automata besides that of the words as they are: what each sees through, and how many edits."""
+    disguises = Obfuscation(
+        leet=Fold.LEET in rule.fold,
+        spacing=Fold.SPACING in rule.fold,
+        repeats=Fold.REPEATS in rule.fold,
+        markup=Fold.MARKUP in rule.fold,
+        url=Fold.URL in rule.fold,
+    )
+    if disguises != Obfuscation():
+        yield disguises, 0
+    if rule.edits:
+        yield Obfuscation(leet=disguises.leet), rule.edits
+    for codes in _CODES:
+        chosen = tuple(code.value for code in codes if code in rule.variants)
+        if chosen:
+            yield Obfuscation(variants=chosen), 0
+
+
+def _obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordSet]) -> ObfuscatedWords:
+    lens = _lens(folds)
+    vanishing = _lens(folds & {Fold.INVISIBLE})
+    return ObfuscatedWords(words, disguises, vanishing.fold, lambda char: lens.fold(char).text, is_cjk)
+
+
+def _word_set(rule: Rule, order: int, lens: Lens, holds: bool, edits: int) -> WordSet:
+    words = [spelling for word in _folded_words(rule, lens) for spelling in lens.spellings(word)]
+    return WordSet(
+        words=list(dict.fromkeys(words)),
+        tag=order,
+        holds=holds,
+        whole=rule.whole_word,
+        edits=edits,
+        edits_from=EDITS_FROM.get(edits, 0),
+        guards=partial(_guard, rule),
+        spares=partial(_is_spared, rule),
+    )
+
+
+def _folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
+    """The words to look for, each with the word of the rule that it stands for. Raises ValueError for an empty one."""
+    found: dict[str, str] = {}
+    for word in map(lens.fold_word, rule.words):
+        if not word:
+            raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
+        found[word] = word
+        if Variant.REVERSE in rule.variants:
+            found.setdefault(word[::-1], word)
+        if Variant.ROT13 in rule.variants:
+            found.setdefault(codecs.encode(word, "rot13"), word)
+    return found
+
+
+@lru_cache(256)
 def detector_positions(form: Format, folds: frozenset[Fold]) -> Positions:
     """The automaton of a form as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
     no automaton can be made of."""
@@ -246,15 +333,16 @@ def pattern_folds(rule: Rule) -> frozenset[Fold]:
 
 
 def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
-    accepts = None
+    automata: list[tuple[Positions, Callable[[str], bool] | None]]
     if rule.detector is not None:
         detector = _detector(rule.id, rule.detector)
-        automata = [detector_positions(form, rule.fold) for form in detector.formats]
-        accepts = detector.validate
+        automata = [
+            (detector_positions(form, rule.fold), form.validate or detector.validate) for form in detector.formats
+        ]
     else:
         assert rule.pattern is not None
-        automata = [pattern_positions(rule.pattern, rule.fold)]
-    for automaton in automata:
+        automata = [(pattern_positions(rule.pattern, rule.fold), None)]
+    for automaton, accepts in automata:
         yield Pattern(automaton, tag=order, holds=holds, guard=rule.guard_tail or 0, accepts=accepts)
 
 
@@ -282,3 +370,16 @@ def _guard(rule: Rule, length: int) -> int:
         return rule.guard_tail
     # 60 % rounded up, in whole numbers: "at least that many" of 9 characters are 6.
     return -(-length * 3 // 5) if rule.secret else 0
+
+
+def _is_spared(rule: Rule, beginning: str) -> bool:
+    """A secret's beginning that is a common word may end a text; a number of characters that was given holds."""
+    return rule.secret and rule.guard_tail is None and is_common(beginning)
+
+
+def _spared(rule: Rule, word: str) -> frozenset[int]:
+    """The lengths of beginnings that are not guarded."""
+    if not rule.secret:
+        return frozenset()
+    lengths = range(_guard(rule, len(word)), len(word))
+    return frozenset(length for length in lengths if _is_spared(rule, word[:length]))

@@ -8,7 +8,9 @@ from functools import cache
 from importlib import resources
 
 from gateway.automata.analysis import longest
-from gateway.automata.patterns import UNDECIDED, PatternMachine
+from gateway.automata.machine import UNDECIDED, StateMachine
+from gateway.automata.obfuscation import ObfuscatedWords
+from gateway.automata.patterns import Pattern
 from gateway.censor.compile import Program, compile_rule, fold_word
 from gateway.censor.lens import Lens
 from gateway.censor.stream import Censor
@@ -52,7 +54,7 @@ def _size(rule: Rule, program: Program) -> str:
     return f"lens {lens}, {what} of {len(machine.owner)} states ({met} determinised on prose)"
 
 
-def _states_met(machine: PatternMachine, text: Iterable[str]) -> int:
+def _states_met(machine: StateMachine, text: Iterable[str]) -> int:
     """How many states the determinised automaton has after reading `text`; it begins anew behind a match."""
     state = machine.start()
     met = {(state.entries, state.left)}
@@ -65,13 +67,20 @@ def _states_met(machine: PatternMachine, text: Iterable[str]) -> int:
 
 
 def _longest_hold(rule: Rule, program: Program) -> str:
-    if rule.words:
+    if any(isinstance(machine, ObfuscatedWords) for machine in program.patterns):
+        most: int | None = None  # of letters that may be repeated, and of what lies between them
+    elif rule.words:
         # A whole word waits for the character behind it.
-        most: int | None = max(machine.longest for machine in program.machines) - (0 if rule.whole_word else 1)
+        most = max(machine.longest for machine in program.machines) - (0 if rule.whole_word else 1)
     elif rule.protect is not None:
         most = None
     else:
-        lengths = [longest(pattern.positions) for machine in program.patterns for pattern in machine.patterns]
+        lengths = [
+            longest(pattern.positions)
+            for machine in program.patterns
+            for pattern in machine.patterns
+            if isinstance(pattern, Pattern)
+        ]
         most = max((length - 1 for length in lengths if length), default=0) if None not in lengths else None
     if most is None:
         return f"longest hold unbounded, at most max_hold ({program.max_hold}) characters"

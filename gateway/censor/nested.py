@@ -105,6 +105,9 @@ class NestedCensor(Censor):
         self._enter()
         return out + super().finish()
 
+    def look_again(self) -> None:
+        self._enter()
+
     def _enter(self) -> None:
         """Scan the inner texts, too."""
         if self._passing:

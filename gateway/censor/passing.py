@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from gateway.automata.patterns import UNDECIDED, PatternMachine
+from gateway.automata.machine import UNDECIDED, StateMachine
 from gateway.automata.phrases import WordMachine
 from gateway.censor.compile import Program
 
 MAX_PASSING = 1024  # characters; what it costs to begin and end a longer one does not matter
 
 
-def passes(program: Program | None, text: str) -> bool:
-    """True only if a censor is sure to release the whole `text` as it is and report nothing; else False.
+def passes(program: Program | None, text: str, *, closed: bool = False) -> bool:
+    """True only if a censor is sure to release the whole `text` as it is and report nothing; else False. `closed`: and
+    if nothing that could follow it would make anything of it a match.
 
     Takes the machines' quick way only, and keeps no state of the text's own.
     """
@@ -21,12 +22,12 @@ def passes(program: Program | None, text: str) -> bool:
     if not program.quick or len(text) > min(MAX_PASSING, program.max_hold):
         return False
     for words in program.machines:
-        if not _no_words(words, text):
+        if not _no_words(words, text, closed):
             return False
-    return all(_no_match(patterns, text) for patterns in program.patterns)
+    return all(_no_match(patterns, text, closed) for patterns in program.patterns)
 
 
-def _no_words(machine: WordMachine, text: str) -> bool:
+def _no_words(machine: WordMachine, text: str, closed: bool) -> bool:
     state = machine.start()
     try:
         for char in text:
@@ -38,13 +39,15 @@ def _no_words(machine: WordMachine, text: str) -> bool:
         if walked is None:
             return False
         state = walked
+    if closed and machine.length(state):
+        return False
     return not state.pending and next(machine.beginnings(state), None) is None
 
 
-def _no_match(machine: PatternMachine, text: str) -> bool:
+def _no_match(machine: StateMachine, text: str, closed: bool) -> bool:
     state = machine.start()
     for char in text:
         state = state[char]
         if state is UNDECIDED:
             return False
-    return not machine.may_end(state)
+    return not machine.may_end(state) and not (closed and any(register >= 0 for _, register in state.entries))

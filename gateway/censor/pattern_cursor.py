@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable
 from copy import copy
 from typing import NamedTuple
 
+from gateway.automata.machine import UNDECIDED, PatternState, Searched, StateMachine
 from gateway.automata.nfa import MAX_REGISTERED, Hit, NfaSimulation
-from gateway.automata.patterns import UNDECIDED, Pattern, PatternMachine, PatternState
 from gateway.censor.literal_cursor import Span
 from gateway.censor.window import Window
 
@@ -60,7 +60,7 @@ class PatternCursor:
         "_window",
     )
 
-    def __init__(self, machine: PatternMachine, max_hold: int, window: Window, past_exempt: _PastExempt) -> None:
+    def __init__(self, machine: StateMachine, max_hold: int, window: Window, past_exempt: _PastExempt) -> None:
         self._machine = machine
         self._max_hold = max_hold
         self._window = window
@@ -163,6 +163,11 @@ class PatternCursor:
         self._fresh = spans
         return spans
 
+    @property
+    def is_open(self) -> bool:
+        """Does the end of the text begin a match?"""
+        return self._exact is not None or bool(self._quick.registers)
+
     def may_end(self) -> bool:
         """Could the end of the text make anything certain here? If not, `ending` finds nothing."""
         if self._exact is not None:
@@ -233,7 +238,7 @@ class PatternCursor:
                 found[pattern.tag, end] = Span(start, end, pattern.tag, pattern.holds, None)
         return list(found.values())
 
-    def _first(self, exact: NfaSimulation, pattern: Pattern, starts: int, end: int, consumed: int) -> int | None:
+    def _first(self, exact: NfaSimulation, pattern: Searched, starts: int, end: int, consumed: int) -> int | None:
         """The earliest of the beginnings that is one of a match."""
         earliest = exact.offset_of(starts)
         # Once for all beginnings: there can be many, and the text behind them can be long.

@@ -73,6 +73,8 @@ class Releaser:
                 # A new cluster, and the queue's order makes this its winner.
                 out.append(self._release_text(start))
                 self._cover = start
+                if self.changes is not None:
+                    self.changes.begin(start)
                 self._mask = rule.mask
                 self._pseudonym = None
                 if rule.action is Action.PSEUDONYMIZE and self.gathers:

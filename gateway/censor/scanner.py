@@ -158,6 +158,19 @@ class Scanner:
                 at_end.forget_fresh()
         return any(span.holds for span in self._without_exempt(spans))
 
+    @property
+    def is_open(self) -> bool:
+        """Does the end of the text begin a match?"""
+        return any(cursor.machine.length(cursor.state) for cursor in self.literals) or any(
+            cursor.is_open for cursor in self.patterns
+        )
+
+    def would_match_at_end(self) -> bool:
+        """Would the end of the text make a match certain? Beginnings of words that a rule guards are none."""
+        return any(cursor.state.pending for cursor in self.literals) or any(
+            cursor.fork(self.past_exempt).ending(self.scanned) for cursor in self.patterns if cursor.may_end()
+        )
+
     # -- text that stays as it is --------------------------------------------------------------------------------------
 
     def exempt(self, length: int, within: int) -> None:

@@ -63,6 +63,7 @@ class Censor:
     __slots__ = (
         "_high",
         "_program",
+        "_reported_to",
         "_scanner",
         "blocked",
         "ended",
@@ -83,6 +84,7 @@ class Censor:
         self.overflows = 0
         self.matches: list[Match] = []
         self.seen: list[str] = []  # of each match, the word as its lens sees it; empty for an overflow
+        self._reported_to: dict[str, int] = {}  # by rule, the end of what is reported
         self.truncated = False
         self.blocked: CompiledRule | None = None
         self.ended = False
@@ -116,6 +118,23 @@ class Censor:
     def released_to(self) -> int:
         """What comes before this offset of the original has come out, or was replaced."""
         return self.releaser.base
+
+    def released_behind(self, offset: int) -> int:
+        """How many characters have come out of the text behind an offset; none where it is not known."""
+        moved = offset if self.changes is None else self.changes.moved(offset)
+        return 0 if moved is None else max(self.released_to - self.replaced + self.inserted - moved, 0)
+
+    @property
+    def is_open(self) -> bool:
+        """Could what follows make the end of the text so far a part of a match, if only of one that is reported?"""
+        return not self.ended and self._scanner.is_open
+
+    def look_again(self) -> None:
+        """The next character may begin an inner text, whatever it is."""
+
+    def would_match_at_end(self) -> bool:
+        """Would a match, and not only the beginning of one, be certain if the text ended here?"""
+        return self._scanner.would_match_at_end()
 
     @property
     def offset(self) -> int | None:
@@ -251,6 +270,7 @@ class Censor:
         return None if first_block is None else self._block(first_block, program.rules[order])
 
     def _report(self, rule: str, start: int, end: int, action: Action, seen: str = "") -> None:
+        self._reported_to[rule] = max(end, self._reported_to.get(rule, 0))
         if len(self.matches) < MAX_REPORTED:
             self.matches.append(Match(rule, start, end, action))
             self.seen.append(seen)
@@ -265,6 +285,8 @@ class Censor:
     def _report_run(self, run: MatchRun) -> None:
         assert self._program is not None
         rule = self._program.rules[run.tag]
+        if run.start < self._reported_to.get(rule.id, 0):
+            return  # seen in a disguise, or by an edit, what was found as it is
         self._report(rule.id, run.start, run.end, rule.action, run.text)
 
     def _replace(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
@@ -155,12 +156,12 @@ class ChannelCounts:
         if self._kept[kind] > MAX_TEXTS:
             raise InvalidAnswer(f"the answer has more than {MAX_TEXTS} {kind}")
 
-    def passes(self, channel: Channel, text: str) -> bool:
+    def passes(self, channel: Channel, text: str, *, closed: bool = False) -> bool:
         """Is this a whole text of a prompt that stays as it is, with nothing to report? Then it has been counted, and
-        need not be opened."""
+        need not be opened. `closed`: whatever follows it."""
         if self._concealer is not None and "<" in text:
             return False  # it may be a placeholder's
-        if not passes(self.compiled.program(self.direction, channel), text):
+        if not passes(self.compiled.program(self.direction, channel), text, closed=closed):
             return False
         counts = self._counts_of(channel)
         counts.scanned += len(text)
@@ -280,6 +281,10 @@ class ChannelText:
         if self._censor.ended:
             self._close()
 
+    def end_part(self) -> str:
+        """A part of the text is over; what comes out before the next one."""
+        return ""
+
     def finish(self) -> str:
         out = self._censor.finish()
         self._written += len(out)
@@ -344,9 +349,12 @@ class RestoredText(ChannelText):
         self._note_held(out, self._censor.held + self._restorer.held)
         return out
 
-    def finish(self) -> str:
+    def end_part(self) -> str:
         rest = self._restorer.finish()
-        return (super().feed(rest) if rest else "") + super().finish()
+        return super().feed(rest) if rest else ""
+
+    def finish(self) -> str:
+        return self.end_part() + super().finish()
 
 
 class ConcealedText(ChannelText):
@@ -369,11 +377,25 @@ class ConcealedText(ChannelText):
         return ""
 
     def finish(self) -> str:
+        return self.finish_parts([0])[0]
+
+    def finish_parts(self, begins: list[int]) -> list[str]:
+        """What becomes of the parts that begin at these offsets: values are replaced where they begin."""
         given = join_surrogates("".join(self._given))  # as the censor counts characters
         shown = "".join([*self._shown, super().finish()])
-        concealed = self._concealer.conceal(given, shown, self._censor.clusters)
-        self._changed = concealed != given
-        return concealed
+        cuts = [len(shown) - self._censor.released_behind(begin) for begin in begins]
+        parts = [
+            self._concealer.conceal(
+                given,
+                shown[cut:end],
+                [replace(each, at=each.at - cut) for each in self._censor.clusters if begin <= each.start < over],
+            )
+            for begin, over, cut, end in zip(
+                begins, [*begins[1:], len(given) + 1], cuts, [*cuts[1:], len(shown)], strict=True
+            )
+        ]
+        self._changed = "".join(parts) != given
+        return parts
 
     @property
     def changed(self) -> bool:

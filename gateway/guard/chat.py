@@ -161,6 +161,8 @@ class ChatGuard:
         if choice.calls and choice.rule is None:
             before = choice.close_names(delta)
         has_output = choice.censor(delta) if choice.rule is None else False
+        before += choice.late
+        choice.late = []
         if reason:
             choice.conclude(reason)
         self.content_only = delta.keys() == {"content"}

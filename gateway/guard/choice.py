@@ -17,10 +17,12 @@ from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
 from gateway.guard.names import MISSPELLED, leave_out_misspelled_in
 from gateway.guard.numbers import ListNumbering
+from gateway.guard.parts import JoinedParts, PartText, Run, is_part, runs_in
 from gateway.guard.tool_calls import CALLS, ToolCalls
 from gateway.policy.model import Channel
 from gateway.wire import chunks, logprobs
 from gateway.wire import message as messages
+from gateway.wire.fences import ContentReader
 from gateway.wire.json import Json
 from gateway.wire.logprobs import Entry
 from gateway.wire.message import (
@@ -47,7 +49,7 @@ class Choice:
 
     __slots__ = (
         *("_annotations", "_as_lists", "_constrained", "_counts", "_entries", "_metadata", "_tool_calls", "_types"),
-        *("calls", "ended", "index", "numbering", "rule", "texts"),
+        *("_here", "_joined", "calls", "ended", "index", "late", "numbering", "rule", "texts"),
     )
 
     def __init__(self, index: int, metadata: Metadata) -> None:
@@ -55,6 +57,9 @@ class Choice:
         self.rule: CompiledRule | None = None
         self.ended = False
         self.texts: dict[Path, GuardedText] = {}
+        self.late: list[Json] = []  # deltas that show, before the one at hand, what was held of parts before its own
+        self._joined: dict[Path, JoinedParts] = {}  # the text parts of each list
+        self._here: dict[Path, TextSlot] = {}  # where the delta at hand has them
         self._types: dict[Path, Any] = {}  # of parts, which are shown with what was held of them
         self._entries: dict[str, list[Entry | None]] = {}  # log probabilities of the delta's tokens, by its fields
         self._as_lists = False
@@ -79,6 +84,8 @@ class Choice:
         payloads = payloads_in(message)
         if whole and self._constrained is not None:
             self._constrained.foresee(*_content_of(slots), reason)
+        self._here.clear()
+        runs = runs_in(slots) if whole and not self._reads_json_content else {}
         has_output = held_back = False
         reached: set[Any] = set()
         field: str | int | None = None  # that the last text came from
@@ -95,9 +102,11 @@ class Choice:
                 self._censor_label(slot)
             elif slot.kind is SlotKind.NAME and not whole and self._metadata.enforces:
                 self.rule = self._tool_calls.add_name(slot)
+            elif (run := runs.get(slot.path)) is not None:
+                has_output = self._show_run(run, slot) or has_output
             else:
                 given = slot.holder[slot.key]
-                out = self._censor_slot(slot, whole, (id(slot.holder), slot.key) in payloads)
+                out = self._censor_slot(slot, whole, payloads.get((id(slot.holder), slot.key)))
                 has_output = has_output or bool(out)
                 held_back = held_back or bool(given and not out)
         self.rule = self._tool_calls.release(message, reached, whole, self.rule)
@@ -130,7 +139,8 @@ class Choice:
         elif slot.kind is not SlotKind.LABEL or slot.holder[slot.key] not in CONSTANT_LABELS:
             slot.holder[slot.key] = ""
 
-    def _censor_slot(self, slot: TextSlot, whole: bool, payload: bool = False) -> Any:
+    def _censor_slot(self, slot: TextSlot, whole: bool, payload: str | None = None) -> Any:
+        """`payload`: where media may stand, the media type that is declared for them."""
         given = slot.holder[slot.key]
         if slot.kind is SlotKind.KEY:
             name = self._show(slot.key)
@@ -159,9 +169,49 @@ class Choice:
         if not self._metadata.enforces:
             return given
         slot.holder[slot.key] = shown
+        if isinstance(text, PartText):
+            shown += self._give_late(slot)
         return shown
 
-    def _text(self, slot: TextSlot, payload: bool) -> GuardedText:
+    # -- parts that are one text ---------------------------------------------------------------------------------------
+
+    @property
+    def _reads_json_content(self) -> bool:
+        return self._counts.json_content or self._constrained is not None
+
+    def _parts_of(self, slot: TextSlot) -> JoinedParts:
+        """The parts of the list that a slot's is in."""
+        place, channel = slot.path[:-2], Channel(slot.channel)
+        joined = self._joined.get((*place, slot.channel))
+        if joined is None:
+            make = ContentReader if channel is Channel.CONTENT else None
+            joined = JoinedParts(lambda reader: self._counts.open(channel, self.index, reader), make)
+            self._joined[*place, slot.channel] = joined
+        return joined
+
+    def _give_late(self, slot: TextSlot) -> str:
+        """Show what has come out of earlier parts with a piece of this one: in the delta at hand, where it has them."""
+        late = self._parts_of(slot).late
+        for path, text in late:
+            if (there := self._here.get(path)) is not None:
+                there.holder[there.key] += text
+            else:
+                self._place(self.late, path, text)
+        shown = "".join(text for _, text in late)
+        late.clear()
+        self._here[slot.path] = slot
+        return shown
+
+    def _show_run(self, run: Run, slot: TextSlot) -> bool:
+        """Show the next part of a run in a whole message, whose texts are all read with the first."""
+        if not run.shown:
+            run.read(self._parts_of(slot), self._counts)
+        shown, self.rule = run.shown.pop(slot.path), run.rule if run.blocked == slot.path else None
+        if self._metadata.enforces:
+            slot.holder[slot.key] = shown
+        return bool(shown)
+
+    def _text(self, slot: TextSlot, payload: str | None) -> GuardedText:
         text = self.texts.get(slot.path)
         is_new = text is None
         if text is None:
@@ -169,13 +219,15 @@ class Choice:
             channel = Channel(slot.channel)
             is_json = slot.kind is SlotKind.JSON or (self._counts.json_content and channel is Channel.CONTENT)
             # JSON that nothing looks at is not taken apart: even a number would wait for its end.
-            if payload and self._counts.looks_at(channel):
-                text = PayloadText(self._counts, channel, self.index)
+            if payload is not None and self._counts.looks_at(channel):
+                text = PayloadText(self._counts, channel, self.index, payload)
             elif is_json and self._counts.looks_at(channel):
                 text = GuardedJson(self._counts, channel, self.index)
                 text = text if self._metadata.enforces else ObservedText(text)
             elif slot.kind is SlotKind.TEXT and slot.path[0] in CALLS:
                 text = string_text(self._counts, channel, self.index)
+            elif is_part(slot) and not self._reads_json_content:
+                text = self._parts_of(slot).part(slot.path)
             elif slot.kind is SlotKind.TEXT and channel is Channel.CONTENT:
                 text = content_text(self._counts, channel, self.index)
             else:

@@ -13,6 +13,7 @@ from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.policy.model import Channel
 from gateway.wire.event_table import EventTable, Kind, TextField
 from gateway.wire.json import Json
+from gateway.wire.media import PAYLOAD_FIELDS, TEXT_PARTS, declared_at
 from gateway.wire.message import MAX_DEPTH, Path, is_figure, may_spell_text
 
 
@@ -35,6 +36,7 @@ class EventObjects:
         part = holder.get("type")
         if isinstance(part, str) and part in self._table.tools:
             self._texts.leave()
+        may_hold_media = not (isinstance(part, str) and part in TEXT_PARTS)
         for name, value in list(holder.items()):
             if name in skip or value is None or isinstance(value, bool):
                 continue
@@ -51,6 +53,8 @@ class EventObjects:
                 holder[name] = self._metadata.scrub(value, is_usage=True)
             elif isinstance(value, dict | list):
                 nested.append(name)
+            elif may_hold_media and isinstance(value, str) and name.casefold() in PAYLOAD_FIELDS:
+                holder[name] = self._payload(value, declared_at(holder, name))
             else:
                 holder[name] = self._label(name, value)
         # Names come before the texts that may block, and signatures after what they sign.
@@ -128,6 +132,9 @@ class EventObjects:
             return value
         shown = self._texts.label(repr(value))
         return value if shown == repr(value) else shown
+
+    def _payload(self, value: str, declared: str) -> str:
+        return self._texts.payload(value, declared) if self._texts.rule is None else self._after_block(value)
 
     def _after_block(self, value: str) -> str:
         """A label in an object in which a rule has blocked already."""

@@ -15,7 +15,8 @@ from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, s
 from gateway.guard.metadata import Metadata
 from gateway.policy.model import Channel
 from gateway.wire import json
-from gateway.wire.event_table import EventTable, Kind, TextField, is_opaque
+from gateway.wire.event_table import EventTable, Kind, TextField
+from gateway.wire.media import OPAQUE, Envelope, classify, is_opaque
 from gateway.wire.message import CONSTANT_LABELS, Path
 
 # Characters of one answer that are kept because they may be repeated: what was shown, and the objects around it.
@@ -202,7 +203,19 @@ class EventTexts:
         return given if is_opaque(given) else self._metadata.joined(place, self.label(given))
 
     def opaque(self, given: str) -> str:
-        """A payload: as it is where it cannot be read as text, else like a label."""
-        if is_opaque(given):
-            return given
-        return self.label(given)
+        """A payload that says nothing to a client: as it is where it cannot be read as text, else like a label."""
+        return self.payload(given, OPAQUE)
+
+    def payload(self, given: str, declared: str) -> str:
+        """What stands where media may: as it is if it is media, censored in its envelope if it is a text in one, else
+        like a label. `declared` is the media type that stands beside it."""
+        found = classify(given, declared)
+        if found is True or not isinstance(found, Envelope):
+            return given if found else self.label(given)
+        parts = found.parameters, found.text
+        shown = self.label(parts[0]), "" if self.rule else self.label(parts[1])
+        if self.rule is not None:
+            return ""
+        if shown != parts:
+            return found.encoded(*shown)
+        return self.label(given) if found.doubtful else given

@@ -14,7 +14,7 @@ from typing import Any
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard.channels import ChannelCounts, OnFinding
 from gateway.guard.chat import is_count
-from gateway.guard.constrained import ConstraintCheck
+from gateway.guard.constrained import ConstraintCheck, asks_for_json
 from gateway.guard.event_objects import EventObjects
 from gateway.guard.event_shown import EventAssembler, ShownAnswer
 from gateway.guard.event_texts import EventTexts
@@ -176,12 +176,17 @@ class EventGuard:
         for name in form.empties:
             if name in answer:
                 answer[name] = []
+        self._read_format(answer)
         self._objects.read(answer, (), ends=True)
         if not self._shown.answer:
             self._shown.start(answer)
         else:
             self._shown.require(bool(form.empties), "begins twice")
         return [event]
+
+    def _read_format(self, answer: Json) -> None:
+        if self._table.stored:
+            self.counts.json_content = asks_for_json(answer, self.counts.compiled.policy)
 
     def _open(self, event: Json, form: EventForm, place: Path, value: Json) -> list[Json]:
         self._objects.read(value, place, ends=False)
@@ -364,6 +369,8 @@ class EventGuard:
     def completion(self, received: Json) -> Json:
         """A whole answer, censored in place."""
         answer = received if self.metadata.enforces else copy.deepcopy(received)
+        self._table.unfinished(answer)
+        self._read_format(answer)
         self._note(answer)
         if self._constraint is not None:
             self._constraint.foresee(
@@ -380,6 +387,8 @@ class EventGuard:
 
     def as_stream(self, answer: Json) -> Iterator[list[Json]]:
         """The events to send for a whole answer where a stream was requested."""
+        if self.metadata.enforces:
+            self._table.unfinished(answer)
         for event in self._table.as_events(answer):
             yield self.chunk(event)
 

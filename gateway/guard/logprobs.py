@@ -77,7 +77,7 @@ class DescribedText:
     """
 
     __slots__ = (
-        *("_channel", "_entries", "_expected", "_gap", "_held", "_out", "_shown_to", "_text", "_tokens"),
+        *("_channel", "_entries", "_escapes", "_expected", "_gap", "_held", "_out", "_shown_to", "_text", "_tokens"),
         *("_waiting", "_weight", "followed", "shown"),
     )
 
@@ -93,8 +93,9 @@ class DescribedText:
         program = tokens.counts.compiled.program(Direction.OUTPUT, channel)
         if program is not None:
             self._entries = Reading(program)
-        self._shown_to: int | None = None
-        self._gap = False  # between two entries shown
+        self._shown_to = 0
+        self._gap = False  # before or between the entries shown
+        self._escapes = False  # in the entries shown
         self._out = 0  # where no offsets can be followed: characters that came out as they were
         self._held: str | None = "" if is_new else None  # and those that have not; None when it is not known
         self.shown: list[Entry] = []
@@ -180,7 +181,8 @@ class DescribedText:
     def _may_stand_here(self, alternative: Alternative) -> bool:
         assert self.followed is not None
         return (
-            self._tokens.standing(self._channel, alternative.token) is Standing.CLOSED
+            "\\" not in alternative.token  # nothing has read what it decodes to
+            and self._tokens.standing(self._channel, alternative.token) is Standing.CLOSED
             and self._tokens.passes(self._channel, alternative.logprob)
             and (not self.followed.held or self.followed.closes(alternative.token))
         )
@@ -192,9 +194,9 @@ class DescribedText:
             if changes.overlap(start, end):
                 return
             moved, beside_change = changes.shift(start), changes.end_at(start)
-        gap = self._gap or self._shown_to not in (None, start)
-        if gap and self.followed is None:
-            return
+        gap, escapes = self._gap or self._shown_to != start, self._escapes or "\\" in text
+        if gap and (escapes or self.followed is None):
+            return  # escapes would decode otherwise than in the text
         if self._entries is not None:
             before = self._entries
             if gap or beside_change:
@@ -210,7 +212,7 @@ class DescribedText:
                 )
             if not before.read(text):
                 return
-        self._gap, self._shown_to = gap, end
+        self._gap, self._escapes, self._shown_to = gap, escapes, end
         self.shown += [entry._replace(offset=start + moved) for entry in entries]
 
     def _bound_waiting(self) -> None:

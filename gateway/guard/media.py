@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import binascii
 import re
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.policy.model import Channel
-from gateway.wire.media import MIN_PAYLOAD, envelope, is_media, payload_places
+from gateway.wire.media import Envelope, classify, foresee, payload_places
 
 MAX_HELD = 1 << 20  # characters of one payload of which it is not certain yet what it is
 
-_BASE64 = re.compile("[A-Za-z0-9+/]*={0,2}")
+_BASE64 = re.compile("[A-Za-z0-9+/_\r\n-]*={0,2}[\r\n]*")
 _URL = "data:"
-_HEAD = 256  # characters in which the head of a `data:` URL ends
-_LETTERS, _ZEROS = "QUFB" * (MIN_PAYLOAD // 4), "AAAA" * (MIN_PAYLOAD // 4)
+SOUND = "audio/*"  # the media type of `audio.data`
 
 
-def payloads_in(message: dict[str, Any]) -> frozenset[tuple[int, Any]]:
-    """Where in a message or delta media may stand: the identity of what holds them, and the key there."""
-    if not isinstance(message.get("content"), list | dict) and message.keys().isdisjoint(("images", "audio")):
-        return frozenset()
-    found = {(id(holder), key) for holder, key in payload_places(message)}
+def payloads_in(message: dict[str, Any]) -> Mapping[tuple[int, Any], str]:
+    """Where in a message or delta media may stand, by the identity of what holds them and the key there: the media type
+    that is declared for each, if one is."""
+    found = {(id(place.holder), place.key): place.declared for place in payload_places(message)}
     if isinstance(message.get("audio"), dict):
-        found.add((id(message["audio"]), "data"))
-    return frozenset(found)
+        found[id(message["audio"]), "data"] = SOUND
+    return found
 
 
 class PayloadText:
@@ -37,9 +34,10 @@ class PayloadText:
     Raises `InvalidAnswer` for more, and for what began as media and goes on as something else.
     """
 
-    __slots__ = ("_channel", "_choice", "_counts", "_held", "_looked_at", "_passes", "_text")
+    __slots__ = ("_channel", "_choice", "_counts", "_declared", "_held", "_looked_at", "_passes", "_text")
 
-    def __init__(self, counts: ChannelCounts, channel: Channel, choice: int) -> None:
+    def __init__(self, counts: ChannelCounts, channel: Channel, choice: int, declared: str = "") -> None:
+        self._declared = declared
         self._counts = counts
         self._channel = channel
         self._choice = choice
@@ -67,7 +65,10 @@ class PayloadText:
         # Every time when it has doubled: what waits is not decoded again with each piece.
         if len(self._held) >= 2 * self._looked_at:
             self._looked_at = len(self._held)
-            if self._begins_media():
+            foreseen = foresee(self._held, self._declared)
+            if foreseen is False:
+                return self._open().feed(self._pop_held())
+            if foreseen:
                 self._passes = True
                 return self._pop_held()
         if len(self._held) > MAX_HELD:
@@ -76,26 +77,6 @@ class PayloadText:
 
     def _may_be_url(self) -> bool:
         return _URL.startswith(self._held[: len(_URL)].lower())
-
-    def _begins_media(self) -> bool:
-        """Will it be media, whatever comes?"""
-        start = self._held.find(",", 0, _HEAD) + 1 if self._may_be_url() else 0
-        head, payload = self._held[:start], self._held[start:]
-        if len(payload) < MIN_PAYLOAD or _BASE64.fullmatch(payload) is None:
-            return False
-        if is_media(head + _LETTERS):
-            return True  # by the name of its type
-        if not is_media(head + _ZEROS):
-            return False
-        data = binascii.a2b_base64(payload[: len(payload) // 4 * 4])
-        if data.startswith((BOM_UTF16_BE, BOM_UTF16_LE)):
-            return False
-        try:
-            data.decode()
-        except UnicodeDecodeError as error:
-            if error.reason == "unexpected end of data":
-                data = data[: error.start]
-        return is_media(head + binascii.b2a_base64(data, newline=False).decode("ascii"))
 
     def _pop_held(self) -> str:
         held, self._held = self._held, ""
@@ -109,14 +90,18 @@ class PayloadText:
         if self._text is not None:
             return self._text.finish()
         held = self._pop_held()
-        if not held or is_media(held):
+        found = classify(held, self._declared)
+        if found is True:
             return held
-        found = envelope(held)
-        if found is None:
-            return self._censored(held)
+        if not isinstance(found, Envelope):
+            return self._censored(held) if held else ""
         parts = parameters, text = found.parameters, found.text
         shown = self._censored(parameters), "" if self.rule else self._censored(text)
-        return held if shown == parts else "" if self.rule else found.encoded(*shown)
+        if self.rule:
+            return ""
+        if shown != parts:
+            return found.encoded(*shown)
+        return self._censored(held) if found.doubtful else held
 
     def _censored(self, text: str) -> str:
         censored = self._open()

@@ -34,6 +34,7 @@ MAX_CLEAN = 256
 MAX_CHANGED = 64  # labels in which something was replaced; some kilobytes each
 MAX_LENGTH = 256  # characters; longer labels are scanned each time
 MAX_PLACES = 2048  # of one answer, at which labels other than constants stand; two kilobytes or so each
+MAX_FIRST = 64  # characters of a first label at a place that is read only when another follows it
 
 _ENVELOPE_FIELDS = frozenset(
     {*chunks.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
@@ -67,8 +68,9 @@ class Metadata:
         self.tokens = TokenTexts(counts)
         self._clean: set[str] = set(known)
         self._changed: dict[str, tuple[str, ChannelText]] = {}
-        # The labels at one place, as some clients join them.
-        self._joins = LabelAutomaton(counts.compiled.program(Direction.OUTPUT, Channel.OTHER))
+        # The labels at one place, as some clients join them. Most places have one label only.
+        self._joins: LabelAutomaton | None = None
+        self._firsts: dict[Path, str] = {}
         self._sequences: dict[Path, LabelState] = {}
         self._last: dict[Path, str] = {}  # the label of the protocol's at each place, which most events repeat
         self._emptied: set[str] = set()  # clean labels that make a match with others before them
@@ -85,6 +87,9 @@ class Metadata:
             shown, label = known
             label.count_again()
             return shown
+        if self.counts.pseudonyms is None and self.counts.passes(Channel.OTHER, text):
+            self._remember(text)
+            return text
         label = self.counts.open(Channel.OTHER)
         shown = label.feed(text) + label.finish()
         if label.rule is not None:
@@ -92,11 +97,14 @@ class Metadata:
         elif len(text) > MAX_LENGTH:
             pass
         elif shown == text:
-            if len(self._clean) < MAX_CLEAN and not (text in self._emptied or len(self._emptied) >= MAX_CLEAN):
-                self._clean.add(text)
+            self._remember(text)
         elif len(self._changed) < MAX_CHANGED and self.counts.pseudonyms is None:
             self._changed[text] = shown, label
         return shown
+
+    def _remember(self, clean: str) -> None:
+        if len(self._clean) < MAX_CLEAN and not (clean in self._emptied or len(self._emptied) >= MAX_CLEAN):
+            self._clean.add(clean)
 
     def passes(self, text: str) -> bool:
         """May a text that can be left out be shown as it is? It blocks nothing."""
@@ -121,12 +129,17 @@ class Metadata:
         """A clean label that clients may append to the one before at this place; empty if together they match."""
         if not label or label in CONSTANT_LABELS or not self.enforces:
             return label
-        before = self._sequences.get(place)
-        if before is None:
-            if len(self._sequences) >= MAX_PLACES:
+        before, first = self._sequences.get(place), self._firsts.pop(place, "")
+        if before is None and not first:
+            if len(self._sequences) + len(self._firsts) >= MAX_PLACES:
                 raise InvalidAnswer(f"the answer has labels at more than {MAX_PLACES} places")
-            number = self._numbers.pop(place, "")
-            before = self._joins.follow(self._joins.start, number) or self._joins.start
+            first = self._numbers.pop(place, "")
+            if not first and len(label) <= MAX_FIRST:
+                self._firsts[place] = label
+                return label
+        self._joins = self._joins or LabelAutomaton(self.counts.compiled.program(Direction.OUTPUT, Channel.OTHER))
+        if before is None:
+            before = self._sequences[place] = self._joins.follow(self._joins.start, first) or self._joins.start
         reached = self._joins.follow(before, label)
         if reached is None:
             return ""
@@ -151,7 +164,7 @@ class Metadata:
         label it is one of them, and a number behind a number takes its place."""
         if not self.enforces:
             return True
-        if place in self._sequences:
+        if place in self._sequences or place in self._firsts:
             return self.joined(place, number) == number
         if len(self._numbers) >= MAX_PLACES and place not in self._numbers:
             raise InvalidAnswer(f"the answer has numbers at more than {MAX_PLACES} places")

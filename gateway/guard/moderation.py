@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from gateway.censor.compile import CompiledPolicy, Program
 from gateway.guard.channels import ChannelCounts, Finding, OnFinding
+from gateway.guard.guardedjson import content_text
 from gateway.guard.prompt import MAX_STEP, STEP_OF_A_TEXT
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Action, Channel, Direction, Overflow
@@ -23,7 +24,7 @@ class Moderated(NamedTuple):
 def moderating(
     inputs: Sequence[Sequence[str]], compiled: CompiledPolicy, on_finding: OnFinding | None
 ) -> Generator[int, None, Moderated]:
-    """Scan every text as content, with all rules; each step yields its size in characters."""
+    """Scan every text as the content of an answer, with all rules; each step yields its size in characters."""
     matched: list[Finding] = []
 
     def note(finding: Finding) -> None:
@@ -60,7 +61,7 @@ def _flagging(program: Program) -> Program:
 
 
 def _scan(text: str, counts: ChannelCounts) -> Generator[int, None, None]:
-    scanned = counts.open(Channel.CONTENT)
+    scanned = content_text(counts, Channel.CONTENT)
     for at in range(0, max(len(text), 1), MAX_STEP):
         scanned.feed(text[at : at + MAX_STEP])
         yield min(len(text) - at, MAX_STEP) + STEP_OF_A_TEXT

@@ -13,6 +13,7 @@ from gateway.guard.chat import MAX_CHOICES
 from gateway.guard.constrained import FORMATS, remove_formats
 from gateway.guard.guardedjson import GuardedJson, string_text
 from gateway.guard.names import misspelled, misspelled_in
+from gateway.guard.parts import JoinedParts, PartText
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Channel, Direction, Mode
@@ -22,7 +23,7 @@ from gateway.wire.chat import CHAT
 from gateway.wire.dialect import BadRequest as BadRequest  # what reading a request raises, wherever it is read
 from gateway.wire.dialect import Dialect, RequestTexts
 from gateway.wire.json import Json
-from gateway.wire.message import CONSTANT_LABELS, SlotKind, TextSlot, TooDeep
+from gateway.wire.message import CONSTANT_LABELS, SlotKind, TextSlot, TooDeep, text_runs
 
 # Read by name in every request; each dialect adds its own.
 _OWN_FIELDS = frozenset({*FORMATS, *fields.NAMES_TOOLS, "stream", "n", "modalities"})
@@ -95,7 +96,7 @@ def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect =
             raise BadRequest(f"`{field}` is not accepted here: {reason}.", field)
     for field in dialect.text_only if dialect.generates or compiled.scans(Direction.INPUT) else ():
         if isinstance(given := body.get(field), list) and not all(isinstance(item, str) for item in given):
-            raise BadRequest(f"`{field}` must be text here: token ids cannot be scanned.", field)
+            raise BadRequest(f"`{field}` must be text here: token ids cannot be scanned. Send the text itself.", field)
     for field in dialect.dropped:
         body.pop(field, None)
     modalities = body.get("modalities")
@@ -147,7 +148,9 @@ def guarding_prompt(
                 break
         else:
             field = None
-            rule = yield from _guard_slots(fields.slots(body, dialect.prompt_fields), counts)
+            beside = {name: value for name, value in body.items() if name not in dialect.prompt_fields}
+            unknown = {name: value for name, value in beside.items() if name not in fields.FIXED_NAMES}
+            rule = yield from _guard_around(beside, fields.slots(body, dialect.prompt_fields), counts, unknown)
     except (TooManyValues, TooDeep) as error:
         return GuardedPrompt(None, counts.fact(), refusal=BadRequest(str(error), field))
     except BadRequest as error:
@@ -169,9 +172,18 @@ def _guard_texts(texts: RequestTexts, counts: ChannelCounts) -> Guarding[Compile
         return (yield from _guard_slots(texts.slots, counts))
     if counts.compiled.policy.mode is Mode.ENFORCE and (name := misspelled_in(texts.message)) is not None:
         raise BadRequest(f"The name of a message's field must be spelled `{name}`.", "messages")
-    hidden, envelopes = _hide_payloads(texts.message)
+    return (yield from _guard_around(texts.message, texts.slots, counts, texts.message))
+
+
+def _guard_around(
+    holder: Json, slots: Iterable[TextSlot], counts: ChannelCounts, joined: Json
+) -> Guarding[CompiledRule | None]:
+    """Censor texts, and those in envelopes among them, but no media that an object holds. In `joined` texts that follow
+    each other in a list are one."""
+    hidden, envelopes = _hide_payloads(holder)
     try:
-        rule = yield from _guard_slots(texts.slots, counts)
+        runs = list(text_runs(joined))
+        rule = yield from _guard_runs(list(slots), runs, counts) if runs else _guard_slots(slots, counts)
         for each in envelopes:
             rule = rule or (yield from _guard_slots(each.slots(), counts))
             hidden.append((each.holder, each.key, each.encoded()))
@@ -219,6 +231,61 @@ def _guard_slots(slots: Iterable[TextSlot], counts: ChannelCounts) -> Guarding[C
     return None
 
 
+def _guard_runs(
+    slots: list[TextSlot], runs: list[list[tuple[Any, Any]]], counts: ChannelCounts
+) -> Guarding[CompiledRule | None]:
+    """`_guard_slots` where there are texts that follow each other: those of one channel are one text."""
+    channels = {(id(slot.holder), slot.key): slot.channel for slot in slots if slot.kind is SlotKind.TEXT}
+    joined: set[tuple[int, Any]] = set()
+    for run in runs:
+        by_channel: dict[str, list[tuple[Any, Any]]] = {}
+        for holder, key in run:
+            channel = channels.get((id(holder), key))
+            if channel not in (None, Channel.TOOL_ARGUMENTS.value) and isinstance(holder[key], str):
+                by_channel.setdefault(channel, []).append((holder, key))
+        for channel, places in by_channel.items():
+            if len(places) > 1:
+                joined.update((id(holder), key) for holder, key in places)
+                rule = yield from _guard_joined(places, _CHANNELS[channel], counts)
+                if rule is not None:
+                    return rule
+    rest = [slot for slot in slots if slot.kind is not SlotKind.TEXT or (id(slot.holder), slot.key) not in joined]
+    return (yield from _guard_slots(rest, counts))
+
+
+def _guard_joined(
+    places: list[tuple[Any, Any]], channel: Channel, counts: ChannelCounts
+) -> Guarding[CompiledRule | None]:
+    joined = JoinedParts(lambda reader: counts.open(channel, None, reader))
+    parts: dict[int, PartText] = {}
+    shown: list[str] = []
+    for at, (holder, key) in enumerate(places):
+        given = join_surrogates(holder[key])
+        if not joined.waits and counts.passes(channel, given, closed=True):
+            joined.skip()
+            shown.append(given)
+            yield len(given) + STEP_OF_A_PASSING_TEXT
+            continue
+        parts[at] = part = joined.part(at)
+        pieces = []
+        for start in range(0, max(len(given), 1), MAX_STEP):
+            pieces.append(part.feed(given[start : start + MAX_STEP]))
+            yield min(len(given) - start, MAX_STEP) + STEP_OF_A_TEXT
+            if part.rule is not None:
+                return part.rule
+        shown.append("".join(pieces))
+    for at, late in joined.late:
+        shown[at] += late
+    for at, part in parts.items():
+        shown[at] += part.finish()
+        if part.rule is not None:
+            return part.rule
+    if counts.compiled.policy.mode is Mode.ENFORCE:
+        for (holder, key), text in zip(places, shown, strict=True):
+            holder[key] = text
+    return None
+
+
 def _rename(holder: Json, names: dict[str, str]) -> None:
     """Give fields other names, each in its place. Raises `BadRequest` where one would become a field of the protocol,
     which nobody has read as such."""
@@ -249,19 +316,23 @@ class _EnvelopeText:
     def __init__(self, holder: Any, key: Any, envelope: media.Envelope) -> None:
         self.holder = holder
         self.key = key
-        self._value: str = holder[key]
+        self._as_it_stands: list[str] = [holder[key]]
         self._envelope = envelope
         self._texts = {"text": envelope.text, "parameters": envelope.parameters}
 
     def slots(self) -> Iterator[TextSlot]:
         for name in self._texts:
             yield TextSlot(self._texts, name, (name,), Channel.CONTENT.value, SlotKind.TEXT)
+        if not self._changed and self._envelope.doubtful:
+            yield TextSlot(self._as_it_stands, 0, (0,), Channel.CONTENT.value, SlotKind.TEXT)
+
+    @property
+    def _changed(self) -> bool:
+        return self._texts != {"text": self._envelope.text, "parameters": self._envelope.parameters}
 
     def encoded(self) -> str:
         """The payload with what has become of its text; as it was, if nothing has."""
-        if self._texts == {"text": self._envelope.text, "parameters": self._envelope.parameters}:
-            return self._value
-        return self._envelope.encoded(**self._texts)
+        return self._envelope.encoded(**self._texts) if self._changed else self._as_it_stands[0]
 
 
 def _hide_payloads(message: Json) -> tuple[list[tuple[Any, Any, str]], list[_EnvelopeText]]:
@@ -271,8 +342,8 @@ def _hide_payloads(message: Json) -> tuple[list[tuple[Any, Any, str]], list[_Env
     """
     hidden: list[tuple[Any, Any, str]] = []
     envelopes: list[_EnvelopeText] = []
-    for holder, key in media.payload_places(message):
-        found = media.classify(holder[key])
+    for holder, key, declared in media.payload_places(message):
+        found = media.classify(holder[key], declared)
         if isinstance(found, media.Envelope):
             envelopes.append(_EnvelopeText(holder, key, found))
         if found:

@@ -10,7 +10,7 @@ GET and HEAD on a stale connection, and errors by true cause. It has no HTTP/2, 
 httpx's own transport spends most of its time per read between layers. Here a read is one protocol callback, one parser
 call, and one future or (`ResponseStream.pump`) one call of the consumer; no read has a task, timer or lock of its own.
 
-    transport   the httpx interface: encodes requests
+    transport   the httpx interface, and one without its objects (`HTTP1Transport.send`): encodes requests
     pool        connections by origin
     connection  a socket and its flow control
     exchange    one request and response on a connection: timeouts, failures, reuse
@@ -18,9 +18,19 @@ call, and one future or (`ResponseStream.pump`) one call of the consumer; no rea
     stream      the consumer's side of a response body
 """
 
+from gateway.http1.connection import Origin
 from gateway.http1.pool import DescriptorsExhausted
 from gateway.http1.response import StreamLimits
-from gateway.http1.stream import ResponseStream
-from gateway.http1.transport import HTTP1Transport, StaleConnection
+from gateway.http1.stream import Response, ResponseStream
+from gateway.http1.transport import HTTP1Transport, StaleConnection, origin_of
 
-__all__ = ["DescriptorsExhausted", "HTTP1Transport", "ResponseStream", "StaleConnection", "StreamLimits"]
+__all__ = [
+    "DescriptorsExhausted",
+    "HTTP1Transport",
+    "Origin",
+    "Response",
+    "ResponseStream",
+    "StaleConnection",
+    "StreamLimits",
+    "origin_of",
+]

@@ -60,10 +60,17 @@ class ExchangeTimeouts:
 
 class Exchange:
     """Started by `send`; then `read_head`, and the body from `queue`. `stale`: lost before the response's first byte on
-    a connection that had been idle."""
+    a connection that had been idle. `head_only` as in `ResponseParser`; errors refer to the `request`, if it is given.
+    """
 
     def __init__(
-        self, connection: Connection, request: httpx.Request, limits: StreamLimits, timeouts: Mapping[str, float | None]
+        self,
+        connection: Connection,
+        limits: StreamLimits,
+        timeouts: Mapping[str, float | None],
+        *,
+        head_only: bool,
+        request: httpx.Request | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.connection = connection
@@ -72,8 +79,8 @@ class Exchange:
         self.stale = False
         self._request = request
         self._limits = limits
-        self._head_only = request.method == "HEAD"
-        self._parser = ResponseParser(limits, self.queue.parts, head_only=self._head_only)
+        self._head_only = head_only
+        self._parser = ResponseParser(limits, self.queue.parts, head_only=head_only)
         # Bytes since the last body byte that were no body: chunk headers, trailers. None until the head is read.
         self._framing_size: int | None = None
         self._keep_alive = True

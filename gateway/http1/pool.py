@@ -50,7 +50,7 @@ class ConnectionPool:
         self._closed = False
 
     async def acquire(
-        self, request: httpx.Request, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
+        self, request: httpx.Request | None, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
     ) -> Connection:
         """A connected connection: where `reuse` allows, the idle one that was used last.
 
@@ -118,7 +118,7 @@ class ConnectionPool:
         return self._new(origin)
 
     async def _wait(
-        self, request: httpx.Request, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
+        self, request: httpx.Request | None, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
     ) -> Connection:
         limit = timeouts.get("pool")
         limit = timeouts.get("connect") if limit is None else limit
@@ -142,7 +142,7 @@ class ConnectionPool:
             return self._new_if_allowed(origin) or await self._wait(request, origin, timeouts, reuse=reuse)
         return connection
 
-    async def _connect(self, connection: Connection, request: httpx.Request, limit: float | None) -> None:
+    async def _connect(self, connection: Connection, request: httpx.Request | None, limit: float | None) -> None:
         """Connect, TLS included, within `limit` seconds."""
         host, secure = connection.origin.host, connection.origin.scheme == "https"
         connecting = asyncio.timeout(limit)
@@ -214,7 +214,7 @@ class ConnectionPool:
 
 
 def _connect_error(
-    error: Exception, origin: Origin, request: httpx.Request, limit: float | None
+    error: Exception, origin: Origin, request: httpx.Request | None, limit: float | None
 ) -> httpx.TransportError:
     """The cause by name. The order matters: all of these are `OSError`s."""
     if isinstance(error, TimeoutError):
@@ -246,5 +246,5 @@ def _descriptors_left() -> bool:
     return True
 
 
-def _closed_error(request: httpx.Request, origin: Origin) -> httpx.ConnectError:
+def _closed_error(request: httpx.Request | None, origin: Origin) -> httpx.ConnectError:
     return httpx.ConnectError(f"{origin}: the transport is closed; make a new one", request=request)

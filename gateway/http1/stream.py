@@ -10,6 +10,7 @@ from typing import Self
 import httpx
 
 from gateway.http1.exchange import Exchange
+from gateway.http1.response import ResponseHead
 
 
 class ResponseStream(httpx.AsyncByteStream):
@@ -84,3 +85,27 @@ class ResponseStream(httpx.AsyncByteStream):
         """Like `aclose`, without being awaited."""
         self._queue.parts.clear()
         self._exchange.fail(httpx.StreamClosed())
+
+
+class Response:
+    """A response whose head has been read: what the gateway needs of `httpx.Response`, at a tenth of its cost.
+
+    `headers` have names in lower case; the values of one that came several times are joined by commas.
+    """
+
+    __slots__ = ("headers", "status_code", "stream")
+
+    def __init__(self, head: ResponseHead, stream: ResponseStream) -> None:
+        self.status_code = head.status
+        self.stream = stream
+        self.headers: dict[str, str] = {}
+        for raw_name, raw_value in head.headers:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            self.headers[name] = f"{self.headers[name]}, {value}" if name in self.headers else value
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status_code < 300
+
+    async def aclose(self) -> None:
+        self.stream.abort()

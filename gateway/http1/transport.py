@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -13,8 +13,8 @@ import httpx
 from gateway.http1.connection import Origin
 from gateway.http1.exchange import Exchange
 from gateway.http1.pool import ConnectionPool
-from gateway.http1.response import StreamLimits
-from gateway.http1.stream import ResponseStream
+from gateway.http1.response import ResponseHead, StreamLimits
+from gateway.http1.stream import Response, ResponseStream
 
 DEFAULT_MAX_CONNECTIONS = 4096
 DEFAULT_IDLE_EXPIRY = 30.0  # seconds; servers commonly keep idle connections for 60 or more
@@ -62,43 +62,65 @@ class HTTP1Transport(httpx.AsyncBaseTransport):
         self._pool = ConnectionPool(cache(partial(_ssl_context, verify)), max_connections, idle_expiry)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        origin = _origin(request)
-        outgoing = _encode(request)
-        try:
-            return await self._send(request, origin, outgoing, reuse=not request.extensions.get("fresh", False))
-        except StaleConnection:
-            if request.method not in _SAFE:
-                raise
-            return await self._send(request, origin, outgoing, reuse=False)
+        timeouts, fresh = request.extensions.get("timeout", {}), request.extensions.get("fresh", False)
+        origin, outgoing = origin_of(request.url, request), _encode(request)
+        head, stream = await self._send(request.method, origin, outgoing, timeouts, fresh=fresh, request=request)
+        extensions = {"http_version": head.http_version, "reason_phrase": head.reason}
+        return httpx.Response(head.status, headers=head.headers, stream=stream, extensions=extensions)
+
+    async def send(
+        self,
+        method: str,
+        origin: Origin,
+        target: bytes,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeouts: Mapping[str, float | None],
+        *,
+        fresh: bool = False,
+    ) -> Response:
+        """The same without httpx's objects. `headers` are all there are, in ASCII, but for the length of the body,
+        which is written here."""
+        fields = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+        if body or method not in _SAFE:
+            fields.append((b"content-length", b"%d" % len(body)))
+        head = _encode_head(method, target, fields)
+        pieces = (head + body,) if len(body) <= _ONE_WRITE else (head, body)
+        return Response(*await self._send(method, origin, _Outgoing(pieces, None, True), timeouts, fresh=fresh))
 
     async def _send(
-        self, request: httpx.Request, origin: Origin, outgoing: _Outgoing, *, reuse: bool
-    ) -> httpx.Response:
+        self,
+        method: str,
+        origin: Origin,
+        outgoing: _Outgoing,
+        timeouts: Mapping[str, float | None],
+        *,
+        fresh: bool,
+        request: httpx.Request | None = None,
+    ) -> tuple[ResponseHead, ResponseStream]:
         """The response, its head read."""
-        timeouts = request.extensions.get("timeout", {})
-        connection = await self._pool.acquire(request, origin, timeouts, reuse=reuse)
-        exchange = Exchange(connection, request, self._limits, timeouts)
+        connection = await self._pool.acquire(request, origin, timeouts, reuse=not fresh)
+        exchange = Exchange(connection, self._limits, timeouts, head_only=method == "HEAD", request=request)
         try:
             exchange.send(outgoing.pieces, outgoing.rest, keep_alive=outgoing.keep_alive)
-            head = await exchange.read_head()
+            return await exchange.read_head(), ResponseStream(exchange)
         except httpx.TransportError as error:
-            if exchange.stale and outgoing.rest is None:
+            if not exchange.stale or outgoing.rest is not None:
+                raise
+            if fresh or method not in _SAFE:
                 raise StaleConnection(str(error), request=request) from error
-            raise
         except BaseException:
             exchange.fail(httpx.StreamClosed())
             raise
-        extensions = {"http_version": head.http_version, "reason_phrase": head.reason}
-        stream = ResponseStream(exchange)
-        return httpx.Response(head.status, headers=head.headers, stream=stream, extensions=extensions)
+        return await self._send(method, origin, outgoing, timeouts, fresh=True, request=request)
 
     async def aclose(self) -> None:
         """Close every connection; exchanges in progress fail."""
         await self._pool.aclose()
 
 
-def _origin(request: httpx.Request) -> Origin:
-    url = request.url
+def origin_of(url: httpx.URL, request: httpx.Request | None = None) -> Origin:
+    """Raises `httpx.UnsupportedProtocol` for a URL that is not for this transport."""
     if url.scheme not in ("http", "https") or not url.host:
         message = f"this transport speaks http:// and https:// with a host, not {url.scheme!r} to {url.host!r}"
         raise httpx.UnsupportedProtocol(message, request=request)
@@ -125,7 +147,7 @@ class _Outgoing:
 
 
 def _encode(request: httpx.Request) -> _Outgoing:
-    head = _encode_head(request)
+    head = _encode_head(request.method, request.url.raw_path, request.headers.raw, request)
     length, chunked = _body_framing(request)
     keep_alive = "close" not in request.headers.get("connection", "").lower()
     if not isinstance(request.stream, httpx.ByteStream):
@@ -138,13 +160,15 @@ def _encode(request: httpx.Request) -> _Outgoing:
     return _Outgoing((head + body,) if len(body) <= _ONE_WRITE else (head, body), None, keep_alive)
 
 
-def _encode_head(request: httpx.Request) -> bytes:
+def _encode_head(
+    method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], request: httpx.Request | None = None
+) -> bytes:
     """Refuses what would end a line early: a header must not be able to smuggle in another."""
-    method, target = request.method.encode("ascii"), request.url.raw_path
-    if not _TOKEN.fullmatch(method) or not _TARGET.fullmatch(target):
+    verb = method.encode("ascii")
+    if not _TOKEN.fullmatch(verb) or not _TARGET.fullmatch(target):
         raise httpx.LocalProtocolError("the request's method or target holds characters not allowed", request=request)
-    lines = [b"%b %b HTTP/1.1\r\n" % (method, target)]
-    for name, value in request.headers.raw:
+    lines = [b"%b %b HTTP/1.1\r\n" % (verb, target)]
+    for name, value in headers:
         if not _TOKEN.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
             message = f"the request's header {name[:64]!r} holds characters not allowed (line break, NUL)"
             raise httpx.LocalProtocolError(message, request=request)

@@ -89,10 +89,13 @@ class _Histogram(Histogram):
     """A histogram without labels that adds many observations at once: streams count by themselves and report once,
     since an observation for every chunk would cost more than the censor."""
 
+    _known: tuple[float, ...] | None = None  # bounds that were compared with its own
+
     def add(self, observed: HistogramCounts) -> None:
         """Raises ValueError for other bounds than the histogram's."""
-        if (*observed.bounds, float("inf")) != tuple(self._upper_bounds):
+        if observed.bounds is not self._known and (*observed.bounds, float("inf")) != tuple(self._upper_bounds):
             raise ValueError(f"{self._name}: the distribution has other bounds")
+        self._known = observed.bounds
         for bucket, count in zip(self._buckets, observed.counts, strict=True):
             if count:
                 bucket.inc(count)
@@ -153,6 +156,7 @@ class Metrics:
             name: Counter(f"portcullis_{name}", documentation, labels, registry=registry)
             for name, (documentation, *labels) in COUNTERS.items()
         }
+        self._series: dict[tuple[str, ...], Counter] = {}  # by name and labels: finding one takes longer than counting
         bounds = {"held_chars": held_bounds, "hold_seconds": hold_bounds, **BOUNDS}
         self._histograms = {
             name: _Histogram(f"portcullis_{name}", documentation, buckets=bounds[name], registry=registry)
@@ -205,8 +209,15 @@ class Metrics:
             case JournalDropped(count):
                 self._counters["journal_dropped"].inc(count)
 
-    def _count(self, name: str, *labels: str, by: int = 1) -> None:
-        self._counters[name].labels(*labels).inc(by)
+    def _count(self, *series: str, by: int = 1) -> None:
+        """Add to one of the counters, given by its name and its labels."""
+        counter = self._series.get(series)
+        if counter is None:
+            name, *labels = series
+            counter = self._series[series] = self._counters[name].labels(*labels)
+        elif not by:
+            return  # it is there, and shown
+        counter.inc(by)
 
     def _record_request(self, fact: RequestFinished) -> None:
         self._count("requests", fact.path, fact.route, fact.policy, str(fact.status))

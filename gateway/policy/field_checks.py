@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
@@ -20,7 +21,7 @@ def check_fields(owner: Any, shown: str, least: Mapping[str, int]) -> None:
     """
     for field, hint in _hints(cast(Hashable, type(owner))).items():
         value = getattr(owner, field)
-        if value is DEPENDS and get_origin(hint) is frozenset:
+        if value is DEPENDS and field in _depending(cast(Hashable, type(owner))):
             continue
         if get_origin(hint) is UnionType and NoneType in get_args(hint):
             if value is None:
@@ -31,6 +32,13 @@ def check_fields(owner: Any, shown: str, least: Mapping[str, int]) -> None:
         except _Wrong as error:
             at, reason = error.args
             raise ValueError(f"{shown}: {at}: {reason}") from None
+
+
+@cache
+def _depending(kind: Any) -> frozenset[str]:
+    """The fields that the others decide; a field that may be None is none of them."""
+    found = (field.name for field in dataclasses.fields(kind) if field.default is DEPENDS)
+    return frozenset(name for name in found if get_origin(_hints(kind)[name]) is not UnionType)
 
 
 @cache

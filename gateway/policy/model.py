@@ -51,6 +51,24 @@ class Fold(StrEnum):
     WIDTH = "width"
     ACCENTS = "accents"
     INVISIBLE = "invisible"
+    LEET = "leet"
+    SPACING = "spacing"
+    REPEATS = "repeats"
+    MARKUP = "markup"
+    URL = "url"
+
+
+class Variant(StrEnum):
+    """A code in which a rule's words are found as well."""
+
+    REVERSE = "reverse"
+    ROT13 = "rot13"
+    BASE64 = "base64"
+    BASE32 = "base32"
+    HEX = "hex"
+    DECIMAL = "decimal"
+    NATO = "nato"
+    MORSE = "morse"
 
 
 class Strength(StrEnum):
@@ -111,17 +129,28 @@ DEFAULT_PROTECT_FOLD = DEFAULT_FOLD | {Fold.ACCENTS}
 DEFAULT_MIN_WORDS = 8
 
 
+# Folds of what is not a difference between single characters.
+DISGUISES = frozenset({Fold.LEET, Fold.SPACING, Fold.REPEATS, Fold.MARKUP, Fold.URL})
+# With so many edits a shorter word would be found in other words of ordinary texts.
+EDITS_FROM = {1: 6, 2: 9}
+
+
 @dataclass(frozen=True, slots=True)
 class Preset:
     """What a `strength` sets in a rule for words, where the rule does not."""
 
-    fold: frozenset[Fold]
+    fold: frozenset[Fold] = DEFAULT_FOLD
+    variants: frozenset[Variant] = frozenset()
+    edits: int = 0
 
 
 PRESETS = {
-    Strength.PLAIN: Preset(DEFAULT_FOLD),
-    Strength.CAREFUL: Preset(DEFAULT_FOLD | {Fold.ACCENTS}),
-    Strength.PARANOID: Preset(DEFAULT_FOLD | {Fold.ACCENTS}),
+    Strength.PLAIN: Preset(),
+    # What short words are hit by in ordinary text is left out: `setup` backwards, `(on` as leet, `conn` as a repetition.
+    Strength.CAREFUL: Preset(
+        frozenset(Fold) - {Fold.LEET, Fold.REPEATS}, frozenset(Variant) - {Variant.REVERSE, Variant.ROT13}
+    ),
+    Strength.PARANOID: Preset(frozenset(Fold), frozenset(Variant), edits=1),
 }
 DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
@@ -132,8 +161,9 @@ class Rule:
     """One rule of a policy: it finds `words`, a `pattern`, what a `detector` describes, or `min_words` consecutive
     words of what it is to `protect`.
 
-    `fold`: what `strength` sets for words, `DEFAULT_PROTECT_FOLD`, else `DEFAULT_PATTERN_FOLD`. `carry`: a word that
-    the conversation's last answer began is found where this one goes on with it. `apply_to`: output, and for
+    `fold`, `variants`, `edits`: what `strength` sets for words; else `DEFAULT_PROTECT_FOLD` or `DEFAULT_PATTERN_FOLD`.
+    `edits`: in words of at least `EDITS_FROM` characters; shorter ones have none. `carry`: a word that the
+    conversation's last answer began is found where this one goes on with it. `apply_to`: output, and for
     `pseudonymize` input. `guard_tail`: None leaves it to `secret`, which sets 60 % of each word.
 
     Names may be given as strings (`action="block"`), and several values in any iterable but a string. Raises ValueError
@@ -160,6 +190,8 @@ class Rule:
     channels: frozenset[Channel] = frozenset(Channel)
     exhausted: Exhausted = Exhausted.REDACT
     decode: Decode | None = None
+    variants: frozenset[Variant] = DEPENDS
+    edits: int = DEPENDS
 
     def __post_init__(self) -> None:
         check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1, "min_words": 1})
@@ -168,17 +200,21 @@ class Rule:
         sources = (self.words or None, self.pattern, self.detector, self.protect)
         if len(sources) - sources.count(None) != 1:
             raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern, detector and protect")
-        if self.fold is DEPENDS:
-            object.__setattr__(self, "fold", self._default_fold)
+        if not self.words and (self.variants or self.edits or (self.fold is not DEPENDS and self.fold & DISGUISES)):
+            raise ValueError(f"rule {self.id!r}: variants, edits and {', '.join(sorted(DISGUISES))} are for words")
+        if self.edits is not DEPENDS and self.edits > max(EDITS_FROM):
+            raise ValueError(f"rule {self.id!r}: edits: expected at most {max(EDITS_FROM)}, got {self.edits}")
+        preset = (
+            PRESETS[self.strength]
+            if self.words
+            else Preset(DEFAULT_PROTECT_FOLD if self.protect else DEFAULT_PATTERN_FOLD)
+        )
+        for name in ("fold", "variants", "edits"):
+            if getattr(self, name) is DEPENDS:
+                object.__setattr__(self, name, getattr(preset, name))
         if self.apply_to is DEPENDS:
             only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
             object.__setattr__(self, "apply_to", frozenset({only}))
-
-    @property
-    def _default_fold(self) -> frozenset[Fold]:
-        if self.protect is not None:
-            return DEFAULT_PROTECT_FOLD
-        return PRESETS[self.strength].fold if self.words else DEFAULT_PATTERN_FOLD
 
     @property
     def acts_as(self) -> Action:

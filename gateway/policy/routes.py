@@ -82,7 +82,11 @@ class Router:
 
     def first(self, key: ClientKey) -> Route | None:
         """The first route that the key sees, for requests without a model."""
-        return next((route for _, route in self._routes if _is_for(route, key)), None)
+        return next(self.visible(key), None)
+
+    def visible(self, key: ClientKey) -> Iterator[Route]:
+        """The routes that the key sees for one model or another."""
+        return (route for _, route in self._routes if _is_for(route, key))
 
 
 def _is_for(route: Route, key: ClientKey) -> bool:

@@ -26,6 +26,8 @@ from gateway.policy.key_table import (
 from gateway.policy.model import (
     DEFAULT_PATTERN_FOLD,
     DEFAULT_PROTECT_FOLD,
+    DISGUISES,
+    EDITS_FROM,
     PRESETS,
     Action,
     Channel,
@@ -40,8 +42,9 @@ from gateway.policy.model import (
     Rule,
     Strength,
     Unknown,
+    Variant,
 )
-from gateway.policy.value import NOT_AVAILABLE, ConfigError, Section, Value
+from gateway.policy.value import ConfigError, Section, Value
 
 MAX_HOLD_LIMIT = 1_000_000
 # The words of all rules of a configuration: 1,000,000 of them with 9.5 million characters take 36 seconds and 1 GB.
@@ -54,7 +57,7 @@ WORD_SOURCES = ("words", "words_file")
 SOURCES = (*WORD_SOURCES, "pattern", "detector", "protect")
 MAX_MIN_WORDS = 64  # as many as are plainly copied; the automaton is made of runs of so many words
 PLACEHOLDER = ("nothing",)  # the words of a rule whose words were refused
-LATER_FOLDS = ("confusables", "leet", "spacing")
+LATER_FOLDS = ("confusables",)
 LONE_SIGN = (
     "a lone # could be a comment or a word: leave the line out, or write a text behind `# `; a rule for the word has "
     'words: ["#"]'
@@ -68,9 +71,10 @@ def _read_mask(value: Value) -> str:
     return mask
 
 
-FOLDS = several(choice(Fold, LATER_FOLDS), "list of `case`, `width`, `accents`, `invisible`", frozenset, least=0)
+FOLDS = several(choice(Fold, LATER_FOLDS), f"list of {', '.join(f'`{fold}`' for fold in Fold)}", frozenset, least=0)
 CHANNELS = several(choice(Channel), "list of channels", frozenset)
 DIRECTIONS = several(choice(Direction), "list of `output`, `input`", frozenset)
+VARIANTS = several(choice(Variant), f"list of {', '.join(f'`{name}`' for name in Variant)}", frozenset, least=0)
 RULE = KeyTable(
     "policies.rules",
     Rule,
@@ -96,8 +100,8 @@ RULE = KeyTable(
         "carry": BOOLEAN,
         "apply_to": Form(DIRECTIONS.shown, DIRECTIONS.schema),
         "channels": CHANNELS,
-        "variants": Form("", {"type": "array", "maxItems": 0}),
-        "edits": Form("", {"const": 0}),
+        "variants": VARIANTS,
+        "edits": integer(0, max(EDITS_FROM)),
     },
     one_of=SOURCES,
     rules={"not": {"required": ["mask", "replacement"]}},
@@ -156,7 +160,6 @@ def _policy(name: str, lists: _WordReader, checks: Checks, value: Value) -> Poli
 def _rule(lists: _WordReader, checks: Checks, strength: Strength, value: Value) -> Rule:
     """`strength`: the policy's, for rules for words that have none."""
     section = RULE.section(value)
-    value.attempt(lambda _: _refuse_approximate(section), None)
     action = section.get("action", lambda name: name.choice(Action), Action.REDACT)
     if "mask" in section and "replacement" in section:
         value.note(section["mask"].fail("give either mask or replacement, not both"))
@@ -166,7 +169,8 @@ def _rule(lists: _WordReader, checks: Checks, strength: Strength, value: Value) 
     words: tuple[str, ...] = ()
     pattern = detector = protect = None
     if source in WORD_SOURCES:
-        words = section[source].attempt(lambda listed: lists.read(listed, source, fold), ())
+        edits = section.get("edits", RULE.forms["edits"], 0)
+        words = section[source].attempt(lambda listed: lists.read(listed, source, fold, edits), ())
     elif source == "pattern":
         pattern = value.attempt(lambda _: _pattern(section, fold, checks), None)
     elif source == "detector":
@@ -203,14 +207,6 @@ def _default_fold(source: str, strength: Strength) -> frozenset[Fold]:
     if source == "protect":
         return DEFAULT_PROTECT_FOLD
     return PRESETS[strength].fold if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD
-
-
-def _refuse_approximate(section: Section) -> None:
-    """`variants: []` and `edits: 0` have no effect; every other value would be ignored."""
-    if "variants" in section and section["variants"].items():
-        raise section["variants"].fail(NOT_AVAILABLE)
-    if "edits" in section and section["edits"].integer(0, 2):
-        raise section["edits"].fail(NOT_AVAILABLE)
 
 
 FIXED_DIRECTIONS = {
@@ -262,7 +258,14 @@ def _detector(section: Section, checks: Checks) -> str:
 
 
 def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
-    """`false` is their default and allowed."""
+    """Their defaults are allowed."""
+    for index, fold in enumerate(section["fold"].items() if "fold" in section else ()):
+        if fold.choice(Fold, LATER_FOLDS) in DISGUISES:
+            raise section["fold"].items()[index].fail(f"is for words only: {', '.join(sorted(DISGUISES))}")
+    if section.get("variants", VARIANTS, frozenset()):
+        raise section["variants"].fail("is for words only")
+    if section.get("edits", RULE.forms["edits"], 0):
+        raise section["edits"].fail("is for words only")
     if section.get("whole_word", Value.boolean, False):
         raise section["whole_word"].fail(f"is for words only; {instead_of_whole_word}")
     if section.get("secret", Value.boolean, False):
@@ -309,17 +312,17 @@ class _WordReader:
         self._words = 0
         self._characters = 0
 
-    def read(self, value: Value, source: str, fold: frozenset[Fold]) -> tuple[str, ...]:
+    def read(self, value: Value, source: str, fold: frozenset[Fold], edits: int) -> tuple[str, ...]:
         located = _words_in_place(value) if source == "words" else _words_of_file(value, self._files)
         words: list[str] = []
         for word, fail in located:
             try:
-                words.append(self._checked(word, fail, fold))
+                words.append(self._checked(word, fail, fold, edits))
             except ConfigError as error:
                 value.note(error)
         return tuple(words)
 
-    def _checked(self, word: str, fail: Callable[[str], ConfigError], fold: frozenset[Fold]) -> str:
+    def _checked(self, word: str, fail: Callable[[str], ConfigError], fold: frozenset[Fold], edits: int) -> str:
         if len(word) > MAX_WORD:
             raise fail(
                 f"this word has {len(word)} characters, and {MAX_WORD} are allowed; a part of it is found as well"
@@ -331,7 +334,13 @@ class _WordReader:
                 f"with this word the rules of the file have more than {MAX_WORDS} words or {MAX_CHARACTERS} characters "
                 "together, and no more are allowed; shorten the lists"
             )
-        if not self._checks.fold_word(word, fold):
+        seen = len(self._checks.fold_word(word, fold))
+        if seen < (least := EDITS_FROM.get(edits, 0)):
+            raise fail(
+                f"this word has {seen} characters, and edits: {edits} is for words of at least {least}: a shorter one "
+                "is too much like other words of ordinary texts"
+            )
+        if not seen:
             names = ", ".join(sorted(fold))
             raise fail(f"nothing of this word is left after folding ({names}); remove it, or narrow fold")
         return word

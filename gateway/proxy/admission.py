@@ -24,17 +24,15 @@ from gateway.observe.facts import Limited
 from gateway.policy.model import Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
 from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, scan_size
-from gateway.proxy.context import ANNOTATE_HEADER, RequestContext, RoutedRequest, failure_response, record_of
+from gateway.proxy.context import ANNOTATE_HEADER, RequestContext, RoutedRequest, failure_response
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.relay import Relay
 from gateway.proxy.snapshot import OWN_KEY
-from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import RequestRewriter, spoken_dialect
 from gateway.proxy.upstreams.client import CALLERS_KEY
 from gateway.proxy.upstreams.models import SAFE_ID
 from gateway.wire import json
-from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
@@ -43,9 +41,8 @@ Step = Callable[[RequestContext], Awaitable[RequestContext]]
 NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
 
 
-async def admit(request: Request, state: AppState, dialect: Dialect) -> Response:
+async def admit(context: RequestContext) -> Response:
     """The relay that will answer, or the refusal, which has been recorded."""
-    context = RequestContext(request, state, state.current, record_of(request, state.record), dialect)
     return await answered(context, STEPS, prepare_relay)
 
 
@@ -67,7 +64,7 @@ async def answered(
 
 
 async def authenticate(context: RequestContext) -> RequestContext:
-    key = context.snapshot.keys.find(context.request.headers)
+    key = context.snapshot.keys.find(context.headers)
     if key is None:
         message = "Missing or wrong API key. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
         raise client_error(401, message, "invalid_api_key", kind="authentication_error")
@@ -76,7 +73,7 @@ async def authenticate(context: RequestContext) -> RequestContext:
 
 
 async def check_origin(context: RequestContext) -> RequestContext:
-    check_content_type(context.request.headers, context.key)
+    check_content_type(context.request.scope, context.key)
     return context
 
 
@@ -100,7 +97,7 @@ async def acquire_slot(context: RequestContext) -> RequestContext:
 
 async def start_span(context: RequestContext) -> RequestContext:
     if context.state.tracer is not None:
-        headers, record = context.request.headers, context.record
+        headers, record = context.headers, context.record
         record.span = context.state.tracer.start_request(
             path=record.path,
             traceparent=headers.get("traceparent"),
@@ -235,13 +232,13 @@ def _opened(policy: CompiledPolicy, context: RequestContext) -> CompiledPolicy:
 
 
 def _annotates(context: RequestContext) -> bool:
-    asked, policy = context.request.headers.get(ANNOTATE_HEADER, ""), context.policy.policy
+    asked, policy = context.headers.get(ANNOTATE_HEADER, ""), context.policy.policy
     return asked.lower() == "true" if policy.annotate is None else policy.annotate
 
 
 def _headers_up(context: RequestContext) -> dict[str, str]:
     """The client's headers; a key in them is one for the upstream only if the gateway's came in a header of its own."""
-    headers = {**context.request.headers, "x-request-id": context.record.request_id}
+    headers = {**context.headers, "x-request-id": context.record.request_id}
     if context.key.digest and OWN_KEY not in headers:
         for name in CALLERS_KEY:
             headers.pop(name, None)

@@ -112,6 +112,36 @@ def start_background_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]
     return task
 
 
+class DisconnectWatch:
+    """Calls `on_leave` when the client has left, until it is stopped. The request's body was read before.
+
+    Our own server's cycle says so by itself; any other server is asked, by a task that waits for its answer.
+    """
+
+    def __init__(self, receive: Receive, on_leave: Callable[[], None]) -> None:
+        cycle: Any = getattr(receive, "__self__", None)
+        self._cycle = cycle if hasattr(cycle, "on_leave") else None
+        self._on_leave = on_leave
+        self._waiting: asyncio.Task[None] | None = None
+        if self._cycle is None:
+            self._waiting = asyncio.ensure_future(wait_for_disconnect(receive))
+            self._waiting.add_done_callback(self._has_left)
+        elif cycle.disconnected:
+            on_leave()
+        else:
+            cycle.on_leave = on_leave
+
+    def _has_left(self, waiting: asyncio.Task[None]) -> None:
+        if not waiting.cancelled():
+            self._on_leave()
+
+    def stop(self) -> None:
+        if self._cycle is not None:
+            self._cycle.on_leave = None
+        elif self._waiting is not None:
+            self._waiting.cancel()
+
+
 async def wait_for_disconnect(receive: Receive) -> None:
     """Returns when the client has left. The request's body was read before, so nothing else can come."""
     while (await receive())["type"] != "http.disconnect":

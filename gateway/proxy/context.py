@@ -30,7 +30,7 @@ from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
 POLICY_HEADER, ANNOTATE_HEADER = "x-portcullis-policy", "x-portcullis-annotate"
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
 _UNREAD = ChatRequest(model="", stream=False, choices=0)
 _UNSCANNED = GuardedPrompt()
@@ -42,10 +42,12 @@ _UNROUTED = Route(model="none", upstream="none", policy="none")
 class RequestContext:
     """A request in admission, whose steps replace the defaults below, each of them some; `record` is shared by all.
 
-    `raw` is the body as it came, `body` the same decoded, which the later steps change in place.
+    `headers` have names in lower case, and of a header that came twice the first value. `raw` is the body as it came,
+    `body` the same decoded, which the later steps change in place.
     """
 
     request: Request
+    headers: Mapping[str, str]
     state: AppState
     snapshot: Snapshot
     record: RequestRecord
@@ -58,12 +60,20 @@ class RequestContext:
     prompt: GuardedPrompt = _UNSCANNED
     conversation: Conversation = _SILENT
 
+    @classmethod
+    def of(cls, request: Request, state: AppState, dialect: Dialect = CHAT, path: str | None = None) -> RequestContext:
+        """Of a request that has arrived; its record is opened, for the `path` of its endpoint."""
+        headers: dict[str, str] = {}
+        for name, value in request.scope["headers"]:
+            headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        return cls(request, headers, state, state.current, record_of(request, state.record, path), dialect)
+
     def on_route(self, route: Route) -> RequestContext:
         """On a route, under its policy and the one that the request asks for. Raises `HTTPFailure`."""
-        asked = self.request.headers.get(POLICY_HEADER)
-        if asked is not None and asked != route.policy:
-            name = combined_name(route.policy, asked)
-            if name not in self.snapshot.policies or not (self.key.policies is None or asked in self.key.policies):
+        given = self.request.headers.getlist(POLICY_HEADER)
+        if given and given != [route.policy]:
+            name, allowed = combined_name(route.policy, given[0]), self.key.policies
+            if len(given) > 1 or name not in self.snapshot.policies or not (allowed is None or given[0] in allowed):
                 message = f"`{POLICY_HEADER}` names no policy that this key may ask for here."
                 raise client_error(400, message, "policy_not_allowed", POLICY_HEADER)
             route = replace(route, policy=name)
@@ -101,14 +111,16 @@ def _discard(fact: Fact) -> None:
     pass
 
 
-def record_of(request: Request, emit: Callable[[Fact], None] = _discard) -> RequestRecord:
-    """The record of a request, which the first call opens. Its id is the client's own if that is a plain one."""
+def record_of(request: Request, emit: Callable[[Fact], None] = _discard, path: str | None = None) -> RequestRecord:
+    """The record of a request, which the first call opens. Its id is the client's own if that is a plain one; `path` is
+    that of its endpoint, where the framework has found none."""
     record: RequestRecord | None = request.scope.get(_RECORD)
     if record is None:
-        given, route = request.headers.get("x-request-id", ""), request.scope.get("route")
-        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+        given = next((value for name, value in request.scope["headers"] if name == b"x-request-id"), b"")
+        request_id = given.decode("ascii") if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
         # The path as the gateway spells it: metrics have no label of a client's making.
-        record = RequestRecord(request_id, "other" if route is None else str(route.path), emit)
+        route = request.scope.get("route")
+        record = RequestRecord(request_id, path or ("other" if route is None else str(route.path)), emit)
         record.origin_headers = request.scope.get(ORIGIN_HEADERS, record.origin_headers)
         request.scope[_RECORD] = record
     return record

@@ -14,7 +14,7 @@ from gateway.policy.model import Direction
 from gateway.proxy import admission
 from gateway.proxy.accounting import not_journalled
 from gateway.proxy.asgi import offload, offload_in_slices, scan_cost
-from gateway.proxy.context import RequestContext, json_response, record_of
+from gateway.proxy.context import RequestContext, json_response
 from gateway.proxy.errors import client_error
 from gateway.proxy.state import AppState
 from gateway.wire import moderations
@@ -25,8 +25,7 @@ from gateway.wire.moderations import MAX_CATEGORIES, ModerationInput
 
 async def moderate(request: Request, state: AppState) -> Response:
     """The verdict of the rules of one policy, or the refusal; either is recorded."""
-    context = RequestContext(request, state, state.current, record_of(request, state.record))
-    return await admission.answered(context, STEPS, _answer)
+    return await admission.answered(RequestContext.of(request, state), STEPS, _answer)
 
 
 async def _parse_body(context: RequestContext) -> RequestContext:

@@ -16,16 +16,21 @@ from gateway.wire.dialects import SERVED
 MAX_SHOWN = 200  # characters of a path
 SIMILAR = 0.8  # of 1: so much of the letters that two paths have in common, at their places
 _MOST_USED = "/v1"
-# What belongs to answers that an upstream keeps. It keeps them as the model wrote them, and by ids of its own.
-_STORED = re.compile("/(responses|conversations|chat/completions)/(resp|conv|chatcmpl)[_-]")
-_NOT_STORED = "No answer is kept here, so none can be fetched: ask for it again, with the conversation as input."
+# What belongs to answers that an upstream keeps as the model wrote them; `proxy.retrieval` has responses themselves.
+_STORED = {
+    "/responses/resp_[^/]+/": "Of a stored response only the answer is fetched: its input is known to the client that "
+    "sent it, and answers before it have ids of their own.",
+    "/conversations(/|$)|/chat/completions/chatcmpl[_-]": "No conversation is fetched from where an upstream keeps it: "
+    "send its items as input.",
+}
 _DEPLOYMENT = re.compile("/openai/deployments/[^/]*")
 
 
 def unknown_path(path: str, routes: Iterable[BaseRoute]) -> HTTPFailure:
     """404 for a path that is none of the `routes`."""
-    if _STORED.search(path):
-        return client_error(404, f"Unknown path {path[:MAX_SHOWN]!r}. {_NOT_STORED}", "unknown_url")
+    for pattern, reason in _STORED.items():
+        if re.search(pattern, path):
+            return client_error(404, f"Unknown path {path[:MAX_SHOWN]!r}. {reason}", "unknown_url")
     known = {route.path for route in routes if isinstance(route, Route) and "{" not in route.path}
     near = nearest_path(path[:MAX_SHOWN], known)
     listed = ", ".join(sorted(name for name in known if name.startswith(_MOST_USED)) or sorted(known))

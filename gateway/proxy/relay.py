@@ -1,8 +1,8 @@
 """The course of one answer: call the upstream, feed what it sends to the guard, perform the guard's commands.
 
-A relay is the ASGI response of a chat request. It runs beside a watch on the client, so that the request to the
-upstream ends with the client's; and under a deadline for what the transport does not time: the complete answer. The
-server times a client that does not read.
+A relay is the ASGI response of a chat request. It runs under a watch on the client, so that the request to the upstream
+ends with the client's; and under a deadline for what the transport does not time: the complete answer. The server times
+a client that does not read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gateway.proxy.accounting import (
     RequestRecord,
     not_journalled,
 )
-from gateway.proxy.asgi import MAX_INLINE, SERVER_SEND, UNREAD_SIZE, offload, scan_cost, scan_size, wait_for_disconnect
+from gateway.proxy.asgi import MAX_INLINE, SERVER_SEND, UNREAD_SIZE, DisconnectWatch, offload, scan_cost, scan_size
 from gateway.proxy.context import RoutedRequest
 from gateway.proxy.errors import HTTPFailure, from_transport, shown_error
 from gateway.proxy.hotpath import BodyWriter, HotPath
@@ -51,7 +51,7 @@ from gateway.proxy.reply import STREAM_HEADERS, Headers, Reply
 from gateway.proxy.steering.rollback_stream import ResumeClient, with_rollback
 from gateway.proxy.timer import Deadline
 from gateway.proxy.upstreams.balancer import OpenResponse
-from gateway.proxy.upstreams.client import inflated, is_uncompressed
+from gateway.proxy.upstreams.client import UpstreamResponse, inflated, is_uncompressed
 from gateway.wire import json
 from gateway.wire.dialect import AnswerEncoder, Dialect
 
@@ -74,33 +74,42 @@ class Relay(Response):
         self._limits = request.limits
         self._reply = Reply(record, request.chat.dialect.error_body)
         self._deadline = Deadline(record.started + request.timeouts.total)
+        self._left = False  # has the client?
         record.stream, record.upstream = request.chat.stream, request.route.upstream
         # A short read can hold placeholders of long values.
         expansion = 1 if request.pseudonyms is None else request.pseudonyms.stretch
         self._scan_cost = expansion * scan_cost(request.policy, Direction.OUTPUT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply, record, deadline = self._reply, self._record, self._deadline
-        reply.open(scope.get(SERVER_SEND, send), self._limits.send_timeout)
-        work = asyncio.ensure_future(self._answer())
-        gone = asyncio.ensure_future(wait_for_disconnect(receive))
-        deadline.start(work)
-        reason = SERVER_STOPS
+        """Cancels its own task when the client has left or the time is over; from outside only the server does."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._reply.open(scope.get(SERVER_SEND, send), self._limits.send_timeout)
+        self._task = task
+        watch = DisconnectWatch(receive, self._client_left)
+        self._deadline.start(task)
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            reason = CLIENT_LEFT
+            await self._answer()
+        except asyncio.CancelledError:
+            if self._deadline.passed:
+                self._reply.abort()  # it would be served what it has not read for as long as it likes
+            if not self._ends_itself:
+                raise
         finally:
-            deadline.stop()
-            if not work.done():
-                record.error = reason
-            for task in (work, gone):
-                task.cancel()
-            await asyncio.gather(work, gone, return_exceptions=True)
-            self._close()  # for work that was cancelled before its first step
-            if deadline.passed and work.cancelled():
-                reply.abort()  # it would be served what it has not read for as long as it likes
-        if not work.cancelled() and work.exception() is not None:
-            raise work.exception() or RuntimeError
+            self._deadline.stop()
+            watch.stop()
+            self._close()
+            while self._ends_itself and task.uncancel():
+                pass
+
+    @property
+    def _ends_itself(self) -> bool:
+        return self._left or self._deadline.passed
+
+    def _client_left(self) -> None:
+        self._left = True
+        self._record.error = CLIENT_LEFT
+        self._task.cancel()
 
     def _close(self) -> None:
         if self._reply.stalled:
@@ -124,6 +133,8 @@ class Relay(Response):
         except (httpx.HTTPError, TimeoutError) as error:
             await self._fail(from_transport(error))
         except asyncio.CancelledError:
+            if not self._ends_itself:
+                record.error = SERVER_STOPS
             if record.guard is not None:
                 record.guard.abandon()
             if self._deadline.passed and not self._reply.status:
@@ -193,7 +204,7 @@ class Relay(Response):
             called = request.fleet.clients[upstream].upstream
             record.span.routed(request.chat.model, record.route, record.policy, called)
 
-    def _with_rollback(self, opened: OpenResponse) -> httpx.Response:
+    def _with_rollback(self, opened: OpenResponse) -> UpstreamResponse:
         """The answer, rolled back where a rule demands it."""
         request, record, client = self._request, self._record, opened.client
         rollback = request.rewriter.rollback_for(client.upstream, record.on_finding)
@@ -203,7 +214,7 @@ class Relay(Response):
         return with_rollback(opened.response, rollback, asker, record.note, self._limits.max_event, self._scan_cost)
 
     async def _stream(
-        self, response: httpx.Response, guard: AnswerGuard, spoken: Dialect, encoder: AnswerEncoder | None
+        self, response: UpstreamResponse, guard: AnswerGuard, spoken: Dialect, encoder: AnswerEncoder | None
     ) -> None:
         answer = StreamAnswer(
             guard,
@@ -278,7 +289,7 @@ class Relay(Response):
         return b""
 
     async def _plain(
-        self, response: httpx.Response, guard: AnswerGuard, spoken: Dialect, encoder: AnswerEncoder | None
+        self, response: UpstreamResponse, guard: AnswerGuard, spoken: Dialect, encoder: AnswerEncoder | None
     ) -> None:
         answer = PlainAnswer(
             guard,
@@ -313,7 +324,7 @@ class Relay(Response):
             record.note(guard.counts.fact())
         await self._send_json(200, self._reply.passed_headers(response, guard), body)
 
-    async def _pass_error(self, response: httpx.Response, guard: AnswerGuard) -> None:
+    async def _pass_error(self, response: UpstreamResponse, guard: AnswerGuard) -> None:
         """The upstream's own error: its status, and its body if that is JSON or plain text, every text scanned."""
         body = bytearray()
         async for data in inflated(response):

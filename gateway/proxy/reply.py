@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 from starlette.types import Message, Send
 
 from gateway.guard.answer_guard import AnswerGuard
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.errors import HTTPFailure
-from gateway.proxy.upstreams.client import RATE_LIMITS, forwarded_headers
+from gateway.proxy.upstreams.client import RATE_LIMITS, UpstreamResponse, forwarded_headers
 from gateway.wire import json
 from gateway.wire.json import Json
 
@@ -85,7 +84,7 @@ class Reply:
         body = json.encode(self._error_body(error.body, error.status))
         await self.write_json(error.status, _encoded(error.headers), body)
 
-    def passed_headers(self, response: httpx.Response, guard: AnswerGuard) -> Headers:
+    def passed_headers(self, response: UpstreamResponse, guard: AnswerGuard) -> Headers:
         """The upstream's headers that may pass; one that a rule wants changed, or blocks, is left out."""
         return [
             (name.encode("ascii"), value.encode("latin-1"))

@@ -7,6 +7,8 @@ from dataclasses import replace
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.proxy.admission import admit, authenticate, reserve_quota, unknown_model
@@ -14,6 +16,8 @@ from gateway.proxy.context import RequestContext, failure_response, json_respons
 from gateway.proxy.errors import HTTPFailure, internal_error
 from gateway.proxy.moderations import moderate
 from gateway.proxy.paths import dialect_of, unknown_path, wrong_method
+from gateway.proxy.retrieval import CANCEL, STORED, retrieve
+from gateway.proxy.server import Application
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import MaskProbes
 from gateway.wire import moderations
@@ -26,26 +30,49 @@ DEPLOYMENT = "/openai/deployments/{deployment}"
 READY = {"status": "ready"}
 
 
-def add_routes(app: FastAPI, state: AppState) -> None:
+def add_routes(app: Application, state: AppState) -> None:
     """What clients use. Every other path is 404: nothing is forwarded that is not scanned."""
     for prefix in PREFIXES:
         for dialect in SERVED:
-            _add_answers(app, state, dialect, prefix)
+            app.direct[prefix + dialect.path] = _add_answers(app, state, dialect, prefix)
         _add_others(app, state, prefix)
     for dialect in SERVED:
         _add_answers(app, state, dialect, DEPLOYMENT)
 
 
-def _add_answers(app: FastAPI, state: AppState, dialect: Dialect, prefix: str) -> None:
-    @app.post(prefix + dialect.path)
-    async def answers(request: Request) -> Response:
-        return await admit(request, state, dialect)
+def _add_answers(app: FastAPI, state: AppState, dialect: Dialect, prefix: str) -> AnswerEndpoint:
+    endpoint = AnswerEndpoint(prefix + dialect.path, state, dialect)
+    app.router.routes.append(Route(endpoint.path, endpoint, methods=["POST"]))
+    return endpoint
+
+
+class AnswerEndpoint:
+    """The endpoint of one dialect at one path, as an ASGI application: the framework is not needed for it."""
+
+    def __init__(self, path: str, state: AppState, dialect: Dialect) -> None:
+        self.path = path
+        self._state = state
+        self._dialect = dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            answer = await admit(RequestContext.of(request, self._state, self._dialect, self.path))
+        except Exception:
+            await refuse(request, internal_error(), self._state.record)(scope, receive, send)
+            raise
+        await answer(scope, receive, send)
 
 
 def _add_others(app: FastAPI, state: AppState, prefix: str) -> None:
     @app.post(prefix + moderations.PATH)
     async def check(request: Request) -> Response:
         return await moderate(request, state)
+
+    @app.api_route(prefix + STORED, methods=["GET", "DELETE"])
+    @app.post(prefix + STORED + CANCEL)
+    async def stored(request: Request) -> Response:
+        return await retrieve(request, state)
 
     @app.get(prefix + "/models")
     async def models(request: Request) -> Response:
@@ -115,7 +142,7 @@ async def _models(request: Request, state: AppState, wanted: str | None = None) 
     """The list of models, or the entry of the one that is `wanted`."""
     record = record_of(request, state.record)
     try:
-        context = await authenticate(RequestContext(request, state, state.current, record))
+        context = await authenticate(RequestContext.of(request, state))
         # It counts as a request, and runs beside the streams of its key.
         await reserve_quota(replace(context, key=replace(context.key, tpm=None, max_streams=None)))
         await record.correct_quota(0)

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from starlette.datastructures import Headers
-
 from gateway.censor.compile import CompiledPolicy, compile_policy
 from gateway.policy.combine import combined_policies
 from gateway.policy.listen import check_exposure
@@ -45,7 +43,7 @@ class ClientKeys:
     def required(self) -> bool:
         return bool(self._keys)
 
-    def find(self, headers: Headers) -> ClientKey | None:
+    def find(self, headers: Mapping[str, str]) -> ClientKey | None:
         """The key that a request carries; None if it is not one of ours."""
         if not self._keys:
             return ANONYMOUS

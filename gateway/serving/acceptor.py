@@ -15,7 +15,7 @@ from gateway.observe.facts import AcceptFailed
 from gateway.observe.log import RequestLog
 
 CLIENT, ADMIN = b"c", b"a"  # the server that a listener's connections belong to
-ACCEPT_BATCH = 16  # connections accepted before anything else has its turn
+ACCEPT_BATCH = 4  # connections accepted before anything else has its turn
 RETRY_DELAY = 0.05  # seconds until a connection that was not taken is offered again, or after a failed accept
 REPORT_INTERVAL = 10.0  # seconds at least between two log lines about failed accepts
 CLOSE_TIMEOUT = 2.0  # seconds for handing over what has already come when the listener is closed

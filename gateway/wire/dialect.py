@@ -152,6 +152,7 @@ class Dialect:
     `generates`       does a model write the answer? Without, nothing is steered, and only rules for input need texts
     `served_with`     the endpoint whose upstreams have this one too; empty: it has a name of its own
     `expansion`       how many times `limits.max_body` a whole answer may have
+    `method`          of a request without a body; empty: it is a POST with one
 
     Answers:
     `chunk_to_chat`   an event of a stream as the guard reads it
@@ -177,6 +178,7 @@ class Dialect:
     generates: bool = True
     served_with: str = ""
     expansion: int = 1
+    method: str = ""
     chunk_to_chat: Callable[[Json], Json] = _unchanged
     answer_to_chat: Callable[[Json], Json] = _unchanged
     to_wire: Callable[[Json], Json] = _unchanged
@@ -221,7 +223,8 @@ class DialectEncoder:
 
 
 class EventEncoder:
-    """Writes an answer of typed events in the dialect that it came in. Its last event ends the stream."""
+    """Writes an answer of typed events in the dialect that it came in. Its last event ends the stream. Events that the
+    client has are left out."""
 
     def __init__(self, table: EventTable) -> None:
         self._table = table
@@ -229,9 +232,16 @@ class EventEncoder:
 
     def events(self, chunk: Json) -> bytes:
         number = chunk.get(self._table.sequence)
-        self.number = number if isinstance(number, int) else self.number
-        kind = chunk.get("type")
-        return sse.encode(json.encode(chunk), kind if isinstance(kind, str) and kind.isprintable() else "")
+        if isinstance(number, int):
+            self.number = number
+            if number <= self._table.after:
+                return b""
+        return self._written(chunk)
+
+    @staticmethod
+    def _written(event: Json) -> bytes:
+        kind = event.get("type")
+        return sse.encode(json.encode(event), kind if isinstance(kind, str) and kind.isprintable() else "")
 
     def content(self, text: str) -> bytes | None:
         return None
@@ -243,7 +253,7 @@ class EventEncoder:
         event = self._table.error(error)
         if self._table.sequence:
             event[self._table.sequence] = self.number + 1
-        return self.events(event)
+        return self._written(event)
 
     def whole(self, answer: Json) -> Json:
         return answer

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from gateway.wire import media
 from gateway.wire.json import Json
+from gateway.wire.media import is_opaque
 from gateway.wire.message import KNOWN_NAMES, MAX_DEPTH, Path, SlotKind, TextSlot, TooDeep, leaves
 from gateway.wire.typed_deltas import TextDelta
 
-_STANDARD_BASE64 = str.maketrans("-_", "+/")
 # Fields of requests whose values say how something is read: complete where they stand.
 _LABELS = frozenset({"type", "role", "id", "status", "phase", "media_type", "call_id", "tool_use_id", "detail", "ttl"})
 
@@ -110,6 +109,9 @@ class EventTable:
     `stop`         writes into an answer that a rule has blocked it
     `final`        the events that end the stream of such an answer
     `as_events`    a whole answer as the events of a stream
+    `unfinished`   takes out of a whole answer what could still go on, if it is not finished
+    `stored`       are the answers fetched later? Whether JSON was requested is then known from them alone
+    `after`        the number of the last event that the client of a stored answer has
     `read_delta`   reads the most frequent events, if their form is one of `typed_deltas`
     `error`        the event that says an error in OpenAI's shape
     """
@@ -133,6 +135,9 @@ class EventTable:
     emptied: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
     read_delta: Callable[[bytes], TextDelta | None]
+    unfinished: Callable[[Json], None] = lambda answer: None
+    stored: bool = False
+    after: int = -1
     sequence: str = ""
     item_id: str = ""
     annotations: str = ""
@@ -202,11 +207,6 @@ def content_of(answer: Json, table: EventTable) -> tuple[list[str], bool]:
         elif isinstance(value, list):
             waiting += reversed(value)
     return texts, calls_tools
-
-
-def is_opaque(value: str) -> bool:
-    """Is a payload one that cannot be read as text? Those in base64 for addresses count as those in base64."""
-    return media.classify(value.translate(_STANDARD_BASE64)) is True
 
 
 def request_slots(holder: Any, key: Any, table: EventTable, names: frozenset[str]) -> Iterator[TextSlot]:

@@ -214,6 +214,29 @@ def position_of(item: Any, position: int) -> int:
     return index if type(index) is int and 0 <= index < _MAX_FIGURE else position
 
 
+def text_runs(value: Any) -> Iterator[list[tuple[Any, Any]]]:
+    """The texts that follow each other in a list, for each list below a value that has several: where its strings are,
+    as (holder, key), and the `text` of its objects."""
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            texts = [text_place(value, at) for at in range(len(value))]
+            run = [place for place in texts if place is not None]
+            if len(run) > 1:
+                yield run
+        items = value.values() if isinstance(value, dict) else value
+        pending += [item for item in items if isinstance(item, dict | list)]
+
+
+def text_place(items: list[Any], at: int) -> tuple[Any, Any] | None:
+    """Where the text of an item in a list is, if it is one."""
+    item = items[at]
+    if isinstance(item, str):
+        return items, at
+    return (item, "text") if isinstance(item, dict) and isinstance(item.get("text"), str) else None
+
+
 def _call_slots(call: Json, path: Path) -> Iterator[TextSlot]:
     for field, value in list(call.items()):
         if field in ("function", "custom") and isinstance(value, dict):

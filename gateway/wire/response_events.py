@@ -196,6 +196,13 @@ def _final(response: Json) -> list[Json]:
     return [{"type": "response.incomplete", "response": response}]
 
 
+def _unfinished(response: Json) -> None:
+    """The end of a text that goes on is none: a rule may still want it."""
+    if response.get("status") in ("queued", "in_progress"):
+        response["output"] = []
+        response.pop("output_text", None)
+
+
 def as_events(response: Json) -> Iterator[Json]:
     """A whole response as the events of a stream; it is used up."""
     output = response.get("output")
@@ -287,5 +294,6 @@ RESPONSE_EVENTS = EventTable(
     stop=_stop,
     final=_final,
     as_events=as_events,
+    unfinished=_unfinished,
     error=_error,
 )

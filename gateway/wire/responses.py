@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 from gateway.wire import chat
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation
@@ -45,8 +45,6 @@ def count_prompts(body: Json) -> int:
         raise BadRequest("`instructions` must be a string.", "instructions")
     if body.get("prompt") is not None and not isinstance(body["prompt"], dict):
         raise BadRequest("`prompt` must be an object.", "prompt")
-    if body.get("background"):
-        raise BadRequest("`background` is not available here: its answer would be fetched later.", "background")
     return 1
 
 
@@ -58,16 +56,9 @@ def prompt_texts(body: Json) -> Iterator[RequestTexts]:
             yield RequestTexts(field, [TextSlot(body, field, (field,), "content", SlotKind.TEXT)])
         for position, item in enumerate(value if isinstance(value, list) else ()):
             slots = request_slots(value, position, RESPONSE_EVENTS, _NAMES)
-            yield RequestTexts(field, slots, _message_of(item))
-    if body.get("prompt") is not None:
-        yield RequestTexts("prompt", request_slots(body, "prompt", RESPONSE_EVENTS, _NAMES))
-
-
-def _message_of(item: Any) -> Json | None:
-    """An item as the message that media may stand in: what a tool gave back is a content, too."""
-    if not isinstance(item, dict):
-        return None
-    return {"content": item["output"]} if isinstance(item.get("output"), list) else item
+            yield RequestTexts(field, slots, item if isinstance(item, dict) else None)
+    if (prompt := body.get("prompt")) is not None:
+        yield RequestTexts("prompt", request_slots(body, "prompt", RESPONSE_EVENTS, _NAMES), {"content": prompt})
 
 
 def error_of(received: Json) -> Json | None:
@@ -95,3 +86,28 @@ RESPONSES = Dialect(
     events=RESPONSE_EVENTS,
     translation=Translation(to_chat, ResponsesEncoder),
 )
+
+
+def stored_response(path: str, method: str, after: int = -1) -> Dialect:
+    """The dialect of one answer that an upstream has stored, below its base URL at `path`. A client that has the events
+    up to the number `after` gets those behind it.
+
+    The whole stream is read and guarded anew, so that its events have the numbers that they had: those of the upstream
+    count deltas that the guard had held, too.
+    """
+    events = replace(
+        RESPONSE_EVENTS,
+        stored=True,
+        after=after,
+        read_delta=RESPONSE_EVENTS.read_delta if after < 0 else lambda data: None,  # writes events as they come
+        usage_of=lambda received: None,  # it was counted when the answer was made
+    )
+    return replace(
+        RESPONSES,
+        path=path,
+        method=method,
+        events=events,
+        translation=None,
+        generates=False,
+        served_with=RESPONSES.endpoint,
+    )

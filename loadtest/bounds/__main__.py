@@ -10,10 +10,11 @@ import os
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import cast
 
 from loadtest import process
 from loadtest.bounds import cases, connections, drive, probe, streams
@@ -72,15 +73,14 @@ class GatewayUnderTest:
     def __init__(self, port: int, pid: int, report: Path) -> None:
         self.port, self._pid, self._report = port, pid, report
 
-    async def observed(self) -> tuple[float, float]:
-        """Lateness and CPU time, in seconds, since the last call. Raises `TimeoutError`."""
+    async def observed(self) -> Mapping[str, float]:
+        """What the probe wrote, in seconds, since the last call. Raises `TimeoutError`."""
         self._report.unlink(missing_ok=True)
         os.kill(self._pid, probe.REPORT_SIGNAL)
         async with asyncio.timeout(drive.PATIENCE):
             while not self._report.exists():
                 await asyncio.sleep(0.002)
-        seen = json.loads(self._report.read_text())
-        return seen["late"], seen["busy"]
+        return cast(Mapping[str, float], json.loads(self._report.read_text()))
 
     def forget_peak(self) -> int:
         """Begin to measure the peak of resident memory anew; the bytes that are resident now."""
@@ -153,20 +153,22 @@ async def _measure(case: cases.Case, target: GatewayUnderTest, upstream: drive.H
     except TimeoutError:
         exchange = drive.Exchange()
     seconds = perf_counter() - started
-    late, busy = await target.observed()
-    return Measured(case, exchange, late, busy, max(0, target.peak() - resident), seconds)
+    seen = await target.observed()
+    return Measured(case, exchange, seen["late"], seen["busy"], max(0, target.peak() - resident), seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
     """One attack of connections without a key: bytes sent, bytes of memory, seconds that a chunk of other streams takes
-    through the gateway at the 99th percentile."""
+    through the gateway at the 99th percentile, before and meanwhile, and of these the CPU time of the loop's thread
+    before the chunk has its turn."""
 
     name: str
     sent: int
     memory: int
     quiet: float
     attacked: float
+    wait: float
 
     @property
     def added(self) -> float:
@@ -189,9 +191,11 @@ async def run_attacks(names: Sequence[str]) -> list[Attacked]:
                 resident = target.forget_peak()
                 command = process.python("loadtest.bounds.connections", str(target.port), name)
                 attacker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+                await target.observed()
                 delay = await streams.percentile(target.port, KEY)
+                wait = (await target.observed())["wait"]
                 sent, _ = await attacker.communicate()
-                found.append(Attacked(name, int(sent), max(0, target.peak() - resident), quiet, delay))
+                found.append(Attacked(name, int(sent), max(0, target.peak() - resident), quiet, delay, wait))
     return found
 
 
@@ -213,12 +217,12 @@ def case_table(found: Sequence[Measured]) -> Iterator[str]:
 
 def attack_table(found: Sequence[Attacked]) -> Iterator[str]:
     count = connections.CONNECTIONS
-    yield f"| {count} connections without a key | MB sent | memory | p99 of a chunk before | meanwhile |"
-    yield "|---|---|---|---|---|"
+    yield f"| {count} connections without a key | MB sent | memory | p99 of a chunk before | meanwhile | wait for CPU |"
+    yield "|---|---|---|---|---|---|"
     for each in found:
         yield (
             f"| {each.name} | {each.sent / 1e6:.1f} | {each.memory / 1e6:.1f} MB | {each.quiet * 1000:.1f} ms "
-            f"| {each.attacked * 1000:.1f} ms |"
+            f"| {each.attacked * 1000:.1f} ms | {each.wait * 1000:.1f} ms |"
         )
 
 

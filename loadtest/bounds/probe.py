@@ -2,7 +2,8 @@
 
 A tick every millisecond notes how late it comes (which the machine's other work makes longer) and how much CPU time
 the loop's thread used since the tick before (which it does not). SIGUSR2 writes the largest of both since the last one
-to REPORT, as JSON, and begins anew.
+to REPORT, as JSON, and begins anew. `wait` is what of that CPU time a chunk has before itself, at the 99th percentile
+over all moments at which one may come.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,22 @@ from gateway.serving import single
 
 TICK = 0.001  # seconds
 REPORT_SIGNAL = signal.SIGUSR2
+
+
+def wait_of(ticks: Sequence[tuple[float, float]], share: float = 0.01) -> float:
+    """The seconds of CPU time that are still left before the next tick, or more, in that `share` of all moments.
+
+    `ticks`: the seconds since the one before, and the CPU time in these.
+    """
+    below, above = 0.0, max((busy for _, busy in ticks), default=0.0)
+    moments = share * sum(seconds for seconds, _ in ticks)
+    for _ in range(30):
+        middle = (below + above) / 2
+        if sum(busy - middle for _, busy in ticks if busy > middle) > moments:
+            below = middle
+        else:
+            above = middle
+    return above
 
 
 class LoopProbe:
@@ -32,19 +50,21 @@ class LoopProbe:
 
     def _reset(self) -> None:
         self._late = self._busy = 0.0
+        self._ticks: list[tuple[float, float]] = []
         self._due, self._cpu = time.perf_counter(), time.thread_time()
 
     def _tick(self) -> None:
         now, cpu = time.perf_counter(), time.thread_time()
         self._late = max(self._late, now - self._due)
         self._busy = max(self._busy, cpu - self._cpu)
+        self._ticks.append((now - self._due + TICK, cpu - self._cpu))
         self._due, self._cpu = now + TICK, cpu
         self._loop.call_later(TICK, self._tick)
 
     def write(self) -> None:
         """Write what was seen so far, in one step, and forget it."""
         new = self._report.with_suffix(".new")
-        new.write_text(json.dumps({"late": self._late, "busy": self._busy}))
+        new.write_text(json.dumps({"late": self._late, "busy": self._busy, "wait": wait_of(self._ticks)}))
         new.rename(self._report)
         self._reset()
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gateway.automata import patterns
+from gateway.automata import machine, patterns
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly, work
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
@@ -48,9 +48,9 @@ def test_as_many_different_characters_as_a_pattern_may_have_are_little_work() ->
 
 
 def test_what_is_remembered_is_bounded_by_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patterns, "MAX_ENTRIES", 500)
-    machine = PatternMachine([Pattern(positions(parse("a[ab]{40}c")), tag=0)], Lens(frozenset()).fold)
-    cursor = PatternCursor(machine, 1024, Window(1024), lambda start, end: False)
+    monkeypatch.setattr(machine, "MAX_ENTRIES", 500)
+    bounded = PatternMachine([Pattern(positions(parse("a[ab]{40}c")), tag=0)], Lens(frozenset()).fold)
+    cursor = PatternCursor(bounded, 1024, Window(1024), lambda start, end: False)
     chosen, scanned = random.Random(4), 0
     for _ in range(3000):
         text = "".join(chosen.choices("ab", k=chosen.randint(1, 60))) + " "
@@ -62,7 +62,7 @@ def test_what_is_remembered_is_bounded_by_its_size(monkeypatch: pytest.MonkeyPat
                 cursor.step(char, at)
             cursor.return_to_quick(scanned + len(text))
         scanned += len(text)
-        assert sum(1 + len(state.entries) for state in machine._states.values()) <= 500
+        assert sum(1 + len(state.entries) for state in bounded._states.values()) <= 500
 
 
 def test_a_text_through_the_lens_keeps_its_places() -> None:

@@ -43,3 +43,14 @@ def test_beyond_the_bound_nothing_is_known() -> None:
         and changes.overlap(last - 1, last + 1)
         and changes.overlap(last + 5, last + 6)
     )
+
+
+def test_places_in_replacements_that_touch_are_told_apart() -> None:
+    shown, changes = censored("x 12a3 ab", Rule(id="r", words=("12", "a", "3"), replacement="[RR]"))
+    assert changes is not None and shown == "x [RR][RR][RR] [RR]b"
+    assert [changes.moved(at) for at in range(10)] == [0, 1, 2, 6, 6, 10, 14, 15, 19, 20]
+    changes = Changes()
+    for at in range(MAX_CHANGES + 1):
+        changes.add(10 * at, 10 * at + 1, at)
+    assert changes.moved(10 * MAX_CHANGES) == 10 * MAX_CHANGES + MAX_CHANGES - 1
+    assert changes.moved(10 * MAX_CHANGES + 1) is None

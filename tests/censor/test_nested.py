@@ -9,11 +9,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.censor import inner
-from gateway.censor.compile import compile_policy
 from gateway.censor.nested import NestedCensor
 from gateway.inner_texts import Opened
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from gateway.wire.escapes import EscapeReader, Unescaper
+from tests.support.compiled import compiled
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
 from tests.support.random_policies import policies
@@ -22,7 +22,7 @@ PATTERN = Rule(id="p", pattern="x+y")
 
 
 def spelled(policy: Policy, pieces: list[str]) -> tuple[str, NestedCensor]:
-    program = compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT)
+    program = compiled(policy).program(Direction.OUTPUT, Channel.CONTENT)
     assert program is not None
     censor = NestedCensor(program, EscapeReader(), str, opened=Opened(None, exact=False))
     return "".join(map(censor.feed, pieces)) + censor.finish(), censor

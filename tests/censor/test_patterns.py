@@ -6,16 +6,17 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.automata.regex import RegexError
-from gateway.censor.compile import compile_policy
 from gateway.censor.lens import Lens
+from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import Action, Fold, Mode, Overflow, Policy, Rule
+from tests.support.compiled import compiled
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
-from tests.support.random_policies import BOUNDS, Case, censor_for, report, run
+from tests.support.random_policies import BOUNDS, FOLDS, Case, censor_for, report, run
 
 ALPHABETS = [
     *("ab", "ab ", "aAb_ ", "sſ\u212aß", "aﬁi", "a\u200bb", "ab\u200b\u0301", "각ᄀ\u1161\u11a8", "a1\uff11 "),
@@ -58,7 +59,7 @@ def cases(draw: st.DrawFn) -> Case:
     for number in range(draw(st.integers(1, 3))):
         common = {
             "id": f"r{number}",
-            "fold": frozenset(draw(st.sets(st.sampled_from(list(Fold))))),
+            "fold": frozenset(draw(st.sets(st.sampled_from(FOLDS)))),
             "action": draw(st.sampled_from([Action.REDACT, Action.REDACT, Action.REDACT, Action.FLAG, Action.BLOCK])),
             "replacement": f"<{number}>",
             "mask": draw(st.sampled_from([None, None, "*"])),
@@ -70,7 +71,7 @@ def cases(draw: st.DrawFn) -> Case:
         else:
             rule = Rule(**common, pattern=draw(patterns(alphabet, Lens(common["fold"] - {Fold.CASE}))))
         try:
-            compile_policy(Policy(name="p", rules=(rule,)))
+            compiled(Policy(name="p", rules=(rule,)))
         except (ValueError, RegexError):
             continue  # matches the empty string, or a word of nothing but invisible characters
         rules.append(rule)
@@ -101,6 +102,7 @@ def test_output_report_and_verdict_equal_the_oracle_for_every_cut(case: Case, cu
 
 @settings(max_examples=examples(40), deadline=None)
 @given(cases())
+@example((Policy(name="p", rules=(Rule(id="r", pattern="(?:\\\n){2}"),)), "\n", MAX_UNSEEN))
 def test_nothing_is_held_that_no_pattern_could_want(case: Case) -> None:
     policy, text, unseen = case
     oracle, censor, out = Oracle(policy, unseen), censor_for(policy, unseen), ""

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.censor.window import MAX_UNSEEN, Window
 from gateway.policy.model import DEFAULT_MAX_HOLD, Action, Channel, Direction, Fold, Overflow, Policy, Rule
+from tests.support.compiled import compiled
 from tests.support.examples import examples
 
 SPACE = "\u200b"
@@ -29,7 +29,7 @@ RULES = {
 
 def through(rule: Rule, text: str, size: int = 1000, on_overflow: Overflow = Overflow.RELEASE) -> tuple[str, Censor]:
     policy = Policy(name="p", rules=(rule,), on_overflow=on_overflow)
-    censor = Censor(compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT))
+    censor = Censor(compiled(policy).program(Direction.OUTPUT, Channel.CONTENT))
     out = []
     for at in range(0, len(text), size):
         out.append(censor.feed(text[at : at + size]))
@@ -83,7 +83,7 @@ def test_d34_past_their_bound_the_policy_decides_for_what_is_no_secret(on_overfl
 
 def test_d34_a_secret_longer_than_max_hold_is_not_released_either() -> None:
     policy = Policy(name="p", rules=(Rule(id="r", words=("12MONKEYS",), replacement="<>", secret=True),), max_hold=5)
-    censor = Censor(compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT))
+    censor = Censor(compiled(policy).program(Direction.OUTPUT, Channel.CONTENT))
     assert "".join(map(censor.feed, "a 12MONKEYS.")) + censor.finish() == "a <>KEYS."
 
 
@@ -100,7 +100,7 @@ def test_d34_other_actions(action: Action) -> None:
 def test_d34_what_vanishes_for_one_rule_counts_for_another() -> None:
     rules = (Rule(id="exact", words=("ab",), fold=frozenset()), Rule(id="lens", words=("cd",), replacement="<>"))
     policy = Policy(name="p", rules=rules, max_hold=2)
-    program = compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT)
+    program = compiled(policy).program(Direction.OUTPUT, Channel.CONTENT)
     censor = Censor(program)
     assert censor.feed(f"c{SPACE * 9}d a{SPACE * 9}b ab") + censor.finish() == f"<> a{SPACE * 9}b [REDACTED]"
 

@@ -12,10 +12,11 @@ from itertools import pairwise
 import pytest
 
 from gateway.automata.literals import is_word_char
-from gateway.censor.lens import Lens, is_cjk
+from gateway.censor.lens import is_cjk
 from gateway.decode.lens_mask import _joined
 from gateway.decode.masks import BanMask, MaskCompiler, MaskState, WordBan
 from gateway.policy.model import DEFAULT_FOLD, Fold, Rule
+from tests.support.compiled import lens_of
 from tests.support.decode_routes import BANNED, LEAKS, ROUTES, TOKENS, token_bytes
 
 EXACT: frozenset[Fold] = frozenset()
@@ -35,7 +36,7 @@ def certain(banned: Iterable[WordBan], data: bytes, ended: bool) -> set[tuple[st
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(data)
     found: set[tuple[str, str, int]] = set()
     for rule in banned:
-        lens = Lens(rule.fold)
+        lens = lens_of(rule.fold)
         units: list[str] = []
         inner: set[int] = set()
         for char in text:
@@ -147,7 +148,7 @@ def random_case(seed: int) -> Case:
     banned = tuple(
         words(*{text(3) for _ in range(2)}, fold=fold, whole_word=chance.random() < 0.5) for _ in range(2)
     )  # fmt: skip
-    usable = [each for each in banned if all(Lens(fold).fold_word(word) for word in each.words)]
+    usable = [each for each in banned if all(lens_of(fold).fold_word(word) for word in each.words)]
     return Case(f"random {seed}", (*tokens, None), tuple(usable) or (words("a", fold=fold),))
 
 

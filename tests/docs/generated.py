@@ -10,7 +10,8 @@ import dataclasses
 import importlib
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +22,7 @@ from gateway.policy.auth import AUTH, CLIENT_KEY
 from gateway.policy.constraints import CONSTRAIN
 from gateway.policy.key_table import KeyTable
 from gateway.policy.listen import LISTEN
-from gateway.policy.model import PRESETS, Fold, Strength
+from gateway.policy.model import PRESETS, Fold, Strength, Variant
 from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
@@ -34,7 +35,7 @@ from gateway.wire.message_events import DROPPED_IN_MESSAGES, MESSAGE_EVENTS
 from gateway.wire.response_events import DROPPED_IN_RESPONSES, RESPONSE_EVENTS
 from gateway.wire.responses import RESPONSES
 from gateway.wire.translation import messages_request, responses_request
-from tests.docs import coverage
+from tests.docs import coverage, detectors
 from tests.evasion import report
 from tests.support.pages import PAGES, ROOT
 
@@ -42,7 +43,7 @@ BOUNDS = Path(__file__).with_name("bounds.toml")
 # Every numeric constant of these is a bound of the page, or listed with the reason why it is none.
 BOUNDED_PACKAGES = ("censor", "guard", "journal", "limits", "observe", "proxy", "wire")
 
-_GENERATED = re.compile(r"(<!-- generated: ([a-z' ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_GENERATED = re.compile(r"(<!-- generated: ([a-z0-9_' ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _SIZES = (("MiB", 1 << 20), ("KiB", 1 << 10))
 
 KEY_TABLES: dict[str, KeyTable[Any]] = {
@@ -158,9 +159,14 @@ def _texts_table(events: EventTable) -> str:
 def _presets_table() -> str:
     """What each strength sets."""
     rows = [
-        f"| `{name}` | {', '.join(f'`{fold}`' for fold in Fold if fold in PRESETS[name].fold)} |" for name in Strength
+        f"| `{name}` | {_names(Fold, preset.fold)} | {_names(Variant, preset.variants) or 'none'} | {preset.edits} |"
+        for name, preset in PRESETS.items()
     ]
-    return "\n".join(["| `strength` | `fold` |", "|---|---|", *rows])
+    return "\n".join(["| `strength` | `fold` | `variants` | `edits` |", "|---|---|---|---|", *rows])
+
+
+def _names(kind: type[StrEnum], chosen: Collection[StrEnum]) -> str:
+    return ", ".join(f"`{name}`" for name in kind if name in chosen)
 
 
 def _false_hits_table() -> str:
@@ -207,6 +213,7 @@ def blocks() -> Mapping[str, Callable[[], str]]:
         "texts of messages": lambda: _texts_table(MESSAGE_EVENTS),
         "dropped in responses": lambda: _dropped_table(DROPPED_IN_RESPONSES),
         "dropped in messages": lambda: _dropped_table(DROPPED_IN_MESSAGES),
+        **{name: (lambda made=made: made) for name, made in detectors.blocks().items()},
         "refused to responses": lambda: _dropped_table({**RESPONSES.refused, **RESPONSES.dropped}),
     }
 

@@ -171,7 +171,7 @@ def test_the_most_answers_are_taken() -> None:
 def test_token_ids_are_refused_where_a_policy_enforces(ids: Any, rules: Rule) -> None:
     with pytest.raises(BadRequest) as caught:
         apply_request_table({"prompt": ids}, compile_policy(policy(rules)), COMPLETIONS)
-    assert caught.value.param == "prompt" and "token ids cannot be scanned" in str(caught.value)
+    assert caught.value.param == "prompt" and "token ids cannot be scanned. Send the text itself." in str(caught.value)
 
 
 @pytest.mark.parametrize("ids", IDS)

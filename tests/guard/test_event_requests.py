@@ -117,7 +117,6 @@ BAD: list[tuple[Dialect, Body, str]] = [
     (RESPONSES, {"input": ["x"]}, "input[0]"),
     (RESPONSES, {"input": "x", "instructions": 7}, "instructions"),
     (RESPONSES, {"input": "x", "prompt": "x"}, "prompt"),
-    (RESPONSES, {"input": "x", "background": True}, "background"),
     (RESPONSES, {"input": "x", "chat_template": "x"}, "chat_template"),
     (RESPONSES, {"Input": "x"}, "input"),
     (MESSAGES, {}, "messages"),

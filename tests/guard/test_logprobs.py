@@ -442,6 +442,31 @@ def test_whatever_an_upstream_writes_they_spell_no_word(given_chunks: Any, rules
     assert WORD not in client.text or rules.rules[0].replacement == ""
 
 
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([token('{"a":"x', "\\u0031", "\\", "y"), token('"}')], [('{"a":"x', ["y"]), ('"}', [])]),
+        (
+            [token('{"a":"\\u00'), token("61", "31", "62"), token('"}')],
+            [('{"a":"\\u00', []), ("61", []), ('"}', [])],
+        ),
+        ([{}, token('\\n"}')], []),
+        ([token('{"a":"\\u00'), {}, token("31"), token('"}')], [('{"a":"\\u00', [])]),
+    ],
+    ids=["alternatives", "an alternative that ends one", "behind a gap", "around a gap"],
+)
+def test_escapes_decode_to_what_the_text_says(entries: Any, expected: Any) -> None:
+    """In JSON: what is picked and joined must not become an escape that the text does not have."""
+    texts = [entry.get("token", "62") for entry in entries]
+    head = ['{"a":"'] if not entries[0] else []
+    values = [chunk({"content": each}) for each in head]
+    values += [said(*([entry] if entry else []), text=text) for entry, text in zip(entries, texts, strict=True)]
+    client = stream(policy(), *values, chunk(finish="stop"))
+    assert client.content == "".join([*head, *texts])
+    found = shown_by(client)
+    assert list(zip(tokens(found), listed(found), strict=True)) == expected
+
+
 def test_values_of_pseudonyms_have_no_entries() -> None:
     pseudonyms = Pseudonyms({"<EMAIL_1>": "a@example.com"})
     entries = [token("to ", "x"), token("<EMAIL"), token("_1>"), token(" now")]

@@ -148,8 +148,8 @@ def test_e2_what_may_be_text_in_base64_is_bounded(monkeypatch: pytest.MonkeyPatc
 def test_e2_a_picture_that_is_held_is_decoded_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time when it has doubled, not with each piece."""
     calls: list[int] = []
-    known = media.is_media
-    monkeypatch.setattr(media, "is_media", lambda value: calls.append(len(value)) or known(value))
+    known = media.foresee
+    monkeypatch.setattr(media, "foresee", lambda value, declared: calls.append(len(value)) or known(value, declared))
     payload(*(TEXT * 20)[: 4 * 500])
     assert sum(calls) < 10 * 2000
 

@@ -385,7 +385,7 @@ def test_a_failing_guard_fails_closed(monkeypatch: pytest.MonkeyPatch, method: s
                 client.take(answer.close(0.0))
             else:
                 if method == "feed":
-                    client.take(answer.feed(event({"new": 1, "a": [2]}), 0.0))
+                    client.take(answer.feed(event({"new": WORD}), 0.0))
                 client.take(answer.fail({"error": {"message": "broke"}}, 0.0))
         assert client.content == "a " and client.errors[-1]["code"] == "guard_failed" and client.stopped
         failures = [fact for fact in client.facts if isinstance(fact, GuardFailed)]

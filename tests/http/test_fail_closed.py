@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from gateway.censor.stream import Censor
-from tests.support.gateway import PATIENCE, before, error_of
+from tests.support.gateway import PASSWORD, PATIENCE, before, error_of
 from tests.support.upstream import chunk, completion, delta, event, plain, sending, sending_then_hanging, stream_head
 
 QUOTE = "the exception quotes 12MONKEYS"
@@ -68,18 +68,18 @@ async def test_d26_so_it_is_where_a_prompt_passes_without_a_censor(
 async def test_anything_else_is_500(where: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     good = plain(completion("Hello"))
+    # With a word that a rule takes out: a text of a prompt, a header or an error with nothing in it needs no censor.
     answer = {
         "content": plain(completion("Hello trigger")),
-        "header": plain(completion("Hello"), 200, "OpenAI-Note: trigger"),
-        "stream header": stream_head("OpenAI-Note: trigger"),
-        "error": plain({"error": {"message": "Hello trigger"}}, 400),
+        "header": plain(completion("Hello"), 200, f"OpenAI-Note: trigger {PASSWORD}"),
+        "stream header": stream_head(f"OpenAI-Note: trigger {PASSWORD}"),
+        "error": plain({"error": {"message": f"Hello trigger {PASSWORD}"}}, 400),
     }.get(where, good)
     models = plain({"data": [{"id": "trigger"}]}) if where == "models" else None
     async with before(sending(answer), models=models) as (gateway, upstream):
         if where == "models":
             response = await gateway.client.get("/v1/models")
         else:
-            # The name is one that a rule for input takes out: a text with nothing in it needs no censor.
             said = "trigger Voldemort" if where == "prompt" else "hello"
             response = await gateway.ask(said, stream=where == "stream header")
         assert error_of(response, 500)["code"] == "guard_failed"

@@ -48,6 +48,8 @@ TEXTS = {
     "a block is not the end": ("FORBIDDEN, then a detonator, Voldemort, 12monkeys", set(IDS) - {"notable"}),
     "far into a long text": ("x" * 5000 + "12MON" + "KEYS", {"password"}),
     "across a step": ("x" * 4091 + "12MONKEYS", {"password"}),
+    "escaped in JSON": ('{"note": "\\u00312MONKEYS", "b": "a \\u0064ragon"}', {"password", "notable"}),
+    "escaped in a block of JSON": ('see:\n```json\n{"note": "\\u0056oldemort"}\n```', {"prompt-name"}),
 }
 
 

@@ -47,13 +47,18 @@ async def test_all_paths_where_none_is_near(path: str) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 @pytest.mark.parametrize(
-    "path",
-    ["/v1/responses/resp_1", "/v1/responses/resp_1/cancel", "/v1/conversations/conv_1", "/chat/completions/chatcmpl-1"],
+    ("path", "reason"),
+    [
+        ("/v1/responses/resp_1/input_items", "its input is known"),
+        ("/v1/conversations", "send its items as input"),
+        ("/v1/conversations/conv_1/items", "send its items as input"),
+        ("/chat/completions/chatcmpl-1", "send its items as input"),
+    ],
 )
-async def test_answers_that_an_upstream_keeps_are_not_fetched(path: str, method: str) -> None:
+async def test_what_an_upstream_keeps_beside_responses_is_not_fetched(path: str, reason: str, method: str) -> None:
     async with before(ANSWER) as (gateway, upstream):
         error = error_of(await gateway.client.request(method, path, params={"stream": "true"}), 404)
-        assert "No answer is kept here" in error["message"] and error["code"] == "unknown_url"
+        assert reason in error["message"] and error["code"] == "unknown_url"
         assert not upstream.calls
 
 

@@ -65,6 +65,15 @@ async def test_a_policy_that_may_not_be_asked_for(name: str) -> None:
         assert (error["code"], error["param"]) == ("policy_not_allowed", SECOND) and not upstream.calls
 
 
+@pytest.mark.parametrize("second", ["extra", "default"])
+async def test_two_of_them_are_not_read_as_one(second: str) -> None:
+    """A proxy that adds its own behind the client's must not be overruled."""
+    async with before("fine") as (gateway, upstream):
+        headers = [(SECOND, "default"), (SECOND, second)]
+        answer = await gateway.client.post("/v1/chat/completions", json=question(), headers=headers)
+        assert error_of(answer, 400)["code"] == "policy_not_allowed" and not upstream.calls
+
+
 async def test_a_key_asks_for_what_it_may_use() -> None:
     keys = (
         ClientKey.of("sk-all", "all"),

@@ -100,4 +100,6 @@ def test_what_came_from_the_environment_is_never_shown(path: str, part: tuple[st
 
 def test_a_later_value_from_the_environment_is_refused_without_showing_it() -> None:
     policies = '{p: {rules: [{id: r, words: [x], fold: ["${T}"]}]}}'
-    refused(text_of(policies=policies), "policies.p.rules[0].fold[0]", "this value is not available", {"T": "leet"})
+    refused(
+        text_of(policies=policies), "policies.p.rules[0].fold[0]", "this value is not available", {"T": "confusables"}
+    )

@@ -14,12 +14,12 @@ from openai._types import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 
-from gateway.censor.compile import compile_policy
 from gateway.guard.answer import CloseUpstream, Command, PlainAnswer, RecordFact, SendBytes, StreamAnswer
 from gateway.guard.open import open_guard
 from gateway.observe.facts import Fact, TextScanned
 from gateway.policy.model import Mode, Policy
 from gateway.wire.dialect import Dialect
+from tests.support.compiled import compiled
 from tests.support.guard_client import MAX_EVENT, MAX_WHOLE, balanced
 
 Event = dict[str, Any]
@@ -109,7 +109,7 @@ def sums_of(events: list[Event]) -> dict[str, str]:
 
 
 def answer_for(policy: Policy, dialect: Dialect, *, json_content: bool = False) -> StreamAnswer:
-    guard = open_guard(dialect, compile_policy(policy), 1, ("mz",), json_content=json_content)
+    guard = open_guard(dialect, compiled(policy), 1, ("mz",), json_content=json_content)
     return StreamAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE, dialect=dialect)
 
 
@@ -136,7 +136,7 @@ def stream(policy: Policy, dialect: Dialect, events: Iterable[Event], **given: A
 
 def plain(policy: Policy, dialect: Dialect, *reads: bytes, **given: Any) -> tuple[Event, TextScanned]:
     """The body for a client that asked for it whole."""
-    guard = open_guard(dialect, compile_policy(policy), 1, ("mz",), **given)
+    guard = open_guard(dialect, compiled(policy), 1, ("mz",), **given)
     answer = PlainAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE, dialect=dialect)
     for data in reads:
         answer.feed(data, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -88,7 +88,7 @@ def matches(pythons: str, ignore_case: bool, text: str, start: int, end: int) ->
     return _pinned(pythons, ignore_case, len(text) - end).match(text, start) is not None
 
 
-@cache
+@lru_cache(10_000)
 def _pinned(pythons: str, ignore_case: bool, behind: int) -> re.Pattern[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # a class that might mean something else one day

@@ -10,12 +10,12 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.censor.compile import compile_policy
 from gateway.guard.answer import BrokenAnswer, CloseUpstream, Command, PlainAnswer, RecordFact, SendBytes, StreamAnswer
 from gateway.guard.chat import ChatGuard
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact, TextScanned
 from gateway.policy.model import Action, Mode, Policy, Rule, Unknown
+from tests.support.compiled import compiled
 
 MAX_EVENT = 4096
 MAX_WHOLE = 1 << 16
@@ -168,7 +168,7 @@ def answer_for(
     pseudonyms: Pseudonyms | None = None,
     json_content: bool = False,
 ) -> StreamAnswer:
-    guard = ChatGuard(compile_policy(policy), expected, known, pseudonyms=pseudonyms, json_content=json_content)
+    guard = ChatGuard(compiled(policy), expected, known, pseudonyms=pseudonyms, json_content=json_content)
     return StreamAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
 
 
@@ -217,7 +217,7 @@ def plain(
     json_content: bool = False,
 ) -> tuple[dict[str, Any], TextScanned]:
     """The body for a client that asked for it whole; its books."""
-    guard = ChatGuard(compile_policy(policy), expected, ("mz",), pseudonyms=pseudonyms, json_content=json_content)
+    guard = ChatGuard(compiled(policy), expected, ("mz",), pseudonyms=pseudonyms, json_content=json_content)
     answer = PlainAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
     for data in reads:
         answer.feed(data, 0.0)

@@ -13,9 +13,12 @@ from functools import lru_cache
 from itertools import product
 
 from gateway.automata.literals import is_word_char
+from gateway.censor.common_words import is_common
 from gateway.censor.lens import Lens, is_cjk, is_mark
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Fold, Mode, Overflow, Policy, Rule
+from tests.support.compiled import lens_of
+from tests.support.expressions import matches
 
 
 @dataclass(frozen=True, order=True)
@@ -61,11 +64,9 @@ RIGHTS = ("", "w", "\n", " ")
 LONGEST_CONTINUATION = 4  # what the patterns of the tests need to be completed
 
 
-@lru_cache(100_000)
 def in_language(pattern: str, text: str, begin: int, end: int) -> bool:
     """Is text[begin:end] in the pattern's language, there where it stands?"""
-    pinned = rf"(?s:.{{{begin}}})(?:{pattern})(?s:.{{{len(text) - end}}})\Z"
-    return re.compile(pinned).match(text) is not None
+    return matches(pattern, False, text, begin, end)
 
 
 @lru_cache(1000)
@@ -76,8 +77,19 @@ def continuations(alphabet: str) -> list[str]:
 def letters_of(pattern: str) -> str:
     """Those that a pattern names, and one of each kind besides that it can tell apart."""
     named = {char for char in re.sub(r"\\[A-Za-z]", "", pattern) if char.isalnum() or not char.isascii()}
-    besides = ("0" if r"\d" in pattern else "") + ("\n" if "m:" in pattern else "")
+    besides = ("0" if r"\d" in pattern else "") + ("\n" if "m:" in pattern or "\n" in pattern else "")
     return "".join(sorted(named | set("a. ") | set(besides)))
+
+
+@lru_cache(100_000)
+def may_go_on(pattern: str, folded: str, begin: int) -> bool:
+    """Is there a text behind `folded` with which a match from `begin` becomes certain?"""
+    for more in continuations(letters_of(pattern)):
+        whole = folded + more
+        verdicts = [in_language(pattern, whole + right, begin, len(whole)) for right in RIGHTS]
+        if any(verdicts) and (more or not all(verdicts)):
+            return True
+    return False
 
 
 def as_python(rule: Rule) -> str:
@@ -97,7 +109,7 @@ class Oracle:
 
     def in_window(self, rule: Rule, text: str, start: int) -> bool:
         """May a match of the rule reach from `start` to the end of `text`?"""
-        lens = Lens(rule.fold)
+        lens = lens_of(rule.fold)
         seen = sum(1 for char in text[start:] if lens.fold(char).text)
         return seen <= self.policy.max_hold and len(text) - start - seen <= self.max_unseen
 
@@ -105,7 +117,7 @@ class Oracle:
         return Action.FLAG if self.policy.mode is Mode.OBSERVE else rule.action
 
     def words(self, rule: Rule) -> list[str]:
-        lens = Lens(rule.fold)
+        lens = lens_of(rule.fold)
         return list(dict.fromkeys(form for word in rule.words for form in self.spellings(lens.fold_word(word), lens)))
 
     def spellings(self, word: str, lens: Lens) -> list[str]:
@@ -123,7 +135,7 @@ class Oracle:
         hits: set[Hit] = set()
         live: set[tuple[int, int]] = set()
         for order, rule in enumerate(self.policy.rules):
-            units = units_of(text, Lens(rule.fold))
+            units = units_of(text, lens_of(rule.fold))
             action = self.action(rule)
             if rule.pattern is not None:
                 found, alive = self.pattern_candidates(rule, order, text, ended)
@@ -143,7 +155,8 @@ class Oracle:
                         if at_end and action is not Action.FLAG:
                             live.add((start, order))
                             guard = self.guard(rule, word)
-                            if ended and guard and len(there) >= guard:
+                            spared = rule.secret and rule.guard_tail is None and is_common(there)
+                            if ended and guard and len(there) >= guard and not spared:
                                 hits.add(Hit(start, len(text) + 1, units[-1].origin + 1, order, rule, action))
                         continue
                     last = begin + len(word) - 1
@@ -170,9 +183,8 @@ class Oracle:
         hits: set[Hit] = set()
         live: set[tuple[int, int]] = set()
         action, pattern = self.action(rule), as_python(rule)
-        units = units_of(text, Lens(rule.fold - {Fold.CASE}))
+        units = units_of(text, lens_of(rule.fold - {Fold.CASE}))
         folded = "".join(unit.text for unit in units)
-        alphabet = letters_of(pattern)
         for begin, first in enumerate(units):
             if first.inside:
                 continue
@@ -187,19 +199,11 @@ class Oracle:
                         hits.add(replace(here, certain=units[end].origin + 1))
                 elif ended and in_language(pattern, folded, begin, end):
                     hits.add(replace(here, certain=len(text) + 1))
-            if action is not Action.FLAG and self.may_go_on(pattern, folded, begin, alphabet):
+            if action is not Action.FLAG and may_go_on(pattern, folded, begin):
                 live.add((first.origin, order))
                 if ended and rule.guard_tail and len({it.origin for it in units[begin:]}) >= rule.guard_tail:
                     hits.add(Hit(first.origin, len(text) + 1, units[-1].origin + 1, order, rule, action))
         return hits, live
-
-    def may_go_on(self, pattern: str, folded: str, begin: int, alphabet: str) -> bool:
-        for more in continuations(alphabet):
-            whole = folded + more
-            verdicts = [in_language(pattern, whole + right, begin, len(whole)) for right in RIGHTS]
-            if any(verdicts) and (more or not all(verdicts)):
-                return True
-        return False
 
     def history(self, text: str) -> tuple[list[Hit], Hit | None, int]:
         """Matches in force, the block if any, and overflows; character by character (semantics rules 5 and 8)."""
@@ -265,7 +269,7 @@ class Oracle:
 
         dropped: set[int] = set()
         for hit in hits:
-            if Lens(hit.rule.fold).drops_marks:
+            if lens_of(hit.rule.fold).drops_marks:
                 index = hit.end
                 while index < len(text) and is_mark(text[index]):
                     dropped.add(index)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.censor.compile import compile_policy
 from gateway.guard.prompt import guard_prompt
 from gateway.policy.model import Policy
+from tests.support.compiled import compiled
 from tests.support.guard_client import balanced
 
 
@@ -47,7 +47,7 @@ def request_with(text: str) -> dict[str, Any]:
 
 def guarded(policy: Policy, *messages: dict[str, Any], **more: Any) -> tuple[dict[str, Any], str | None]:
     body = {"messages": list(messages), **more}
-    blocked, fact, _, refusal = guard_prompt(body, compile_policy(policy))
+    blocked, fact, _, refusal = guard_prompt(body, compiled(policy))
     assert refusal is None
     assert fact is not None and balanced(fact) and fact.direction == "input"
     assert fact.blocked_by == (blocked.id if blocked else None)

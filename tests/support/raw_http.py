@@ -30,6 +30,9 @@ class RecordingTransport(asyncio.Transport):
         self.untaken = 0
         self.pauses: list[bool] = []  # True for a pause of reading, False for its end
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        pass
+
     def write(self, data: Any) -> None:
         self.written += data
 

@@ -162,6 +162,7 @@ def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..
     def run(loop_factory: Callable[[], asyncio.AbstractEventLoop], **arguments: Any) -> None:
         complaints: list[dict[str, Any]] = []
         gc.collect()
+        gc.freeze()  # what other tests have left behind need not be gone through by each of the collections below
         sockets_before = _open_sockets()
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.get_loop().set_exception_handler(lambda _, context: complaints.append(context))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.media import MIN_PAYLOAD, Envelope, envelope, is_media, payload_places
+from gateway.wire.media import MIN_PAYLOAD, Envelope, classify, envelope, foresee, is_media, payload_places
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(200))).decode()
 GIF = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one pixel
@@ -27,6 +27,11 @@ MEDIA = {
     "capitals": f"DATA:Image/PNG;BASE64,{PNG}",
     "a document of plain characters": f"data:application/pdf;base64,{PDF}",
     "no type that a list names": f"data:application/octet-stream;base64,{PNG}",
+    "without padding": PNG.rstrip("="),
+    "in lines": "\n".join(PNG[at : at + 76] for at in range(0, len(PNG), 76)),
+    "the other alphabet": base64.urlsafe_b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(130, 255))).decode(),
+    "of no known format": f"data:audio/pcm;base64,{base64.b64encode(bytes(range(130, 230))).decode()}",
+    "with texts in it": "data:image/jpeg;base64," + encoded("\xff\xd8\xff\xe1 xmp\0" + "12MONKEYS " * 9, "latin-1"),
 }
 TEXT = {
     "a word": "12MONKEYS",
@@ -34,12 +39,15 @@ TEXT = {
     "an address": "https://example.org/" + "a" * 60,
     "too short": PNG[: MIN_PAYLOAD - 4],
     "too short, url": f"data:image/png;base64,{PNG[: MIN_PAYLOAD - 4]}",
-    "not a multiple of four": PNG[:-1].rstrip("="),
-    "another character": PNG[:60] + "-" + PNG[61:],
-    "a line end": PNG[:64] + "\n" + PNG[64:128],
+    "no whole bytes": PNG[:61],
+    "both alphabets": "/" + PNG[:59] + "-" + PNG[60:],
+    "a line end": PNG[:40] + "\n" + PNG[40:128],
+    "lines of several lengths": PNG[:64] + "\n" + PNG[64:124] + "\n" + PNG[124:],
+    "blanks": PNG[:64] + " " + PNG[64:128],
+    "bytes of no known format": base64.b64encode(bytes(range(130, 230))).decode(),
+    "words without blanks": "/files/12MONKEYS/" + "a" * 43,
     "padding within": PNG[:62] + "==" + PNG[:64],
     "not base64": f"data:image/png,{PNG}!",
-    "a name in the head": f"data:image/png;name=12MONKEYS;base64,{PNG}",
     "a head too long": f"data:image/{'a' * 300};base64,{PNG}",
     "empty": "",
     "empty url": "data:image/png;base64,",
@@ -62,6 +70,14 @@ ENVELOPES = {
     "a name": ("12MONKEYS", f"data:text/plain;name=a.txt;base64,{encoded('12MONKEYS')}"),
     "no type that a list names": ("12MONKEYS", f"data:application/octet-stream;base64,{encoded('12MONKEYS')}"),
     "bare": ("12MONKEYS, " * 12, encoded("12MONKEYS, " * 12)),
+    "text that calls itself a picture": ("12MONKEYS", f"data:image/png;base64,{encoded('12MONKEYS')}"),
+    "sound of characters": ("12MONKEYS " * 9, f"data:audio/mpeg;base64,{encoded('12MONKEYS ' * 9)}"),
+    "utf-16 without its mark": ("12MONKEYS", f"data:image/png;base64,{encoded('12MONKEYS', 'utf-16-le')}"),
+    "utf-16, the other way": ("12MONKEYS", f"data:image/png;base64,{encoded('12MONKEYS', 'utf-16-be')}"),
+    "with a control character": ("12MONKEYS\0", f"data:image/png;base64,{encoded('12MONKEYS' + chr(0))}"),
+    "cyrillic": ("\0пароль", f"data:image/png;base64,{encoded(chr(0) + 'пароль')}"),
+    "behind a picture's signature": ("GIF89a 12MONKEYS", f"data:image/gif;base64,{encoded('GIF89a 12MONKEYS')}"),
+    "a document of characters, undeclared": ("%PDF-1.4 " * 9, encoded("%PDF-1.4 " * 9)),
 }
 
 
@@ -97,6 +113,43 @@ def test_e3_the_parameters_of_an_envelope_are_text() -> None:
     assert sealed == f"data:text/plain;name=[CENSORED].txt;base64,{encoded('mended')}"
 
 
+def test_a_name_beside_a_picture_is_the_only_text() -> None:
+    opened = envelope(f"data:image/png;name=12MONKEYS.png;base64,{PNG}")
+    assert opened is not None and (opened.parameters, opened.text) == (";name=12MONKEYS.png", "")
+    assert opened.encoded(";name=[CENSORED].png", "") == f"data:image/png;name=[CENSORED].png;base64,{PNG}"
+
+
+NOISE = base64.b64encode(bytes(range(130, 230))).decode()
+DECLARED: dict[str, tuple[Any, bool]] = {
+    "nothing": ({"data": NOISE}, True),
+    "nothing, an address": ({"url": NOISE}, False),
+    "a media type": ({"url": NOISE, "media_type": "audio/L16; rate=24000"}, True),
+    "in other letters": ({"url": NOISE, "mimeType": "Audio/L16"}, True),
+    "a format": ({"url": NOISE, "format": "pcm16"}, True),
+    "no format": ({"url": NOISE, "format": "12MONKEYS"}, False),
+    "text": ({"data": NOISE, "media_type": "text/plain"}, False),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), DECLARED.values(), ids=DECLARED)
+def test_bytes_of_no_known_format_are_media_where_no_address_stands(given: Any, expected: bool) -> None:
+    (place,) = payload_places({"content": [{"type": "input_audio", "input_audio": given}]})
+    assert is_media(NOISE, place.declared) == expected
+    if given.get("media_type") == "text/plain":
+        assert envelope("MTJNT05LRVlT", place.declared) == Envelope("", "", "12MONKEYS", True, doubtful=True)
+
+
+@pytest.mark.parametrize("value", [*MEDIA.values(), *(value for _, value in ENVELOPES.values()), *TEXT.values(), NOISE])
+@pytest.mark.parametrize("declared", ["", "image/png", "text/plain"])
+def test_what_is_foreseen_of_a_beginning_is_what_the_whole_is(value: str, declared: str) -> None:
+    for more in ("", "QUFB" * 500, NOISE * 20):
+        whole = value + more
+        for length in (*range(40, 100), *range(100, len(whole), 97)):
+            foreseen = foresee(whole[:length], declared)
+            holds = foreseen is None or classify(whole, declared) in (foreseen, False)
+            assert holds, f"{length} of {whole[:80]}"
+
+
 def test_a_sealed_text_has_the_charset_that_the_head_gives_it() -> None:
     opened = envelope(f"data:text/plain;charset=iso-8859-1;base64,{encoded('é', 'latin-1')}")
     assert opened is not None
@@ -121,7 +174,7 @@ HOLDING: dict[str, Any] = {
 HOLDING_NONE: dict[str, Any] = {
     "text": {"content": "x", "file": "x", "url": "x"},
     "a text part": {"content": [{"type": "text", "text": "x", "file": "x", "image_url": {"url": "x"}}]},
-    "another part": {"content": [{"type": "other", "data": "x", "file": "x"}]},
+    "another part": {"content": [{"type": "other", "data": "x", "url": "x"}]},
     "a text in a document": {"content": [{"type": "document", "source": {"type": "text", "data": "x"}}]},
     "texts in images": {"images": [{"type": "text", "text": "x", "url": "x"}]},
     "beside the parts": {"image_url": {"url": "x"}, "file": {"data": "x"}},
@@ -133,7 +186,7 @@ HOLDING_NONE: dict[str, Any] = {
 
 @pytest.mark.parametrize("message", HOLDING.values(), ids=HOLDING)
 def test_e2_the_places_of_media(message: Any) -> None:
-    found = [holder[key] for holder, key in payload_places(message)]
+    found = [holder[key] for holder, key, _ in payload_places(message)]
     assert found
     assert set(found) == {"HERE"}
     assert len(found) == repr(message).count("HERE")
@@ -148,12 +201,12 @@ def test_deep_parts_are_walked_without_recursion() -> None:
     part: Any = {"type": "image", "data": "HERE"}
     for _ in range(5000):
         part = [part]
-    assert [key for _, key in payload_places({"content": part})] == ["data"]
+    assert [key for _, key, _ in payload_places({"content": part})] == ["data"]
 
 
 def test_every_length_at_the_edge() -> None:
     lengths = [length for length in range(4, 80) if is_media(PNG[:length])]
-    assert lengths == list(range(MIN_PAYLOAD, 80, 4))
+    assert lengths == [length for length in range(MIN_PAYLOAD, 80) if length % 4 != 1]
 
 
 @pytest.mark.parametrize("before", range(4))

@@ -6,6 +6,7 @@ is, and then every two neighbouring characters after such a beginning, so that t
 comes, however long.
 """
 
+from gateway.censor.detectors.credentials import CREDENTIAL
 from gateway.censor.detectors.keys import API_KEY
 from gateway.censor.detectors.model import Detector, Format
 from gateway.censor.detectors.network import EMAIL, IPV4, IPV6, MAC_ADDRESS, URL
@@ -31,5 +32,6 @@ DETECTORS: dict[str, Detector] = {
         JWT,
         PRIVATE_KEY,
         API_KEY,
+        CREDENTIAL,
     )
 }

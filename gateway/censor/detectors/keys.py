@@ -1,5 +1,7 @@
 """API keys of well-known issuers: their beginnings, lengths and checksums were chosen to make them findable.
 
+The issuers below are read from their own pages; more come from a rule set that others keep (`issuers.py`).
+
 The machine follows everything that begins like a key up to its end; there the whole is compared, which costs the
 machine a few states for each issuer and not one for each character.
 """
@@ -12,6 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from zlib import crc32
 
+from gateway.censor.detectors.issuers import DIVISIONS, Kept, branches, is_kept_key
 from gateway.censor.detectors.model import Detector, Format
 from gateway.censor.detectors.secrets import KEY_BEFORE
 
@@ -49,6 +52,14 @@ _OPENROUTER = "https://openrouter.ai/docs/api-reference/authentication"
 _SLACK = "https://docs.slack.dev/authentication/tokens"
 _GITLAB = "https://docs.gitlab.com/security/tokens/#token-prefixes"
 _SENDGRID = "https://www.twilio.com/docs/sendgrid/ui/account-and-settings/api-keys"
+_GOOGLE_TOKENS = "https://developers.google.com/identity/protocols/oauth2"
+_DISCORD = "https://discord.com/developers/docs/resources/webhook"
+_DISCORD_BOT = "https://discord.com/developers/docs/reference#authentication"
+_TEAMS = "https://learn.microsoft.com/en-us/microsoftteams/platform/webhooks-and-connectors/how-to/add-incoming-webhook"
+_SLACK_WEBHOOKS = "https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks"
+_ZAPIER = "https://help.zapier.com/hc/en-us/articles/8496288690317-Trigger-Zaps-from-webhooks"
+_ENTRA = "https://learn.microsoft.com/en-us/entra/identity-platform/how-to-add-credentials"
+_TERRAFORM = "https://developer.hashicorp.com/terraform/cloud-docs/users-teams-organizations/api-tokens"
 _VAULT = "https://developer.hashicorp.com/vault/docs/concepts/tokens"
 
 # Made of letters, digits and _ only: a hyphen ends them.
@@ -66,6 +77,16 @@ WORDS = (
     Issuer("Databricks", "dapi", f"{_HEX}{{32}}", "https://docs.databricks.com/en/dev-tools/auth/pat.html"),
     Issuer("Grafana", "glsa_", f"{_WORD}{{32}}_[0-9A-Fa-f]{{8}}", _GRAFANA),
     Issuer("Groq", "gsk_", f"{_WORD}{{52}}", "https://console.groq.com/docs/quickstart"),
+    Issuer("Notion", "secret_", f"{_WORD}{{43}}", "https://developers.notion.com/docs/authorization"),
+    Issuer(
+        "Meta",
+        "EAA[A-Z]",
+        f"{_WORD}{{90,}}",
+        "https://developers.facebook.com/docs/facebook-login/guides/access-tokens",
+    ),
+    Issuer(
+        "Mailchimp", f"{_HEX}{{32}}-us", "[0-9]{1,2}", "https://mailchimp.com/developer/marketing/guides/quick-start/"
+    ),
     Issuer("RubyGems", "rubygems_", f"{_HEX}{{48}}", "https://guides.rubygems.org/api-key-scopes/"),
 )
 _GITLAB_KINDS = "gl(?:pat|dt|rt|cbt|ptt|ft|agent|oas|soat|imt|ffct)-"
@@ -93,23 +114,81 @@ TOKENS = (
     Issuer("HashiCorp Vault", r"hv[brs]\.", f"{_TOKEN}{{24,}}", _VAULT),
     Issuer("Perplexity", "pplx-", f"{_WORD}{{48}}", "https://docs.perplexity.ai/getting-started/quickstart"),
     Issuer("xAI", "xai-", f"{_WORD}{{80}}", "https://docs.x.ai/docs/overview"),
+    Issuer("Telegram", "[0-9]{8,10}:AA", f"{_TOKEN}{{33}}", "https://core.telegram.org/bots/api#authorizing-your-bot"),
+    Issuer("Discord", rf"[MNO]{_WORD}{{23,25}}\.{_TOKEN}{{6}}\.", f"{_TOKEN}{{27,38}}", _DISCORD_BOT),
+    Issuer(
+        "Firebase",
+        f"AAAA{_TOKEN}{{7}}:",
+        f"{_TOKEN}{{140}}",
+        "https://firebase.google.com/docs/cloud-messaging/auth-server",
+    ),
+    Issuer("Google", "1//0", f"{_TOKEN}{{40,}}", _GOOGLE_TOKENS),
+    Issuer(
+        "Square",
+        "sq0(?:csp|idp)-",
+        f"{_TOKEN}{{22,60}}",
+        "https://developer.squareup.com/docs/build-basics/access-tokens",
+    ),
+    Issuer(
+        "Discord",
+        r"(?:https://)?(?:(?:canary|ptb)\.)?discord(?:app)?\.com/api/(?:v[0-9]+/)?webhooks/[0-9]{17,20}/",
+        f"{_TOKEN}{{60,80}}",
+        _DISCORD,
+    ),
+    Issuer(
+        "Microsoft Teams",
+        rf"webhook\.office\.com/webhookb2/[0-9a-f\-]{{36}}@[0-9a-f\-]{{36}}/IncomingWebhook/{_HEX}{{32}}/",
+        f"{_TOKEN}{{36,}}",
+        _TEAMS,
+    ),
     Issuer("age", "AGE-SECRET-KEY-1", "[AC-HJ-NP-Z02-9]{58}", "https://age-encryption.org/v1"),
 )
+
+
+# Made of what base64 and addresses have.
+OTHERS = (
+    Issuer("Slack", r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[A-Za-z0-9+/]{43,56}", _SLACK_WEBHOOKS),
+    Issuer("Zapier", r"hooks\.zapier\.com/hooks/catch/[0-9]+/", "[A-Za-z0-9]{5,}", _ZAPIER),
+)
+_OTHER = r"[A-Za-z0-9_+/=~\-]"
+# Longer than what may be held: known by their beginning, and swallowed from there on.
+_LONG = 80
+_PIECE = 2
+_LONG_OTHER = r"[A-Za-z0-9_+/=\-]"
+LONG = (
+    Issuer("Google", r"ya29\.(?:c\.)?", f"{_LONG_OTHER}{{{_LONG},}}", _GOOGLE_TOKENS),
+    Issuer("Dropbox", r"sl\.(?:u\.)?", f"{_LONG_OTHER}{{{_LONG},}}", "https://developers.dropbox.com/oauth-guide"),
+)
+# Behind characters that any word may begin with, and that stay.
+BEHIND = (
+    (f"{_OTHER}{{3}}[0-9]", Issuer("Microsoft Entra ID", "Q~", r"[A-Za-z0-9_~\-]{31,34}", _ENTRA)),
+    (f"{_WORD}{{14}}", Issuer("HCP Terraform", r"\.atlasv1\.", r"[A-Za-z0-9_=\-]{60,}", _TERRAFORM)),
+)
+OWN = (*WORDS, *TOKENS, *OTHERS, *LONG, *(issuer for _, issuer in BEHIND))
 
 
 def _any_of(forms: Iterable[str]) -> str:
     return "|".join(dict.fromkeys(forms))
 
 
-_FORMS = re.compile(_any_of(issuer.form for issuer in (*WORDS, *TOKENS)))
+def _leads(issuers: Iterable[Issuer], kept: Iterable[Kept] = ()) -> str:
+    """An expression for how the keys of any of them begin."""
+    literal = {lead for each in kept for lead in each.leads}
+    return f"(?:{_any_of([*(issuer.lead for issuer in issuers), *branches(literal)])})"
+
+
+_FORMS = re.compile(_any_of(issuer.form for issuer in OWN))
 _CHECKED = re.compile(_any_of(issuer.form for issuer in WORDS if issuer.checksum))
 _BASE62 = string.digits + string.ascii_uppercase + string.ascii_lowercase
 
 
 def is_api_key(text: str) -> bool:
-    """Is the whole in one of the forms, with the right checksum if it has one?"""
+    """Is the whole in one of the forms, with the right checksum if it has one? Pieces from inside a long key are
+    accepted: their context has its beginning."""
+    if len(text) <= _PIECE:
+        return True
     if _FORMS.fullmatch(text) is None:
-        return False
+        return is_kept_key(text)
     return _CHECKED.fullmatch(text) is None or checksum(text[4:-6]) == text[-6:]
 
 
@@ -128,13 +207,26 @@ def _after(token: str) -> str:
     return rf"{end}|[_\-](?:{end})|[_\-]{{2}}(?:{end})"
 
 
+_WORD_CHARS, _TOKEN_CHARS = "A-Za-z0-9_", r"A-Za-z0-9_\-"
+_LONG_LEADS = f"{_leads(LONG)}{_LONG_OTHER}{{{_LONG - 1}}}"
+# Dots divide a key, and one that ends a sentence is none of it.
+_OTHER_RUN = rf"{_OTHER}+(?:\.{_OTHER}+)*"
+
 API_KEY = Detector(
     name="api_key",
     label="API_KEY",
     title="API key",
     formats=(
-        Format(rf"(?:{_any_of(issuer.lead for issuer in WORDS)})[A-Za-z0-9_]+", KEY_BEFORE, _after("A-Za-z0-9_")),
-        Format(rf"(?:{_any_of(issuer.lead for issuer in TOKENS)}){_TOKEN}+", KEY_BEFORE, _after(r"A-Za-z0-9_\-")),
+        Format(f"{_leads(WORDS, DIVISIONS['words'])}[{_WORD_CHARS}]+", KEY_BEFORE, _after(_WORD_CHARS)),
+        Format(f"{_leads(TOKENS, DIVISIONS['tokens'])}{_TOKEN}+", KEY_BEFORE, _after(_TOKEN_CHARS)),
+        Format(
+            _leads(OTHERS, DIVISIONS["others"]) + _OTHER_RUN,
+            KEY_BEFORE,
+            r"$|[^A-Za-z0-9_+/=~.\-]|\.(?:$|[^A-Za-z0-9_+/=~\-])",
+        ),
+        Format(f"{_LONG_LEADS}{_LONG_OTHER}", KEY_BEFORE),
+        Format(rf"{_LONG_OTHER}\.?{_LONG_OTHER}", rf"{KEY_BEFORE}{_LONG_LEADS}[A-Za-z0-9_+/=.\-]*"),
+        *(Format(issuer.form, KEY_BEFORE + before) for before, issuer in BEHIND),
     ),
     validate=is_api_key,
     # In two halves, so that scanners of repositories do not take them for leaks.

@@ -11,12 +11,13 @@ class Format:
     """One way a value is written. `before` and `after` must match directly beside `body`, and are no part of the match.
 
     All three are regular expressions as rules may use them; every character of `after` stands at a fixed distance from
-    the match's end.
+    the match's end. `validate`: in place of the detector's.
     """
 
     body: str
     before: str = ""
     after: str = ""
+    validate: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Detector:
 
     `validate` gets text in one of the forms, as the rule's lens sees it; it answers within microseconds and
     never raises. None accepts everything. `label` names the value in placeholders. Each of `examples` is found as a
-    whole. `source` is the specification that the rules come from, `note`: what is left out.
+    whole, behind `introduction`. `source` is the specification that the rules come from, `note`: what is left out.
     """
 
     name: str
@@ -36,3 +37,4 @@ class Detector:
     examples: tuple[str, ...]
     source: str
     note: str = ""
+    introduction: str = ""

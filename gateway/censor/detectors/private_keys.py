@@ -27,13 +27,15 @@ _LONG_PART = 40
 _B = "[A-Za-z0-9+/=]"
 # Inside a class: what typography makes of hyphens, box drawing included.
 _TYPOGRAPHIC = r"\u2010-\u2015\u2212\u2500\u2501"
-_DASHES = (
-    rf"(?:-{{4,5}}|-?[{_TYPOGRAPHIC}][\-{_TYPOGRAPHIC}]{{1,4}}|(?:%2[Dd]|\\+(?:x|u00)2[Dd]|&#(?:45|x2[Dd]);){{2,}})"
-)
-_SPACE = "(?:[ _+]|%20)"
+_ESCAPED_DASHES = r"(?:%2[Dd]|\\+(?:x|u00)2[Dd]|&#(?:45|x2[Dd]);){2,}"
+_DASHES = rf"(?:-{{4,5}}|={{4,5}}|-?[{_TYPOGRAPHIC}][\-{_TYPOGRAPHIC}]{{1,4}}|{_ESCAPED_DASHES})"
+_SPACE = r"(?:[ \t_+]{1,4}|%20)"
+# A program may also join the words, from two strings.
+_FIRST_SPACE = r"(?:[ \t\r\n_+]{1,4}|%20|&nbsp;|\\+u00[2a]0| ?[\"'] ?[+.]? ?[\"'])"
 _WORDS = rf"(?:[A-Za-z0-9]+{_SPACE}){{0,3}}(?i:PRIVATE){_SPACE}"
 _KEY = rf"(?i:KEY)(?:{_SPACE}(?i:BLOCK))?"
-_BEGINS = rf"{_DASHES}{_SPACE}?(?i:BEGIN){_SPACE}{_WORDS}"
+_FIRST_WORDS = rf"(?:[A-Za-z0-9]+{_FIRST_SPACE}){{0,3}}(?i:PRIVATE){_FIRST_SPACE}"
+_BEGINS = rf"{_DASHES}{_SPACE}?(?i:BEGIN){_FIRST_SPACE}{_FIRST_WORDS}"
 _BEGIN_END = rf"{_KEY}{_SPACE}?{_DASHES}"
 _BEGIN = rf"{_BEGINS}{_BEGIN_END}"
 # One more hyphen is the mark of a line that a diff takes out.
@@ -96,9 +98,29 @@ _BASE64 = (
     Format(_BASE64_BEGINS + _BASE64_KEY),
     Format(_BASE64_KEY + _B, _BASE64_BEGINS),
     Format(
-        rf"{_B}(?:{_B}|{_LINE}{_B}{{{_PART}}})",
-        rf"{_BASE64_BEGINS}{_BASE64_KEY}(?:{_B}|{_LINE}{_B}{{{_PART - 1}}})*",
+        rf"{_B}(?:{_B}|{_SIGN}{_B}{{{_PART}}})",
+        rf"{_BASE64_BEGINS}{_BASE64_KEY}(?:{_B}|{_SIGN}{_B}{{{_PART - 1}}})*",
     ),
+)
+
+
+def _lines_behind(heading: str) -> tuple[Format, Format]:
+    """Lines of base64 or hexadecimal behind a heading; the last one may be short, and what is shorter still stays."""
+    last = 8
+    return (
+        Format(rf"{_B}{{{_PART}}}", heading + _LINE),
+        Format(
+            rf"{_B}(?:{_B}|{_LINE}{_B}{{{last}}})",
+            rf"{heading}{_LINE}{_B}{{{_PART - 1}}}(?:{_B}|{_LINE}{_B}{{{last - 1}}})*",
+        ),
+    )
+
+
+_OTHER_FILES = (
+    *_lines_behind("Private-Lines: [0-9]{1,3}"),  # PuTTY
+    *_lines_behind(r"untrusted comment: [^\r\n]{0,60}secret key"),  # signify and minisign
+    *_lines_behind(rf"BEGIN OpenVPN Static key V1{_DASHES}"),
+    Format("AGE-SECRET-KEY-1[AC-HJ-NP-Z02-9]{58}"),
 )
 
 _DIGIT = "[0-9A-Fa-f]"
@@ -127,7 +149,7 @@ _HEX = (
 # the primes of RSA.
 _URL_SAFE = r"[A-Za-z0-9_\-]"
 _QUOTE = r"\\*[\"']"
-_MEMBER = rf"{_QUOTE}d{_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}"
+_MEMBER = rf"{_QUOTE}[dk]{_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}"
 _LONG_MEMBER = (
     rf"(?:{_MEMBER}{_URL_SAFE}{{59}}"
     rf"|{_QUOTE}(?:p|q|dp|dq|qi){_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}{_URL_SAFE}{{79}})"
@@ -148,7 +170,7 @@ _XML = (
 )
 
 # WireGuard: 32 bytes in base64 under that name.
-_NAME = r"(?i:private[_\-]?key)" + rf"(?:{_QUOTE})?\s{{0,8}}[:=]\s{{0,8}}(?:{_QUOTE})?"
+_NAME = r"(?i:(?:private|preshared)[_\-]?key)" + rf"(?:{_QUOTE})?\s{{0,8}}[:=]\s{{0,8}}(?:{_QUOTE})?"
 _WIREGUARD = (Format("[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=", _NAME),)
 
 
@@ -168,7 +190,7 @@ PRIVATE_KEY = Detector(
     name="private_key",
     label="PRIVATE_KEY",
     title="Private key",
-    formats=(*_PEM, *_BASE64, *_HEX, *_JWK, *_XML, *_WIREGUARD),
+    formats=(*_PEM, *_BASE64, *_HEX, *_JWK, *_XML, *_WIREGUARD, *_OTHER_FILES),
     validate=is_private_key,
     examples=(
         f"{_dashed('BEGIN PRIVATE KEY')}\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n"
@@ -190,7 +212,7 @@ PRIVATE_KEY = Detector(
     source=(
         "RFC 7468 sections 10 and 11 (PKCS #8), RFC 1421 section 4.4 (header lines), RFC 9580 section 6.2 (OpenPGP), "
         "OpenSSH's PROTOCOL.key, RFC 7518 section 6 (JSON Web Keys), W3C XML Signature section 4.5.2 (RSAKeyValue), "
-        "wg(8) (WireGuard), https://www.rfc-editor.org/rfc/rfc7468"
+        "wg(8) (WireGuard), PuTTY's appendix C (PPK), signify(1), https://age-encryption.org/v1, https://www.rfc-editor.org/rfc/rfc7468"
     ),
     note=(
         "Certain with the BEGIN line, even if nothing follows; base64 after it is swallowed, whatever joins its lines, "
@@ -198,7 +220,7 @@ PRIVATE_KEY = Detector(
         "character of it counts, so that a word at the beginning of the next line is taken for it; behind up to six "
         f"short words between signs {_PART} characters; behind up to {_WORDS_BETWEEN} words {_LONG_PART}, or fewer "
         "with digits scattered in them. Also found are PEM files in base64 or hexadecimal, the private members of JSON "
-        "Web Keys and of XML's RSAKeyValue, and WireGuard's keys. PuTTY's own format and keys of JSON Web Keys that "
-        "encrypt and decrypt (k) are left out."
+        "Web Keys and of XML's RSAKeyValue, WireGuard's keys, the private part of PuTTY's files, secret keys of age, "
+        "signify and minisign, and static keys of OpenVPN. Lines that are divided by spaces are left out."
     ),
 )

@@ -8,12 +8,12 @@ of JSON to another origin without asking first (a CORS preflight, which is answe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from fastapi import Request
 from fastapi.responses import Response
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.observe.facts import Fact
@@ -44,27 +44,24 @@ class LocalNames:
         self._names = names
         self._guarded = guarded
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         refusal = self._refusal(scope) if scope["type"] == "http" and self._guarded() else None
-        if refusal is None:
-            await self._app(scope, receive, send)
-            return
-        await refuse(Request(scope), refusal, self._record)(scope, receive, send)
+        app = self._app if refusal is None else refuse(Request(scope), refusal, self._record)
+        return app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> HTTPFailure | None:
-        headers = Headers(scope=scope)
-        if not all(self._is_ours(_host_of(host)) for host in headers.getlist("host")):
+        if not all(self._is_ours(_host_of(host)) for host in _values(scope, b"host")):
             message = f"Without keys this gateway answers only to the names of its own machine: {_ADVICE}."
             return client_error(421, message, "host_not_allowed")
         if ORIGIN_HEADERS in scope:
             return None
-        if not all(self._is_ours(_origin_of(origin)) for origin in headers.getlist("origin")):
+        if not all(self._is_ours(_origin_of(origin)) for origin in _values(scope, b"origin")):
             message = f"Without keys this gateway answers no pages of other sites: {_ADVICE}."
             return client_error(403, message, "origin_not_allowed")
         return None
 
     def _is_ours(self, name: str | None) -> bool:
-        return name is not None and (is_loopback(name) or name in self._names)
+        return name is not None and (_is_loopback(name) or name in self._names)
 
 
 class AllowedOrigins:
@@ -78,21 +75,18 @@ class AllowedOrigins:
         self._record = record
         self._origins = origins
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
-        origins = headers.getlist("origin")
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        origins = _values(scope, b"origin") if scope["type"] == "http" else []
         if len(origins) != 1 or not self._allows(origins[0]):
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         scope[ORIGIN_HEADERS] = {
             "access-control-allow-origin": origins[0],
             "access-control-expose-headers": "*",
             "vary": "Origin",
         }
-        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await self._preflight(Request(scope))(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        is_preflight = scope["method"] == "OPTIONS" and _values(scope, b"access-control-request-method")
+        app = self._preflight(Request(scope)) if is_preflight else self._app
+        return app(scope, receive, send)
 
     def _allows(self, origin: str) -> bool:
         return _ORIGIN.fullmatch(origin) is not None and (EVERY_ORIGIN in self._origins or origin in self._origins)
@@ -101,32 +95,42 @@ class AllowedOrigins:
         """Allows the headers that are asked for: what the gateway does with each does not depend on the page."""
         record = record_of(request, self._record)
         wanted = request.headers.get("access-control-request-headers", "")
-        allowed = {"access-control-allow-methods": "GET, POST", "access-control-max-age": str(PREFLIGHT_TTL)}
+        allowed = {"access-control-allow-methods": "GET, POST, DELETE", "access-control-max-age": str(PREFLIGHT_TTL)}
         if _HEADER_NAMES.fullmatch(wanted):
             allowed["access-control-allow-headers"] = wanted
         record.close(204)
         return Response(status_code=204, headers={**record.headers, **allowed})
 
 
-def check_content_type(headers: Headers, key: ClientKey) -> None:
+def check_content_type(scope: Scope, key: ClientKey) -> None:
     """A body that a page could send without asking first is refused where no key is asked for.
 
     None at all is what simple programs send; a browser, which always adds an Origin, can do so too. Raises
     `HTTPFailure`.
     """
-    given = headers.getlist("content-type")
-    if key.digest or (not given and "origin" not in headers):
+    given = () if key.digest else _values(scope, b"content-type")
+    if key.digest or (not given and not _values(scope, b"origin")):
         return
     if not given or not all(map(_is_json, given)):
         message = "The body must be JSON, with the header Content-Type: application/json."
         raise client_error(415, message, "unsupported_media_type")
 
 
+def _values(scope: Scope, wanted: bytes) -> list[str]:
+    """All values of a header, whose name is in lower case."""
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
+
+
+@lru_cache(64)
 def _is_json(content_type: str) -> bool:
     media = content_type.partition(";")[0].strip().lower()
     return media == "application/json" or media.endswith("+json")
 
 
+_is_loopback = lru_cache(64)(is_loopback)
+
+
+@lru_cache(64)
 def _host_of(host: str) -> str | None:
     """The name in a Host header, in lower case; None for what is none."""
     found = _HOST.fullmatch(host.strip())

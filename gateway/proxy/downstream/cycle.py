@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -19,12 +19,14 @@ class RequestCycle(RequestResponseCycle):
     """One request and its response.
 
     `broken`: the rest of its body does not come. `last`: it is complete and no other response follows on the
-    connection, which the protocol closes.
+    connection, which the protocol closes. `is_read`: the application reads what has not come yet of the body.
     """
 
     broken = False
     last = False
+    _asked_for = False
     ahead = 0  # bytes that it counts for while it waits for its turn
+    on_leave: Callable[[], None] | None = None  # called when the client has left
 
     def __init__(self, protocol: BoundedProtocol, **parts: Any) -> None:
         super().__init__(**parts)
@@ -43,9 +45,23 @@ class RequestCycle(RequestResponseCycle):
         if not self.response_complete:
             self.protocol.watch_client()  # the connection is closed when the client has taken what was written
 
+    @property
+    def is_read(self) -> bool:
+        return self._asked_for and self.more_body
+
+    def leave(self) -> None:
+        """The client is gone."""
+        self.disconnected = True
+        self.message_event.set()
+        if self.on_leave is not None:
+            self.on_leave()
+
     async def receive(self) -> Any:
         if self.broken:
             return {"type": "http.disconnect"}
+        if not self._asked_for:
+            self._asked_for = True
+            self.protocol.reader.hurry()
         return await super().receive()
 
     def send(self, message: Any) -> Coroutine[Any, Any, None]:

@@ -2,7 +2,8 @@
 
 Everything here happens before a key is looked at. A connection costs at most a head and what the endpoint takes of a
 body: requests that are sent ahead of their turn are bounded in count and bytes, trailers are dropped, and once a
-request is refused or answered unread nothing more of the connection is parsed.
+request is refused or answered unread nothing more of the connection is parsed. All connections together get a share
+of each turn of the event loop (`turns`); only what the application reads, which it does behind the key, does not wait.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import struct
 import urllib.parse
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import httptools
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.proxy.asgi import REFUSAL
 from gateway.proxy.downstream.client_watch import ClientWatch, set_option
 from gateway.proxy.downstream.cycle import RequestCycle
 from gateway.proxy.downstream.framing import fault_of, invalid
+from gateway.proxy.downstream.reads import Reader
+from gateway.proxy.downstream.turns import STARTING, turns_of
 from gateway.proxy.errors import HTTPFailure, client_error
 
 MAX_HEAD = 64 * 1024  # bytes of request line and headers; also of trailers, and of what else is between two body bytes
@@ -32,7 +35,7 @@ HEAD_PATIENCE = 30.0  # seconds in which a head must be complete, from the conne
 SEND_PATIENCE = 30.0  # seconds in which a client must take something of an answer, where no `send_timeout` is set
 LEFTOVER = 16 * 1024 * 1024  # bytes that are read and dropped behind the last request that is answered
 LINGER = 5.0  # seconds for them, after the answer
-DROP_EVERY = 0.05  # seconds between two reads of them: whoever floods the connection must not keep others waiting
+DROP_EVERY = 0.025  # seconds between two reads of them: whoever floods the connection must not keep others waiting
 # bytes in the kernel that are not yet sent. It would take some 3 MB for each client that does not read.
 UNSENT = 64 * 1024
 # Bytes that are parsed in one turn of the loop. The first ones are few: a request that is refused by its head costs no
@@ -42,19 +45,6 @@ CHUNKED_SLICE = 16 * 1024  # may hold thousands of chunks
 BODY_SLICE = 64 * 1024  # of a body with a length, which costs next to nothing to parse
 
 _NOTSENT_LOWAT = 25  # TCP_NOTSENT_LOWAT, which Python's socket module does not name before 3.12
-
-
-class _Flow(FlowControl):
-    """Reading goes on with what was read and is not yet parsed."""
-
-    def __init__(self, protocol: BoundedProtocol) -> None:
-        super().__init__(protocol.transport)
-        self._protocol = protocol
-
-    def resume_reading(self) -> None:
-        if self.read_paused:
-            self.read_paused = False
-            self._protocol.read_on()
 
 
 class _Stop(Exception):
@@ -68,6 +58,7 @@ class BoundedProtocol(HttpToolsProtocol):
     stalled = False  # was the client cut off because it took nothing?
     on_lost: Callable[[], None] | None = None  # called once when the connection is gone
 
+    discards = False  # what comes is read and dropped, not parsed
     cycle: RequestCycle  # the request that came last
     _running: RequestCycle | None = None  # what is being answered
     _in_head = True
@@ -77,9 +68,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _ahead = 0  # bytes that came while an earlier request was being answered
     _ahead_counted = 0  # of these, bytes of requests that are complete
     _fault: HTTPFailure | None = None
-    _unparsed = memoryview(b"")  # while there is any, nothing more is read
     _body_slice = BODY_SLICE
-    _discards = False  # what comes is read and dropped, not parsed
     _leftover = LEFTOVER
     _lingers = False
     _head_timer: asyncio.TimerHandle | None = None
@@ -89,7 +78,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = _Flow(self)
+        self._turns = turns_of(self.loop)
+        self.reader = Reader(self, transport)
+        self.flow = self.reader.flow
+        transport.set_protocol(self.reader)
         self._waiting: deque[RequestCycle] = deque()  # requests that came ahead of their turn
         set_option(transport, socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT)
         self._client_watch = ClientWatch(
@@ -97,39 +89,18 @@ class BoundedProtocol(HttpToolsProtocol):
         )
         self._head_begins()
 
-    def data_received(self, data: bytes) -> None:
-        """Parse the beginning of a request. Each further slice has a turn of its own: in between its task runs."""
-        if self._unparsed:  # of what was read before reading was paused
-            self._unparsed = memoryview(bytes(self._unparsed) + data)
-            return
-        rest = self._parse_slice(data)
-        while rest and self._running is None:
-            rest = self._parse_slice(rest)
-        if rest and self._discards:
-            self._drop(len(rest))
-        elif rest:
-            self._unparsed = rest
-            self.transport.pause_reading()
-            self.loop.call_soon(self._parse_on)
+    def data_received(self, data: bytes | memoryview) -> None:
+        self.reader.take(data)
 
-    def _parse_on(self) -> None:
-        if not self._unparsed or self.transport.is_closing() or self.flow.read_paused:
-            return
-        self._unparsed = self._parse_slice(self._unparsed)
-        self.read_on()
+    @property
+    def has_priority(self) -> bool:
+        """Is what comes now dropped, or read by the application? That is behind the key."""
+        return self.discards or (self._running is not None and self._running.is_read)
 
-    def read_on(self) -> None:
-        if self.transport.is_closing() or self.flow.read_paused:
-            return
-        if self._unparsed:
-            self.loop.call_soon(self._parse_on)
-        else:
-            self.transport.resume_reading()
-
-    def _parse_slice(self, data: bytes | memoryview) -> memoryview:
-        """What is left of `data`, which is not empty."""
-        if self._discards:
-            self._drop(len(data))
+    def parse_slice(self, data: bytes | memoryview) -> memoryview:
+        """Parse the beginning of `data`, which is not empty; what is left of it."""
+        if self.discards:
+            self.drop(len(data))
             return memoryview(b"")
         end = min(len(data), HEAD_SLICE if self._in_head else self._body_slice, MAX_HEAD - self._since)
         if end == 0:
@@ -143,13 +114,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse()
         return memoryview(data)[taken:]
 
-    def _drop(self, size: int) -> None:
+    def drop(self, size: int) -> None:
         self._leftover -= size
         if self._leftover < 0:
             self.cut()
             return
         self.flow.pause_reading()
-        self.loop.call_later(DROP_EVERY, self.flow.resume_reading)
+        self.loop.call_later(DROP_EVERY, self._turns.run, self.flow.resume_reading)
 
     def _parse(self, data: bytes | memoryview) -> int:
         """How many bytes were taken."""
@@ -258,7 +229,10 @@ class BoundedProtocol(HttpToolsProtocol):
         )
 
     def _start(self, cycle: RequestCycle) -> None:
+        if self.transport.is_closing():
+            return
         self._running = cycle
+        self._turns.charge(STARTING)
         task = self.loop.create_task(cycle.run_asgi(self.app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
@@ -279,7 +253,8 @@ class BoundedProtocol(HttpToolsProtocol):
             following = self._waiting.popleft()
             self._ahead -= following.ahead
             self._ahead_counted -= following.ahead
-            self._start(following)
+            self._running = following
+            self._turns.run(partial(self._start, following))
             return
         self._ahead = self._ahead_counted = 0
         if not self._in_head:
@@ -289,7 +264,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, failure: HTTPFailure | None = None) -> None:
         """Parse nothing more. What is complete is still answered; `failure` is the answer where nothing is."""
-        self._discards = True
+        self.discards = True
         self._stop_head_timer()
         self.flow.resume_reading()
         if self._running is None:
@@ -319,8 +294,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _end(self) -> None:
         """Close, when the client has seen its answers: with bytes unread the system would reset the connection."""
-        unread = self._discards or self._in_head or self._in_body or self._waiting or self._unparsed
-        self._discards = True
+        unread = self.discards or self._in_head or self._in_body or self._waiting or self.reader.unparsed
+        self.discards = True
         self._waiting.clear()
         self._stop_head_timer()
         if not unread:
@@ -329,7 +304,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._lingers = True
         self.flow.resume_reading()
         self.transport.write_eof()
-        self._end_timer = self.loop.call_later(LINGER, self.cut)
+        self._end_timer = self.loop.call_later(LINGER, self._turns.add, self.cut)
 
     def cut(self) -> None:
         """Cut the client off, with all that it has not read."""
@@ -346,10 +321,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._client_watch.stop()
         self._unset_keepalive_if_required()
         self._waiting.clear()
-        self._unparsed = memoryview(b"")
         if self._running is not None:
-            self._running.disconnected = True
-            self._running.message_event.set()
+            self._running.leave()
         super().connection_lost(exc)
         self.cycle = self._running = None  # type: ignore[assignment]
         if self.on_lost is not None:

@@ -62,7 +62,9 @@ class RequestRewriter:
         self._plain: dict[str, UpstreamRequest] = {}  # by path
         spoken = {spoken_dialect(dialect, each, policy) for each in upstreams}
         if dialect in spoken:
-            self._plain[dialect.path] = UpstreamRequest(dialect.path, _encoded(body), stream, self.model)
+            content = b"" if dialect.method else _encoded(body)
+            method = dialect.method or "POST"
+            self._plain[dialect.path] = UpstreamRequest(dialect.path, content, stream, self.model, method)
         if dialect.translation is not None and CHAT in spoken:
             self._encoder = dialect.translation.encoder(body)
             body = _translated(dialect.translation, body, policy)

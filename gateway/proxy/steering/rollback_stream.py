@@ -11,7 +11,7 @@ from gateway.observe.facts import Fact
 from gateway.proxy.asgi import offload
 from gateway.proxy.steering.request import RequestRewriter
 from gateway.proxy.steering.rollback import Resume, RollbackStream, UnreadableAnswer
-from gateway.proxy.upstreams.client import UpstreamClient, inflated
+from gateway.proxy.upstreams.client import UpstreamClient, UpstreamResponse, inflated
 from gateway.wire import json, sse
 from gateway.wire.json import Json
 
@@ -33,7 +33,7 @@ class ResumeClient:
         """Tokens of prompt and answer together; None if the server does not list it."""
         return await self._client.context_length(self._rewriter.model)
 
-    async def resume(self, resume: Resume) -> httpx.Response:
+    async def resume(self, resume: Resume) -> UpstreamResponse:
         """The head of the resumed answer. Raises httpx's errors, also where the server refuses."""
         self._sent += 1
         # vLLM derives its own request id from this one, and may still know the request that was closed.
@@ -49,20 +49,20 @@ class ResumeClient:
 
 
 def with_rollback(
-    response: httpx.Response,
+    response: UpstreamResponse,
     rollback: RollbackStream,
     client: ResumeClient,
     record: Callable[[Fact], None],
     max_event: int,
     weight: int,
-) -> httpx.Response:
+) -> UpstreamResponse:
     """The response with a body that is rolled back and resumed. One that is not a stream of events is returned as is.
 
     `weight`: the cost of scanning a byte (`gateway.proxy.asgi.scan_cost`).
     """
     if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
         return response
-    headers = [(name, value) for name, value in response.headers.multi_items() if name not in _GONE]
+    headers = [(name, value) for name, value in response.headers.items() if name not in _GONE]
     body = _RollbackBody(response, rollback, client, record, max_event, weight)
     return httpx.Response(response.status_code, headers=headers, stream=body)
 
@@ -72,7 +72,7 @@ class _RollbackBody(httpx.AsyncByteStream):
 
     def __init__(
         self,
-        response: httpx.Response,
+        response: UpstreamResponse,
         rollback: RollbackStream,
         client: ResumeClient,
         record: Callable[[Fact], None],

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import httpx
 
 from gateway.policy.model import Balance, Route, Upstream
-from gateway.proxy.upstreams.client import RequestFor, UpstreamClient, wait_for_body
+from gateway.proxy.upstreams.client import RequestFor, UpstreamClient, UpstreamResponse, wait_for_body
 from gateway.proxy.upstreams.health import (
     TRANSPORT_FAILURES,
     Breaker,
@@ -117,7 +117,7 @@ class OpenResponse:
     `attempts` are those that failed before: name of the upstream, kind of the failure.
     """
 
-    def __init__(self, response: httpx.Response, member: _Member, attempts: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, response: UpstreamResponse, member: _Member, attempts: tuple[tuple[str, str], ...]) -> None:
         self.response = response
         self.client = member.client
         self.attempts = attempts
@@ -353,7 +353,7 @@ class LoadBalancer:
 
     async def _send(
         self, client: UpstreamClient, request: _BalancedRequest, *, await_body: bool, fresh: bool
-    ) -> httpx.Response:
+    ) -> UpstreamResponse:
         """The response's head; with `await_body` also a first byte of a successful one's body, unread.
 
         Servers send the head of a stream before the model has generated anything, so only the body shows whether the

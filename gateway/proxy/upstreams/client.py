@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from gateway.http1 import HTTP1Transport, ResponseStream
+from gateway.http1 import HTTP1Transport, Origin, Response, ResponseStream, origin_of
 from gateway.policy.model import Upstream
 from gateway.policy.providers import DEPLOYMENTS, MODEL_PLACE, KeyHeader, provider_of
 from gateway.proxy.asgi import offload
@@ -24,6 +24,7 @@ from gateway.wire import json
 PROBE_TTL = 10.0  # seconds that a probe's answer holds
 PROBE_TIMEOUT = 3.0
 MAX_CONTEXT_LENGTHS = 1024  # models of one server
+MAX_PLACES = 64  # paths of one server whose address is kept
 MAX_INFLATED = 16 * 1024  # bytes that one step of decompression may yield
 MAX_LISTED = 1024 * 1024  # bytes of the body of a request of our own, such as a list of models
 
@@ -42,15 +43,17 @@ FORWARDED_DOWN_PREFIXES = (*RATE_LIMITS, "openai-")
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """A POST to `path` below the upstream's base URL; `stream`: the answer is to be a stream of events. `model` is the
-    one in the body, for base URLs that name it."""
+    """A request for `path`, which may have a query, below the upstream's base URL; `stream`: the answer is to be a
+    stream of events. `model` is the one in the body, for base URLs that name it."""
 
     path: str
     body: bytes
     stream: bool
     model: str = ""
+    method: str = "POST"
 
 
+UpstreamResponse = Response | httpx.Response  # httpx's own behind an HTTP proxy, and where an answer is rolled back
 # The request for one upstream: different upstreams may get different ones.
 RequestFor = Callable[[Upstream], UpstreamRequest]
 
@@ -70,37 +73,45 @@ class UpstreamClient:
         self._transport = _transport_for(base_url.replace(MODEL_PLACE, ""), max_connections)
         self._probe = Cached(self._is_answering, PROBE_TTL, result=False)
         self._answered = False
+        self._places: dict[tuple[str, bool], tuple[Origin, bytes, str]] = {}  # by path
         self._context_lengths: dict[str, int] = {}
 
     async def open(
         self, request: UpstreamRequest, client_headers: Mapping[str, str], *, fresh: bool = False
-    ) -> httpx.Response:
+    ) -> UpstreamResponse:
         """Send a request, once; returns with the response's head, its body unread. Raises httpx's transport errors.
 
         `fresh`: on a new connection, which the server has no reason to close.
         """
         held_back = BILLING_HEADERS if self.upstream.api_key else ()
-        callers = CALLERS_KEY if self.upstream.passes_key else ()
-        passed: dict[str, str] = {}
-        for name, value in client_headers.items():
-            listed = name in FORWARDED_UP or name.startswith(FORWARDED_UP_PREFIXES) or name in callers
-            if listed and name not in held_back and _is_visible_ascii(value):
-                passed[name] = value
-        headers = self._headers(passed)
+        listed = FORWARDED_UP | CALLERS_KEY if self.upstream.passes_key else FORWARDED_UP
+        passed = {
+            name: value
+            for name, value in client_headers.items()
+            if (name in listed or name.startswith(FORWARDED_UP_PREFIXES))
+            and name not in held_back
+            and _is_visible_ascii(value)
+        }
+        origin, target, host = self._place(request.path, request.model)
+        headers = self._headers(host, passed)
         headers["accept"] = "text/event-stream" if request.stream else "application/json"
-        headers["content-type"] = "application/json"
-        first_byte = self.upstream.timeouts.first_byte
-        url = self._url(request.path, request.model)
-        return await self._send("POST", url, headers, request.body, first_byte, fresh=fresh)
+        if request.method == "POST":
+            headers["content-type"] = "application/json"
+        timeouts = self._timeouts(self.upstream.timeouts.first_byte)
+        return await self._transport.send(request.method, origin, target, headers, request.body, timeouts, fresh=fresh)
 
     async def call(self, method: str, path: str, seconds: float, body: bytes = b"") -> tuple[int, bytes]:
         """A small JSON request of our own: status and body, all within `seconds`. Raises httpx's errors."""
-        headers = self._headers({}) | {"accept": "application/json"}
+        origin, target, host = self._place(path)
+        headers = self._headers(host, {}) | {"accept": "application/json"}
         if body:
             headers["content-type"] = "application/json"
         try:
             async with asyncio.timeout(seconds):
-                response = await self._send(method, self._url(path), headers, body, seconds, fresh=method != "GET")
+                timeouts = self._timeouts(seconds)
+                response = await self._transport.send(
+                    method, origin, target, headers, body, timeouts, fresh=method != "GET"
+                )
                 received = bytearray()
                 try:
                     async for data in inflated(response):
@@ -143,11 +154,11 @@ class UpstreamClient:
             self._answered = status < 500
         return self._answered
 
-    def _headers(self, passed: Mapping[str, str]) -> dict[str, str]:
+    def _headers(self, host: str, passed: Mapping[str, str]) -> dict[str, str]:
         """Those `passed` on of the client's, and our own, of which the configured ones go before the client's."""
         upstream = self.upstream
         # Compressed answers would have to be inflated and would arrive in blocks.
-        headers = {**self._defaults, **passed, **dict(upstream.headers), "accept-encoding": "identity"}
+        headers = {"host": host, **self._defaults, **passed, **dict(upstream.headers), "accept-encoding": "identity"}
         if upstream.api_key:
             bearer = upstream.auth is KeyHeader.BEARER
             headers["authorization" if bearer else upstream.auth] = f"{'Bearer ' * bearer}{upstream.api_key}"
@@ -157,30 +168,62 @@ class UpstreamClient:
         """The address of `path`; a list of models is beside the deployments that a base URL is of."""
         base = self.base_url.partition(DEPLOYMENTS)[0] if model is None else self.base_url
         version = self.upstream.api_version
-        query = f"?api-version={version}" if version else ""
+        query = f"{'&' if '?' in path else '?'}api-version={version}" if version else ""
         return base.replace(MODEL_PLACE, quote(model or "", safe="")) + path + query
 
-    async def _send(
-        self, method: str, url: str, headers: dict[str, str], body: bytes, first_byte: float, *, fresh: bool
-    ) -> httpx.Response:
+    def _place(self, path: str, model: str | None = None) -> tuple[Origin, bytes, str]:
+        """Where a request to `path` goes: the origin, the target and the Host header."""
+        known = self._places.get((path, model is None))
+        if known is None:
+            url = httpx.URL(self._url(path, model))
+            known = origin_of(url), url.raw_path, url.netloc.decode("ascii")
+            if MODEL_PLACE not in self.base_url and len(self._places) < MAX_PLACES:
+                self._places[path, model is None] = known
+        return known
+
+    def _timeouts(self, first_byte: float) -> dict[str, float | None]:
         timeouts = self.upstream.timeouts
         connect = min(timeouts.connect, first_byte)
         limits = {"connect": connect, "pool": connect, "write": timeouts.idle, "read": timeouts.idle}
-        extensions = {"timeout": {**limits, "first_byte": first_byte}, "fresh": fresh}
+        return {**limits, "first_byte": first_byte}
+
+
+class _ProxiedTransport:
+    """httpx's transport, with the interface of our own."""
+
+    def __init__(self, proxy: str, max_connections: int) -> None:
+        self._transport = httpx.AsyncHTTPTransport(proxy=proxy, limits=httpx.Limits(max_connections=max_connections))
+
+    async def send(
+        self,
+        method: str,
+        origin: Origin,
+        target: bytes,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeouts: Mapping[str, float | None],
+        *,
+        fresh: bool = False,
+    ) -> httpx.Response:
+        url = httpx.URL(scheme=origin.scheme, host=origin.host, port=origin.port, raw_path=target)
+        extensions = {"timeout": timeouts, "fresh": fresh}
         request = httpx.Request(method, url, headers=headers, content=body, extensions=extensions)
         return await self._transport.handle_async_request(request)
 
+    async def aclose(self) -> None:
+        await self._transport.aclose()
 
-def _transport_for(base_url: str, max_connections: int) -> httpx.AsyncBaseTransport:
+
+def _transport_for(base_url: str, max_connections: int) -> HTTP1Transport | _ProxiedTransport:
     """Our own transport, or httpx's where the environment names an HTTP proxy for the URL."""
     url = httpx.URL(base_url)
     proxy = urllib.request.getproxies().get(url.scheme)
     if proxy and not urllib.request.proxy_bypass(url.host):
-        return httpx.AsyncHTTPTransport(proxy=proxy, limits=httpx.Limits(max_connections=max_connections))
+        return _ProxiedTransport(proxy, max_connections)
     return HTTP1Transport(max_connections=max_connections)
 
 
-async def wait_for_body(response: httpx.Response) -> None:
+async def wait_for_body(response: UpstreamResponse) -> None:
     """Wait for the first bytes of the body, or its end, and leave them unread. Raises what reading them would.
 
     Behind an HTTP proxy, where httpx's transport reads, it returns at once.
@@ -191,7 +234,7 @@ async def wait_for_body(response: httpx.Response) -> None:
             source.unread(await anext(source))
 
 
-async def inflated(response: httpx.Response) -> AsyncIterator[bytes]:
+async def inflated(response: UpstreamResponse) -> AsyncIterator[bytes]:
     """The response's body, decompressed if an upstream compressed it although it was asked not to.
 
     Yields pieces of at most `MAX_INFLATED` bytes, so that a small body cannot become a large buffer. Raises
@@ -229,15 +272,15 @@ async def inflated(response: httpx.Response) -> AsyncIterator[bytes]:
         raise httpx.RemoteProtocolError("compression that ends too early")
 
 
-def is_uncompressed(response: httpx.Response) -> bool:
+def is_uncompressed(response: UpstreamResponse) -> bool:
     return _encoding(response) in ("", "identity")
 
 
-def _encoding(response: httpx.Response) -> str:
+def _encoding(response: UpstreamResponse) -> str:
     return str(response.headers.get("content-encoding", "identity")).strip().lower()
 
 
-def forwarded_headers(response: httpx.Response) -> list[tuple[str, str]]:
+def forwarded_headers(response: UpstreamResponse) -> list[tuple[str, str]]:
     """The response headers that may be forwarded, not yet scanned."""
     return [
         (name, value)

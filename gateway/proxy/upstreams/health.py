@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import httpx
 
-from gateway.http1 import DescriptorsExhausted, StaleConnection
+from gateway.http1 import DescriptorsExhausted, Response, StaleConnection
 from gateway.policy.model import Health
 from gateway.proxy.errors import from_transport
 
@@ -90,7 +90,7 @@ class Fault:
     stale: bool = False
 
 
-def fault_of_response(response: httpx.Response) -> Fault | None:
+def fault_of_response(response: Response | httpx.Response) -> Fault | None:
     status = response.status_code
     if status not in _UNHEALTHY | _NOT_PROCESSED:
         return None

@@ -35,7 +35,7 @@ from gateway.serving.workers.ipc import (
 )
 
 NOT_DRAINED = 3  # exit status of a worker that cut off answers
-RECEIVE_BATCH = 16  # connections received before anything else has its turn
+RECEIVE_BATCH = 4  # connections received before anything else has its turn
 HANDOVER_TIMEOUT = 5.0  # seconds for the supervisor to close the connection socket after `Drained`
 
 

@@ -60,6 +60,10 @@ REFUSED = {
 }
 
 _LOGPROBS = "message.output_text.logprobs"
+_WHOLE_ITEMS = (
+    "no item is stored, so items of earlier turns must be sent whole. The Vercel AI SDK sends them whole with "
+    "`providerOptions: {openai: {store: false}}`"
+)
 _ROLES = ("user", "assistant", "system", "developer")
 _TEXT_PARTS = ("input_text", "output_text", "text")
 _CALL_FIELDS = frozenset({"type", "id", "call_id", "name", "namespace", "status"})
@@ -199,7 +203,7 @@ def _messages(body: Json) -> list[Json]:
         if kind == "item_reference":
             if str(item.get("id")).startswith("rs_"):
                 continue  # to reasoning, which is left out
-            raise untranslatable(place, "no item is stored; send items whole, as SDKs do with `store: false`")
+            raise untranslatable(place, _WHOLE_ITEMS)
         if read is None:
             raise unsupported_type(place, kind)
         read(messages, item, place)

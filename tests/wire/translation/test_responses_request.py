@@ -387,3 +387,8 @@ def test_what_cannot_be_translated_is_refused_by_name(given: Json, param: str) -
 def test_a_field_has_one_fate() -> None:
     names = [*TRANSLATED, *WITHOUT_EFFECT, *REFUSED]
     assert len(set(names)) == len(names)
+
+
+def test_a_reference_says_how_items_are_sent_whole() -> None:
+    with pytest.raises(BadRequest, match=r"sent whole.*`providerOptions: \{openai: \{store: false\}\}`"):
+        to_chat({"model": "m", "input": [message("user", "x"), {"type": "item_reference", "id": "msg_1"}]})

@@ -1,0 +1,300 @@
+"""How letters may be written with other characters: escapes, codes and spellings, read one character at a time.
+
+An encoding is a small nondeterministic transducer from characters to letters. Its state is a short ASCII string, and a
+reading of a character is either letters that are complete with it or a state from which more is needed. Several
+readings may be possible at once; all are followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from html.entities import html5
+from typing import NamedTuple, Protocol
+
+# Behind a letter: the next one may need a separator before it.
+_NEXT = "\x1f"
+# What is written for a sign of Morse's code, or as a dash, besides ASCII's.
+_AS_ASCII = str.maketrans(dict.fromkeys("·•∙⋅․", ".") | dict.fromkeys("‐‑‒–—―−", "-"))
+MAX_TAG = 64  # characters of an HTML tag within a word
+
+
+class Reading(NamedTuple):
+    """What a character comes to: `letters` that are complete with it (None: not yet), and the state behind it."""
+
+    letters: str | None
+    state: str
+
+
+class Encoding(Protocol):
+    def begin(self, char: str) -> Iterable[Reading]:
+        """The readings of an ASCII character at which a letter begins."""
+        ...
+
+    def go_on(self, state: str, char: str) -> Iterable[Reading]:
+        """The readings of an ASCII character in a state."""
+        ...
+
+    def outcomes(self, state: str) -> str | None:
+        """The letters of which one may come next; None for any."""
+        ...
+
+
+class _AnyLetter:
+    """What is begun is held until it is complete: which letters it may become is not looked up."""
+
+    def outcomes(self, state: str) -> str | None:
+        return None
+
+
+def ascii_form(char: str) -> str:
+    """The character as encodings see it; empty if it is in none."""
+    char = char.translate(_AS_ASCII)
+    return char if char.isascii() else ""
+
+
+class TextEncoding(_AnyLetter):
+    """Letters written as texts: `unit` is the regular expression of one, `prefix` of everything that may become one,
+    `separator` of what may stand between two. `decode` returns the letters of a text that matches `unit`, None for
+    none. Where `separator` is None, a letter ends the encoding (its state is empty)."""
+
+    def __init__(
+        self, unit: str, prefix: str, decode: Callable[[str], str | None], separator: tuple[str, str] | None = None
+    ) -> None:
+        self._decode = decode
+        self._unit = re.compile(unit, re.I | re.A)
+        self._after = ""
+        if separator is not None:
+            between, begun = separator
+            self._after = _NEXT
+            self._separator = re.compile(_NEXT + between, re.I | re.A)
+            prefix = f"{_NEXT}{begun}|(?:{_NEXT}{between})?(?:{prefix})"
+        self._prefix = re.compile(prefix, re.I | re.A)
+
+    def begin(self, char: str) -> Iterator[Reading]:
+        return self.go_on("", char)
+
+    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+        text = state + char
+        for begin in range(1, len(text)) if text[0] == _NEXT else (0,):
+            # A separator may end at several places, as it does in `0x0x73`.
+            if self._unit.fullmatch(text, begin) and (not begin or self._separator.fullmatch(text, 0, begin)):
+                letters = self._decode(text[begin:])
+                if letters is not None:
+                    yield Reading(letters, self._after)
+        if self._prefix.fullmatch(text):
+            yield Reading(None, text)
+
+
+class TwoLevels(_AnyLetter):
+    """An encoding of which each character may be written in it once more, as `&amp;#115;` or `%2573`."""
+
+    def __init__(self, single: TextEncoding) -> None:
+        self._single = single
+
+    def begin(self, char: str) -> Iterator[Reading]:
+        for reading in self._single.begin(char):
+            yield reading if reading.letters is not None else Reading(None, reading.state + "\0")
+            if reading.letters is None:
+                yield Reading(None, "\0" + reading.state)
+
+    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+        outer, inner = state.split("\0")
+        if inner:
+            for letters, rest in self._single.go_on(inner, char):
+                if letters is None:
+                    yield Reading(None, f"{outer}\0{rest}")
+                elif len(letters) == 1 and letters.isascii():
+                    yield from self._outer(outer, letters)
+            return
+        yield from self._outer(outer, char)
+        for _, begun in self._single.begin(char):
+            yield Reading(None, f"{outer}\0{begun}")
+
+    def _outer(self, outer: str, char: str) -> Iterator[Reading]:
+        for letters, rest in self._single.go_on(outer, char):
+            yield Reading(None, rest + "\0") if letters is None else Reading(letters, "")
+
+
+class BitEncoding(_AnyLetter):
+    """Bytes in groups of `width` bits a character (RFC 4648), from any bit offset: UTF-8, and UTF-16 of ASCII. Line
+    ends within it do not count."""
+
+    def __init__(self, width: int, values: dict[str, int]) -> None:
+        self._width, self._values = width, values
+        self._skips = sorted({8 * byte % width for byte in range(width)})
+
+    def begin(self, char: str) -> Iterator[Reading]:
+        if char in self._values:
+            for skip in self._skips:
+                yield Reading(
+                    None, _bits(self._width - skip, self._values[char] & ((1 << (self._width - skip)) - 1), b"")
+                )
+
+    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+        if char in ("\r", "\n"):
+            yield Reading(None, state)
+        if char not in self._values:
+            return
+        count, value, data = (int(part, 16) for part in state.split(","))
+        begun = data.to_bytes((data.bit_length() + 7) // 8, "big")
+        count, value = count + self._width, value << self._width | self._values[char]
+        if count < 8:
+            yield Reading(None, _bits(count, value, begun))
+            return
+        count -= 8
+        begun += bytes([value >> count])
+        value &= (1 << count) - 1
+        if begun == b"\0":
+            yield Reading(None, _bits(count, value, b""))
+            return
+        try:
+            yield Reading(begun.decode(), _bits(count, value, b""))
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data" and len(begun) < 4:
+                yield Reading(None, _bits(count, value, begun))
+
+
+def _bits(count: int, value: int, begun: bytes) -> str:
+    return f"{count:x},{value:x},{int.from_bytes(begun, 'big'):x}"
+
+
+class Spellings:
+    """Letters that several characters draw or name, such as `|-|`."""
+
+    def __init__(self, table: dict[str, str]) -> None:
+        self._table = table
+        self._begun: dict[str, str] = {}  # with the letters that may come of it
+        for text, letters in table.items():
+            for end in range(1, len(text)):
+                self._begun[text[:end]] = self._begun.get(text[:end], "") + letters
+
+    def begin(self, char: str) -> Iterator[Reading]:
+        return self.go_on("", char)
+
+    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+        text = state + char.lower()
+        for letter in self._table.get(text, ""):
+            yield Reading(letter, "")
+        if text in self._begun:
+            yield Reading(None, text)
+
+    def outcomes(self, state: str) -> str:
+        return self._begun[state]
+
+
+def _character(digits: str, base: int = 16) -> str | None:
+    code = int(digits, base)
+    return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else None
+
+
+# -- escapes within a text ---------------------------------------------------------------------------------------------
+
+_H = "[0-9a-f]"
+_ENTITIES = {name: chars for name, chars in html5.items() if name.endswith(";")}
+_MARKUP_UNIT = (
+    rf"&\#[0-9]{{1,8}};?|&\#x{_H}{{1,6}};?|&[a-z0-9]{{2,31}};"
+    rf"|<[/!?a-z][^<>]{{0,{MAX_TAG}}}>"
+    rf"|\\u{_H}{{4}}|\\ud[89ab]{_H}{{2}}\\ud[c-f]{_H}{{2}}|\\u\{{{_H}{{1,6}}\}}|\\x{_H}{{2}}|\\U{_H}{{8}}|\\[0-7]{{3}}"
+    r"|\\[nrt!-/:-@\[-`{-~]"
+)
+_MARKUP_PREFIX = (
+    rf"&(?:\#(?:[0-9]{{0,8}}|x{_H}{{0,6}})|[a-z0-9]{{0,31}})"
+    rf"|<(?:[/!?a-z][^<>]{{0,{MAX_TAG}}})?"
+    rf"|\\(?:u{_H}{{0,3}}|ud[89ab]{_H}{{2}}(?:\\(?:u(?:d(?:[c-f]{_H}?)?)?)?)?|u\{{{_H}{{0,6}}|x{_H}?|U{_H}{{0,7}}|[0-7]{{0,2}})?"
+)
+_URL_UNIT = rf"(?:%{_H}{{2}}){{1,4}}|\+"
+_URL_PREFIX = rf"(?:%{_H}{{2}}){{0,3}}(?:%{_H}?)?(?<!^)"
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _unescape(text: str) -> str | None:
+    if text[0] == "%":
+        try:
+            return one if len(one := bytes.fromhex(text.replace("%", "")).decode()) == 1 else None
+        except UnicodeDecodeError:
+            return None
+    if text == "+":
+        return " "
+    if text[0] == "<":
+        return ""
+    if text[0] == "&":
+        if text[1] != "#":
+            return _ENTITIES.get(text[1:], _ENTITIES.get(text[1:].lower()))
+        digits = text[2:].rstrip(";")
+        return _character(digits[1:]) if digits[0] in "xX" else _character(digits, 10)
+    kind, rest = text[1], text[2:]
+    if kind in "ux" or (kind == "U" and rest):
+        if len(rest) == 10:
+            return bytes.fromhex(rest[:4] + rest[6:]).decode("utf-16-be")
+        return _character(rest.strip("{}"))
+    return _character(text[1:], 8) if kind in "01234567" else _CONTROLS.get(kind.lower(), kind)
+
+
+def escapes(*, markup: bool, url: bool) -> TwoLevels:
+    """HTML's tags and entities, escapes of strings and Markdown (`markup`), percent-encoding (`url`), twice over."""
+    units = [_MARKUP_UNIT] * markup + [_URL_UNIT] * url
+    prefixes = [_MARKUP_PREFIX] * markup + [_URL_PREFIX] * url
+    return TwoLevels(TextEncoding("|".join(units), "|".join(prefixes), _unescape))
+
+
+# -- letters by other characters ---------------------------------------------------------------------------------------
+
+# One character each; what several letters look like is all of them.
+LEET = {
+    "0": "o", "1": "il", "2": "z", "3": "e", "4": "a", "5": "s", "6": "gb", "7": "t", "8": "b", "9": "g",
+    "@": "a", "$": "s", "!": "il", "|": "il", "+": "t", "(": "c", "<": "c", "{": "c", "#": "h", "€": "e", "£": "l",
+    "¢": "c", "¥": "y", "\u00a7": "s", "†": "t", "°": "o", "µ": "u", "^": "a",
+}  # fmt: skip
+# Several characters that draw one.
+DRAWN = {
+    "/\\": "a", "/-\\": "a", "|3": "b", "13": "b", "|)": "d", "|>": "dp", "[)": "d", "|=": "f", "ph": "f",
+    "|-|": "h", "}{": "h", "]-[": "h", "_|": "j", "|<": "k", "|{": "k", "|_": "l", "1_": "l", "|\\/|": "m",
+    "/\\/\\": "m", "(v)": "m", "|\\|": "n", "/\\/": "n", "()": "o", "[]": "o", "|*": "p", "|2": "r", "|?": "r",
+    "|_|": "u", "(_)": "u", "\\/": "v", "\\/\\/": "w", "vv": "w", "uu": "w", "\\^/": "w", "><": "x", "`/": "y",
+    "'/": "y",
+}  # fmt: skip
+
+# -- whole words in a code ---------------------------------------------------------------------------------------------
+
+_BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+_NATO = (
+    "alpha alfa bravo charlie delta echo foxtrot golf hotel india juliet juliett kilo lima mike november oscar papa "
+    "quebec romeo sierra tango uniform victor whiskey whisky x-ray xray yankee zulu"
+)
+_NATO_DIGITS = "zero one two three four five six seven eight nine"
+_NATO_LETTERS = {name: name[0] for name in _NATO.split()} | {
+    name: str(digit) for digit, name in enumerate(_NATO_DIGITS.split())
+}
+_MORSE = (
+    "a.- b-... c-.-. d-.. e. f..-. g--. h.... i.. j.--- k-.- l.-.. m-- n-. o--- p.--. q--.- r.-. s... t- u..- v...- "
+    "w.-- x-..- y-.-- z--.. 0----- 1.---- 2..--- 3...-- 4....- 5..... 6-.... 7--... 8---.. 9----."
+)
+_MORSE_LETTERS = {signs[1:]: signs[0] for signs in _MORSE.split()}
+
+
+def _prefixes(texts: Iterable[str]) -> str:
+    begun = {text[:end] for text in texts for end in range(1, len(text))}
+    return "|".join(map(re.escape, sorted(begun, key=len, reverse=True)))
+
+
+_CODE_INTRO = r"(?:0x|\\{1,2}x|x|%|=|\\{1,2}u00|u\+00|&\#x)?"
+_CODE_INTRO_BEGUN = r"(?:0x?|\\{1,2}x?|x|%|=|\\{1,2}u0{0,2}|u\+?0{0,2}|&\#?x?)?"
+VARIANTS: dict[str, Encoding] = {
+    "base64": BitEncoding(6, {char: at for at, char in enumerate(_BASE64)} | {"-": 62, "_": 63}),
+    "base32": BitEncoding(5, {form: at for at, char in enumerate(_BASE32) for form in (char, char.lower())}),
+    "hex": TextEncoding(
+        f"{_H}{{2}}", _H, _character, (rf"[ ,;:\n'\"-]{{0,4}}{_CODE_INTRO}", rf"[ ,;:\n'\"-]{{0,4}}{_CODE_INTRO_BEGUN}")
+    ),
+    "decimal": TextEncoding(
+        "[0-9]{2,6}", "[0-9]{1,5}", lambda text: _character(text, 10), (r"[ ,;:.\n/-]{1,3}", r"[ ,;:.\n/-]{0,3}")
+    ),
+    "nato": TextEncoding(
+        "|".join(_NATO_LETTERS), _prefixes(_NATO_LETTERS), lambda text: _NATO_LETTERS[text.lower()],
+        (r"[ ,.;/\n-]{1,3}", r"[ ,.;/\n-]{0,3}"),
+    ),
+    "morse": TextEncoding(
+        "[.-]{1,5}", "[.-]{1,4}", _MORSE_LETTERS.get, (r"(?: {1,4}| ?[/|,] ?|\n)", r"(?: {0,4}| ?[/|,]? ?|\n)")
+    ),
+}  # fmt: skip

@@ -1,0 +1,420 @@
+"""Words that are written in disguise: spaced out, with letters repeated, replaced, escaped or encoded, or misspelt.
+
+The words are a trie, and a position of the automaton is a node of it with what the way there leaves open: how many
+edits it took, how many characters lie since the last letter, what of an encoded letter has been read. Positions are
+worked out when a text first leads to them, are numbers that say all of it, and no list of them is kept; so ten thousand
+words in every disguise cost their trie and what texts have met (`gateway.automata.machine`). Edits are followed as in
+Schulz and Mihov's Levenshtein automata (2002), in their nondeterministic form; a transposition is one edit.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, OTHER, WORD_CHAR
+from gateway.automata.encodings import DRAWN, LEET, VARIANTS, Encoding, Spellings, ascii_form, escapes
+from gateway.automata.literals import Folded, is_word_char
+from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Searched, StateMachine
+from gateway.automata.positions import Region
+from gateway.automata.trie import ROOT, Trie
+
+MAX_GAP = 3  # characters between two letters that are spaced out
+# A shorter word counts as spaced out only where all of its letters are: `as s` is not one.
+SHORT = 6
+# States of a few positions each, of which disguises need many.
+MAX_TARGETS = 160_000
+MAX_KEPT_POSITIONS = 200_000  # of which it is known what can come of them
+
+_AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that ends a word
+# What is known of a way besides its node.
+_EDGED, _GAPPED, _JOINED, _PLAIN, _EXACT, _DONE = (1 << bit for bit in range(6))
+_FLAGS = 6
+_LINE_MARKS = frozenset(">-*+#|")
+_EMPHASIS = frozenset("*_~`")
+_SWAPPED = "\x02"  # then the letter that must come next
+_NEW_LINE = "\n"  # in the white space of a phrase, behind a line end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obfuscation:
+    """How words are written: in a text, with these disguises; or, if there are `variants` (names of
+    `encodings.VARIANTS`), in one of these codes only."""
+
+    leet: bool = False
+    spacing: bool = False
+    repeats: bool = False
+    markup: bool = False
+    url: bool = False
+    variants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordSet(Searched):
+    """Words of one rule, folded, distinct, not empty.
+
+    `whole`: they begin and end at an edge. With `edits`, one to so many of them must be made, in a word of at least
+    `edits_from` characters. `guards`: of a word of so many characters, how many must end a text to count as its
+    beginning (0: never); `spares`: is that a beginning which never does?
+    """
+
+    words: Sequence[str]
+    whole: bool = False
+    edits: int = 0
+    edits_from: int = 0
+    guards: Callable[[int], int] = lambda length: 0
+    spares: Callable[[str], bool] = lambda text: False
+
+
+class _Char(NamedTuple):
+    """What the positions can tell of a character: its letters, those it may stand for, what encodings see of it."""
+
+    plain: str
+    looks_like: str
+    code: str
+    gap: bool
+    line_end: bool
+
+
+class _Place(NamedTuple):
+    """A position. `encoding` 0 is the text itself; in it `state` is empty, or one of the special ones above."""
+
+    words: int
+    node: int
+    edits: int
+    flags: int
+    gap: int
+    encoding: int
+    state: str
+
+
+class _Lookup(dict[int, int]):
+    """What is worked out of a position when it is first asked for; emptied when there is too much."""
+
+    def __init__(self, work_out: Callable[[int], int]) -> None:
+        super().__init__()
+        self._work_out = work_out
+
+    def __missing__(self, position: int) -> int:
+        if len(self) >= MAX_KEPT_POSITIONS:
+            self.clear()
+        value = self[position] = self._work_out(position)
+        return value
+
+
+class _Always(dict[int, int]):
+    def __missing__(self, position: int) -> int:
+        return 0
+
+
+class _InSpan(dict[int, Region]):
+    def __missing__(self, position: int) -> Region:
+        return Region.SPAN
+
+
+class _Words:
+    """The trie of a set of words, with what is below each node."""
+
+    def __init__(self, words: WordSet, is_cjk: Callable[[str], bool]) -> None:
+        self.set = words
+        texts = sorted(words.words)
+        nothing = bytes(len(texts))
+        self.trie = trie = Trie(texts, nothing, nothing, None)
+        count = len(trie.labels)
+        self.longest = array("I", trie.length)
+        self.guard = array("I", [0] * count)  # the fewest characters that count at the end; 0: none do
+        for node in reversed(range(count)):
+            guard = words.guards(trie.length[node]) if self.ends(node) else 0
+            for child in self.children(node):
+                self.longest[node] = max(self.longest[node], self.longest[child])
+                if self.guard[child]:
+                    guard = min(guard, self.guard[child]) if guard else self.guard[child]
+            self.guard[node] = guard
+        self._is_cjk = is_cjk
+
+    def ends(self, node: int) -> bool:
+        return node != ROOT and self.trie.out[node] == node
+
+    def children(self, node: int) -> range:
+        return range(self.trie.first[node], self.trie.first[node + 1])
+
+    def child(self, node: int, letter: str) -> int:
+        """ROOT if there is none."""
+        trie = self.trie
+        if node == ROOT:
+            return trie.root.get(letter, ROOT)
+        return max(trie.labels.find(letter, trie.first[node], trie.first[node + 1]), ROOT)
+
+    def needs_edge(self, node: int) -> bool:
+        """At the character that leads to the node, if it is the first or the last of a whole word."""
+        label = self.trie.labels[node]
+        return self.set.whole and is_word_char(label) and not self._is_cjk(label)
+
+
+class ObfuscatedWords(StateMachine):
+    """The automaton of sets of words, seen through a lens and through disguises.
+
+    `fold` makes characters vanish that do not count at all; `letters` are those of a character, as the words have them.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[WordSet],
+        disguises: Obfuscation,
+        fold: Callable[[str], Folded],
+        letters: Callable[[str], str],
+        is_cjk: Callable[[str], bool],
+        max_transitions: int = 2 * MAX_TRANSITIONS,
+    ) -> None:
+        super().__init__(fold, max_transitions, MAX_TARGETS)
+        self.patterns = words
+        self._sets = [_Words(each, is_cjk) for each in words]
+        self._alphabet = frozenset(char for each in words for word in each.words for char in word)
+        self._letters, self._disguises = letters, disguises
+        # Within a text, each for one letter, and for whole words.
+        self._embedded: list[Encoding] = [Spellings(DRAWN)] * disguises.leet
+        if disguises.markup or disguises.url:
+            self._embedded.append(escapes(markup=disguises.markup, url=disguises.url))
+        self._encodings = [*self._embedded, *(VARIANTS[name] for name in disguises.variants)]
+        self.region, self.past = _InSpan(), _Always()
+        self.owner = _Lookup(lambda position: _unpack(position).words)
+        self._rights = _Lookup(lambda position: self._rights_of(_unpack(position)))
+        self.arrives = _Lookup(lambda position: ALL_RIGHTS if self._rights[position] == ALL_RIGHTS else 0)
+        self.waits = _Lookup(lambda position: self._waits(self._rights[position]))
+        self.continues = _Lookup(lambda position: ALL_RIGHTS if self._continues(_unpack(position)) else 0)
+        self.goes_on = _Lookup(lambda position: ALL_RIGHTS if self.waits[position] else self.continues[position])
+
+    # -- characters ----------------------------------------------------------------------------------------------------
+
+    def class_key(self, unit: str) -> tuple[_Char, int]:
+        letters = self._letters(unit)
+        char = _Char(
+            plain=letters if self._alphabet.intersection(letters) else "",
+            looks_like="".join(self._alphabet.intersection(LEET.get(unit, ""))) if self._disguises.leet else "",
+            code=ascii_form(unit) if self._encodings or unit in _LINE_MARKS else "",
+            gap=not unit.isalnum(),
+            line_end=unit in "\n\r\u2028\u2029",
+        )
+        return char, WORD_CHAR if is_word_char(unit) else OTHER
+
+    # -- positions -----------------------------------------------------------------------------------------------------
+
+    def successors(self, position: int, left: int, char_class: CharClass) -> tuple[int, ...]:
+        char: _Char = char_class.key
+        places = self._begin(char, left) if position < 0 else self._go_on(_unpack(position), char)
+        return tuple(sorted({_pack(place) for place in places if self._may_match(place)}))
+
+    def _begin(self, char: _Char, left: int) -> Iterator[_Place]:
+        edged = _EDGED if left != WORD_CHAR else 0
+        for words in range(len(self._sets)):
+            root = _Place(words, ROOT, 0, edged, 0, 0, "")
+            if not self._disguises.variants:
+                for at in range(len(char.plain)):
+                    yield from self._read(root, char.plain[at:], _PLAIN)
+                for letter in char.looks_like:
+                    yield from self._read(root, letter, 0)
+            for encoding, each in enumerate(self._encodings, start=1):
+                for letters, state in each.begin(char.code) if char.code else ():
+                    if letters is None:
+                        yield root._replace(encoding=encoding, state=state)
+                    else:
+                        yield from self._read_encoded(root, encoding, letters, state)
+
+    def _go_on(self, place: _Place, char: _Char) -> Iterator[_Place]:
+        if place.flags & _DONE:
+            return
+        if place.encoding:
+            for letters, state in (
+                self._encodings[place.encoding - 1].go_on(place.state, char.code) if char.code else ()
+            ):
+                if letters is None:
+                    yield place._replace(state=state)
+                else:
+                    yield from self._read_encoded(place, place.encoding, letters, state)
+            return
+        if place.state.startswith(_SWAPPED):
+            if place.state[1:] in (char.plain, *char.looks_like):
+                yield place._replace(state="")
+            return
+        for letters, flag in (char.plain, _PLAIN), *((letter, 0) for letter in char.looks_like):
+            if letters:
+                yield from self._read(place, letters, flag)
+        for encoding, each in enumerate(self._embedded, start=1):
+            for letters, state in each.begin(char.code) if char.code else ():
+                if letters is None:
+                    yield place._replace(encoding=encoding, state=state)
+                else:
+                    yield from self._read_encoded(place, encoding, letters, state)
+        yield from self._skip(place, char)
+        yield from self._edit(place)
+
+    def _read_encoded(self, place: _Place, encoding: int, letters: str, state: str) -> Iterator[_Place]:
+        """Letters that were written in an encoding, which goes on behind them, or the text does."""
+        if encoding <= len(self._embedded):
+            text = place._replace(encoding=0, state="")
+            folded = "".join(map(self._letters, letters))
+            if not letters and text.node:
+                yield text._replace(gap=min(place.gap + 1, MAX_GAP))
+            elif folded:
+                leet = self._disguises.leet and encoding == 1
+                yield from self._read(text, folded, 0 if leet else _PLAIN)
+            return
+        node, words = place.node, self._sets[place.words]
+        for letter in "".join(map(self._letters, letters)):
+            node = words.child(node, letter)
+            if not node:
+                return
+        yield place._replace(node=node, flags=place.flags | _EXACT | _PLAIN, state=state)
+
+    def _read(self, place: _Place, letters: str, flag: int) -> Iterator[_Place]:
+        """All letters of one character, one after the other. A match may end before the last."""
+        places = {place}
+        for at, letter in enumerate(letters):
+            places = {each for place in places for each in self._letter(place, letter, flag)}
+            if at < len(letters) - 1:
+                yield from (each._replace(flags=each.flags | _DONE) for each in places if self._rights_of(each))
+        yield from places
+
+    def _letter(self, place: _Place, letter: str, flag: int) -> list[_Place]:
+        words, node = self._sets[place.words], place.node
+        joined = _JOINED if node and not place.gap else 0
+        came = place._replace(flags=place.flags | flag | joined | _EXACT, gap=0, state="")
+        child = words.child(node, letter)
+        if child and (node or place.flags & _EDGED or not words.needs_edge(child)):
+            found = [came._replace(node=child)]
+        else:
+            found = []
+        if node and words.trie.labels[node] == letter:
+            if letter == " ":
+                found.append(place._replace(flags=place.flags | flag, gap=0))
+            elif self._disguises.repeats and place.flags & _EXACT:
+                found.append(came)
+        if place.edits < words.set.edits:
+            found += self._delete(came, node, place.edits, letter)
+            edited = came._replace(edits=place.edits + 1, flags=came.flags & ~_EXACT)
+            for other in words.children(node) if node else ():
+                swapped, expected = words.child(other, letter), words.trie.labels[other]
+                if swapped and expected != letter:
+                    found.append(edited._replace(node=swapped, state=_SWAPPED + expected))
+        return found
+
+    def _delete(self, came: _Place, node: int, edits: int, letter: str) -> Iterator[_Place]:
+        """The letter comes after one or more that are missing."""
+        words = self._sets[came.words]
+        if edits == words.set.edits:
+            return
+        for missing in words.children(node):
+            if node == ROOT and words.needs_edge(missing) and not came.flags & _EDGED:
+                continue
+            child = words.child(missing, letter)
+            if child:
+                yield came._replace(node=child, edits=edits + 1)
+            yield from self._delete(came, missing, edits + 1, letter)
+
+    def _edit(self, place: _Place) -> Iterator[_Place]:
+        """The character is one too many, or stands for another letter."""
+        words = self._sets[place.words]
+        if place.edits < words.set.edits:
+            edited = place._replace(edits=place.edits + 1, flags=place.flags & ~_EXACT, gap=0, state="")
+            yield edited
+            for other in words.children(place.node):
+                yield edited._replace(node=other)
+
+    def _skip(self, place: _Place, char: _Char) -> Iterator[_Place]:
+        """The character lies between two letters, or in the white space of a phrase."""
+        words = self._sets[place.words]
+        blank = words.trie.labels[place.node] == " "
+        if blank and char.line_end:
+            yield place._replace(state=_NEW_LINE)
+        if blank and place.state == _NEW_LINE and char.code in _LINE_MARKS:
+            yield place
+        if not char.gap or place.gap == MAX_GAP:
+            return
+        if self._disguises.spacing and place.flags & _EDGED:
+            yield place._replace(gap=place.gap + 1, flags=place.flags | _GAPPED)
+            child = words.child(place.node, " ")
+            if child:
+                yield place._replace(node=child, gap=place.gap + 1, flags=place.flags | _GAPPED)
+        elif self._disguises.markup and char.code in _EMPHASIS:
+            yield place._replace(gap=place.gap + 1)
+
+    # -- what can come of a position -----------------------------------------------------------------------------------
+
+    def _may_match(self, place: _Place) -> bool:
+        words = self._sets[place.words]
+        longest = words.longest[place.node]
+        if longest < words.set.edits_from:
+            return False
+        if place.flags & _GAPPED and place.flags & _JOINED and longest < SHORT:
+            return False
+        if place.encoding and (outcomes := self._encodings[place.encoding - 1].outcomes(place.state)) is not None:
+            return any(self._letter(place._replace(encoding=0), letter, 0) for letter in outcomes)
+        return self._continues(place) or bool(self._rights_of(place))
+
+    def _continues(self, place: _Place) -> bool:
+        """May a further character lead on?"""
+        if place.flags & _DONE:
+            return False
+        words = self._sets[place.words]
+        if len(words.children(place.node)):
+            return True
+        if not place.flags & _EXACT or place.gap:
+            return False
+        return not place.encoding and (self._disguises.repeats or words.trie.labels[place.node] == " ")
+
+    def _rights_of(self, place: _Place) -> int:
+        """What may stand behind the position for a match to end with it."""
+        words, node = self._sets[place.words], place.node
+        embedded = 0 < place.encoding <= len(self._embedded)
+        if not node or place.gap or embedded or not place.flags & _EXACT or not place.flags & _PLAIN:
+            return 0
+        rights = 0
+        for end, edits in self._ends(words, node, place.edits):
+            length = words.trie.length[end]
+            if words.set.edits and (not edits or length < words.set.edits_from):
+                continue
+            if place.flags & _GAPPED and place.flags & _JOINED and length < SHORT:
+                continue
+            whole = not place.encoding and (place.flags & _GAPPED or words.needs_edge(end))
+            rights |= _AT_EDGE if whole else ALL_RIGHTS
+        guard = words.guard[node]
+        guarded = guard and not place.encoding and words.trie.length[node] >= guard
+        if guarded and not words.set.spares(words.trie.path(node)):
+            rights |= 1 << EDGE
+        return rights
+
+    def _ends(self, words: _Words, node: int, edits: int) -> Iterator[tuple[int, int]]:
+        """The words that end here, or that only lack their last letters."""
+        if words.ends(node):
+            yield node, edits
+        if edits < words.set.edits:
+            for child in words.children(node):
+                yield from self._ends(words, child, edits + 1)
+
+    @staticmethod
+    def _waits(rights: int) -> int:
+        if not 0 < rights < ALL_RIGHTS:
+            return 0
+        return sum(rights << KINDS * kind for kind in range(KINDS))
+
+
+def _pack(place: _Place) -> int:
+    state = int.from_bytes(b"\1" + place.state.encode(), "big") if place.state else 0
+    number = state << 8 | place.encoding
+    for value, bits in (
+        (place.gap, 4), (place.edits, 4), (place.flags, _FLAGS), (place.node, 32), (place.words, 24),
+    ):  # fmt: skip
+        number = number << bits | value
+    return number
+
+
+def _unpack(position: int) -> _Place:
+    words, position = position & 0xFFFFFF, position >> 24
+    node, position = position & 0xFFFFFFFF, position >> 32
+    flags, position = position & (1 << _FLAGS) - 1, position >> _FLAGS
+    edits, gap, position = position & 0xF, position >> 4 & 0xF, position >> 8
+    encoding, state = position & 0xFF, position >> 8
+    text = state.to_bytes((state.bit_length() + 7) // 8, "big")[1:].decode() if state else ""
+    return _Place(words, node, edits, flags, gap, encoding, text)

@@ -1,0 +1,115 @@
+"""Passwords and other credentials that nothing but the name before them tells from other text.
+
+The name is context: only the value is the match, so that what stays says what was there. A value counts if it looks
+like one that somebody chose or a machine drew, and not like a placeholder, a word or the name of a variable.
+"""
+
+from __future__ import annotations
+
+import re
+
+from gateway.censor.detectors.issuers import is_random
+from gateway.censor.detectors.model import Detector, Format
+
+# Between a name and its value: a sign of assignment, with quotes and brackets around the name.
+_ASSIGNED = r"(?:\\*[\"'`])?\]?[ \t]{0,3}(?::=|=>|=|:)[ \t]{0,3}"
+_QUOTE = r"\\*[\"'`]"
+# Names of what somebody chose, and of what a machine drew.
+_CHOSEN = r"(?i:passw(?:or)?d|passphrase|passwd|pwd|secret|credentials?)[0-9]?"
+_DRAWN = (
+    r"(?i:token|(?:api|access|account|auth|client|app|secret|signing|encryption|master|license|service|subscription)"
+    r"[_\- ]?(?:key|token|secret)|shared[_\-]?(?:access[_\-]?)?(?:key|secret|signature)|accountkey|webhook[_\-]?secret"
+    r"|client[_\-]?secret|sig|signature)"
+)
+_SHORTEST, _SHORTEST_DRAWN = 6, 16
+# What values are made of in quotes, and without, where what ends a sentence is none of it.
+_QUOTED = r"[^\s\"'`\\<>{}]"
+_BARE_CHARS = r"A-Za-z0-9!#\x24%+\-./:=?@^_~"
+_BARE, _BARE_LAST = f"[{_BARE_CHARS}]", r"[A-Za-z0-9#$%+\-/=@^_~]"
+_BARE_AFTER = rf"$|[^{_BARE_CHARS}(\[{{]|[.!?:](?:$|[^{_BARE_CHARS}])"
+
+_USER_INFO = r"[A-Za-z][A-Za-z0-9+.\-]{1,20}://[^\s/@:\"'`<>]{0,64}:"
+_HEADER = rf"(?i:authorization|proxy-authorization){_ASSIGNED}(?:{_QUOTE})?"
+_SCHEME = r"(?i:bearer|basic|token|apikey|ssws|bot)[ \t]{1,3}"
+_OPAQUE = r"[A-Za-z0-9+/=_\-.~]"
+
+# Words that stand where a value belongs.
+_PLACEHOLDERS = frozenset(
+    """
+    a abc access an and api app auth bar change changeme client config db dummy env example fake false foo from get
+    getenv hash here hidden host id input insert is key login me my name new none null of old os pass passphrase passwd
+    password placeholder process pw pwd real redacted replace required salt sample secret set some strong super test the
+    this to todo token true undefined use user username value with you your
+    """.split()  # noqa: SIM905
+)
+_WORDS = re.compile("[A-Z]?[a-z]+|[A-Z]+")
+# Variables and their parts, constants, what a shell or a template puts in, paths and addresses.
+_NAME = re.compile(
+    r"[A-Za-z_]+\d?(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)*|[A-Z][A-Z0-9_]*|[%$@#:]\(?[A-Za-z_]\w*\)?[%sd]?|[/~.].*|\w+://.*"
+)
+_KINDS = (str.isdigit, str.islower, str.isupper)
+
+
+def is_value(text: str) -> bool:
+    """Is this no placeholder: are there letters or digits, of which not all are the same, and other words?"""
+    words = [word.lower() for word in _WORDS.findall(text)]
+    if words and all(word in _PLACEHOLDERS or len(word) > 2 > len(set(word)) for word in words):
+        return False
+    return len({char for char in text if char.isalnum()}) > 2
+
+
+def is_password(text: str) -> bool:
+    """Is this a value, and no name: are there digits, signs and letters of both cases, two kinds of them?"""
+    return is_value(text) and _NAME.fullmatch(text) is None and _kinds(text) > 1
+
+
+def is_token(text: str) -> bool:
+    """Is this a value that a machine could have drawn?"""
+    return is_value(text) and _NAME.fullmatch(text) is None and (is_random(text) or _kinds(text) > 2)
+
+
+def _kinds(text: str) -> int:
+    signs = any(not char.isalnum() and char not in "_-." for char in text)
+    return sum(any(map(kind, text)) for kind in _KINDS) + signs
+
+
+_INTO_QUOTES, _INTO_BARE = rf"{_ASSIGNED}{_QUOTE}", _ASSIGNED
+_OUT_OF_QUOTES = r"\\|[\"'`]"
+
+CREDENTIAL = Detector(
+    name="credential",
+    label="CREDENTIAL",
+    title="Password or token named as such",
+    formats=(
+        # postgres://user:password@host, of which the password goes.
+        Format(r"[^\s/@\"'`<>]{3,128}", _USER_INFO, r"@[A-Za-z0-9\[]", is_value),
+        Format(f"{_QUOTED}{{{_SHORTEST},}}", _CHOSEN + _INTO_QUOTES, _OUT_OF_QUOTES, is_password),
+        Format(f"{_BARE}{{{_SHORTEST - 1},}}{_BARE_LAST}", _CHOSEN + _INTO_BARE, _BARE_AFTER, is_password),
+        Format(f"{_QUOTED}{{{_SHORTEST_DRAWN},}}", _DRAWN + _INTO_QUOTES, _OUT_OF_QUOTES, is_token),
+        Format(f"{_BARE}{{{_SHORTEST_DRAWN - 1},}}{_BARE_LAST}", _DRAWN + _INTO_BARE, _BARE_AFTER, is_token),
+        # Authorization: Bearer TOKEN
+        Format(f"{_OPAQUE}{{{_SHORTEST_DRAWN},}}", _HEADER + _SCHEME, rf"$|[^{_OPAQUE[1:]}", is_token),
+        # curl -u user:password
+        Format(
+            f"{_BARE}{{{_SHORTEST - 1},}}{_BARE_LAST}",
+            rf"[ \t](?:-u|--user)[ =](?:{_QUOTE})?[^\s:\"'`]{{1,64}}:",
+            _BARE_AFTER,
+            is_value,
+        ),
+    ),
+    validate=None,
+    introduction="password=",
+    # In two halves, so that scanners of repositories do not take them for leaks.
+    examples=("s3cr3t" + "-Pa55", "Tr0ub4dor" + "#3x!9", "kX9" + "#mP2$vL5"),
+    source=(
+        "RFC 3986 section 3.2.1 (user information), RFC 9110 section 11 (authorization), connection strings of "
+        "databases and of Azure, https://www.rfc-editor.org/rfc/rfc3986#section-3.2.1"
+    ),
+    note=(
+        "The password of a web address or a connection string (postgres://user:PASSWORD@host), values of names such as "
+        f"password, token, api_key and AccountKey in code, JSON, YAML and environments, headers of authorization, and "
+        f"curl's -u. A password needs {_SHORTEST} characters of two kinds (digits, signs, letters of both cases), a "
+        f"token {_SHORTEST_DRAWN} that are random or of three kinds. Placeholders, words, names of variables and paths "
+        "are left out, and so are passwords made of letters of one case, but in addresses. The name stays."
+    ),
+)
