@@ -146,7 +146,7 @@ class Preset:
 
 PRESETS = {
     Strength.PLAIN: Preset(),
-    # What short words are hit by in ordinary text is left out: `setup` backwards, `(on` as leet, `conn` as a repetition.
+    # Without what hits short words in ordinary text: `setup` backwards, `(on` as leet, `conn` as a repetition.
     Strength.CAREFUL: Preset(
         frozenset(Fold) - {Fold.LEET, Fold.REPEATS}, frozenset(Variant) - {Variant.REVERSE, Variant.ROT13}
     ),
