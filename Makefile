@@ -14,11 +14,13 @@ PURE := tests/automata tests/censor tests/guard tests/policy tests/wire tests/ob
 # Hundreds of processes are started: what they import is compiled once, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 # What share of its examples each property is tried with, other ones in each run: `make test EXAMPLES=3` looks longer.
-export EXAMPLES ?= 0.5
+export EXAMPLES ?= 0.25
+# One more than there are processors: tests also wait, for processes that start and streams that end.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test test-fast lint cover clients services vllm-test audit-test ray-test bench bounds decode-bench audit-bench docs lock clean help
+.PHONY: run test test-fast lint cover clients services vllm-test audit-test ray-test bench request-bench bounds decode-bench audit-bench docs lock clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -27,10 +29,10 @@ run: $(READY)    ## start the gateway (embedded demo upstream, or UPSTREAM_BASE_
 	@$(BIN)/portcullis serve --port $(PORT)
 
 test: $(TEST_READY) lint    ## every check that needs nothing but Python
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "$(PLAIN)" $(OTHERS:%=--ignore=%)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "$(PLAIN)" $(OTHERS:%=--ignore=%)
 
 test-fast: $(TEST_READY)    ## the pure core in less than a minute, with few random examples: for the hand
-	EXAMPLES=$(or $(filter-out 0.5,$(EXAMPLES)),0.02) $(BIN)/pytest -n auto -m "$(PLAIN)" $(PURE) $(SLOW:%=--ignore=%)
+	EXAMPLES=$(or $(filter-out 0.25,$(EXAMPLES)),0.02) $(BIN)/pytest -n auto -m "$(PLAIN)" $(PURE) $(SLOW:%=--ignore=%)
 
 lint: $(TEST_READY)    ## ruff, mypy, the import table
 	$(BIN)/ruff check .
@@ -62,6 +64,9 @@ ray-test: $(TEST_READY)    ## `portcullis audit --ray` on a Ray that is started 
 
 bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, Portcullis with 10, 1,000, 100,000 words
 	$(BIN)/python -m loadtest
+
+request-bench: $(TEST_READY)    ## CPU time of whole requests, plain ones and streams, beside nginx
+	$(BIN)/python -m loadtest.request_bench
 
 bounds: $(TEST_READY)   ## hostile input of every size, count and depth: callbacks, memory, bytes written
 	$(BIN)/python -m loadtest.bounds

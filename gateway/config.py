@@ -13,6 +13,7 @@ from pathlib import Path
 from gateway.censor.checks import finder, read_pattern
 from gateway.censor.compile import fold_word
 from gateway.censor.detectors import DETECTORS
+from gateway.censor.explain import prose
 from gateway.policy import lint
 from gateway.policy import load as files
 from gateway.policy.checks import Checks
@@ -28,7 +29,7 @@ def _read_constraint(constrain: Constrain) -> None:
     read_constraint(constrain)
 
 
-CHECKS = Checks(fold_word, read_pattern, tuple(DETECTORS), finder, _read_constraint)
+CHECKS = Checks(fold_word, read_pattern, tuple(DETECTORS), finder, _read_constraint, prose)
 
 
 def load(path: Path | str, environ: Mapping[str, str] = os.environ) -> Config:

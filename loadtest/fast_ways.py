@@ -19,13 +19,21 @@ from gateway.automata.literals import LiteralMachine
 from gateway.censor.compile import CompiledPolicy, compile_policy
 from gateway.censor.pattern_cursor import PatternCursor
 from gateway.censor.scanner import Scanner
-from gateway.guard.answer import StreamAnswer
-from gateway.guard.chat import ChatGuard
+from gateway.guard.answer import SendBytes, StreamAnswer
+from gateway.guard.fast_path import EventFastPath, FastPath
+from gateway.guard.open import open_guard
 from gateway.policy.model import Limits, Policy, Rule
-from gateway.wire import chunk_template, sse
+from gateway.wire import sse
+from gateway.wire.chat import CHAT
+from gateway.wire.chunk_template import ChunkTemplate, TypedChunk
+from gateway.wire.dialect import Dialect
+from gateway.wire.messages import MESSAGES
+from gateway.wire.responses import RESPONSES
+from gateway.wire.translation.messages_answer import MessagesEncoder
+from gateway.wire.translation.responses_answer import ResponsesEncoder
 from loadtest import patterns
 from loadtest.censor_bench import compiled
-from loadtest.dialects import chunk
+from loadtest.dialects import DIALECTS
 from loadtest.scenario import Scenario
 from loadtest.script import FORBIDDEN, VARIANTS, listed_words, tokens
 
@@ -38,7 +46,8 @@ _PROSE = Scenario(
 @dataclass(frozen=True, slots=True)
 class Way:
     """A method that answers None where the slow way has to be taken, and what to measure it with. `stamped`: `created`
-    rises from chunk to chunk. `anew`: the rules are compiled for each run, so that nothing is worked out before."""
+    rises from chunk to chunk. `anew`: the rules are compiled for each run, so that nothing is worked out before.
+    `upstream` and `client` are the dialects of the answer."""
 
     name: str
     owner: object
@@ -47,58 +56,80 @@ class Way:
     texts: Sequence[Sequence[str]]
     stamped: bool = False
     anew: bool = False
+    upstream: Dialect = CHAT
+    client: Dialect = CHAT
 
 
-def ways() -> list[Way]:
-    """Prose, under a thousand words, under detectors; and beginnings of words that come only once."""
-    prose = [tokens(_PROSE, variant) for variant in range(VARIANTS)]
+def ways(size: int = _PROSE.tokens) -> list[Way]:
+    """Prose of `size` tokens, under a thousand words, under detectors; and beginnings of words that come only once."""
+    prose = [tokens(_PROSE, variant)[:size] for variant in range(VARIANTS)]
     listed = (FORBIDDEN, *listed_words(_PROSE, 10_000))
     words = compiled(listed[:1000])
     rules = tuple(Rule(id=name, detector=name) for name in patterns.DETECTORS)
     detectors = compile_policy(Policy(name="detectors", rules=rules))
     cold = "".join(word[:-1] for word in listed)
-    once = [[cold[at : at + 4] for at in range(0, len(cold), 4)]]
+    once = [[cold[at : at + 4] for at in range(0, len(cold), 4)][: 100 * size]]
+    native, translated = ("an event that adds to a text: ", "a chunk becomes an event: ")
     return [
         Way("one event a read", sse.Decoder, "single", lambda: words, prose),
-        Way("chunks like the one before", ChatGuard, "repeat", lambda: words, prose),
-        Way("of these, equal but for the content", chunk_template.Template, "read", lambda: words, prose),
-        Way("chunks with labels seen before", chunk_template, "read", lambda: words, prose, stamped=True),
+        Way("chunks like the one before", FastPath, "repeat", lambda: words, prose),
+        Way("of these, equal but for the content", ChunkTemplate, "read", lambda: words, prose),
+        Way("chunks with labels seen before", TypedChunk, "has_labels_of", lambda: words, prose, stamped=True),
         Way("all words over a chunk", Scanner, "scan_quickly", lambda: words, prose),
         Way("all patterns over a chunk", PatternCursor, "try_quickly", lambda: detectors, prose),
         Way("words that come once", LiteralMachine, "walk", lambda: compiled(listed), once, anew=True),
+        *(
+            Way(native + name, EventFastPath, "repeat", lambda: words, prose, upstream=dialect, client=dialect)
+            for name, dialect in (("responses", RESPONSES), ("messages", MESSAGES))
+        ),
+        Way(translated + "responses", ResponsesEncoder, "content", lambda: words, prose, client=RESPONSES),
+        Way(translated + "messages", MessagesEncoder, "content", lambda: words, prose, client=MESSAGES),
     ]
 
 
-def _run(way: Way) -> float:
-    """Microseconds of CPU a chunk, from the upstream's bytes to the client's."""
+def run(way: Way) -> tuple[float, list[bytes]]:
+    """Microseconds of CPU a chunk, from the upstream's bytes to the client's, and these."""
     policy, limits = way.policy(), Limits()
+    script = next(each.script for each in DIALECTS.values() if each.path.endswith(way.upstream.path))
     read = [
-        [str(number * way.stamped).encode().join(chunk(token)) for number, token in enumerate(text)]
-        for text in way.texts
+        [
+            head if tail is None else str(number * way.stamped).encode().join((head, tail))
+            for number, (head, tail) in each
+        ]
+        for each in (enumerate(script(text)) for text in way.texts)
     ]
+    commands = []
     began = process_time_ns()
     for chunks in read:
-        answer = StreamAnswer(ChatGuard(policy), max_event=limits.max_event, max_whole=limits.max_body)
-        for data in chunks:
-            answer.feed(data, 0.0)
-    return (process_time_ns() - began) / sum(map(len, read)) / 1000
+        translation = None if way.client is way.upstream else way.client.translation
+        encoder = None if translation is None else translation.encoder({"model": "bench-model"})
+        answer = StreamAnswer(
+            open_guard(way.upstream, policy),
+            max_event=limits.max_event,
+            max_whole=limits.max_body,
+            dialect=way.upstream,
+            encoder=encoder,
+        )
+        commands += [answer.feed(data, 0.0) for data in chunks]
+    took = (process_time_ns() - began) / sum(map(len, read)) / 1000
+    return took, [command.data for each in commands for command in each if isinstance(command, SendBytes)]
 
 
 def main() -> int:
     """Print a table: microseconds a chunk with the way and without it, alternating, and the share it saves."""
-    print(f"{'way':36} {'with':>8} {'without':>8} {'saves':>6}")
+    print(f"{'way':40} {'with':>8} {'without':>8} {'saves':>6}")
     for way in ways():
         off = patch.object(way.owner, way.method, lambda *_: None)
         with_it: list[float] = []
         without: list[float] = []
         for _ in range(ROUNDS):
             if not way.anew:
-                _run(way)
-            with_it.append(_run(way))
+                run(way)
+            with_it.append(run(way)[0])
             with off:
-                without.append(_run(way))
+                without.append(run(way)[0])
         on, slow = median(with_it), median(without)
-        print(f"{way.name:36} {on:8.2f} {slow:8.2f} {1 - on / slow:6.0%}", flush=True)
+        print(f"{way.name:40} {on:8.2f} {slow:8.2f} {1 - on / slow:6.0%}", flush=True)
     return 0
 
 

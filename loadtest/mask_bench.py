@@ -23,7 +23,7 @@ from time import thread_time_ns
 
 import numpy as np
 
-from gateway.automata.literals import is_word_char
+from gateway.automata.edges import is_word_char
 from gateway.censor.lens import Lens
 from gateway.decode.masks import BanMask, MaskCompiler, MaskState, WordBan
 from gateway.policy.model import DEFAULT_FOLD

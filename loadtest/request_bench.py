@@ -151,7 +151,7 @@ class _Load:
     def check(self, answer: bytes) -> None:
         if not answer.startswith(b"HTTP/1.1 200 "):
             self.fail(f"an answer begins with {answer[:300]!r}")
-        elif self.row == _CHECK and (FORBIDDEN.encode() in answer) is self._guarded:
+        elif WITH_WORD in self.row.asked and (FORBIDDEN.encode() in answer) is self._guarded:
             self.fail("the forbidden word came out" if self._guarded else "no forbidden word came out")
         elif self.row.chunks > 1 and answer.count(b'"content":') < self.row.chunks * 0.95:
             self.fail("chunks are missing")

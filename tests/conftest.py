@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,30 @@ settings.load_profile("untimed")
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
+
+# Tests make many objects and hardly any garbage that has to be looked for: the usual thresholds cost a tenth of all.
+gc.set_threshold(10_000, 20, 20)
+
+SLOWEST = 15  # files whose time is printed
+# What starts processes takes longest and waits most: first, so that no worker ends alone with it.
+FIRST = ("serving", "loadtest", "cli")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.parent.name not in FIRST)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The files that took longest, so that a slow test is seen when it comes."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if len(seconds) > SLOWEST:
+        terminalreporter.section(f"slowest {SLOWEST} files")
+        for path, took in seconds.most_common(SLOWEST):
+            terminalreporter.write_line(f"{took:6.1f} s  {path}")
 
 
 def pytest_collection_finish() -> None:

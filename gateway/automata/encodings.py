@@ -117,8 +117,8 @@ class TwoLevels(_AnyLetter):
 
 
 class BitEncoding(_AnyLetter):
-    """Bytes in groups of `width` bits a character (RFC 4648), from any bit offset: UTF-8, and UTF-16 of ASCII. Line
-    ends within it do not count."""
+    """Bytes in groups of `width` bits a character (RFC 4648), from any bit offset. A letter is a byte, as in Latin-1.
+    Line ends within it do not count."""
 
     def __init__(self, width: int, values: dict[str, int]) -> None:
         self._width, self._values = width, values
@@ -127,36 +127,62 @@ class BitEncoding(_AnyLetter):
     def begin(self, char: str) -> Iterator[Reading]:
         if char in self._values:
             for skip in self._skips:
-                yield Reading(
-                    None, _bits(self._width - skip, self._values[char] & ((1 << (self._width - skip)) - 1), b"")
-                )
+                count = self._width - skip
+                yield Reading(None, f"{count},{self._values[char] & ((1 << count) - 1)}")
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
         if char in ("\r", "\n"):
             yield Reading(None, state)
-        if char not in self._values:
-            return
-        count, value, data = (int(part, 16) for part in state.split(","))
-        begun = data.to_bytes((data.bit_length() + 7) // 8, "big")
-        count, value = count + self._width, value << self._width | self._values[char]
-        if count < 8:
-            yield Reading(None, _bits(count, value, begun))
-            return
-        count -= 8
-        begun += bytes([value >> count])
-        value &= (1 << count) - 1
-        if begun == b"\0":
-            yield Reading(None, _bits(count, value, b""))
-            return
-        try:
-            yield Reading(begun.decode(), _bits(count, value, b""))
-        except UnicodeDecodeError as error:
-            if error.reason == "unexpected end of data" and len(begun) < 4:
-                yield Reading(None, _bits(count, value, begun))
+        if char in self._values:
+            count, value = map(int, state.split(","))
+            count, value = count + self._width, value << self._width | self._values[char]
+            letter = None
+            if count >= 8:
+                count -= 8
+                letter = chr(value >> count)
+            yield Reading(letter, f"{count},{value & ((1 << count) - 1)}")
 
 
-def _bits(count: int, value: int, begun: bytes) -> str:
-    return f"{count:x},{value:x},{int.from_bytes(begun, 'big'):x}"
+class Decoded(_AnyLetter):
+    """Letters of an encoding of bytes: UTF-8, and ASCII in UTF-16, whose other bytes are 0."""
+
+    def __init__(self, encoded: Encoding) -> None:
+        self._encoded = encoded
+
+    def begin(self, char: str) -> Iterator[Reading]:
+        return self._decoded("", self._encoded.begin(char))
+
+    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+        begun, _, inner = state.partition(":")
+        return self._decoded(begun, self._encoded.go_on(inner, char))
+
+    def _decoded(self, begun: str, readings: Iterable[Reading]) -> Iterator[Reading]:
+        for letters, inner in readings:
+            if letters is None or letters == "\0":
+                yield Reading(None, f"{begun}:{inner}")
+                continue
+            data = bytes.fromhex(begun) + letters.encode("latin-1", "replace")
+            try:
+                yield Reading(data.decode(), f":{inner}")
+            except UnicodeDecodeError as error:
+                if len(data) < 4 and error.reason == "unexpected end of data":
+                    yield Reading(None, f"{data.hex()}:{inner}")
+
+
+class AnyOf(_AnyLetter):
+    """One of several encodings, the same for all letters of a word."""
+
+    def __init__(self, *encodings: Encoding) -> None:
+        self._encodings = encodings
+
+    def begin(self, char: str) -> Iterator[Reading]:
+        for number, encoding in enumerate(self._encodings):
+            for letters, state in encoding.begin(char):
+                yield Reading(letters, f"{number}{state}")
+
+    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+        for letters, rest in self._encodings[int(state[0])].go_on(state[1:], char):
+            yield Reading(letters, state[0] + rest)
 
 
 class Spellings:
@@ -195,12 +221,15 @@ _ENTITIES = {name: chars for name, chars in html5.items() if name.endswith(";")}
 _MARKUP_UNIT = (
     rf"&\#[0-9]{{1,8}};?|&\#x{_H}{{1,6}};?|&[a-z0-9]{{2,31}};"
     rf"|<[/!?a-z][^<>]{{0,{MAX_TAG}}}>"
+    rf"|(?:\\x[c-f]{_H}(?:\\x[89ab]{_H}){{1,3}})|(?:\\3[0-7]{{2}}(?:\\2[0-7]{{2}}){{1,3}})"
     rf"|\\u{_H}{{4}}|\\ud[89ab]{_H}{{2}}\\ud[c-f]{_H}{{2}}|\\u\{{{_H}{{1,6}}\}}|\\x{_H}{{2}}|\\U{_H}{{8}}|\\[0-7]{{3}}"
     r"|\\[nrt!-/:-@\[-`{-~]"
 )
 _MARKUP_PREFIX = (
     rf"&(?:\#(?:[0-9]{{0,8}}|x{_H}{{0,6}})|[a-z0-9]{{0,31}})"
     rf"|<(?:[/!?a-z][^<>]{{0,{MAX_TAG}}})?"
+    rf"|\\x[c-f]{_H}(?:\\x[89ab]{_H}){{0,2}}(?:\\(?:x(?:[89ab]{_H}?)?)?)?"
+    rf"|\\3[0-7]{{2}}(?:\\2[0-7]{{2}}){{0,2}}(?:\\(?:2[0-7]{{0,2}})?)?"
     rf"|\\(?:u{_H}{{0,3}}|ud[89ab]{_H}{{2}}(?:\\(?:u(?:d(?:[c-f]{_H}?)?)?)?)?|u\{{{_H}{{0,6}}|x{_H}?|U{_H}{{0,7}}|[0-7]{{0,2}})?"
 )
 _URL_UNIT = rf"(?:%{_H}{{2}}){{1,4}}|\+"
@@ -224,6 +253,13 @@ def _unescape(text: str) -> str | None:
         digits = text[2:].rstrip(";")
         return _character(digits[1:]) if digits[0] in "xX" else _character(digits, 10)
     kind, rest = text[1], text[2:]
+    if text.count("\\") > 1 and kind in "xX3":
+        parts = text[1:].split("\\")
+        data = bytes(int(part[1:], 16) if kind in "xX" else int(part, 8) for part in parts)
+        try:
+            return one if len(one := data.decode()) == 1 else None
+        except UnicodeDecodeError:
+            return None
     if kind in "ux" or (kind == "U" and rest):
         if len(rest) == 10:
             return bytes.fromhex(rest[:4] + rest[6:]).decode("utf-16-be")
@@ -246,6 +282,8 @@ LEET = {
     "@": "a", "$": "s", "!": "il", "|": "il", "+": "t", "(": "c", "<": "c", "{": "c", "#": "h", "€": "e", "£": "l",
     "¢": "c", "¥": "y", "\u00a7": "s", "†": "t", "°": "o", "µ": "u", "^": "a",
 }  # fmt: skip
+# Of these, which are punctuation where a word begins or ends.
+PUNCTUATION = frozenset("!|+(<{#^\u00b0")
 # Several characters that draw one.
 DRAWN = {
     "/\\": "a", "/-\\": "a", "|3": "b", "13": "b", "|)": "d", "|>": "dp", "[)": "d", "|=": "f", "ph": "f",
@@ -274,6 +312,10 @@ _MORSE = (
 _MORSE_LETTERS = {signs[1:]: signs[0] for signs in _MORSE.split()}
 
 
+def _byte(digits: str) -> str:
+    return chr(int(digits, 16))
+
+
 def _prefixes(texts: Iterable[str]) -> str:
     begun = {text[:end] for text in texts for end in range(1, len(text))}
     return "|".join(map(re.escape, sorted(begun, key=len, reverse=True)))
@@ -281,20 +323,36 @@ def _prefixes(texts: Iterable[str]) -> str:
 
 _CODE_INTRO = r"(?:0x|\\{1,2}x|x|%|=|\\{1,2}u00|u\+00|&\#x)?"
 _CODE_INTRO_BEGUN = r"(?:0x?|\\{1,2}x?|x|%|=|\\{1,2}u0{0,2}|u\+?0{0,2}|&\#?x?)?"
+_HEX = TextEncoding(
+    f"{_H}{{2}}",
+    _H,
+    _byte,
+    (rf"[ ,;:\n'\"-]{{0,4}}{_CODE_INTRO}", rf"[ ,;:\n'\"-]{{0,4}}{_CODE_INTRO_BEGUN}"),
+)
+_BETWEEN_CODES = r"[ ,;:.\n/-]{1,3}", r"[ ,;:.\n/-]{0,3}"
 VARIANTS: dict[str, Encoding] = {
-    "base64": BitEncoding(6, {char: at for at, char in enumerate(_BASE64)} | {"-": 62, "_": 63}),
-    "base32": BitEncoding(5, {form: at for at, char in enumerate(_BASE32) for form in (char, char.lower())}),
-    "hex": TextEncoding(
-        f"{_H}{{2}}", _H, _character, (rf"[ ,;:\n'\"-]{{0,4}}{_CODE_INTRO}", rf"[ ,;:\n'\"-]{{0,4}}{_CODE_INTRO_BEGUN}")
-    ),
-    "decimal": TextEncoding(
-        "[0-9]{2,6}", "[0-9]{1,5}", lambda text: _character(text, 10), (r"[ ,;:.\n/-]{1,3}", r"[ ,;:.\n/-]{0,3}")
+    "base64": Decoded(BitEncoding(6, {char: at for at, char in enumerate(_BASE64)} | {"-": 62, "_": 63})),
+    "base32": Decoded(BitEncoding(5, {form: at for at, char in enumerate(_BASE32) for form in (char, char.lower())})),
+    "hex": Decoded(_HEX),
+    "decimal": AnyOf(
+        TextEncoding("[0-9]{2,6}", "[0-9]{1,5}", lambda text: _character(text, 10), _BETWEEN_CODES),
+        Decoded(TextEncoding("[0-3]?[0-7]{2}", "[0-7]{1,2}", lambda text: _character(text, 8), _BETWEEN_CODES)),
+        Decoded(TextEncoding("[01]{8}", "[01]{1,7}", lambda text: _character(text, 2), (" ?", " ?"))),
     ),
     "nato": TextEncoding(
-        "|".join(_NATO_LETTERS), _prefixes(_NATO_LETTERS), lambda text: _NATO_LETTERS[text.lower()],
+        "|".join(_NATO_LETTERS),
+        _prefixes(_NATO_LETTERS),
+        lambda text: _NATO_LETTERS[text.lower()],
         (r"[ ,.;/\n-]{1,3}", r"[ ,.;/\n-]{0,3}"),
     ),
     "morse": TextEncoding(
-        "[.-]{1,5}", "[.-]{1,4}", _MORSE_LETTERS.get, (r"(?: {1,4}| ?[/|,] ?|\n)", r"(?: {0,4}| ?[/|,]? ?|\n)")
+        "[.-]{1,5}",
+        "[.-]{1,4}",
+        _MORSE_LETTERS.get,
+        (r"(?: {1,4}| ?[/|,] ?|\n)(?:/ )?", r"(?: {0,4}| ?[/|,]? ?|\n)(?:/ ?)?"),
     ),
-}  # fmt: skip
+}
+# Terminal control sequences (ECMA-48), of colours and the like.
+CONTROL_SEQUENCES = TextEncoding(
+    r"\x1b\[[0-?]{0,16}[ -/]{0,2}[@-~]", r"\x1b(?:\[[0-?]{0,16}[ -/]{0,2})?", lambda text: ""
+)

@@ -6,6 +6,8 @@ text is still *live*. The machine here is determinised lazily on top of it:
 
 * a `LiteralState` stands for everything the past can still mean: the longest suffix that begins a word, whether a word
   character stands before it, and the words that ended just now and wait for their right edge;
+* where that suffix ends with a blank, further white space is nothing, and behind a line end so are the marks that
+  begin lines (`>`, `-`). So a blank of a word takes a run of them, and text outside the words pays nothing for it;
 * its transitions are keyed by the *original* character. Folding, whole-word edges and characters that become several
   or none are worked out when a transition is taken, and cost nothing once it is kept;
 * one in a few of the transitions that are worked out is kept, in a bounded cache. What comes often is soon there, and
@@ -15,55 +17,34 @@ text is still *live*. The machine here is determinised lazily on top of it:
 
 from __future__ import annotations
 
-import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from gateway.automata.edges import EMPHASIS, is_word_char
 from gateway.automata.states import forget
-from gateway.automata.trie import ROOT, Trie
+from gateway.automata.trie import AS_BEFORE, ROOT, Trie
+from gateway.automata.waiting import MAX_EMPHASIS, FoundLiteral, reach_of, waited
+from gateway.automata.waiting import Literal as Literal
 
 # Some 350 bytes each with the states they lead to, so that text made to fill a machine's cache costs it 35 MB.
 MAX_TRANSITIONS = 100_000
 MAX_FOLDS = 4096
 # Of the walks that leave the kept transitions, one in so many is kept: while the cache is young, and later.
 KEPT_ONE_IN_EARLY, KEPT_ONE_IN = 2, 16
+LINE_ENDS = frozenset("\n\v\f\r\x85\u2028\u2029")
+# Folded characters that begin a line of a list, quotation, heading, table or comment.
+LINE_MARKS = frozenset(">-*+#|/\u2022")
 
 
 class Folded(NamedTuple):
     """A character through a lens: `text` may be empty or longer than one; a match may not begin or end inside an
-    `atomic` expansion."""
+    `atomic` expansion. An `edge` may stand beside a whole word whatever its `text`."""
 
     text: str
     atomic: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    """A word to find. `text` is already folded and not empty.
-
-    `left`/`right`: a word character there undoes the match. `holds`: text is held back for it. `guard`: from this many
-    characters on, a beginning of it that ends the text counts (0: never), but for one of a length in `spared`. `tag` is
-    the caller's, and so is `seen`, the word that this is a spelling of, if it is not the word itself.
-    """
-
-    text: str
-    tag: int
-    left: bool = False
-    right: bool = False
-    holds: bool = True
-    guard: int = 0
-    spared: frozenset[int] = frozenset()
-    seen: str = ""
-
-
-class FoundLiteral(NamedTuple):
-    """A word that is certain now; it ended `back` folded characters before the end of the folded text."""
-
-    literal: Literal
-    back: int
+    edge: bool = False
 
 
 class Arrival(NamedTuple):
@@ -74,31 +55,28 @@ class Arrival(NamedTuple):
     found: tuple[FoundLiteral, ...]
 
 
-def is_word_char(char: str) -> bool:
-    """Alphanumeric, a mark, or `_`: what must not stand beside a whole word."""
-    return char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
-
-
 class LiteralState(dict[str, "LiteralState"]):
     """A state *is* the table of its kept transitions: `state[char]`, a `KeyError` for any other.
 
     `node` of the trie is the longest folded suffix that begins a word, `left` whether a word character precedes it,
-    `pending` the words that ended just now and wait for their right edge. `live` is the folded length of the longest
-    suffix that may yet become, or already is and waits as, a word that holds; negative while `LiteralMachine.live` has
-    not worked it out. `arrival` is None for the usual case: one folded character, no word certain.
+    `pending` the words that ended just now and wait for their right edge. `new_line`: the suffix ends with a blank that
+    has a line end in it. `live` is the folded length of the longest suffix that may yet become, or already is and waits
+    as, a word that holds; negative while `LiteralMachine.live` has not worked it out. `arrival` is None for the usual
+    case: one folded character, no word certain.
     """
 
-    __slots__ = ("arrival", "left", "live", "node", "pending")
+    __slots__ = ("arrival", "left", "live", "new_line", "node", "pending")
 
     node: int
     left: bool
-    pending: tuple[Literal, ...]
+    pending: tuple[FoundLiteral, ...]
+    new_line: bool
     live: int
     arrival: Arrival | None
 
 
 class _Units(dict[str, str | None]):
-    """Characters and what each folds to; None for one that becomes none or several."""
+    """Characters and what each folds to; None for one that becomes none or several, or is an edge."""
 
     __slots__ = ("_fold",)
 
@@ -107,18 +85,22 @@ class _Units(dict[str, str | None]):
         self._fold = fold
 
     def __missing__(self, char: str) -> str | None:
-        text = self._fold(char).text
-        unit = text if len(text) == 1 else None
+        text, _, edge = self._fold(char)
+        unit = text if len(text) == 1 and not edge else None
         if len(self) < MAX_FOLDS:
             self[char] = unit
         return unit
 
 
+_Key = tuple[int, bool, tuple[FoundLiteral, ...], Arrival | None, bool]
+
+
 class LiteralMachine:
     """The automaton of a set of words seen through one lens.
 
-    `fold` maps an original character to its folded form. `longest` is the length of the longest word, folded. At most
-    `max_transitions` are kept. Raises ValueError without words and for an empty one.
+    `fold` maps an original character to its folded form. `longest` is the length of the longest word, folded, `reach`
+    with what must be seen behind it. With `spaces`, a blank of a word takes runs of white space, and behind line ends
+    `line_marks`. At most `max_transitions` are kept. Raises ValueError without words and for an empty one.
     """
 
     def __init__(
@@ -126,6 +108,9 @@ class LiteralMachine:
         literals: Iterable[Literal],
         fold: Callable[[str], Folded],
         max_transitions: int = MAX_TRANSITIONS,
+        *,
+        spaces: bool = False,
+        line_marks: frozenset[str] = LINE_MARKS,
     ) -> None:
         by_text: dict[str, list[Literal]] = {}
         for literal in literals:
@@ -142,12 +127,20 @@ class LiteralMachine:
         # Without whole words the distinction would only double the states.
         self._edges = any(literal.left for group in by_text.values() for literal in group)
         self._edges_hold = 1 in edged
-        self._trie = Trie(texts, free, edged, is_word_char if self._edges else None)
+        waits = any(literal.right for group in by_text.values() for literal in group)
+        self.reach = self.longest + (MAX_EMPHASIS + 1 if waits else 0)
+        self._trie = trie = Trie(texts, free, edged, is_word_char if self._edges else None, EMPHASIS)
+        self._spaces = spaces and " " in trie.labels
+        self._line_marks = line_marks
+        # Where `walk` has to look closer: words end, or a blank does, which takes what follows it.
+        self._closer: Sequence[int] = trie.out
+        if self._spaces:
+            self._closer = bytes(end > 0 or label == " " for end, label in zip(trie.out, trie.labels, strict=True))
         self._shortest_guard = min(
             (literal.guard for group in by_text.values() for literal in group if literal.holds and literal.guard),
             default=0,
         )
-        self._states: dict[int | tuple[int, bool, tuple[Literal, ...], Arrival | None], LiteralState] = {}
+        self._states: dict[int | _Key, LiteralState] = {}
         self._transitions = 0
         self._max_transitions = max_transitions
         self._kept_one_in = KEPT_ONE_IN_EARLY
@@ -162,15 +155,29 @@ class LiteralMachine:
         target = state.get(char)
         if target is not None:
             return target
-        folded, atomic = self._fold(char)
-        if len(folded) != 1 or state.pending:
-            target = self._step_folded(state, folded, atomic)
+        folded = self._fold(char)
+        if len(folded.text) != 1 or state.pending or (folded.edge and self._edges):
+            target = self._step_folded(state, char, folded)
+        elif self._spaces and self._is_in_blank(state, folded.text):
+            new_line = state.new_line or char in LINE_ENDS
+            target = self._state(state.node, state.left, (), Arrival(0, False, ()), new_line)
         else:
-            node, left = self._trie.step(state.node, state.left, folded)
-            ends = self._trie.out[node]
-            target = self._step_folded(state, folded, atomic) if ends else self._state(node, left, (), None)
+            node, left = self._trie.step(state.node, state.left, folded.text)
+            if self._trie.out[node]:
+                target = self._step_folded(state, char, folded)
+            else:
+                target = self._state(node, left, (), None, self._is_new_line(node, char))
         self._keep(state, char, target)
         return target
+
+    def _is_in_blank(self, state: LiteralState, unit: str) -> bool:
+        """Is this one more character of the blank that the longest suffix ends with?"""
+        if not state.node or self._trie.labels[state.node] != " ":
+            return False
+        return unit == " " or (state.new_line and unit in self._line_marks)
+
+    def _is_new_line(self, node: int, char: str) -> bool:
+        return self._spaces and char in LINE_ENDS and node != ROOT and self._trie.labels[node] == " "
 
     def walk(self, state: LiteralState, text: str) -> LiteralState | None:
         """The state after a text of which some transition is not kept; None where only single steps will do, because
@@ -178,14 +185,17 @@ class LiteralMachine:
 
         Most times no state is made on the way.
         """
-        if state.pending:
+        if state.pending or state.new_line:
             return None
         self._countdown -= 1
         keep = self._countdown < 0
         if keep:
             self._countdown = self._kept_one_in - 1
         trie, units, states, node, left = self._trie, self._units, self._states, state.node, state.left
-        find, first, fail, out, root = trie.labels.find, trie.first, trie.fail, trie.out, trie.root
+        labels, first, fail, root, closer, before = (
+            trie.labels, trie.first, trie.fail, trie.root, self._closer, trie.before,
+        )  # fmt: skip
+        find = labels.find
         for char in text:
             unit = units[char]
             if unit is None:
@@ -196,13 +206,16 @@ class LiteralMachine:
                 if child > 0:
                     node = child
                     break
-                left = trie.before[node] != 0
+                if unit == " " and labels[node] == " " and self._spaces:
+                    return None
+                if before[node] != AS_BEFORE:
+                    left = before[node] != 0
                 node = fail[node]
             else:
                 node = root.get(unit, ROOT)
-                if not node:
+                if not node and unit != EMPHASIS:
                     left = self._edges and is_word_char(unit)
-            if out[node]:
+            if closer[node] and (trie.out[node] or char in LINE_ENDS):
                 return None
             if keep:
                 target = states.get(2 * node + left)
@@ -225,28 +238,37 @@ class LiteralMachine:
                 self._transitions = 0
         state[char] = target
 
-    def _step_folded(self, state: LiteralState, folded: str, atomic: bool) -> LiteralState:
-        """The step where something is remarkable: words end, or a character folds to none or several."""
-        if not folded:
-            return self._state(state.node, state.left, state.pending, Arrival(0, False, ()))
+    def _step_folded(self, state: LiteralState, char: str, folded: Folded) -> LiteralState:
+        """The step where something is remarkable: words end, or wait, or a character folds to none or several."""
+        text, atomic, edge = folded
+        if not text:
+            return self._state(state.node, state.left, state.pending, Arrival(0, False, ()), state.new_line)
         node, left, pending = state.node, state.left, state.pending
         found: list[FoundLiteral] = []
-        back = len(folded)
-        for unit in folded:
-            if pending and not is_word_char(unit):
-                found += [FoundLiteral(literal, back) for literal in pending]
+        back = len(text)
+        for unit in text:
+            certain, pending = waited(pending, unit, edge)
+            found += [FoundLiteral(literal, ended + back) for literal, ended in certain]
             back -= 1
             node, left = self._trie.step(node, left, unit)
+            if edge and not node:
+                left = False
             ended = [] if atomic and back else self._ending(node, left)
             found += [FoundLiteral(literal, back) for literal in ended if not literal.right]
-            pending = tuple(literal for literal in ended if literal.right)
-        if found or len(folded) != 1:
-            return self._state(node, left, pending, Arrival(len(folded), atomic, tuple(found)))
-        return self._state(node, left, pending, None)
+            pending += tuple(FoundLiteral(literal, 0) for literal in ended if literal.right)
+        if found or len(text) != 1:
+            arrival = Arrival(len(text), atomic, tuple(found))
+            return self._state(node, left, pending, arrival, self._is_new_line(node, char))
+        return self._state(node, left, pending, None, self._is_new_line(node, char))
+
+    def hides(self, char: str) -> bool:
+        """Is this character nothing to the lens?"""
+        return not self._fold(char).text
 
     def length(self, state: LiteralState) -> int:
-        """Folded length of the longest suffix that begins a word."""
-        return self._trie.length[state.node]
+        """Folded length of the longest suffix that begins a word, or is one that waits."""
+        longest = self._trie.length[state.node]
+        return max([longest, *map(reach_of, state.pending)]) if state.pending else longest
 
     def live(self, state: LiteralState) -> int:
         """`state.live`, worked out if it was not before."""
@@ -265,17 +287,28 @@ class LiteralMachine:
         for node, length, at_edge in self._live(state):
             if length <= longer_than:
                 return
-            beginning = self.completions(self._trie.path(node), at_edge)
-            yield length, {word.tag for word in beginning if len(word.text) > length or word in state.pending}
+            tags = {word.tag for word, back in state.pending if word.holds and len(word.text) + back == length}
+            if node:
+                beginning = self.completions(self._trie.path(node), at_edge)
+                tags |= {word.tag for word in beginning if len(word.text) > length}
+            yield length, tags
 
     def _live(self, state: LiteralState) -> Iterator[tuple[int, int, bool]]:
-        """Of the suffixes that begin a word, those that may become, or wait to be, a word that holds."""
+        """Of the suffixes that begin a word, those that may become, or wait to be, a word that holds. `ROOT` is the
+        node of one that waits and of which no word is more."""
         trie = self._trie
-        waiting = {len(literal.text) for literal in state.pending if literal.holds}
+        waiting = sorted({reach_of(each) for each in state.pending if each.literal.holds})
         for node, at_edge in trie.suffixes(state.node, state.left):
             length = trie.length[node]
-            if trie.live[node] == length or (at_edge and trie.edged[node]) or length in waiting:
+            while waiting and waiting[-1] > length:
+                yield ROOT, waiting.pop(), False
+            is_waiting = bool(waiting) and waiting[-1] == length
+            if is_waiting:
+                waiting.pop()
+            if is_waiting or trie.live[node] == length or (at_edge and trie.edged[node]):
                 yield node, length, at_edge
+        for length in reversed(waiting):
+            yield ROOT, length, False
 
     def beginnings(self, state: LiteralState) -> Iterator[tuple[Literal, int]]:
         """Words that hold, of which at least `guard` characters, but not all, end the text; with that length."""
@@ -308,20 +341,33 @@ class LiteralMachine:
         node = trie.out[node]
         while node:
             begin = len(path) - trie.length[node]
-            blocked = is_word_char(path[begin - 1]) if begin else left
+            blocked = trie.standing(path, begin, left)
             ended[:0] = (literal for literal in self._words[path[begin:]] if not (literal.left and blocked))
             node = trie.out[trie.fail[node]]
         return ended
 
     def _state(
-        self, node: int, left: bool, pending: tuple[Literal, ...], arrival: Arrival | None, keep: bool = True
+        self,
+        node: int,
+        left: bool,
+        pending: tuple[FoundLiteral, ...],
+        arrival: Arrival | None,
+        new_line: bool = False,
+        keep: bool = True,
     ) -> LiteralState:
         # Almost all states differ by their node alone.
-        key = 2 * node + left if arrival is None and not pending else (node, left, pending, arrival)
+        plain = arrival is None and not pending and not new_line
+        key = 2 * node + left if plain else (node, left, pending, arrival, new_line)
         state = self._states.get(key)
         if state is None:
             state = LiteralState()
-            state.node, state.left, state.pending, state.arrival = node, left, pending, arrival
+            state.node, state.left, state.pending, state.arrival, state.new_line = (
+                node,
+                left,
+                pending,
+                arrival,
+                new_line,
+            )
             state.live = -1 if pending or self._edges_hold else self._trie.live[node]
             if keep:
                 self._states[key] = state

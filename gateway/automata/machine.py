@@ -17,6 +17,7 @@ caller is sent to the other form: it costs time, never correctness.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -150,7 +151,8 @@ class StateMachine:
 
     def __init__(self, fold: Callable[[str], Folded], max_transitions: int, max_targets: int = MAX_TARGETS) -> None:
         self.fold = lru_cache(MAX_CHAR_CLASSES)(fold)
-        self._keeps_ascii = all(self.fold(char).text == char for char in map(chr, range(128)))
+        kept = (re.escape(char) for char in map(chr, range(128)) if self.fold(char).text == char)
+        self._is_kept = re.compile(f"[{''.join(kept)}]*").fullmatch
         self._classes: dict[str, CharClass] = {}
         self._by_key: dict[Hashable, CharClass] = {}
         self._steps = 0
@@ -181,7 +183,7 @@ class StateMachine:
 
     def folded_text(self, text: str) -> FoldedText:
         """The text through the lens."""
-        if self._keeps_ascii and text.isascii():
+        if self._is_kept(text):
             return FoldedText(text, range(len(text)))
         pieces = [self.fold(char).text for char in text]
         return FoldedText("".join(pieces), list(accumulate(map(len, pieces), initial=0)))

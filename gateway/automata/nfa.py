@@ -79,7 +79,7 @@ class NfaSimulation:
         """Take the character at `offset`; the matches that are certain with it and begin at offset `earliest` or later,
         look-ahead included."""
         machine = self._machine
-        folded, atomic = machine.fold(char)
+        folded, atomic, _ = machine.fold(char)
         if self.left_window:
             self.left_window = {}
         if not self.active:

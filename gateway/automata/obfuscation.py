@@ -15,27 +15,44 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, OTHER, WORD_CHAR
-from gateway.automata.encodings import DRAWN, LEET, VARIANTS, Encoding, Spellings, ascii_form, escapes
-from gateway.automata.literals import Folded, is_word_char
+from gateway.automata.edges import is_cjk, is_word_char
+from gateway.automata.encodings import (
+    CONTROL_SEQUENCES,
+    DRAWN,
+    LEET,
+    PUNCTUATION,
+    VARIANTS,
+    Encoding,
+    Spellings,
+    ascii_form,
+    escapes,
+)
+from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Searched, StateMachine
 from gateway.automata.positions import Region
 from gateway.automata.trie import ROOT, Trie
 
-MAX_GAP = 3  # characters between two letters that are spaced out
-# A shorter word counts as spaced out only where all of its letters are: `as s` is not one.
-SHORT = 6
+MAX_GAP = 5  # characters between two letters that are spaced out
+# Shorter words need more to count as disguised, or they would be found in ordinary text: `as s` is not spaced out, of
+# `4$s` one letter is too few, and in `conn` no letter is repeated.
+SHORT_SPACED = 6  # all letters are spaced out
+SHORT = 5  # two letters are as they are, and a letter comes at least three times
 # States of a few positions each, of which disguises need many.
 MAX_TARGETS = 160_000
+_CJK_WEIGHT = 3
 MAX_KEPT_POSITIONS = 200_000  # of which it is known what can come of them
 
 _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that ends a word
 # What is known of a way besides its node.
-_EDGED, _GAPPED, _JOINED, _PLAIN, _EXACT, _DONE = (1 << bit for bit in range(6))
-_FLAGS = 6
+_EDGED, _GAPPED, _JOINED, _PLAIN, _SECOND_PLAIN, _DOUBLED, _EXACT, _DONE = (1 << bit for bit in range(8))
+_FLAGS = 8
 _LINE_MARKS = frozenset(">-*+#|")
 _EMPHASIS = frozenset("*_~`")
 _SWAPPED = "\x02"  # then the letter that must come next
 _NEW_LINE = "\n"  # in the white space of a phrase, behind a line end
+ESCAPE = "\x1b"
+_TWICE = "\x04"  # behind a letter that has come once more than in the word
+_OFTEN = "\x05"  # and more often
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +65,7 @@ class Obfuscation:
     repeats: bool = False
     markup: bool = False
     url: bool = False
+    controls: bool = False  # of terminals, which do not show them
     variants: tuple[str, ...] = ()
 
 
@@ -73,6 +91,7 @@ class _Char(NamedTuple):
 
     plain: str
     looks_like: str
+    is_sign: bool
     code: str
     gap: bool
     line_end: bool
@@ -117,22 +136,27 @@ class _InSpan(dict[int, Region]):
 class _Words:
     """The trie of a set of words, with what is below each node."""
 
-    def __init__(self, words: WordSet, is_cjk: Callable[[str], bool]) -> None:
+    def __init__(self, words: WordSet) -> None:
         self.set = words
         texts = sorted(words.words)
         nothing = bytes(len(texts))
         self.trie = trie = Trie(texts, nothing, nothing, None)
         count = len(trie.labels)
         self.longest = array("I", trie.length)
+        self.weight = array("I", [0] * count)  # letters, and a character of a script without spaces for several
         self.guard = array("I", [0] * count)  # the fewest characters that count at the end; 0: none do
+        for node in range(count):
+            for child in self.children(node):
+                self.weight[child] = self.weight[node] + (_CJK_WEIGHT if is_cjk(trie.labels[child]) else 1)
+        self.heaviest = array("I", self.weight)
         for node in reversed(range(count)):
             guard = words.guards(trie.length[node]) if self.ends(node) else 0
             for child in self.children(node):
                 self.longest[node] = max(self.longest[node], self.longest[child])
+                self.heaviest[node] = max(self.heaviest[node], self.heaviest[child])
                 if self.guard[child]:
                     guard = min(guard, self.guard[child]) if guard else self.guard[child]
             self.guard[node] = guard
-        self._is_cjk = is_cjk
 
     def ends(self, node: int) -> bool:
         return node != ROOT and self.trie.out[node] == node
@@ -150,7 +174,7 @@ class _Words:
     def needs_edge(self, node: int) -> bool:
         """At the character that leads to the node, if it is the first or the last of a whole word."""
         label = self.trie.labels[node]
-        return self.set.whole and is_word_char(label) and not self._is_cjk(label)
+        return self.set.whole and is_word_char(label)
 
 
 class ObfuscatedWords(StateMachine):
@@ -165,18 +189,19 @@ class ObfuscatedWords(StateMachine):
         disguises: Obfuscation,
         fold: Callable[[str], Folded],
         letters: Callable[[str], str],
-        is_cjk: Callable[[str], bool],
         max_transitions: int = 2 * MAX_TRANSITIONS,
     ) -> None:
         super().__init__(fold, max_transitions, MAX_TARGETS)
         self.patterns = words
-        self._sets = [_Words(each, is_cjk) for each in words]
+        self._sets = [_Words(each) for each in words]
         self._alphabet = frozenset(char for each in words for word in each.words for char in word)
         self._letters, self._disguises = letters, disguises
         # Within a text, each for one letter, and for whole words.
         self._embedded: list[Encoding] = [Spellings(DRAWN)] * disguises.leet
         if disguises.markup or disguises.url:
             self._embedded.append(escapes(markup=disguises.markup, url=disguises.url))
+        if disguises.controls:
+            self._embedded.append(CONTROL_SEQUENCES)
         self._encodings = [*self._embedded, *(VARIANTS[name] for name in disguises.variants)]
         self.region, self.past = _InSpan(), _Always()
         self.owner = _Lookup(lambda position: _unpack(position).words)
@@ -193,6 +218,7 @@ class ObfuscatedWords(StateMachine):
         char = _Char(
             plain=letters if self._alphabet.intersection(letters) else "",
             looks_like="".join(self._alphabet.intersection(LEET.get(unit, ""))) if self._disguises.leet else "",
+            is_sign=unit in PUNCTUATION,
             code=ascii_form(unit) if self._encodings or unit in _LINE_MARKS else "",
             gap=not unit.isalnum(),
             line_end=unit in "\n\r\u2028\u2029",
@@ -213,7 +239,7 @@ class ObfuscatedWords(StateMachine):
             if not self._disguises.variants:
                 for at in range(len(char.plain)):
                     yield from self._read(root, char.plain[at:], _PLAIN)
-                for letter in char.looks_like:
+                for letter in char.looks_like if not char.is_sign else "":
                     yield from self._read(root, letter, 0)
             for encoding, each in enumerate(self._encodings, start=1):
                 for letters, state in each.begin(char.code) if char.code else ():
@@ -238,9 +264,12 @@ class ObfuscatedWords(StateMachine):
             if place.state[1:] in (char.plain, *char.looks_like):
                 yield place._replace(state="")
             return
-        for letters, flag in (char.plain, _PLAIN), *((letter, 0) for letter in char.looks_like):
-            if letters:
-                yield from self._read(place, letters, flag)
+        if char.plain:
+            yield from self._read(place, char.plain, _PLAIN)
+        for letter in char.looks_like:
+            for read in self._read(place, letter, 0):
+                # At a word's end it is what it is: punctuation.
+                yield read._replace(flags=read.flags & ~_EXACT) if char.is_sign else read
         for encoding, each in enumerate(self._embedded, start=1):
             for letters, state in each.begin(char.code) if char.code else ():
                 if letters is None:
@@ -279,8 +308,14 @@ class ObfuscatedWords(StateMachine):
 
     def _letter(self, place: _Place, letter: str, flag: int) -> list[_Place]:
         words, node = self._sets[place.words], place.node
-        joined = _JOINED if node and not place.gap else 0
-        came = place._replace(flags=place.flags | flag | joined | _EXACT, gap=0, state="")
+        flags = place.flags | flag | _EXACT
+        if flag & place.flags & _PLAIN:
+            flags |= _SECOND_PLAIN
+        if node and not place.gap:
+            flags |= _JOINED
+        if place.state == _TWICE and words.trie.labels[node] != letter:
+            flags |= _DOUBLED
+        came = place._replace(flags=flags, gap=0, state="")
         child = words.child(node, letter)
         if child and (node or place.flags & _EDGED or not words.needs_edge(child)):
             found = [came._replace(node=child)]
@@ -290,7 +325,7 @@ class ObfuscatedWords(StateMachine):
             if letter == " ":
                 found.append(place._replace(flags=place.flags | flag, gap=0))
             elif self._disguises.repeats and place.flags & _EXACT:
-                found.append(came)
+                found.append(came._replace(state=_OFTEN if place.state in (_TWICE, _OFTEN) else _TWICE))
         if place.edits < words.set.edits:
             found += self._delete(came, node, place.edits, letter)
             edited = came._replace(edits=place.edits + 1, flags=came.flags & ~_EXACT)
@@ -325,6 +360,9 @@ class ObfuscatedWords(StateMachine):
     def _skip(self, place: _Place, char: _Char) -> Iterator[_Place]:
         """The character lies between two letters, or in the white space of a phrase."""
         words = self._sets[place.words]
+        if char.code == ESCAPE:
+            yield place  # and the rest of a sequence may be read as it is
+            return
         blank = words.trie.labels[place.node] == " "
         if blank and char.line_end:
             yield place._replace(state=_NEW_LINE)
@@ -347,11 +385,18 @@ class ObfuscatedWords(StateMachine):
         longest = words.longest[place.node]
         if longest < words.set.edits_from:
             return False
-        if place.flags & _GAPPED and place.flags & _JOINED and longest < SHORT:
+        if not self._suffices(place.flags, words.heaviest[place.node]):
             return False
         if place.encoding and (outcomes := self._encodings[place.encoding - 1].outcomes(place.state)) is not None:
             return any(self._letter(place._replace(encoding=0), letter, 0) for letter in outcomes)
         return self._continues(place) or bool(self._rights_of(place))
+
+    @staticmethod
+    def _suffices(flags: int, weight: int) -> bool:
+        """May a word of this weight be written so?"""
+        if flags & _GAPPED and flags & _JOINED and weight < SHORT_SPACED:
+            return False
+        return not (flags & _DOUBLED and weight < SHORT)
 
     def _continues(self, place: _Place) -> bool:
         """May a further character lead on?"""
@@ -375,7 +420,11 @@ class ObfuscatedWords(StateMachine):
             length = words.trie.length[end]
             if words.set.edits and (not edits or length < words.set.edits_from):
                 continue
-            if place.flags & _GAPPED and place.flags & _JOINED and length < SHORT:
+            doubled = _DOUBLED if place.state == _TWICE else 0
+            weight = words.weight[end]
+            if not place.flags & _SECOND_PLAIN and self._disguises.leet and 1 < weight < SHORT:
+                continue
+            if not self._suffices(place.flags | doubled, weight):
                 continue
             whole = not place.encoding and (place.flags & _GAPPED or words.needs_edge(end))
             rights |= _AT_EDGE if whole else ALL_RIGHTS

@@ -19,17 +19,10 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
-from gateway.automata.literals import (
-    MAX_FOLDS,
-    Arrival,
-    Folded,
-    FoundLiteral,
-    Literal,
-    LiteralMachine,
-    LiteralState,
-    is_word_char,
-)
+from gateway.automata.edges import is_word_char
+from gateway.automata.literals import MAX_FOLDS, Arrival, Folded, LiteralMachine, LiteralState
 from gateway.automata.states import forget
+from gateway.automata.waiting import FoundLiteral, Literal
 
 MAX_TRANSITIONS = 16_384  # kept; some 350 bytes each with the states they lead to
 _BETWEEN = " "  # what is between two words, whatever it was
@@ -170,7 +163,7 @@ class PhraseMachine:
         self._states: dict[tuple[_Place, Arrival | None], PhraseState] = {}
         self._transitions = 0
         self._max_transitions = max_transitions
-        self.longest = windows.longest
+        self.longest = self.reach = windows.longest
 
     def start(self) -> LiteralState:
         """The state before any text."""
@@ -200,6 +193,10 @@ class PhraseMachine:
         """Folded length of the longest suffix that begins a window."""
         return _place_of(state).depth
 
+    def hides(self, char: str) -> bool:
+        """Terminal sequences are read as they are: they only stand between words."""
+        return False
+
     def live(self, state: LiteralState) -> int:
         return state.live
 
@@ -226,7 +223,7 @@ class PhraseMachine:
 
     def _stepped(self, state: LiteralState, char: str) -> LiteralState:
         place = _place_of(state)
-        text, atomic = self._fold(char)
+        text, atomic, _ = self._fold(char)
         units = [self._unit(unit) for unit in text]
         width, found = 0, list[tuple[Literal, int]]()
         for unit in units:
@@ -291,8 +288,8 @@ class PhraseMachine:
         if state is None:
             state = self._states[place, arrival] = PhraseState()
             state.place, state.arrival = place, arrival
-            state.node, state.left = 0, place.inside
-            state.pending = tuple(self._whole(place))
+            state.node, state.left, state.new_line = 0, place.inside, False
+            state.pending = tuple(FoundLiteral(literal, 0) for literal in self._whole(place))
             state.live = place.depth if self._holds else 0
         return state
 

@@ -7,7 +7,7 @@ refused with its position and what to write instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,11 +69,11 @@ Node = Chars | Edge | Concat | Alternation | Repeat
 EMPTY = Concat(())
 
 
-def parse(pattern: str, *, ignore_case: bool = False, fold: Callable[[str], str] | None = None) -> Node:
+def parse(pattern: str, *, ignore_case: bool = False, fold: Callable[[str], Sequence[str]] | None = None) -> Node:
     """The tree of a pattern. Raises RegexError.
 
-    `ignore_case` is `(?i)` before the pattern. `fold` is what the text's characters go through before they are matched:
-    the pattern's literal characters outside classes go through it too, each on its own.
+    `ignore_case` is `(?i)` before the pattern. `fold` says how a text that is seen through a lens shows a character:
+    so the pattern's literal characters outside classes are written, each on its own, in one or more ways.
     """
     if len(pattern) > MAX_LENGTH:
         raise RegexError(
@@ -126,7 +126,7 @@ _GLOBAL_FLAGS_LATE = "flags for the whole pattern stand at its beginning: move t
 class _Parser(RegexReader):
     """Recursive descent: `_alternatives` > `_sequence` > `_atom` > `_group` > `_alternatives`."""
 
-    def __init__(self, pattern: str, fold: Callable[[str], str] | None) -> None:
+    def __init__(self, pattern: str, fold: Callable[[str], Sequence[str]] | None) -> None:
         super().__init__(pattern)
         self._fold = fold
         self._names: set[str] = set()
@@ -245,10 +245,12 @@ class _Parser(RegexReader):
         return self._literal(char, flags)
 
     def _literal(self, char: str, flags: _Flags) -> Node:
-        folded = char if self._fold is None else self._fold(char)
-        sets = map(CharSet.of, folded)
-        parts = [Chars(each.ignoring_case() if flags.ignore_case else each) for each in sets]
-        return parts[0] if len(parts) == 1 else Concat(tuple(parts))
+        written: list[Node] = []
+        for folded in (char,) if self._fold is None else self._fold(char):
+            sets = map(CharSet.of, folded)
+            parts = [Chars(each.ignoring_case() if flags.ignore_case else each) for each in sets]
+            written.append(parts[0] if len(parts) == 1 else Concat(tuple(parts)))
+        return written[0] if len(written) == 1 else Alternation(tuple(written))
 
     def _group(self, flags: _Flags, depth: int) -> Node:
         begin = self.at

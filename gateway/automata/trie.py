@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 ROOT = 0
+AS_BEFORE = 2
 
 
 class Trie:
@@ -20,21 +21,41 @@ class Trie:
 
     `free[i]` and `edged[i]` are 1 if text is held for `words[i]`, wherever it begins, or only where it begins at an
     edge. `is_word_char`: which characters are no edge; None if no word needs one, and then `before` is all 0.
+    `seen_through`: a word character that is an edge where one stands before it.
 
     Of node n, whose string is the path to it:
 
     `length[n]` of the string; `first[n]`, up to `first[n + 1]`, its children; `fail[n]`, its longest proper suffix that
-    is a node too; `before[n]`, 1 if the character before that suffix is a word character; `out[n]`, its longest
-    suffix, itself included, that is a word, `ROOT` if none is; `live[n]`, the length of its longest suffix after which
-    some free word goes on; `edged[n]`, 1 if some edged word goes on after the string itself.
+    is a node too; `before[n]`, 1 if the character before that suffix is a word character, `AS_BEFORE` if that is for
+    what stands before the string to say; `out[n]`, its longest suffix, itself included, that is a word, `ROOT` if none
+    is; `live[n]`, the length of its longest suffix after which some free word goes on; `edged[n]`, 1 if some edged word
+    goes on after the string itself.
     """
 
-    __slots__ = ("_is_word_char", "before", "edged", "fail", "first", "labels", "length", "live", "out", "root")
+    __slots__ = (
+        "_is_word_char",
+        "_seen_through",
+        "before",
+        "edged",
+        "fail",
+        "first",
+        "labels",
+        "length",
+        "live",
+        "out",
+        "root",
+    )
 
     def __init__(
-        self, words: Sequence[str], free: bytes, edged: bytes, is_word_char: Callable[[str], bool] | None
+        self,
+        words: Sequence[str],
+        free: bytes,
+        edged: bytes,
+        is_word_char: Callable[[str], bool] | None,
+        seen_through: str = "",
     ) -> None:
         self._is_word_char = is_word_char
+        self._seen_through = seen_through
         labels = "\0"
         self.length, self.first, self.fail, self.out, self.live = (array("I", [0]) for _ in range(5))
         self.before, self.edged = bytearray(1), bytearray([1 in edged])
@@ -62,7 +83,6 @@ class Trie:
         """Add the children of all nodes of `depth`, and return them with their labels. Everything that a child's links
         lead to is there already."""
         length, first, fail, out, live = self.length, self.first, self.fail, self.out, self.live
-        is_word_char = self._is_word_char
         child = len(labels)
         node = child - len(level)
         chars: list[str] = []
@@ -91,12 +111,20 @@ class Trie:
                 out.append(child if is_word else out[suffix])
                 live.append(live[suffix] if free.find(1, rest, stop) < 0 else depth + 1)
                 self.edged.append(edged.find(1, rest, stop) >= 0)
-                self.before.append(is_word_char is not None and is_word_char(word[depth - length[suffix]]))
+                self.before.append(self.standing(word, depth + 1 - length[suffix], AS_BEFORE))
                 deeper.append((rest, stop))
                 child += 1
                 begin = stop
             node += 1
         return deeper, "".join(chars)
+
+    def standing(self, text: str, at: int, before: int) -> int:
+        """Does a word character stand before text[at:]? `before`: what to say if the text leaves that open."""
+        if self._is_word_char is None:
+            return 0
+        while at and text[at - 1] == self._seen_through:
+            at -= 1
+        return self._is_word_char(text[at - 1]) if at else before
 
     def step(self, node: int, left: bool, unit: str) -> tuple[int, bool]:
         """The longest suffix that begins a word after one more character, and whether a word character precedes it."""
@@ -105,17 +133,21 @@ class Trie:
             child = self.labels.find(unit, first[node], first[node + 1])
             if child > 0:
                 return child, left
-            left = self.before[node] != 0
+            if self.before[node] != AS_BEFORE:
+                left = self.before[node] != 0
             node = self.fail[node]
         node = self.root.get(unit, ROOT)
-        return node, left if node else self._is_word_char is not None and self._is_word_char(unit)
+        if not node and unit != self._seen_through:
+            left = self._is_word_char is not None and self._is_word_char(unit)
+        return node, left
 
     def suffixes(self, node: int, left: bool) -> Iterator[tuple[int, bool]]:
         """The suffixes of a node's string that begin a word, longest first, and whether an edge precedes each."""
         at_edge = not left
         while node:
             yield node, at_edge
-            at_edge = not self.before[node]
+            if self.before[node] != AS_BEFORE:
+                at_edge = not self.before[node]
             node = self.fail[node]
 
     def path(self, node: int) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import codecs
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import pairwise
 
-from gateway.automata.literals import Literal, LiteralMachine, is_word_char
+from gateway.automata.edges import is_word_char
+from gateway.automata.literals import LINE_MARKS, Folded, Literal, LiteralMachine
 from gateway.automata.machine import StateMachine
-from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation, WordSet
+from gateway.automata.obfuscation import ESCAPE, ObfuscatedWords, Obfuscation, WordSet
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
 from gateway.automata.phrases import WordMachine
 from gateway.automata.positions import Positions, positions
@@ -18,12 +21,11 @@ from gateway.automata.regex import parse
 from gateway.censor.carry import CarriedCursor, CarriedWords
 from gateway.censor.common_words import is_common
 from gateway.censor.detectors import DETECTORS, Detector, Format
-from gateway.censor.lens import Lens, is_cjk
+from gateway.censor.lens import Lens
 from gateway.censor.protect import Conversation, ProtectedPrompt
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import (
     DISGUISES,
-    EDITS_FROM,
     Action,
     Channel,
     Direction,
@@ -82,7 +84,7 @@ class Program:
         """With automata of the system prompt. Raises `PromptTooLong`."""
         found = [prompt.machine(text) for prompt in self.prompts for text in conversation.system]
         machines = (*self.machines, *(machine for machine in found if machine is not None))
-        quick = all(machine.longest < self.max_hold for machine in machines)
+        quick = all(machine.reach < self.max_hold for machine in machines)
         return self if len(machines) == len(self.machines) else replace(self, machines=machines, quick=quick)
 
     def carrying(self, conversation: Conversation) -> Program:
@@ -183,9 +185,9 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
     compiled: list[CompiledRule] = []
     literals: dict[frozenset[Fold], list[Literal]] = {}
     patterns: dict[frozenset[Fold], list[Pattern]] = {}
+    disguised: dict[tuple[frozenset[Fold], Obfuscation, bool], list[WordSet]] = {}
     carries: dict[frozenset[Fold], list[Literal]] = {}
     prompts: list[ProtectedPrompt] = []
-    disguised: dict[tuple[frozenset[Fold], Obfuscation, bool], list[WordSet]] = {}
     for order, rule in enumerate(rules):
         lens = _lens(rule.fold - DISGUISES)
         action = Action.FLAG if policy.mode is Mode.OBSERVE else rule.action if stops else rule.acts_as
@@ -198,7 +200,7 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         if rule.words:
             for disguises, edits in _disguises(rule):
                 key = rule.fold - DISGUISES, disguises, bool(edits)
-                disguised.setdefault(key, []).append(_word_set(rule, order, lens, holds, edits))
+                disguised.setdefault(key, []).append(_word_set(rule, order, lens, holds, disguises, edits))
             words = list(_literals(rule, order, lens, holds))
             if not rule.fold & DISGUISES:
                 literals.setdefault(rule.fold, []).extend(words)
@@ -208,7 +210,7 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
             prompts.append(ProtectedPrompt(rule, order, holds, policy.max_hold))
         else:
             patterns.setdefault(pattern_folds(rule), []).extend(_patterns(rule, order, holds))
-    machines = tuple(LiteralMachine(group, Lens(folds).fold) for folds, group in literals.items())
+    machines = tuple(machine for folds, group in literals.items() for machine in _machines(group, folds))
     return Program(
         rules=tuple(compiled),
         machines=machines,
@@ -218,8 +220,7 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         ),
         max_hold=policy.max_hold,
         on_overflow=Overflow.RELEASE if stops else policy.on_overflow,
-        # A whole word needs one character more, to see its right edge.
-        quick=all(machine.longest < policy.max_hold for machine in machines),
+        quick=all(machine.reach < policy.max_hold for machine in machines),
         piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns or disguised else PIECE,
         prompts=tuple(prompts),
         carries=tuple(
@@ -235,8 +236,8 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
             yield Literal(
                 spelling,
                 tag=order,
-                left=rule.whole_word and _needs_edge(text[0]),
-                right=rule.whole_word and _needs_edge(text[-1]),
+                left=rule.whole_word and is_word_char(text[0]),
+                right=rule.whole_word and is_word_char(text[-1]),
                 holds=holds,
                 guard=_guard(rule, len(spelling)),
                 spared=_spared(rule, spelling),
@@ -246,12 +247,8 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
 
 # -- words in disguise -------------------------------------------------------------------------------------------------
 
-# An automaton for each, since most texts are far from all but one: their states would multiply.
-_CODES = (
-    (Variant.BASE64,),
-    (Variant.BASE32,),
-    (Variant.HEX, Variant.DECIMAL, Variant.NATO, Variant.MORSE),
-)
+# One automaton for all codes: in which a text may be depends on its last few characters, whatever the code.
+_CODES = tuple(name for name in Variant if name not in (Variant.REVERSE, Variant.ROT13))
 
 
 def _disguises(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
@@ -262,58 +259,91 @@ def _disguises(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
         repeats=Fold.REPEATS in rule.fold,
         markup=Fold.MARKUP in rule.fold,
         url=Fold.URL in rule.fold,
+        controls=Fold.INVISIBLE in rule.fold,
     )
-    if disguises != Obfuscation():
+    if rule.fold & DISGUISES:
         yield disguises, 0
     if rule.edits:
-        yield Obfuscation(leet=disguises.leet), rule.edits
-    for codes in _CODES:
-        chosen = tuple(code.value for code in codes if code in rule.variants)
-        if chosen:
-            yield Obfuscation(variants=chosen), 0
+        yield Obfuscation(leet=disguises.leet, controls=disguises.controls), rule.edits
+    if codes := tuple(code.value for code in _CODES if code in rule.variants):
+        yield Obfuscation(variants=codes), 0
 
 
 def _obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordSet]) -> ObfuscatedWords:
     lens = _lens(folds)
-    vanishing = _lens(folds & {Fold.INVISIBLE})
-    return ObfuscatedWords(words, disguises, vanishing.fold, lambda char: lens.fold(char).text, is_cjk)
+
+    def fold(char: str) -> Folded:
+        # What stands for nothing vanishes; what it stands for else, encodings may read as it is.
+        gone = char != ESCAPE and not lens.fold(char).text
+        return Folded("" if gone else char)
+
+    return ObfuscatedWords(words, disguises, fold, lambda char: lens.fold(char).text)
 
 
-def _word_set(rule: Rule, order: int, lens: Lens, holds: bool, edits: int) -> WordSet:
-    words = [spelling for word in _folded_words(rule, lens) for spelling in lens.spellings(word)]
+def _word_set(rule: Rule, order: int, lens: Lens, holds: bool, disguises: Obfuscation, edits: int) -> WordSet:
+    words = dict.fromkeys(spelling for word in _folded_words(rule, lens) for spelling in lens.spellings(word))
+    if disguises.spacing or disguises.variants:
+        only = str.isalnum if disguises.variants else _is_no_blank
+        words |= dict.fromkeys(letters for word in list(words) if (letters := "".join(filter(only, word))))
     return WordSet(
-        words=list(dict.fromkeys(words)),
+        words=list(words),
         tag=order,
         holds=holds,
         whole=rule.whole_word,
         edits=edits,
-        edits_from=EDITS_FROM.get(edits, 0),
+        edits_from=rule.edits_from if edits else 0,
         guards=partial(_guard, rule),
         spares=partial(_is_spared, rule),
     )
 
 
+def _is_no_blank(char: str) -> bool:
+    return char != " "
+
+
 def _folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
     """The words to look for, each with the word of the rule that it stands for. Raises ValueError for an empty one."""
     found: dict[str, str] = {}
-    for word in map(lens.fold_word, rule.words):
-        if not word:
-            raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
-        found[word] = word
+    for word in rule.words:
+        for folded in lens.cases(word):
+            if not folded:
+                raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
+            found[folded] = folded
+        word = unicodedata.normalize("NFC", word)
         if Variant.REVERSE in rule.variants:
-            found.setdefault(word[::-1], word)
+            found.setdefault(lens.fold_word(word[::-1]), lens.fold_word(word))
         if Variant.ROT13 in rule.variants:
-            found.setdefault(codecs.encode(word, "rot13"), word)
+            found.setdefault(lens.fold_word(codecs.encode(word, "rot13")), lens.fold_word(word))
     return found
+
+
+def _machines(literals: list[Literal], folds: frozenset[Fold]) -> Iterable[LiteralMachine]:
+    """One machine, and where a blank takes the marks that begin lines, one more for words that have such a mark there
+    themselves."""
+    fold = Lens(folds).fold
+    if Fold.SPACE not in folds or not any(" " in literal.text for literal in literals):
+        yield LiteralMachine(literals, fold)
+        return
+    marked = [literal for literal in literals if _is_marked(literal.text)]
+    if len(marked) < len(literals):
+        yield LiteralMachine([each for each in literals if not _is_marked(each.text)], fold, spaces=True)
+    if marked:
+        yield LiteralMachine(marked, fold, spaces=True, line_marks=frozenset())
+
+
+def _is_marked(text: str) -> bool:
+    """Does a mark that begins lines stand at the beginning, or behind a blank?"""
+    return text[0] in LINE_MARKS or any(char in LINE_MARKS for before, char in pairwise(text) if before == " ")
 
 
 @lru_cache(256)
 def detector_positions(form: Format, folds: frozenset[Fold]) -> Positions:
     """The automaton of a form as a rule with these folds sees it. Raises RegexError, and ValueError for a context that
     no automaton can be made of."""
-    fold, ignore_case = Lens(folds - {Fold.CASE}).fold_word, Fold.CASE in folds
+    lens, ignore_case = Lens(folds - {Fold.CASE, Fold.SPACE}), Fold.CASE in folds
     body, before, after = (
-        parse(part, ignore_case=ignore_case, fold=fold) for part in (form.body, form.before, form.after)
+        parse(unicodedata.normalize("NFC", part), ignore_case=ignore_case, fold=lens.letter_forms)
+        for part in (form.body, form.before, form.after)
     )
     return positions(body, before, after)
 
@@ -328,8 +358,14 @@ def pattern_positions(pattern: str, folds: frozenset[Fold]) -> Positions:
 
 
 def pattern_folds(rule: Rule) -> frozenset[Fold]:
-    """What is folded in the text for a pattern or detector: `case` is in the pattern itself, as its (?i)."""
-    return rule.fold - {Fold.CASE}
+    """What is folded in the text for a pattern or detector: `case` is in the pattern itself, as its (?i), and so is
+    white space, as its \\s+."""
+    return _folds(rule) - {Fold.CASE, Fold.SPACE}
+
+
+def _folds(rule: Rule) -> frozenset[Fold]:
+    exact = rule.detector is not None and _detector(rule.id, rule.detector).exact
+    return frozenset() if exact else rule.fold
 
 
 def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
@@ -337,7 +373,7 @@ def _patterns(rule: Rule, order: int, holds: bool) -> Iterable[Pattern]:
     if rule.detector is not None:
         detector = _detector(rule.id, rule.detector)
         automata = [
-            (detector_positions(form, rule.fold), form.validate or detector.validate) for form in detector.formats
+            (detector_positions(form, _folds(rule)), form.validate or detector.validate) for form in detector.formats
         ]
     else:
         assert rule.pattern is not None
@@ -359,10 +395,6 @@ def _detector(rule: str, name: str) -> Detector:
     if name not in DETECTORS:
         raise ValueError(f"rule {rule!r}: detector: {name!r} is none of {', '.join(DETECTORS)}")
     return DETECTORS[name]
-
-
-def _needs_edge(char: str) -> bool:
-    return is_word_char(char) and not is_cjk(char)
 
 
 def _guard(rule: Rule, length: int) -> int:

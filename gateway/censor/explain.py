@@ -70,8 +70,7 @@ def _longest_hold(rule: Rule, program: Program) -> str:
     if any(isinstance(machine, ObfuscatedWords) for machine in program.patterns):
         most: int | None = None  # of letters that may be repeated, and of what lies between them
     elif rule.words:
-        # A whole word waits for the character behind it.
-        most = max(machine.longest for machine in program.machines) - (0 if rule.whole_word else 1)
+        most = max(machine.reach for machine in program.machines) - 1
     elif rule.protect is not None:
         most = None
     else:

@@ -46,7 +46,7 @@ class _LabelCensor(Censor):
         """Equal for texts without matches that no later text can tell apart; None where that is not known. Holds as
         long as the censor is kept."""
         scanner, releaser = self._scanner, self.releaser
-        if self._high or releaser.queue or any(cursor.jumps for cursor in scanner.literals):
+        if self._high or releaser.queue or scanner.readings or any(cursor.jumps for cursor in scanner.literals):
             return None
         patterns = tuple([cursor.position(scanner.scanned) for cursor in scanner.patterns])
         states = tuple([id(cursor.state) for cursor in scanner.literals])

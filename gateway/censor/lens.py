@@ -1,19 +1,23 @@
 """Lenses: which differences between characters a rule ignores (semantics rule 11).
 
 A lens maps every character by itself: to nothing (an invisible character), one character, or several (ß, ﬁ). So folding
-commutes with cutting, and a match maps back to the original text.
+commutes with cutting, and a match maps back to the original text. Texts that are canonically equivalent need more than
+one character to be seen as that: there it is the word that is looked for in all its spellings.
 """
 
 from __future__ import annotations
 
-import re
 import unicodedata
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import permutations, product
 
-from gateway.automata.literals import MAX_FOLDS, Folded
+from gateway.automata.edges import is_cjk, is_raised
+from gateway.automata.literals import LINE_MARKS, MAX_FOLDS, Folded
+from gateway.censor.confusables import skeleton
 from gateway.policy.model import Fold
+
+__all__ = ["MAX_FREE", "Lens", "is_cjk", "is_ignorable", "is_mark", "is_unseen"]
 
 # Default_Ignorable_Code_Point (Unicode DerivedCoreProperties), which `unicodedata` does not expose.
 _IGNORABLE_RANGES = (
@@ -21,22 +25,30 @@ _IGNORABLE_RANGES = (
     (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
     (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
 )  # fmt: skip
-
-# Scripts written without spaces, whose words have no edges to test; Hangul joins its particles to words.
-_CJK_RANGES = (
-    (0x1100, 0x11FF), (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x3029), (0x3031, 0x3035), (0x3038, 0x303C),
-    (0x3041, 0x3096), (0x3099, 0x309A), (0x309D, 0x309F), (0x30A1, 0x30FA), (0x30FC, 0x30FF), (0x3105, 0x312F),
-    (0x3131, 0x318E),
-    (0x31A0, 0x31BF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xA960, 0xA97C), (0xAC00, 0xD7FB),
-    (0xF900, 0xFAFF), (0xFF66, 0xFFDC), (0x1AFF0, 0x1B16F), (0x20000, 0x3FFFD),
+# Besides these, what no reader sees: controls other than tab and line ends, interlinear annotation, noncharacters.
+_CONTROL_RANGES = (
+    (0x00, 0x08), (0x0E, 0x1F), (0x7F, 0x84), (0x86, 0x9F), (0xFFF9, 0xFFFB), (0xFDD0, 0xFDEF),
 )  # fmt: skip
 
-
-# Kana and their voicing marks, which half-width forms write apart; and the marks that stand alone.
-_VOICED = re.compile("[\u3046-\u30fd][\u3099\u309a]")
+_WHITE_SPACE = frozenset("\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u2800\u3000") | {
+    chr(code) for code in range(0x2000, 0x200B)
+}
+_PUNCTUATION = {
+    char: plain
+    for plain, chars in {
+        "'": "\xb4\u02b9\u02bb\u02bc\u02c8\u02ca\u02cb\u2018\u2019\u201a\u201b\u2032\u2035\u2039\u203a\u275b\u275c",
+        '"': "\xab\xbb\u02ba\u02dd\u02ee\u201c\u201d\u201e\u201f\u2033\u2036\u275d\u275e\u301d\u301e\u301f",
+        "-": "\u02d7\u2010\u2011\u2012\u2013\u2014\u2015\u2043\u2212\u2796\ufe58",
+    }.items()
+    for char in chars
+}
+# Kana's voicing marks that stand alone.
 _SPACING = {"\u309b": "\u3099", "\u309c": "\u309a"}
-# Of a word, so many voiced kana may each be written in one piece or two; those behind them only all alike.
-MAX_VOICED = 6
+
+# The spellings of a word: its first letters are free to be written in any way, in so many combinations; those behind
+# them are written alike.
+MAX_FREE = 64
+_MAX_MARKS = 3  # of one letter that may stand in any order
 
 
 def _within(ranges: tuple[tuple[int, int], ...], char: str) -> bool:
@@ -49,8 +61,9 @@ def is_ignorable(char: str) -> bool:
     return char >= "\xad" and _within(_IGNORABLE_RANGES, char)
 
 
-def is_cjk(char: str) -> bool:
-    return char >= "\u1100" and _within(_CJK_RANGES, char)
+def is_unseen(char: str) -> bool:
+    """Does the fold `invisible` make it vanish?"""
+    return is_ignorable(char) or _within(_CONTROL_RANGES, char) or ord(char) & 0xFFFE == 0xFFFE
 
 
 def is_mark(char: str) -> bool:
@@ -78,15 +91,20 @@ def _accents(char: str) -> str:
 
 
 def _invisible(char: str) -> str:
-    return "" if is_ignorable(char) else char
+    return "" if is_unseen(char) else char
 
 
-_STEPS: dict[Fold, Callable[[str], str]] = {
-    Fold.INVISIBLE: _invisible,
-    Fold.WIDTH: _width,
-    Fold.ACCENTS: _accents,
-    Fold.CASE: _case,
-}
+def _space(char: str) -> str:
+    return " " if char in _WHITE_SPACE else char
+
+
+def _punctuation(char: str) -> str:
+    return _PUNCTUATION.get(char, char)
+
+
+def _canonical(char: str) -> str:
+    """The characters that Unicode never composes, and those that are another one by definition (Å, the unit)."""
+    return unicodedata.normalize("NFC", char)
 
 
 class Lens:
@@ -95,48 +113,115 @@ class Lens:
     def __init__(self, folds: frozenset[Fold]) -> None:
         self.folds = folds
         self.drops_marks = Fold.ACCENTS in folds
-        self._steps = [step for fold, step in _STEPS.items() if fold in folds]
-        self._steps_without_accents = [step for step in self._steps if step is not _accents]
+        confusables = partial(skeleton, ignore_case=Fold.CASE in folds)
+        steps: dict[Fold, Callable[[str], str]] = {
+            Fold.INVISIBLE: _invisible,
+            Fold.SPACE: _space,
+            Fold.PUNCTUATION: _punctuation,
+            # Before width and case: a capital is not always a look-alike where its small letter is one.
+            Fold.CONFUSABLES: confusables,
+            Fold.WIDTH: _width,
+            Fold.ACCENTS: _accents,
+            Fold.CASE: _case,
+        }
+        self._steps = [_canonical, *(step for fold, step in steps.items() if fold in folds)]
+        self._steps_of_forms = [step for step in self._steps if step in (_width, _case)]
         # Lists of many words are folded when they are loaded: a few characters, very often.
         self._known = lru_cache(MAX_FOLDS)(self._fold)
+        self._forms = lru_cache(MAX_FOLDS)(self._work_out_forms)
 
     def __str__(self) -> str:
         return "+".join(fold for fold in Fold if fold in self.folds) or "exact"
 
     def fold(self, char: str) -> Folded:
-        """One character. Only a canonical decomposition (a Hangul syllable into its letters) is atomic: compatibility
-        and case forms are written for their letters and may be matched in part."""
+        """One character. Compatibility and case forms are written for their letters and may be matched in part; what
+        becomes several in another way (a Hangul syllable under `accents`, æ under `confusables`) is atomic."""
         return self._known(char)
 
     def _fold(self, char: str) -> Folded:
         text = _fold_repeatedly(char, self._steps)
-        atomic = len(text) > 1 and self.drops_marks and len(_fold_repeatedly(char, self._steps_without_accents)) == 1
-        return Folded(text, atomic)
+        atomic = len(text) > 1 and len(_fold_repeatedly(char, self._steps_of_forms)) == 1
+        return Folded(text, atomic, is_raised(char))
 
     def fold_word(self, word: str) -> str:
-        """A word as the lens sees it, kana with their voicing marks in one piece if `width` is in it."""
+        """A word as the lens sees it, composed as far as the lens leaves compositions; with `space`, a run of blanks
+        is one."""
         folded = "".join(self.fold(char).text for char in word)
-        if Fold.WIDTH not in self.folds or folded.isascii():
-            return folded
-        return _VOICED.sub(lambda pair: unicodedata.normalize("NFC", pair[0]), folded)
+        if Fold.SPACE in self.folds:
+            while "  " in folded:
+                folded = folded.replace("  ", " ")
+        return folded if folded.isascii() else "".join(self._forms(letter)[0] for letter in _letters(folded))
+
+    def cases(self, word: str) -> Iterator[str]:
+        """A word as the lens sees it; with `case` and `confusables`, also in capitals and without: Ν looks like N, and
+        ν like v."""
+        yield self.fold_word(word)
+        if Fold.CASE in self.folds and Fold.CONFUSABLES in self.folds and not word.isascii():
+            yield from map(self.fold_word, (word.lower(), word.upper(), word.capitalize()))
+
+    def letter_forms(self, char: str) -> tuple[str, ...]:
+        """How texts show one character of a pattern: the canonically equivalent spellings."""
+        return tuple(self.spellings(self.fold_word(char)))
 
     def spellings(self, folded: str) -> Iterator[str]:
-        """The forms in which a folded word stands in a text, character by character: voiced kana in one piece, as full
-        width has them, or in two, as half width does. The word itself is the first."""
-        voiced = [at for at, char in enumerate(folded) if self._is_voiced(char)]
-        free, alike = voiced[:MAX_VOICED], voiced[MAX_VOICED:]
-        for apart in product((False, True), repeat=len(free) + bool(alike)):
-            split = {at for at, is_apart in zip(free, apart, strict=False) if is_apart}
-            split.update(alike if apart[len(free) :] == (True,) else ())
-            yield "".join(unicodedata.normalize("NFD", char) if at in split else char for at, char in enumerate(folded))
+        """The forms in which a folded word stands in a text, character by character: composed, decomposed and anything
+        between; with `space`, a blank within it as a hyphen. The word itself is the first. At most 4 x `MAX_FREE`."""
+        blanks = Fold.SPACE in self.folds and " " in folded[1:-1]
+        if folded.isascii() and not blanks:
+            yield folded
+            return
+        choices = [self._forms(letter) for letter in _letters(folded)]
+        if blanks:
+            for at in range(1, len(choices) - 1):
+                if choices[at] == (" ",) and not {choices[at - 1][0], choices[at + 1][0]} & LINE_MARKS:
+                    choices[at] = (" ", "-")
+        free, count = 0, 1
+        while free < len(choices) and count * len(choices[free]) <= MAX_FREE:
+            count *= len(choices[free])
+            free += 1
+        rest = choices[free:]
+        tails = dict.fromkeys(
+            "".join(each[-1] if (split if each[0] != " " else hyphens) else each[0] for each in rest)
+            for split, hyphens in product((False, True), repeat=2)
+        )
+        for head in product(*choices[:free]):
+            for tail in tails:
+                yield "".join(head) + tail
 
-    def _is_voiced(self, char: str) -> bool:
-        if Fold.WIDTH not in self.folds or not "\u3046" <= char <= "\u30fe":
-            return False
-        return unicodedata.normalize("NFD", char)[-1] in "\u3099\u309a" and self.fold(char).text == char
+    def _work_out_forms(self, letter: str) -> tuple[str, ...]:
+        """What is canonically equivalent to a base and its marks, and left as it is by the lens; the shortest first,
+        which is the composed form where the lens has it, and the longest last."""
+        if letter.isascii():
+            return (letter,)
+        composed, apart = (unicodedata.normalize(form, letter) for form in ("NFC", "NFD"))
+        bases = 0 if unicodedata.combining(apart[0]) else 1
+        base, marks = apart[:bases], apart[bases:]
+        found = {composed, apart}
+        if len(marks) <= _MAX_MARKS:
+            for order in permutations(marks):
+                text = "".join(order)
+                for taken in range(len(text) + 1):
+                    found.add(unicodedata.normalize("NFC", base + text[:taken]) + text[taken:])
+        seen = (form for form in found if all(self.fold(char).text == char for char in form))
+        equivalent = (form for form in seen if unicodedata.normalize("NFD", form) == apart)
+        return tuple(sorted(equivalent, key=lambda form: (len(form), form != composed, form == apart, form))) or (
+            letter,
+        )
 
 
-def _fold_repeatedly(text: str, steps: list[Callable[[str], str]]) -> str:
+def _letters(text: str) -> Iterator[str]:
+    """Bases, each with the marks that are written behind it, composed."""
+    letter = ""
+    for char in unicodedata.normalize("NFC", text):
+        if letter and not unicodedata.combining(char):
+            yield letter
+            letter = ""
+        letter += char
+    if letter:
+        yield letter
+
+
+def _fold_repeatedly(text: str, steps: Sequence[Callable[[str], str]]) -> str:
     """Apply the steps until nothing changes: a form may hide another (a circled capital, a ligature of accents)."""
     while True:
         before = text

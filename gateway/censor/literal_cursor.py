@@ -45,11 +45,12 @@ class LiteralCursor:
     `jumps` is empty for ordinary text; then folded and original positions differ by a constant and the caller may step
     `state` by itself as long as no arrival is remarkable, adding the characters to `folded`.
 
+    `just_found`: start, end and tag of the matches that end with the last visible character.
     Matches that begin before `window` are none. `left` has the tags for which text was held from a start that left the
     window with the last step, each with the first such start.
     """
 
-    __slots__ = ("_just_found", "_shift", "folded", "jumps", "left", "machine", "state", "window")
+    __slots__ = ("_shift", "folded", "jumps", "just_found", "left", "machine", "state", "window")
 
     def __init__(self, machine: WordMachine, window: Window, offset: int = 0) -> None:
         """`offset`: of the first character that it will read."""
@@ -60,7 +61,7 @@ class LiteralCursor:
         self.folded = 0
         self.jumps: list[_OffsetJump] = []
         self._shift = offset
-        self._just_found: set[tuple[int, int, int]] = set()
+        self.just_found: set[tuple[int, int, int]] = set()
 
     def fork(self) -> LiteralCursor:
         """A cursor that goes on by itself from here."""
@@ -117,9 +118,11 @@ class LiteralCursor:
     def ending(self) -> list[Span]:
         """What the end of the text makes certain: waiting whole words, and beginnings that a rule guards."""
         state = self.state
-        candidates = [(literal, len(literal.text)) for literal in state.pending]
-        candidates += self.machine.beginnings(state)
-        spans = self._new_spans((self._span(self.folded, length, literal) for literal, length in candidates), -1)
+        candidates = [(literal, len(literal.text), back) for literal, back in state.pending]
+        candidates += [(literal, length, 0) for literal, length in self.machine.beginnings(state)]
+        spans = self._new_spans(
+            (self._span(self.folded - back, length, literal) for literal, length, back in candidates), -1
+        )
         return [span for span in spans if span.start >= self.window.start]
 
     def live_start(self) -> int | None:
@@ -130,13 +133,25 @@ class LiteralCursor:
                 return self._origin(begin)
         return None
 
+    def position(self) -> tuple[object, ...]:
+        """Equal for cursors of one machine in one text that no later text can tell apart."""
+        state = self.state
+        return (
+            state.node,
+            state.left,
+            state.pending,
+            state.new_line,
+            self._origin(self.folded - self.machine.length(state)) if self.machine.length(state) else None,
+            [jump.offset for jump in self.jumps],
+        )
+
     def _new_spans(self, spans: Iterable[Span | None], consumed: int) -> list[Span]:
         """Without repetitions: an expansion (ß) can show a rule's word at one place twice, and a guarded beginning may
         be a word itself; but only while the same visible character is the last."""
         fresh = {(span.start, span.end, span.tag): span for span in spans if span is not None}
-        for known in self._just_found & fresh.keys():
+        for known in self.just_found & fresh.keys():
             del fresh[known]
-        self._just_found = {key for key in fresh if key[1] == consumed}
+        self.just_found = {key for key in fresh if key[1] == consumed}
         return list(fresh.values())
 
     def _span(self, end: int, length: int, literal: Literal) -> Span | None:

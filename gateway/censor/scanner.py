@@ -13,7 +13,8 @@ from copy import copy
 from gateway.censor.carry import CarriedCursor
 from gateway.censor.compile import Program
 from gateway.censor.literal_cursor import LiteralCursor, Span
-from gateway.censor.pattern_cursor import MatchRun, PatternCursor
+from gateway.censor.pattern_cursor import MAX_SEEN, MatchRun, PatternCursor
+from gateway.censor.readings import INTRODUCERS, Readings
 from gateway.censor.window import Window
 
 
@@ -21,13 +22,14 @@ class Scanner:
     """The cursors of one text. `scanned`: characters that they have read. `carries`: words that the text before it
     began count."""
 
-    __slots__ = ("_carries", "_exempt", "literals", "patterns", "scanned")
+    __slots__ = ("_carries", "_exempt", "literals", "patterns", "readings", "scanned")
 
     def __init__(self, program: Program | None, *, carries: bool = False) -> None:
         self.scanned = 0
         self._carries = carries and program is not None and bool(program.carried)
         self._exempt: list[tuple[int, int]] = []  # original offsets of what stays as it is
         self.literals: list[LiteralCursor] = []
+        self.readings = Readings()
         self.patterns: list[PatternCursor] = []
         if program is not None:
             hold, unseen = program.max_hold, program.max_unseen
@@ -41,6 +43,8 @@ class Scanner:
     def scan_quickly(self, text: str) -> int | None:
         """Step all cursors over `text`; the length of the live suffix behind it. None if a character is remarkable (a
         match is certain, or a character folds to none or several): then nothing has happened."""
+        if self.readings:
+            return None
         reached = []
         for cursor in self.literals:
             if cursor.jumps:
@@ -93,6 +97,11 @@ class Scanner:
             spans += cursor.step(char, scanned)
             if cursor.left:
                 left += ((max(start, 0), tag) for tag, start in cursor.left.items())
+        if len(spans) > 1:
+            spans = _distinct(spans)
+        if self.readings or char in INTRODUCERS:
+            spans, more = self.readings.step(char, scanned, self.literals, spans)
+            left += more
         if self._carries:
             self._drop_carried()
         for following in self.patterns:
@@ -108,13 +117,15 @@ class Scanner:
 
     def live_start(self) -> int:
         """Where the longest live suffix within its window starts."""
-        starts = [cursor.live_start() for cursor in self.literals]
+        starts = [cursor.live_start() for cursor in self.literals] + self.readings.live_starts()
         starts += [cursor.live_start() for cursor in self.patterns]
         return min((start for start in starts if start is not None), default=self.scanned)
 
     def at_end(self) -> list[Span]:
         """The matches that the end of the text makes certain."""
-        spans = [span for cursor in self.literals for span in cursor.ending()]
+        known = {found for cursor in self.literals for found in cursor.just_found}
+        spans = self.readings.ending([span for cursor in self.literals for span in cursor.ending()])
+        spans = [span for span in _distinct(spans) if span[:3] not in known]
         spans += [span for cursor in self.patterns if cursor.may_end() for span in cursor.ending(self.scanned)]
         return self._without_exempt(spans)
 
@@ -123,7 +134,7 @@ class Scanner:
         runs: list[MatchRun] = []
         for cursor in self.patterns:
             runs += cursor.pop_runs(self.scanned, ended)
-        return runs
+        return runs if len(runs) < 2 else _joined(runs)
 
     def run_starts(self) -> list[int]:
         """Where the runs begin that are not over."""
@@ -149,7 +160,7 @@ class Scanner:
 
         Nothing changes, but that a pattern's text of more than `cheaply` characters is not taken again next time.
         """
-        spans = [span for cursor in self.literals for span in cursor.ending()]
+        spans = self.readings.ending([span for cursor in self.literals for span in cursor.ending()])
         for following in self.patterns:
             if following.may_end():
                 again = following.repeated(self.scanned) <= cheaply
@@ -199,6 +210,25 @@ class Scanner:
         count."""
         other = copy(self)
         other.literals = [cursor.fork() for cursor in self.literals]
+        other.readings = self.readings.fork()
         other.patterns = [cursor.fork(other.past_exempt) for cursor in self.patterns]
         other._exempt = [place for place in self._exempt if place[1] > held_from]
         return other
+
+
+def _joined(runs: list[MatchRun]) -> list[MatchRun]:
+    """One run where several machines have found the same."""
+    joined: list[MatchRun] = []
+    for run in sorted(runs, key=lambda run: (run.tag, run.start, -run.end)):
+        last = joined[-1] if joined else None
+        if last is not None and last.tag == run.tag and run.start < last.end:
+            if run.end > last.end:
+                joined[-1] = last._replace(end=run.end, text=(last.text + run.text[last.end - run.start :])[:MAX_SEEN])
+        else:
+            joined.append(run)
+    return sorted(joined)
+
+
+def _distinct(spans: Iterable[Span]) -> list[Span]:
+    """Once each: two machines may find one span for one rule."""
+    return list({span[:3]: span for span in spans}.values())

@@ -62,8 +62,8 @@ class Censor:
 
     __slots__ = (
         "_high",
+        "_last_reported",
         "_program",
-        "_reported_to",
         "_scanner",
         "blocked",
         "ended",
@@ -84,7 +84,7 @@ class Censor:
         self.overflows = 0
         self.matches: list[Match] = []
         self.seen: list[str] = []  # of each match, the word as its lens sees it; empty for an overflow
-        self._reported_to: dict[str, int] = {}  # by rule, the end of what is reported
+        self._last_reported: dict[str, tuple[int, int]] = {}  # by rule, the last place that is reported
         self.truncated = False
         self.blocked: CompiledRule | None = None
         self.ended = False
@@ -270,7 +270,7 @@ class Censor:
         return None if first_block is None else self._block(first_block, program.rules[order])
 
     def _report(self, rule: str, start: int, end: int, action: Action, seen: str = "") -> None:
-        self._reported_to[rule] = max(end, self._reported_to.get(rule, 0))
+        self._last_reported[rule] = start, end
         if len(self.matches) < MAX_REPORTED:
             self.matches.append(Match(rule, start, end, action))
             self.seen.append(seen)
@@ -285,7 +285,8 @@ class Censor:
     def _report_run(self, run: MatchRun) -> None:
         assert self._program is not None
         rule = self._program.rules[run.tag]
-        if run.start < self._reported_to.get(rule.id, 0):
+        start, end = self._last_reported.get(rule.id, (0, 0))
+        if start <= run.start and run.end <= end:
             return  # seen in a disguise, or by an edit, what was found as it is
         self._report(rule.id, run.start, run.end, rule.action, run.text)
 

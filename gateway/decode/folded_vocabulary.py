@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gateway.automata.literals import is_word_char
+from gateway.automata.edges import is_word_char
 from gateway.censor.lens import Lens
 
 # Not a character, so that no text has it: what separates the tokens where all their texts are one string.
@@ -54,7 +54,7 @@ class Folds:
     def char(self, char: str) -> str:
         text = self._known.get(char)
         if text is None:
-            text, atomic = self._lens.fold(char)
+            text, atomic, _ = self._lens.fold(char)
             self._known[char] = text
             if atomic and len(text) > 1:
                 self._atomic.add(char)

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gateway.automata.literals import is_word_char
-from gateway.censor.lens import Lens, is_cjk
+from gateway.automata.edges import is_word_char
+from gateway.censor.lens import Lens
 from gateway.decode.folded_vocabulary import Flags, FoldedVocabulary, Ids
 from gateway.decode.lens_mask import Edges, LensMask, LensState, Sets
 from gateway.policy.model import Fold, Rule
@@ -233,7 +233,7 @@ class MaskCompiler:
                 text = lens.fold_word(word)
                 if not text:
                     raise ValueError(f"a banned word is empty when seen through the lens {lens}: remove it")
-                edges = Edges(each.whole_word and _needs_edge(text[0]), each.whole_word and _needs_edge(text[-1]))
+                edges = Edges(each.whole_word and is_word_char(text[0]), each.whole_word and is_word_char(text[-1]))
                 # The stricter of two: without an edge it is found wherever it would be with one.
                 words[text] = edges if text not in words else min(edges, words[text])
         if not by_lens:
@@ -245,8 +245,3 @@ class MaskCompiler:
         if fold not in self._folded:
             self._folded[fold] = FoldedVocabulary(self._tokens, Lens(fold), self.width)
         return self._folded[fold]
-
-
-def _needs_edge(char: str) -> bool:
-    """A word's edge that is no character of a word itself, or CJK, needs no boundary (semantics rule 12)."""
-    return is_word_char(char) and not is_cjk(char)

@@ -9,49 +9,25 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, NoReturn
+from typing import NoReturn
 
 from gateway.guard.answer_guard import AnswerGuard, Assembler
 from gateway.guard.channels import InvalidAnswer
 from gateway.guard.chat import ChatGuard
+from gateway.guard.commands import GUARD_FAILED as GUARD_FAILED
+from gateway.guard.commands import CloseUpstream as CloseUpstream
+from gateway.guard.commands import Command as Command
+from gateway.guard.commands import Failure as Failure
+from gateway.guard.commands import RecordFact as RecordFact
+from gateway.guard.commands import SendBytes as SendBytes
+from gateway.guard.commands import failure as failure
 from gateway.guard.events import EventGuard
 from gateway.guard.fast_path import EventFastPath, FastPath
-from gateway.observe.facts import Fact, GuardFailed
+from gateway.observe.facts import GuardFailed
 from gateway.wire import json, sse
 from gateway.wire.chat import CHAT
 from gateway.wire.dialect import AnswerEncoder, Dialect, EventEncoder, UntranslatableAnswer
 from gateway.wire.json import Json
-
-Failure = dict[str, Any]  # in the shape of OpenAI's errors; none of these texts comes from an upstream
-
-
-def failure(message: str, code: str, kind: str = "upstream_error") -> Failure:
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
-
-
-GUARD_FAILED = failure("The guard failed; the answer was stopped.", "guard_failed", "server_error")
-
-# -- commands: what the performer has to do, as plain data ------------------------------------------------------------
-
-
-class SendBytes(NamedTuple):
-    """Write these bytes to the client, as they are."""
-
-    data: bytes
-
-
-class CloseUpstream(NamedTuple):
-    """The answer is over: close the upstream, read no more of it."""
-
-
-class RecordFact(NamedTuple):
-    """Hand this fact to the sinks."""
-
-    fact: Fact
-
-
-Command = SendBytes | CloseUpstream | RecordFact
-
 
 _JSON_BEGINS = b'{["'
 _BLANK = b" \t\r\n"
@@ -181,14 +157,38 @@ class StreamAnswer(_Answer):
 
     def feed(self, data: bytes, now: float) -> list[Command]:
         """Guard one read from the upstream."""
+        taken = self.repeat(data, now)
+        if taken is None:
+            return self.feed_events(data, now)
+        return taken if isinstance(taken, list) else [SendBytes(taken)] if taken else []
+
+    def repeat(self, data: bytes, now: float) -> bytes | list[Command] | None:
+        """`feed` for a read that is one event which the fast way takes: the bytes to send, where nothing else is to be
+        done. None for any other read, for `feed_events`; nothing has happened then."""
+        if self.done or self._fast is None:
+            return None
+        self._guard.counts.now = now
+        self._out = []
+        try:
+            payload = self._decoder.single(data)
+            if payload is None or (taken := self._fast.repeat(payload)) is None:
+                return None
+            sent, more = taken
+            if not more:
+                return sent
+            self._out = [sent] if sent else []
+            self._send(more)
+        except Exception as error:
+            return self._fail_closed(error)
+        return self._commands()
+
+    def feed_events(self, data: bytes, now: float) -> list[Command]:
+        """`feed` for any read that `repeat` has not taken."""
         if self.done:
             return []
         self._guard.counts.now = now
         self._out = []
         try:
-            payload = self._decoder.single(data)
-            if payload is not None and self._repeat(payload):
-                return self._commands()
             try:
                 self._events(self._read(data))
             except sse.EventTooLarge as error:
@@ -280,22 +280,17 @@ class StreamAnswer(_Answer):
         for event in events:
             if self.done:
                 return
-            if not self._repeat(event.data):
-                self._seen_event = True
-                self._event(event)
-                if self._fast is not None:
-                    self._fast.learn(event.data)
-
-    def _repeat(self, data: bytes) -> bool:
-        """Guard an event the fast way, if it can be."""
-        if self._fast is None or (fast := self._fast.repeat(data)) is None:
-            return False
-        sent, more = fast
-        if sent:
-            self._out.append(sent)
-        if more:
-            self._send(more)
-        return True
+            taken = None if self._fast is None else self._fast.repeat(event.data)
+            if taken is not None:
+                sent, more = taken
+                self._out += [sent] if sent else []
+                if more:
+                    self._send(more)
+                continue
+            self._seen_event = True
+            self._event(event)
+            if self._fast is not None:
+                self._fast.learn(event.data)
 
     def _end(self) -> None:
         self._send_rest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -115,11 +115,11 @@ class ChannelCounts:
         self.held = Histogram(HELD_BOUNDS)
         self.hold = Histogram(HOLD_BOUNDS)
         self._counts: dict[Channel, _Counts] = {}
-        self._matches: Counter[tuple[str, Action, Channel]] = Counter()
-        self._restored: Counter[Channel] = Counter()
+        self._matches: defaultdict[tuple[str, Action, Channel], int] = defaultdict(int)
+        self._restored: defaultdict[Channel, int] = defaultdict(int)
         self._restored_chars = 0
-        self._kept: Counter[str] = Counter()
-        self._constraints: Counter[str] = Counter()
+        self._kept: defaultdict[str, int] = defaultdict(int)
+        self._constraints: defaultdict[str, int] = defaultdict(int)
 
     def looks_at(self, channel: Channel) -> bool:
         """Could anything in a text of this channel be changed or reported?"""

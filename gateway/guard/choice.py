@@ -17,12 +17,13 @@ from gateway.guard.media import PayloadText, payloads_in
 from gateway.guard.metadata import Metadata
 from gateway.guard.names import MISSPELLED, leave_out_misspelled_in
 from gateway.guard.numbers import ListNumbering
-from gateway.guard.parts import JoinedParts, PartText, Run, is_part, runs_in
+from gateway.guard.part_runs import Run, is_part, runs_in
+from gateway.guard.parts import JoinedParts, PartText
 from gateway.guard.tool_calls import CALLS, ToolCalls
 from gateway.policy.model import Channel
 from gateway.wire import chunks, logprobs
 from gateway.wire import message as messages
-from gateway.wire.fences import ContentReader
+from gateway.wire.fences import ContentReader, may_hold_json
 from gateway.wire.json import Json
 from gateway.wire.logprobs import Entry
 from gateway.wire.message import (
@@ -31,6 +32,7 @@ from gateway.wire.message import (
     DROPPED_IN_ANSWERS,
     DROPPED_IN_AUDIO,
     KNOWN_NAMES,
+    ROLES,
     TEXT_FIELDS,
     Path,
     SlotKind,
@@ -39,6 +41,7 @@ from gateway.wire.message import (
 )
 
 _CONTENT: Path = ("content",)
+_PLAIN_MESSAGE = frozenset({"role", "content", "refusal", "annotations"})
 _DESCRIBED: tuple[Path, ...] = tuple((name,) for name in logprobs.TEXTS)
 MAX_TYPES = 64  # parts of one choice whose type comes with what was held of them
 MAX_TYPE = 64  # characters of such a type
@@ -76,6 +79,10 @@ class Choice:
     def censor(self, message: Json, whole: bool = False, reason: Any = None) -> bool:
         """Censor every text of a delta, or of a `whole` message that ended for a reason, up to a block; is there
         anything left to show?"""
+        if not message:
+            return False
+        if whole and self._passes(message):
+            return True
         self._drop_fields(message)
         outside, self._metadata.blocked = self._metadata.blocked, None
         self._metadata.scrub_numbers(message, ("choices", self.index))
@@ -117,6 +124,17 @@ class Choice:
         return bool(message.keys() - TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
             isinstance(entry, dict) and "id" in entry for entry in message.get("tool_calls") or ()
         )
+
+    def _passes(self, message: Json) -> bool:
+        """Is this a whole message of nothing but content in which there is nothing to do? It has been counted then."""
+        content, role, counts = message.get("content"), message.get("role"), self._counts
+        if not (type(content) is type(role) is str and role in ROLES and message.keys() <= _PLAIN_MESSAGE):
+            return False
+        if message.get("refusal") is not None or message.get("annotations") or self._entries or self.rule is not None:
+            return False
+        if self._constrained is not None or counts.json_content or counts.pseudonyms is not None:
+            return False
+        return not may_hold_json(content) and counts.passes(Channel.CONTENT, content)
 
     def _drop_fields(self, message: Json) -> None:
         """Remove what could not be scanned, or repeats the text of this message."""

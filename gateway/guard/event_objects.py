@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from gateway.guard.annotations import realigned
@@ -180,6 +181,8 @@ class EventObjects:
 
     def _items(self, items: list[Any], place: Path, ends: bool) -> list[Any]:
         """The items of a list up to a block."""
+        if ends and len(items) > 1:
+            self._texts.follow(list(self._parts(items, place)))
         shown: list[Any] = []
         for at, item in enumerate(items):
             if self._texts.rule is not None:
@@ -191,6 +194,14 @@ class EventObjects:
                 shown.append(item)
                 shown[at] = self._value(item, (*place, at), ends)
         return shown
+
+    def _parts(self, items: list[Any], place: Path) -> Iterator[tuple[Path, TextField, str]]:
+        """The text parts of a whole list."""
+        for at, item in enumerate(items):
+            text = item.get("text") if isinstance(item, dict) else None
+            field = self._table.text_field(item.get("type"), "text") if isinstance(text, str) else None
+            if field is not None and field.delta and isinstance(text, str):
+                yield (*place, at, "text"), field, text
 
     def _echo(self, name: str, value: Any) -> Any:
         """What repeats the request. It comes two or three times, and is nothing that could block the answer."""

@@ -55,6 +55,11 @@ class ShownAnswer:
                 steps.append(step)
         return tuple(steps)
 
+    @staticmethod
+    def has_number(step: str | Index, event: Json) -> bool:
+        """Has an event the number that a step of its place needs?"""
+        return not isinstance(step, Index) or position_of({"index": event.get(step.field)}, -1) >= 0
+
     def require(self, holds: bool, otherwise: str) -> None:
         """Raises `InvalidAnswer` where the answer breaks its protocol and is not only observed."""
         if self._enforces and not holds:

@@ -6,6 +6,7 @@ are remembered by what they are, so that they too are scanned and counted once.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
@@ -13,9 +14,11 @@ from gateway.guard.channels import GuardedText, InvalidAnswer
 from gateway.guard.constrained import ConstrainedText, ConstraintCheck
 from gateway.guard.guardedjson import GuardedJson, ObservedText, content_text, string_text
 from gateway.guard.metadata import Metadata
+from gateway.guard.parts import JoinedParts, PartText
 from gateway.policy.model import Channel
 from gateway.wire import json
 from gateway.wire.event_table import EventTable, Kind, TextField
+from gateway.wire.fences import ContentReader
 from gateway.wire.media import OPAQUE, Envelope, classify, is_opaque
 from gateway.wire.message import CONSTANT_LABELS, Path
 
@@ -63,6 +66,9 @@ class EventTexts:
         self._table = table
         self._constraint = constraint
         self._whole: dict[tuple[Channel, Kind, str], str] = {}
+        self._joined: dict[Path, JoinedParts] = {}  # the text parts of each list
+        self._ahead: dict[Path, tuple[int, str]] = {}  # what was fed before its turn: characters, and what came out
+        self._following: dict[Path, tuple[Path, TextField, str]] = {}  # behind each part of a whole answer
         self._kept = 0
 
     def keep(self, size: int) -> None:
@@ -80,11 +86,13 @@ class EventTexts:
             if self._metadata.enforces:
                 raise InvalidAnswer("the answer goes on with a text that has ended")
             return given
-        out = text.text.feed(given)
+        fed, ahead = self._ahead.pop(place, (-1, ""))
+        given = given[max(fed, 0) :]
+        out = text.text.feed(given) if given or fed < 0 else ""
         text.add(given, out)
         self.keep(len(out))
         self.rule = self.rule or text.text.rule
-        return out
+        return ahead + out
 
     def begun(self, place: Path) -> PlaceText | None:
         """The text at a place, if it has been shown in deltas and goes on."""
@@ -104,12 +112,102 @@ class EventTexts:
     def repeat(self, place: Path, field: TextField, given: str) -> str:
         """The whole text at a place, as it was shown; of one that comes only now, what may be shown."""
         text = self.places.get(place)
-        if text is None:
+        if text is not None and text.closed:
+            self._ahead.pop(place, None)
+        elif text is None or place in self._ahead:
             self.feed(place, field, given)
             text = self.places[place]
+            self._look_ahead(place)
         if self.rule is None:
             self.finish(text)
         return text.whole()
+
+    # -- parts that are one text ---------------------------------------------------------------------------------------
+
+    def waits_at(self, place: Path) -> Path | None:
+        """The place, if there is one, of a text at or in `place` whose end depends on what the next part begins
+        with."""
+        name = self._table.content.name
+        return next((each for each in (place, (*place, name)) if self._goes_on(each)), None)
+
+    def _goes_on(self, place: Path) -> bool:
+        known = self.places.get(place)
+        return known is not None and not known.closed and isinstance(known.text, PartText) and known.text.goes_on
+
+    def pending_at(self, place: Path) -> Path | None:
+        """The place, if there is one, of a text at or in `place` that went on in another part, so that it is open what
+        becomes of it."""
+        for each in (place, (*place, self._table.content.name)):
+            text = self.places[each].text if each in self.places else None
+            if isinstance(text, PartText) and text.is_pending:
+                return each
+        return None
+
+    def feed_ahead(self, place: Path, field: TextField, given: str) -> list[tuple[Path, str]]:
+        """Feed a piece of a text of which nothing may be shown yet; what it shows of parts before it, by place."""
+        text = self._at(place, field)
+        fed, ahead = self._ahead.get(place, (0, ""))
+        out = text.text.feed(given)
+        text.add(given, out)
+        self.keep(len(out))
+        self._ahead[place] = fed + len(given), ahead + out
+        return self._pop_late(place)
+
+    def drop_ahead(self) -> None:
+        """What was fed before its turn will not be shown."""
+        for place in self._ahead:
+            del self.places[place]
+        self._ahead.clear()
+
+    def follow(self, parts: list[tuple[Path, TextField, str]]) -> None:
+        """These parts of a whole answer follow each other."""
+        self._following.update({before[0]: after for before, after in pairwise(parts)})
+
+    def _look_ahead(self, place: Path) -> None:
+        """Read of the parts of a whole answer behind this one what decides its end."""
+        at = place
+        while self._goes_on(at) and self._is_undecided(place) and at in self._following:
+            at, field, given = self._following[at]
+            for char in given or ("",):
+                self.feed_ahead(at, field, char)
+                if not self._is_undecided(place):
+                    break
+        self.rule = self.rule or self.places[place].text.rule
+        if self.rule is not None:
+            self.drop_ahead()
+
+    def _is_undecided(self, place: Path) -> bool:
+        text = self.places[place].text
+        return text.rule is None and isinstance(text, PartText) and text.is_in_joint
+
+    def _pop_late(self, place: Path) -> list[tuple[Path, str]]:
+        joined = self._joined_at(place, self.places[place].field)
+        late: list[tuple[Path, str]] = []
+        for at, out in joined.late:
+            self.places[at].add("", out)
+            self.keep(len(out))
+            if at in self._ahead:
+                fed, ahead = self._ahead[at]
+                self._ahead[at] = fed, ahead + out
+            else:
+                late.append((at, out))
+        joined.late.clear()
+        return late
+
+    def _joined_at(self, place: Path, field: TextField) -> JoinedParts:
+        at = (*place[:-2], field.channel)
+        joined = self._joined.get(at)
+        if joined is None:
+            channel = Channel(field.channel)
+            make = ContentReader if field is self._table.content else None
+            joined = self._joined[at] = JoinedParts(lambda reader: self._counts.open(channel, 0, reader), make)
+        return joined
+
+    def _is_part(self, place: Path, field: TextField) -> bool:
+        """May the text at a place be a part of the one that its list has?"""
+        reads_content = self._counts.json_content or self._constraint is not None
+        is_listed = len(place) > 1 and isinstance(place[-2], int) and field.kind is Kind.TEXT
+        return is_listed and place[-1] == "text" and not (field is self._table.content and reads_content)
 
     def insert(self, place: Path, field: TextField, message: str) -> None:
         """Text of our own making behind the one at a place, which has ended."""
@@ -140,12 +238,14 @@ class EventTexts:
         known = self.places.get(place)
         if known is None:
             self._counts.reserve("text fields")
-            known = self.places[place] = PlaceText(self._open(field), field)
+            known = self.places[place] = PlaceText(self._open(place, field), field)
         return known
 
-    def _open(self, field: TextField) -> GuardedText:
+    def _open(self, place: Path, field: TextField) -> GuardedText:
         counts, channel = self._counts, Channel(field.channel)
         text: GuardedText
+        if self._is_part(place, field):
+            return self._joined_at(place, field).part(place)
         is_json = field.kind is Kind.JSON or (counts.json_content and field is self._table.content)
         if is_json and counts.looks_at(channel):
             text = GuardedJson(counts, channel, 0)

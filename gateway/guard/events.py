@@ -16,6 +16,7 @@ from gateway.guard.channels import ChannelCounts, OnFinding
 from gateway.guard.chat import is_count
 from gateway.guard.constrained import ConstraintCheck, asks_for_json
 from gateway.guard.event_objects import EventObjects
+from gateway.guard.event_parts import EventParts
 from gateway.guard.event_shown import EventAssembler, ShownAnswer
 from gateway.guard.event_texts import EventTexts
 from gateway.guard.metadata import Metadata
@@ -56,6 +57,7 @@ class EventGuard:
         self._texts = EventTexts(self.metadata, table, self._constraint)
         self._objects = EventObjects(self.metadata, table, self._texts)
         self._shown = ShownAnswer(table, self._texts, self.metadata.enforces)
+        self._parts = EventParts(table, self._texts, self._shown)
         self._reason: Any = None
         self._over = False
         self._number: int | None = None
@@ -81,7 +83,8 @@ class EventGuard:
         """The fast way for an event that adds to a text which has begun: as `EventFastPath.repeat`, without a trace of
         an event that does not fit."""
         place, given = delta.place, delta.text
-        text = None if self._over or not self.metadata.enforces else self._texts.begun(place)
+        idle = self._over or self._parts.waits or not self.metadata.enforces
+        text = None if idle else self._texts.begun(place)
         if text is None or not self._shown.is_open(place) or delta.item_id != self._shown.item_id(place):
             return None
         shown, sent = self._texts.feed(place, text.field, given), b""
@@ -99,6 +102,20 @@ class EventGuard:
         return events
 
     def _guard(self, event: Json) -> list[Json]:
+        """The events to send for one that was received, and for those that waited for it."""
+        if self._over:
+            return []
+        late, events = self._parts.take(event)
+        return self._guard_all(late, events)
+
+    def _guard_all(self, late: list[tuple[Path, str]], events: list[Json]) -> list[Json]:
+        sent = [made for at, text in late for made in self._delta(at, text)]
+        for event in events:
+            sent += self._guard_now(event)
+        rule = None if self._over else self._blocked()
+        return sent if rule is None else sent + self._block(rule)
+
+    def _guard_now(self, event: Json) -> list[Json]:
         if self._over:
             return []
         form = self._table.form(event)
@@ -349,12 +366,14 @@ class EventGuard:
         """The stream is over, well or badly: what is held and no match comes out (semantics rule 7)."""
         if self._over:
             return []
-        sent = self._tails(())
-        self._conclude_constraint()
-        rule = self._blocked()
-        if rule is not None:
-            sent += self._block(rule)
-        self._over = True
+        sent = self._guard_all([], self._parts.pop())
+        if not self._over:
+            sent += self._tails(())
+            self._conclude_constraint()
+            rule = self._blocked()
+            if rule is not None:
+                sent += self._block(rule)
+            self._over = True
         return self._numbered(sent) if self.metadata.enforces else []
 
     def abandon(self) -> None:

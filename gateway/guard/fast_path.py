@@ -95,4 +95,5 @@ class FastPath:
         """An event took the general way; may others like it take the fast one?"""
         chunk = self._read(data) if self._guard.content_only else None
         if chunk is not None and all(map(self._guard.metadata.is_clean, chunk.labels())):
-            self._known, self._template = chunk, ChunkTemplate.of(data, chunk)
+            shows_padding = chunk.obfuscation is not UNSET and not self._enforces
+            self._known, self._template = chunk, None if shows_padding else ChunkTemplate.of(data, chunk)

@@ -19,6 +19,7 @@ from gateway.censor.passing import passes
 from gateway.censor.stream import Censor
 from gateway.guard.channels import ChannelCounts, ChannelText, GuardedText
 from gateway.guard.constrained import ConstrainedText
+from gateway.guard.parts import PartText
 from gateway.policy.model import Channel, Direction
 from gateway.wire.logprobs import Alternative, Entry
 
@@ -236,6 +237,8 @@ def followed(text: GuardedText | None) -> Censor | None:
         return text.followed
     if isinstance(text, ConstrainedText):
         text = text.censored
+    if isinstance(text, PartText) and text.is_first:
+        text = text.joint.text
     return text.censor if type(text) is ChannelText else None
 
 

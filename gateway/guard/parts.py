@@ -11,10 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.censor.compile import CompiledRule
-from gateway.guard.channels import ChannelCounts, ChannelText, ConcealedText, InvalidAnswer
-from gateway.guard.tool_calls import CALLS
+from gateway.guard.channels import ChannelText, ConcealedText, InvalidAnswer
 from gateway.inner_texts import Closed, Decoded, Opened, Piece, Reader, Step, Token
-from gateway.wire.message import Path, SlotKind, TextSlot
 
 MakeReader = Callable[[], Reader] | None
 
@@ -107,24 +105,28 @@ class JoinedParts:
 class PartText:
     """One part, as a text."""
 
-    __slots__ = ("_tail", "joint", "key")
+    __slots__ = ("_tail", "is_first", "joint", "key")
 
     def __init__(self, joint: _Joint, key: Any) -> None:
         self.joint = joint
+        self.is_first = joint.is_empty  # in its text: places in that are its own
         self.key = key
         self._tail = ""  # what the end has released of it
 
     def feed(self, text: str) -> str:
-        return self.joint.feed(self, text)
+        joint = self.joint
+        return joint.text.feed(text) if joint.only is self else joint.feed(self, text)
 
     def finish(self) -> str:
-        self.joint.finish()
+        if self.is_in_joint:
+            self.joint.finish()
         tail, self._tail = self._tail, ""
         return tail
 
     def abandon(self) -> str:
         """What the end has released of the part, if it has."""
-        self.joint.text.abandon()
+        if self.is_in_joint:
+            self.joint.text.abandon()
         tail, self._tail = self._tail, ""
         return tail
 
@@ -133,18 +135,28 @@ class PartText:
 
     @property
     def rule(self) -> CompiledRule | None:
-        return self.joint.text.rule
+        return self.joint.text.rule if self.joint.only is self or self.is_in_joint else None
 
     @property
-    def is_joined(self) -> bool:
-        """Does the text have other parts, so that places in it are none of this part?"""
-        return self.joint.is_joined
+    def is_in_joint(self) -> bool:
+        """May something still come out of this part?"""
+        return self.joint.has(self)
+
+    @property
+    def is_pending(self) -> bool:
+        """Has the text gone on in another part, and may something still come out of this one?"""
+        return self.is_in_joint and not self.joint.is_last(self)
+
+    @property
+    def goes_on(self) -> bool:
+        """Could what the next part has be a part of a match with this one?"""
+        return self.joint.is_last(self) and self.joint.goes_on()
 
 
 class _Joint:
     """One text, and the parts in it that may still get something, by where they begin."""
 
-    __slots__ = ("_begins", "_ended", "_late", "_parts", "_reader", "is_joined", "text")
+    __slots__ = ("_begins", "_ended", "_late", "_parts", "_reader", "only", "text")
 
     def __init__(self, open_text: Callable[[PartReader], ChannelText], reader: PartReader, late: list[Any]) -> None:
         self._reader = reader
@@ -153,15 +165,25 @@ class _Joint:
         self._begins: list[int] = []
         self._parts: list[PartText] = []
         self._ended = False
-        self.is_joined = False
+        self.only: PartText | None = None  # the part, as long as there is one
 
     def begin(self, part: PartText) -> None:
         if self._parts:
             self._reader.begin()
             self.text.censor.look_again()
-            self.is_joined = True
+        self.only = None if self._begins else part
         self._begins.append(self.text.censor.scanned)
         self._parts.append(part)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._begins
+
+    def has(self, part: PartText) -> bool:
+        return part in self._parts
+
+    def is_last(self, part: PartText) -> bool:
+        return self._parts[-1] is part
 
     def goes_on(self) -> bool:
         """Could what the next part has be a part of a match with this text, and would the text's end be none?"""
@@ -172,14 +194,14 @@ class _Joint:
         return censor.is_open and (self._reader.within or not censor.would_match_at_end())
 
     def feed(self, part: PartText, text: str) -> str:
-        if part is not self._parts[-1]:
+        if part is not self._parts[-1] or self._ended:
             raise InvalidAnswer("the answer goes back to a part that it had left")
         return self._share(self.text.feed(text), to_end=False)
 
     def finish(self) -> None:
         if self._ended:
             return
-        self._ended = True
+        self._ended, self.only = True, None
         if isinstance(self.text, ConcealedText):
             for part, shown in zip(self._parts, self.text.finish_parts(self._begins), strict=True):
                 part.add_tail(shown)
@@ -207,60 +229,3 @@ class _Joint:
                 return ""
             del self._parts[0], self._begins[0]
         return out
-
-
-# -- in whole messages -------------------------------------------------------------------------------------------------
-
-
-class Run:
-    """Parts of a whole message that are one text, by path: what is `shown` of them, and which of them a rule has
-    `blocked`, if one has."""
-
-    def __init__(self, slots: list[TextSlot]) -> None:
-        self._slots = slots
-        self.shown: dict[Path, str] = {}
-        self.blocked: Path | None = None
-        self.rule: CompiledRule | None = None
-
-    def read(self, joined: JoinedParts, counts: ChannelCounts) -> None:
-        parts: list[PartText] = []
-        self.shown = dict.fromkeys((slot.path for slot in self._slots), "")
-        for slot in self._slots:
-            counts.reserve("text fields")
-            parts.append(joined.part(slot.path))
-            self.shown[slot.path] = parts[-1].feed(slot.holder[slot.key])
-            if self._note_block(parts[-1]):
-                break
-        for path, text in joined.late:
-            self.shown[path] += text
-        for part in parts if self.rule is None else ():
-            self.shown[part.key] += part.finish()
-            if self._note_block(part):
-                break
-
-    def _note_block(self, part: PartText) -> bool:
-        if part.rule is not None:
-            self.rule, self.blocked = part.rule, part.key
-        return part.rule is not None
-
-
-def is_part(slot: TextSlot) -> bool:
-    """Is this the text of an object in a list?"""
-    path = slot.path
-    return (
-        len(path) > 2
-        and path[-1] == "text"
-        and isinstance(path[-2], int)
-        and slot.kind is SlotKind.TEXT
-        and path[0] not in CALLS
-        and isinstance(slot.holder[slot.key], str)
-    )
-
-
-def runs_in(slots: list[TextSlot]) -> dict[Path, Run]:
-    """The texts that follow each other in lists, each with the run that it is in."""
-    lists: dict[Path, list[TextSlot]] = {}
-    for slot in filter(is_part, slots):
-        lists.setdefault((*slot.path[:-2], slot.channel), []).append(slot)
-    runs = [(parts, Run(parts)) for parts in lists.values() if len(parts) > 1]
-    return {slot.path: run for parts, run in runs for slot in parts}

@@ -5,7 +5,7 @@ The censor and the decoder know it; `gateway.config` passes it in as `Checks`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -42,10 +42,11 @@ class PatternFacts:
 class Checks:
     """`fold_word`: the folded word. `read_pattern` analyses a pattern under a set of folds; it raises `BadPattern`.
     `detectors`: their names. `finder`: for a rule, whether a text holds a match of it. `read_constraint` raises
-    `BadPattern` for a constraint that no model can be held to."""
+    `BadPattern` for a constraint that no model can be held to. `prose`: ordinary text, to look for false hits in."""
 
     fold_word: Callable[[str, frozenset[Fold]], str]
     read_pattern: Callable[[str, frozenset[Fold]], PatternFacts]
     detectors: Collection[str]
     finder: Callable[[Rule], Finds]
     read_constraint: Callable[[Constrain], None]
+    prose: Callable[[], Sequence[str]]

@@ -21,7 +21,7 @@ def check_fields(owner: Any, shown: str, least: Mapping[str, int]) -> None:
     """
     for field, hint in _hints(cast(Hashable, type(owner))).items():
         value = getattr(owner, field)
-        if value is DEPENDS and field in _depending(cast(Hashable, type(owner))):
+        if value is DEPENDS and (hint is int or get_origin(hint) is frozenset):
             continue
         if get_origin(hint) is UnionType and NoneType in get_args(hint):
             if value is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from urllib.parse import urlsplit
 
 from gateway.policy.checks import Checks, Finds, PatternFacts
@@ -28,6 +28,8 @@ from gateway.policy.routes import routed_pairs
 # words with 9.5 million characters take 34 seconds to read and compile, and 1 GB; 100,000 of them 3 s and 100 MB.
 LARGE_LIST = 2_000_000
 SECONDS_A_MILLION, MEGABYTES_A_MILLION = 3.6, 105
+SHORT_WORD = 4  # letters; longer words are rarely a part of others by chance
+MAX_SHORT_WORDS = 1000  # are counted in prose: some 10 ms
 VERSION = re.compile(r"/v[0-9]+[a-z0-9.]*(/|$)")
 
 
@@ -132,6 +134,8 @@ def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator
             facts = checks.read_pattern(rule.pattern, rule.fold)
             yield from _pattern_warnings(f"{at}.rules[{i}].pattern", facts, rule, policy)
         yield from _without_effect(f"{at}.rules[{i}]", rule)
+        if (hits := short_words(rule, words, checks)) is not None:
+            yield f"{at}.rules[{i}]: {hits}"
     longest = max((len(word) for words in folded for word in words), default=0)
     if any(not rule.words for rule in policy.rules):
         longest = max(longest, min(policy.max_hold, DEFAULT_MAX_HOLD))
@@ -146,6 +150,25 @@ def large_list(rule: Rule) -> str | None:
         return None
     seconds, megabytes = characters * SECONDS_A_MILLION, characters * MEGABYTES_A_MILLION
     return f"to compile {len(rule.words)} words takes about {seconds:.0f} seconds of a core and {megabytes:.0f} MB"
+
+
+def short_words(rule: Rule, words: Collection[str], checks: Checks) -> str | None:
+    """What the rule's short words, folded, would replace in ordinary prose because other words have them in them; None
+    if nothing."""
+    if rule.whole_word:
+        return None
+    short = sorted({word for word in words if 1 < len(word) <= SHORT_WORD and word.isalpha()})[:MAX_SHORT_WORDS]
+    prose = checks.fold_word("".join(checks.prose()), rule.fold) if short else ""
+    count = max(len(prose.split()), 1)
+    anywhere = sum(prose.count(word) for word in short)
+    whole = sum(len(re.findall(rf"\b{re.escape(word)}\b", prose)) for word in short if word in prose)
+    if anywhere == whole:
+        return None
+    every, apart = (f"{10_000 * hits / count:.0f}" for hits in (anywhere, whole))
+    return (
+        f"words of rule {rule.id} with 2 to {SHORT_WORD} letters are found inside other words: {every} hits in 10,000 "
+        f"words of prose, and {apart} with whole_word: true"
+    )
 
 
 def _pattern_warnings(at: str, facts: PatternFacts, rule: Rule, policy: Policy) -> Iterator[str]:
@@ -200,7 +223,9 @@ def _inserted_warnings(at: str, policy: Policy, longest: int, finders: list[Find
 
 
 def _without_effect(at: str, rule: Rule) -> Iterator[str]:
-    """Keys that the rule's action ignores."""
+    """Keys that the rule's action ignores, or what it looks for."""
+    if rule.pattern is not None and Fold.SPACE in rule.fold:
+        yield f"{at}.fold: space has no effect in a pattern; write \\s+ there"
     acts, said = rule.acts_as, f"action: {rule.action}"
     if rule.action is Action.ROLLBACK:
         said += f" and exhausted: {rule.exhausted}"

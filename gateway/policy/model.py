@@ -12,6 +12,10 @@ from enum import StrEnum
 from typing import Any
 
 from gateway.policy.field_checks import DEPENDS, check_fields
+from gateway.policy.folds import DEFAULT_FOLD as DEFAULT_FOLD
+from gateway.policy.folds import DISGUISES as DISGUISES
+from gateway.policy.folds import Fold as Fold
+from gateway.policy.folds import default_fold
 from gateway.policy.providers import KeyHeader, provider_of
 
 
@@ -42,20 +46,6 @@ class Protect(StrEnum):
     """A text of the request that answers may not repeat."""
 
     SYSTEM_PROMPT = "system_prompt"
-
-
-class Fold(StrEnum):
-    """A difference between characters that does not count; a rule's set of folds is its lens."""
-
-    CASE = "case"
-    WIDTH = "width"
-    ACCENTS = "accents"
-    INVISIBLE = "invisible"
-    LEET = "leet"
-    SPACING = "spacing"
-    REPEATS = "repeats"
-    MARKUP = "markup"
-    URL = "url"
 
 
 class Variant(StrEnum):
@@ -121,36 +111,25 @@ class Unknown(StrEnum):
     REFUSE = "refuse"
 
 
-DEFAULT_FOLD = frozenset({Fold.CASE, Fold.WIDTH, Fold.INVISIBLE})
-# A pattern says by itself which letters it wants; `case` would be its (?i).
-DEFAULT_PATTERN_FOLD = frozenset({Fold.WIDTH, Fold.INVISIBLE})
-# Whole sentences are compared: with `accents`, composed and decomposed letters are the same.
-DEFAULT_PROTECT_FOLD = DEFAULT_FOLD | {Fold.ACCENTS}
-DEFAULT_MIN_WORDS = 8
-
-
-# Folds of what is not a difference between single characters.
-DISGUISES = frozenset({Fold.LEET, Fold.SPACING, Fold.REPEATS, Fold.MARKUP, Fold.URL})
 # With so many edits a shorter word would be found in other words of ordinary texts.
 EDITS_FROM = {1: 6, 2: 9}
+PRESET_EDITS_FROM = 7  # where nobody has looked at the list: `passed` is one edit from a word of many lists
+DEFAULT_MIN_WORDS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
     """What a `strength` sets in a rule for words, where the rule does not."""
 
-    fold: frozenset[Fold] = DEFAULT_FOLD
+    fold: frozenset[Fold]
     variants: frozenset[Variant] = frozenset()
     edits: int = 0
 
 
 PRESETS = {
-    Strength.PLAIN: Preset(),
-    # Without what hits short words in ordinary text: `setup` backwards, `(on` as leet, `conn` as a repetition.
-    Strength.CAREFUL: Preset(
-        frozenset(Fold) - {Fold.LEET, Fold.REPEATS}, frozenset(Variant) - {Variant.REVERSE, Variant.ROT13}
-    ),
-    Strength.PARANOID: Preset(frozenset(Fold), frozenset(Variant), edits=1),
+    Strength.PLAIN: Preset(DEFAULT_FOLD),
+    Strength.CAREFUL: Preset(frozenset(Fold)),
+    Strength.PARANOID: Preset(frozenset(Fold), frozenset(Variant), 1),
 }
 DEFAULT_REPLACEMENT = "[REDACTED]"
 DEFAULT_MAX_HOLD = 1024
@@ -161,10 +140,10 @@ class Rule:
     """One rule of a policy: it finds `words`, a `pattern`, what a `detector` describes, or `min_words` consecutive
     words of what it is to `protect`.
 
-    `fold`, `variants`, `edits`: what `strength` sets for words; else `DEFAULT_PROTECT_FOLD` or `DEFAULT_PATTERN_FOLD`.
-    `edits`: in words of at least `EDITS_FROM` characters; shorter ones have none. `carry`: a word that the
-    conversation's last answer began is found where this one goes on with it. `apply_to`: output, and for
-    `pseudonymize` input. `guard_tail`: None leaves it to `secret`, which sets 60 % of each word.
+    `fold`: what `strength` sets for words, else `default_fold`; `variants` and `edits` likewise, edits in words of at
+    least `EDITS_FROM` characters. `carry`: a word that the conversation's last answer began is found where this one
+    goes on with it. `apply_to`: output, and for `pseudonymize` input. `guard_tail`: None leaves it to `secret`, which
+    sets 60 % of each word.
 
     Names may be given as strings (`action="block"`), and several values in any iterable but a string. Raises ValueError
     unless exactly one of `words`, `pattern`, `detector` and `protect` is given, and for a value of another type.
@@ -192,23 +171,23 @@ class Rule:
     decode: Decode | None = None
     variants: frozenset[Variant] = DEPENDS
     edits: int = DEPENDS
+    edits_from: int = field(default=0, init=False)  # characters of the shortest word that may have edits
 
     def __post_init__(self) -> None:
         check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1, "min_words": 1})
         if self.mask is not None and len(self.mask) != 1:
             raise ValueError(f"rule {self.id!r}: mask: expected one character, got {len(self.mask)}")
-        sources = (self.words or None, self.pattern, self.detector, self.protect)
-        if len(sources) - sources.count(None) != 1:
+        names = ("words", "pattern", "detector", "protect")
+        sources = [name for name in names if getattr(self, name) not in ((), None)]
+        if len(sources) != 1:
             raise ValueError(f"rule {self.id!r}: give exactly one of words, pattern, detector and protect")
         if not self.words and (self.variants or self.edits or (self.fold is not DEPENDS and self.fold & DISGUISES)):
             raise ValueError(f"rule {self.id!r}: variants, edits and {', '.join(sorted(DISGUISES))} are for words")
         if self.edits is not DEPENDS and self.edits > max(EDITS_FROM):
             raise ValueError(f"rule {self.id!r}: edits: expected at most {max(EDITS_FROM)}, got {self.edits}")
-        preset = (
-            PRESETS[self.strength]
-            if self.words
-            else Preset(DEFAULT_PROTECT_FOLD if self.protect else DEFAULT_PATTERN_FOLD)
-        )
+        edits_from = PRESET_EDITS_FROM if self.edits is DEPENDS else EDITS_FROM.get(self.edits, 0)
+        object.__setattr__(self, "edits_from", edits_from)
+        preset = PRESETS[self.strength] if self.words else Preset(default_fold(sources[0]))
         for name in ("fold", "variants", "edits"):
             if getattr(self, name) is DEPENDS:
                 object.__setattr__(self, name, getattr(preset, name))

@@ -11,6 +11,7 @@ from gateway.policy.checks import BadPattern, Checks
 from gateway.policy.combine import why_not_on_request
 from gateway.policy.constraints import CONSTRAIN, read_constrain
 from gateway.policy.files import Files
+from gateway.policy.folds import DISGUISES, default_fold
 from gateway.policy.key_table import (
     BOOLEAN,
     NAME,
@@ -24,9 +25,6 @@ from gateway.policy.key_table import (
     several,
 )
 from gateway.policy.model import (
-    DEFAULT_PATTERN_FOLD,
-    DEFAULT_PROTECT_FOLD,
-    DISGUISES,
     EDITS_FROM,
     PRESETS,
     Action,
@@ -57,7 +55,6 @@ WORD_SOURCES = ("words", "words_file")
 SOURCES = (*WORD_SOURCES, "pattern", "detector", "protect")
 MAX_MIN_WORDS = 64  # as many as are plainly copied; the automaton is made of runs of so many words
 PLACEHOLDER = ("nothing",)  # the words of a rule whose words were refused
-LATER_FOLDS = ("confusables",)
 LONE_SIGN = (
     "a lone # could be a comment or a word: leave the line out, or write a text behind `# `; a rule for the word has "
     'words: ["#"]'
@@ -71,7 +68,8 @@ def _read_mask(value: Value) -> str:
     return mask
 
 
-FOLDS = several(choice(Fold, LATER_FOLDS), f"list of {', '.join(f'`{fold}`' for fold in Fold)}", frozenset, least=0)
+FOLD_NAMES = ", ".join(f"`{fold}`" for fold in Fold)
+FOLDS = several(choice(Fold), f"list of {FOLD_NAMES}", frozenset, least=0)
 CHANNELS = several(choice(Channel), "list of channels", frozenset)
 DIRECTIONS = several(choice(Direction), "list of `output`, `input`", frozenset)
 VARIANTS = several(choice(Variant), f"list of {', '.join(f'`{name}`' for name in Variant)}", frozenset, least=0)
@@ -165,7 +163,7 @@ def _rule(lists: _WordReader, checks: Checks, strength: Strength, value: Value) 
         value.note(section["mask"].fail("give either mask or replacement, not both"))
     source = value.attempt(lambda _: section.only_one(SOURCES), "")
     strength = value.attempt(lambda _: _strength_of(section, source, strength), Strength.PLAIN)
-    fold = section.get("fold", FOLDS, _default_fold(source, strength))
+    fold = section.get("fold", FOLDS, PRESETS[strength].fold if source in WORD_SOURCES else default_fold(source))
     words: tuple[str, ...] = ()
     pattern = detector = protect = None
     if source in WORD_SOURCES:
@@ -201,12 +199,6 @@ def _strength_of(section: Section, source: str, default: Strength) -> Strength:
     if "strength" in section:
         raise section["strength"].fail(f"is for words only; with {source} say what is meant: fold")
     return Strength.PLAIN
-
-
-def _default_fold(source: str, strength: Strength) -> frozenset[Fold]:
-    if source == "protect":
-        return DEFAULT_PROTECT_FOLD
-    return PRESETS[strength].fold if source in WORD_SOURCES else DEFAULT_PATTERN_FOLD
 
 
 FIXED_DIRECTIONS = {
@@ -260,7 +252,7 @@ def _detector(section: Section, checks: Checks) -> str:
 def _refuse_word_keys(section: Section, instead_of_whole_word: str) -> None:
     """Their defaults are allowed."""
     for index, fold in enumerate(section["fold"].items() if "fold" in section else ()):
-        if fold.choice(Fold, LATER_FOLDS) in DISGUISES:
+        if fold.choice(Fold) in DISGUISES:
             raise section["fold"].items()[index].fail(f"is for words only: {', '.join(sorted(DISGUISES))}")
     if section.get("variants", VARIANTS, frozenset()):
         raise section["variants"].fail("is for words only")

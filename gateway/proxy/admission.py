@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
-from fastapi import Request
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
@@ -23,7 +22,7 @@ from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table,
 from gateway.observe.facts import Limited
 from gateway.policy.model import Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
-from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, scan_size
+from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, scan_size, take_body
 from gateway.proxy.context import ANNOTATE_HEADER, RequestContext, RoutedRequest, failure_response
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
@@ -36,14 +35,10 @@ from gateway.wire import json
 from gateway.wire.json import Json
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
+MAX_SHOWN_MODELS = 1024  # names of models, with their policies, of which it is kept whether a log may show them
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
 Step = Callable[[RequestContext], Awaitable[RequestContext]]
 NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
-
-
-async def admit(context: RequestContext) -> Response:
-    """The relay that will answer, or the refusal, which has been recorded."""
-    return await answered(context, STEPS, prepare_relay)
 
 
 async def answered(
@@ -69,17 +64,12 @@ async def authenticate(context: RequestContext) -> RequestContext:
         message = "Missing or wrong API key. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
         raise client_error(401, message, "invalid_api_key", kind="authentication_error")
     context.record.key = key.name
-    return replace(context, key=key)
-
-
-async def check_origin(context: RequestContext) -> RequestContext:
-    check_content_type(context.request.scope, context.key)
-    return context
+    return context._replace(key=key)
 
 
 async def acquire_slot(context: RequestContext) -> RequestContext:
-    """Counts the request from here on: a body that is being read costs memory too."""
-    state, request = context.state, context.request
+    """Counts the request from here on: a body that is being read costs memory too. A trace begins with it."""
+    state, request, record = context.state, context.request, context.record
     try:
         state.acquire_slot()
     except HTTPFailure:
@@ -91,30 +81,31 @@ async def acquire_slot(context: RequestContext) -> RequestContext:
                     async for _ in request.stream():
                         pass
         raise
-    context.record.release_slot = state.release_slot
-    return context
-
-
-async def start_span(context: RequestContext) -> RequestContext:
-    if context.state.tracer is not None:
-        headers, record = context.headers, context.record
-        record.span = context.state.tracer.start_request(
+    record.release_slot = state.release_slot
+    if state.tracer is not None:
+        record.span = state.tracer.start_request(
             path=record.path,
-            traceparent=headers.get("traceparent"),
-            tracestate=headers.get("tracestate"),
+            traceparent=context.headers.get("traceparent"),
+            tracestate=context.headers.get("tracestate"),
             request_id=record.request_id,
         )
     return context
 
 
 async def read_body(context: RequestContext) -> RequestContext:
-    """Also refuses a key that has too many bodies that are still arriving."""
+    """Refuses a body that a page of another site could send, and a key that has too many that are still arriving."""
+    if context.request.method == "POST":  # a page can send one without asking first; what it fetches it cannot read
+        check_content_type(context.request.scope, context.key)
     pending, key, limits = context.state.pending_bodies, context.key, context.snapshot.config.limits
     if (refusal := pending.refusal(key, limits.max_streams)) is not None:
         context.state.record(Limited(key.name, refusal.kind))
         raise refusal
+    if (arrived := take_body(context.request.receive)) is not None:
+        if len(arrived) > limits.max_body:
+            raise _too_large(limits.max_body)
+        return context._replace(raw=arrived)
     with pending.one_more(key):
-        return replace(context, raw=await _read(context.request, limits.max_body))
+        return context._replace(raw=await _read(context, limits.max_body))
 
 
 async def parse_body(context: RequestContext) -> RequestContext:
@@ -126,7 +117,7 @@ async def parse_body(context: RequestContext) -> RequestContext:
         chat = await offload(len(raw), read_request, body, context.dialect)
     except BadRequest as error:
         raise _bad_request(error) from None
-    return replace(context, body=body, chat=chat)
+    return context._replace(body=body, chat=chat)
 
 
 async def route(context: RequestContext) -> RequestContext:
@@ -145,7 +136,7 @@ async def read_conversation(context: RequestContext) -> RequestContext:
     if not context.policy.reads_conversation:
         return context
     found = await offload(len(context.raw), conversation_of, context.body, context.chat.dialect)
-    return replace(context, conversation=found)
+    return context._replace(conversation=found)
 
 
 async def scan_prompt(context: RequestContext) -> RequestContext:
@@ -165,14 +156,12 @@ async def scan_prompt(context: RequestContext) -> RequestContext:
     record.journal, record.journal_required = state.journal, state.journal_required
     if (refusal := _refusal(prompt)) is not None:
         raise refusal
-    return replace(context, prompt=prompt)
+    return context._replace(prompt=prompt)
 
 
 STEPS: tuple[Step, ...] = (
     authenticate,
-    check_origin,
     acquire_slot,
-    start_span,
     read_body,
     parse_body,
     route,
@@ -253,9 +242,13 @@ def _bad_request(error: BadRequest) -> HTTPFailure:
     return client_error(400, str(error), error.code, error.param)
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    too_large = client_error(413, f"The body is larger than {limit} bytes.", "request_too_large")
-    declared = request.headers.get("content-length", "")
+def _too_large(limit: int) -> HTTPFailure:
+    return client_error(413, f"The body is larger than {limit} bytes.", "request_too_large")
+
+
+async def _read(context: RequestContext, limit: int) -> bytes:
+    request, too_large = context.request, _too_large(limit)
+    declared = context.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
         raise too_large
     body = bytearray()
@@ -294,7 +287,7 @@ def _routed(context: RequestContext) -> RequestContext:
         message = f"The route of this model leads to no upstream that serves /v1{dialect.path}."
         raise client_error(404, message, "endpoint_not_served", "model")
     if len(serving) < len(found.upstreams):
-        context = replace(context, route=replace(context.route, upstream=serving[0], others=tuple(serving[1:])))
+        context = context._replace(route=replace(context.route, upstream=serving[0], others=tuple(serving[1:])))
     record.model = _shown_model(context)
     try:
         apply_request_table(context.body, policy, dialect)
@@ -306,8 +299,16 @@ def _routed(context: RequestContext) -> RequestContext:
 def _shown_model(context: RequestContext) -> str | None:
     """The requested model, if it may stand in a log: a name like those of models, in which no rule finds anything."""
     model, policy = context.chat.model, context.policy
-    programs = (policy.program(direction, Channel.OTHER) for direction in Direction)
-    return model if SAFE_ID.fullmatch(model) and not any(finds(program, model) for program in programs) else None
+    if not SAFE_ID.fullmatch(model):
+        return None
+    known, asked = context.snapshot.shown_models, (context.route.policy, model)
+    shown = known.get(asked)
+    if shown is None:
+        programs = (policy.program(direction, Channel.OTHER) for direction in Direction)
+        shown = not any(finds(program, model) for program in programs)
+        if len(known) < MAX_SHOWN_MODELS:
+            known[asked] = shown
+    return model if shown else None
 
 
 def _refusal(prompt: GuardedPrompt) -> HTTPFailure | None:

@@ -112,6 +112,17 @@ def start_background_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]
     return task
 
 
+def take_body(receive: Receive) -> bytes | None:
+    """The whole body of a request, if it has arrived, and our own server is the one that has it: it need not be asked
+    for, nor timed."""
+    cycle: Any = getattr(receive, "__self__", None)
+    if not hasattr(cycle, "on_leave") or cycle.more_body or cycle.disconnected:
+        return None
+    body, cycle.body = bytes(cycle.body), bytearray()
+    cycle.message_event.clear()
+    return body
+
+
 class DisconnectWatch:
     """Calls `on_leave` when the client has left, until it is stopped. The request's body was read before.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import uuid
+import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -20,10 +21,11 @@ from gateway.policy.model import ClientKey, Limits, Route, Timeouts
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.asgi import ORIGIN_HEADERS
 from gateway.proxy.errors import HTTPFailure, client_error
-from gateway.proxy.snapshot import ANONYMOUS, Snapshot
+from gateway.proxy.snapshot import ANONYMOUS, OWN_KEY, Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import RequestRewriter
 from gateway.proxy.upstreams.balancer import LoadBalancer
+from gateway.proxy.upstreams.client import CALLERS_KEY, FORWARDED_UP, FORWARDED_UP_PREFIXES
 from gateway.wire import json
 from gateway.wire.chat import CHAT
 from gateway.wire.dialect import Dialect
@@ -31,19 +33,23 @@ from gateway.wire.json import Json
 
 POLICY_HEADER, ANNOTATE_HEADER = "x-portcullis-policy", "x-portcullis-annotate"
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_READ = frozenset(
+    name.encode() for name in (OWN_KEY, POLICY_HEADER, ANNOTATE_HEADER, "content-length", *FORWARDED_UP, *CALLERS_KEY)
+)
+_READ_PREFIXES = tuple(prefix.encode() for prefix in FORWARDED_UP_PREFIXES)
 _RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
+_UNDECODED: Json = {}  # it is replaced before anything is changed
 _UNREAD = ChatRequest(model="", stream=False, choices=0)
 _UNSCANNED = GuardedPrompt()
 _SILENT = Conversation()
 _UNROUTED = Route(model="none", upstream="none", policy="none")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(NamedTuple):
     """A request in admission, whose steps replace the defaults below, each of them some; `record` is shared by all.
 
-    `headers` have names in lower case, and of a header that came twice the first value. `raw` is the body as it came,
-    `body` the same decoded, which the later steps change in place.
+    `headers` are those that somebody reads here or at an upstream, with names in lower case, and of one that came twice
+    the first value. `raw` is the body as it came, `body` the same decoded, which the later steps change in place.
     """
 
     request: Request
@@ -54,7 +60,7 @@ class RequestContext:
     dialect: Dialect = CHAT
     key: ClientKey = ANONYMOUS
     raw: bytes = b""
-    body: Json = field(default_factory=dict)
+    body: Json = _UNDECODED
     chat: ChatRequest = _UNREAD
     route: Route = _UNROUTED
     prompt: GuardedPrompt = _UNSCANNED
@@ -65,7 +71,8 @@ class RequestContext:
         """Of a request that has arrived; its record is opened, for the `path` of its endpoint."""
         headers: dict[str, str] = {}
         for name, value in request.scope["headers"]:
-            headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+            if name in _READ or name.startswith(_READ_PREFIXES):
+                headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
         return cls(request, headers, state, state.current, record_of(request, state.record, path), dialect)
 
     def on_route(self, route: Route) -> RequestContext:
@@ -78,7 +85,7 @@ class RequestContext:
                 raise client_error(400, message, "policy_not_allowed", POLICY_HEADER)
             route = replace(route, policy=name)
         self.record.policy, self.record.route = route.policy, route.model
-        return replace(self, route=route)
+        return self._replace(route=route)
 
     @property
     def policy(self) -> CompiledPolicy:
@@ -117,7 +124,7 @@ def record_of(request: Request, emit: Callable[[Fact], None] = _discard, path: s
     record: RequestRecord | None = request.scope.get(_RECORD)
     if record is None:
         given = next((value for name, value in request.scope["headers"] if name == b"x-request-id"), b"")
-        request_id = given.decode("ascii") if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
+        request_id = given.decode("ascii") if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(16)}"
         # The path as the gateway spells it: metrics have no label of a client's making.
         route = request.scope.get("route")
         record = RequestRecord(request_id, path or ("other" if route is None else str(route.path)), emit)

@@ -33,7 +33,7 @@ async def _parse_body(context: RequestContext) -> RequestContext:
     model = body.get("model")
     if model is not None and not isinstance(model, str):
         raise client_error(400, "`model` must be a string.", None, "model")
-    return replace(context, body=body, chat=ChatRequest(model or "", stream=False, choices=0))
+    return context._replace(body=body, chat=ChatRequest(model or "", stream=False, choices=0))
 
 
 async def _route(context: RequestContext) -> RequestContext:
@@ -47,14 +47,12 @@ async def _route(context: RequestContext) -> RequestContext:
 
 async def _reserve_quota(context: RequestContext) -> RequestContext:
     """It costs no tokens."""
-    return await admission.reserve_quota(replace(context, key=replace(context.key, tpm=None)))
+    return await admission.reserve_quota(context._replace(key=replace(context.key, tpm=None)))
 
 
 STEPS: tuple[admission.Step, ...] = (
     admission.authenticate,
-    admission.check_origin,
     admission.acquire_slot,
-    admission.start_span,
     admission.read_body,
     _parse_body,
     _route,

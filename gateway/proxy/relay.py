@@ -46,7 +46,7 @@ from gateway.proxy.accounting import (
 from gateway.proxy.asgi import MAX_INLINE, SERVER_SEND, UNREAD_SIZE, DisconnectWatch, offload, scan_cost, scan_size
 from gateway.proxy.context import RoutedRequest
 from gateway.proxy.errors import HTTPFailure, from_transport, shown_error
-from gateway.proxy.hotpath import BodyWriter, HotPath
+from gateway.proxy.hotpath import HOT_READ, BodyWriter, HotPath
 from gateway.proxy.reply import STREAM_HEADERS, Headers, Reply
 from gateway.proxy.steering.rollback_stream import ResumeClient, with_rollback
 from gateway.proxy.timer import Deadline
@@ -58,8 +58,6 @@ from gateway.wire.dialect import AnswerEncoder, Dialect
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
 TOO_LONG = failure("The answer took longer than the upstream's total timeout.", "upstream_timeout")
-# bytes; an ordinary event fits. Where not even so much may be scanned at once, the hot path is not taken.
-HOT_READ = 512
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 
 

@@ -36,11 +36,6 @@ async def retrieve(request: Request, state: AppState) -> Response:
     return await admission.answered(context, STEPS, admission.prepare_relay)
 
 
-async def _check_origin(context: RequestContext) -> RequestContext:
-    """A page can send a POST without asking first; what it fetches it cannot read."""
-    return await admission.check_origin(context) if context.request.method == "POST" else context
-
-
 async def _read_query(context: RequestContext) -> RequestContext:
     request, query = context.request, context.request.query_params
     name = request.path_params["name"]
@@ -57,7 +52,7 @@ async def _read_query(context: RequestContext) -> RequestContext:
     if forwarded:
         path += "?" + urlencode(forwarded)
     dialect = stored_response(path, request.method, int(after or -1))
-    return replace(context, chat=ChatRequest(query.get(_MODEL, ""), stream, 1, dialect))
+    return context._replace(chat=ChatRequest(query.get(_MODEL, ""), stream, 1, dialect))
 
 
 async def _route(context: RequestContext) -> RequestContext:
@@ -84,7 +79,11 @@ async def _route(context: RequestContext) -> RequestContext:
         message = f"Several upstreams store answers. Name a model whose route has one of them: `?{_MODEL}=`."
         raise client_error(400, message, "route_ambiguous", _MODEL)
     route, name = keeping[0]
-    return context.on_route(replace(route, upstream=name, others=()))
+    context = context.on_route(replace(route, upstream=name, others=()))
+    if context.policy.reads_conversation:
+        message = "The policy has a rule for what stands in the request (`protect`, `carry`), which is not known here."
+        raise client_error(400, message, "request_unknown")
+    return context
 
 
 def _keeping(context: RequestContext) -> Iterator[tuple[Route, str]]:
@@ -101,14 +100,12 @@ async def _reserve_quota(context: RequestContext) -> RequestContext:
     """Its tokens were counted when it was made."""
     context.record.journal, context.record.journal_required = context.state.journal, context.state.journal_required
     context.record.on_finding = None if context.state.journal is None else context.record.findings.append
-    return await admission.reserve_quota(replace(context, key=replace(context.key, tpm=None)))
+    return await admission.reserve_quota(context._replace(key=replace(context.key, tpm=None)))
 
 
 STEPS: tuple[admission.Step, ...] = (
     admission.authenticate,
-    _check_origin,
     admission.acquire_slot,
-    admission.start_span,
     admission.read_body,
     _read_query,
     _route,

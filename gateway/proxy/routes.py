@@ -11,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.observe.metrics import CONTENT_TYPE
-from gateway.proxy.admission import admit, authenticate, reserve_quota, unknown_model
+from gateway.proxy import admission
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
 from gateway.proxy.errors import HTTPFailure, internal_error
 from gateway.proxy.moderations import moderate
@@ -57,7 +57,8 @@ class AnswerEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            answer = await admit(RequestContext.of(request, self._state, self._dialect, self.path))
+            context = RequestContext.of(request, self._state, self._dialect, self.path)
+            answer = await admission.answered(context, admission.STEPS, admission.prepare_relay)
         except Exception:
             await refuse(request, internal_error(), self._state.record)(scope, receive, send)
             raise
@@ -142,16 +143,16 @@ async def _models(request: Request, state: AppState, wanted: str | None = None) 
     """The list of models, or the entry of the one that is `wanted`."""
     record = record_of(request, state.record)
     try:
-        context = await authenticate(RequestContext.of(request, state))
+        context = await admission.authenticate(RequestContext.of(request, state))
         # It counts as a request, and runs beside the streams of its key.
-        await reserve_quota(replace(context, key=replace(context.key, tpm=None, max_streams=None)))
+        await admission.reserve_quota(context._replace(key=replace(context.key, tpm=None, max_streams=None)))
         await record.correct_quota(0)
         listed = await state.models(context.key)
         answer: object = {"object": "list", "data": listed}
         if wanted is not None:
             answer = next((entry for entry in listed if entry.get("id") == wanted), None)
         if answer is None:
-            raise unknown_model()
+            raise admission.unknown_model()
     except HTTPFailure as failure:
         return failure_response(record, await record.refuse(failure))
     record.close(200)

@@ -58,7 +58,7 @@ class EntryMiddleware:
     """
 
     def __init__(self, app: ASGIApp, record: Callable[[Fact], None]) -> None:
-        self._app = app
+        self._app = app.entry if isinstance(app, Application) else app
         self._record = record
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:

@@ -11,7 +11,7 @@ import gc
 import hashlib
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from gateway.censor.compile import CompiledPolicy, compile_policy
@@ -61,7 +61,8 @@ class ClientKeys:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`vocabularies` are of the upstreams whose answers are rolled back."""
+    """`vocabularies` are of the upstreams whose answers are rolled back. `shown_models`: may a name be shown in a log,
+    by policy and model; admission fills it."""
 
     config: Config
     policies: Mapping[str, CompiledPolicy]
@@ -70,6 +71,7 @@ class Snapshot:
     fleet: LoadBalancer
     vocabularies: Mapping[str, Vocabulary]
     masks: MaskProbes
+    shown_models: dict[tuple[str, str], bool] = field(default_factory=dict)
 
 
 async def build_snapshot(

@@ -8,8 +8,14 @@ from gateway.inner_texts import Piece, Step
 from gateway.wire.jsonreader import MAX_NESTED, STARTS, JsonReader
 
 MAX_INFO = 64  # characters behind the backticks of a fence
+_SPACES = " \t\n\r"
 _BRACKETS = "{["  # what JSON begins with that nothing announced
 _FENCE = 3  # backticks
+
+
+def may_hold_json(text: str) -> bool:
+    """May a `ContentReader` find JSON in a whole content?"""
+    return "`" in text or text.lstrip(_SPACES)[:1] in ("{", "[")
 
 
 class _Mode(Enum):
@@ -74,7 +80,7 @@ class ContentReader:
     def _begins(self, char: str) -> bool:
         """Does JSON begin with this character?"""
         if self._mode is _Mode.VALUE:
-            if char in " \t\n\r":
+            if char in _SPACES:
                 return False
             if char in self._starts:
                 return True

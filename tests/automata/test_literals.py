@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.automata.literals import Folded, Literal, LiteralMachine, is_word_char
+from gateway.automata.edges import is_word_char
+from gateway.automata.literals import Folded, Literal, LiteralMachine
 from tests.support.examples import examples
 
 # A lens that fits in the head: capitals are small letters, `-` is invisible, `&` is two letters, `@` is two that
@@ -40,7 +41,7 @@ def found(machine: LiteralMachine, text: str) -> list[Occurrence]:
         length += 1 if state.arrival is None else state.arrival.width
         for literal, back in state.arrival.found if state.arrival else ():
             occurrences.append((length - back - len(literal.text), length - back, literal.tag))
-    occurrences += [(length - len(literal.text), length, literal.tag) for literal in state.pending]
+    occurrences += [(length - back - len(word.text), length - back, word.tag) for word, back in state.pending]
     return sorted(occurrences)
 
 
@@ -48,11 +49,26 @@ def folded(text: str) -> tuple[str, set[int]]:
     """The folded text, and the folded positions inside an atomic expansion, where no word may end."""
     out, inside = "", set()
     for char in text:
-        piece, atomic = fold(char)
+        piece, atomic, _ = fold(char)
         if atomic:
             inside |= set(range(len(out) + 1, len(out) + len(piece)))
         out += piece
     return out, inside
+
+
+def joined(beside: str) -> bool:
+    """Does a word character stand there, `_` looked through?"""
+    other = beside.lstrip("_")
+    return other != "" and is_word_char(other[0])
+
+
+def is_joined_behind(rest: str) -> bool:
+    """Of a run of `_` behind a word, the fourth is an edge."""
+    return not rest.startswith("____") and joined(rest)
+
+
+def may_wait(rest: str) -> bool:
+    return len(rest) <= 3 and rest == "_" * len(rest)
 
 
 def naive(literals: list[Literal], text: str) -> list[Occurrence]:
@@ -63,9 +79,9 @@ def naive(literals: list[Literal], text: str) -> list[Occurrence]:
             end = start + len(literal.text)
             if seen[start:end] != literal.text or end in inside:
                 continue
-            if literal.left and start and is_word_char(seen[start - 1]):
+            if literal.left and joined(seen[:start][::-1]):
                 continue
-            if literal.right and end < len(seen) and is_word_char(seen[end]):
+            if literal.right and is_joined_behind(seen[end:]):
                 continue
             occurrences.append((start, end, literal.tag))
     return sorted(occurrences)
@@ -78,9 +94,11 @@ def naive_live(literals: list[Literal], text: str) -> list[int]:
     for start in range(len(seen)):
         rest = seen[start:]
         for literal in literals:
-            edge = not (literal.left and start and is_word_char(seen[start - 1]))
-            waits = rest == literal.text and literal.right and len(seen) not in inside
-            if literal.holds and edge and literal.text.startswith(rest) and (waits or rest != literal.text):
+            edge = not (literal.left and joined(seen[:start][::-1]))
+            end = start + len(literal.text)
+            waits = rest.startswith(literal.text) and literal.right and may_wait(seen[end:]) and end not in inside
+            begins = rest != literal.text and literal.text.startswith(rest)
+            if literal.holds and edge and (waits or begins):
                 lengths.append(len(rest))
                 break
     return lengths
@@ -203,7 +221,7 @@ def test_whole_words_wait_for_their_right_edge() -> None:
     for char in "cat":
         state = machine.step(state, char)
     assert state.arrival is None
-    assert [literal.text for literal in state.pending] == ["cat"]
+    assert [(literal.text, back) for literal, back in state.pending] == [("cat", 0)]
     assert machine.live(state) == 3
     # An invisible character is no edge, and none is decided by it.
     assert machine.step(state, "-").pending == state.pending
@@ -212,15 +230,33 @@ def test_whole_words_wait_for_their_right_edge() -> None:
         assert after.arrival is not None
         assert [(literal.text, back) for literal, back in after.arrival.found] == [("cat", 1)]
         assert after.pending == ()
-    for letter in "s9_é\u0301":
+    for letter in "s9é\u0301":
         after = machine.step(state, letter)
         assert after.arrival is None
         assert machine.live(after) == 0
+    for waited in range(1, 4):
+        state = machine.step(state, "_")
+        assert machine.live(state) == machine.length(state) == 3 + waited
+        assert [(literal.text, back) for literal, back in state.pending] == [("cat", waited)]
+        assert machine.step(state, "s").pending == ()
+    after = machine.step(state, "_")
+    assert after.arrival is not None
+    assert [(literal.text, back) for literal, back in after.arrival.found] == [("cat", 4)]
 
 
 def test_a_word_character_before_a_whole_word_undoes_it() -> None:
     machine = machine_for(whole("cat"))
-    for before, count in [("", 1), (".", 1), ("a", 0), ("_", 0), ("ca", 0), ("cat.", 2), ("é", 0)]:
+    for before, count in [
+        ("", 1),
+        (".", 1),
+        ("a", 0),
+        ("_", 1),
+        ("a_", 0),
+        ("._", 1),
+        ("ca", 0),
+        ("cat.", 2),
+        ("é", 0),
+    ]:
         assert len(found(machine, f"{before}cat")) == count
 
 
@@ -283,7 +319,7 @@ def test_no_word_and_an_empty_word_are_refused(literals: list[Literal]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("char", "is_one"), [*((char, True) for char in "aß9_é字\u0301ⅷ"), *((c, False) for c in " .+-€\u200b")]
+    ("char", "is_one"), [*((char, True) for char in "aß9_é\u0301ⅷ"), *((c, False) for c in " .+-€\u200b字가²ₙ\u20e3")]
 )
 def test_word_characters(char: str, is_one: bool) -> None:
     assert is_word_char(char) == is_one

@@ -227,7 +227,7 @@ def test_literals_are_folded_and_classes_are_not() -> None:
     fold = {"ａ": "a", "ﬁ": "fi", "\u200b": "", "Ｋ": "K"}
 
     def folded(pattern: str, ignore_case: bool = False) -> Node:
-        return parse(pattern, ignore_case=ignore_case, fold=lambda char: fold.get(char, char))
+        return parse(pattern, ignore_case=ignore_case, fold=lambda char: (fold.get(char, char),))
 
     assert folded("ａb") == Concat((A, B))
     assert folded("ﬁ+") == Repeat(Concat((one("f"), one("i"))), 1, None)

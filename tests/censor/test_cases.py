@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ from gateway.censor.stream import MAX_REPORTED, Censor
 from gateway.config import parse
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from gateway.scan import scan, verdict_of
+from tests.support.commands import portcullis
 
 Case = dict[str, Any]
 CASES: list[Case] = tomllib.loads(Path(__file__).with_name("cases.toml").read_text(encoding="utf-8"))["case"]
@@ -109,14 +108,9 @@ def test_a_case_through_the_command_line(case: Case, tmp_path: Path) -> None:
     text, output, matches = expected_of(case)
     config = tmp_path / "case.json"
     config.write_text(config_text(case), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "scan", "--config", str(config), "--chunks"],
-        input="".join(json.dumps(char) + "\n" for char in text),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-    )
-    assert done.stderr == ""
+    lines = "".join(json.dumps(char) + "\n" for char in text)
+    done = portcullis("scan", "--config", config, "--chunks", stdin=lines.encode())
+    assert done.stderr == b""
     *pieces, end = map(json.loads, done.stdout.splitlines())
     assert all(list(piece) == ["release"] for piece in pieces)
     assert len(pieces) == len(text)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import pairwise, product
+from dataclasses import replace
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.automata import obfuscation
-from gateway.automata.encodings import DRAWN, LEET
-from gateway.policy.model import EDITS_FROM, Action, Fold, Policy, Rule
+from gateway.automata.encodings import DRAWN, LEET, PUNCTUATION
+from gateway.policy.folds import DEFAULT_FOLD, DISGUISES
+from gateway.policy.model import EDITS_FROM, Action, Fold, Policy, Rule, Strength, Variant
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
 from tests.support.random_policies import censor_for, report, run
@@ -25,6 +27,7 @@ EDGE_BEFORE, EDGE_BEHIND = r"(?<!\w)", r"(?!\w)"
 @pytest.fixture(autouse=True)
 def short_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that texts of a few characters reach."""
+    monkeypatch.setattr(obfuscation, "SHORT_SPACED", 3)
     monkeypatch.setattr(obfuscation, "SHORT", 3)
     monkeypatch.setattr(obfuscation, "MAX_GAP", 2)
     for edits in EDITS_FROM:
@@ -32,17 +35,26 @@ def short_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def repeated(word: str) -> Iterator[str]:
-    yield "".join(f"{match[0][0]}{{{len(match[0])},}}" for match in re.finditer(r"(.)\1*", word))
+    runs = [match[0] for match in re.finditer(r"(.)\1*", word)]
+    if len(word) >= 3:
+        yield "".join(f"{run[0]}{{{len(run)},}}" for run in runs)
+    else:  # one more is no repetition
+        yield "".join(f"(?:{run[0]}{{{len(run)}}}|{run[0]}{{{len(run) + 2},}})" for run in runs)
 
 
 def leet(word: str) -> Iterator[str]:
-    """At least one letter is written as it is."""
-    looks = {
-        letter: "|".join(re.escape(sign) for sign, letters in [*LEET.items(), *DRAWN.items()] if letter in letters)
-        for letter in word
-    }
-    for plain in range(len(word)):
-        yield "".join(letter if at == plain else f"(?:{looks[letter]}|{letter})" for at, letter in enumerate(word))
+    """At least one letter is written as it is, of short words two. Punctuation is no letter at the edges."""
+    needed = 1 if len(word) == 1 or len(word) >= 3 else 2
+    for plain in combinations(range(len(word)), needed):
+        yield "".join(letter if at in plain else looks(word, at) for at, letter in enumerate(word))
+
+
+def looks(word: str, at: int) -> str:
+    """How the letter there may be written."""
+    inside = 0 < at < len(word) - 1
+    signs = [sign for sign, letters in LEET.items() if word[at] in letters and (inside or sign not in PUNCTUATION)]
+    drawn = [text for text, letters in DRAWN.items() if word[at] in letters]
+    return f"(?:{'|'.join(map(re.escape, [word[at], *signs, *drawn]))})"
 
 
 def spaced(word: str) -> Iterator[str]:
@@ -72,7 +84,7 @@ def edited(word: str, edits: int = 1) -> Iterator[str]:
 # What a rule says, and every way to write a word of it.
 KINDS: dict[str, tuple[dict[str, Any], Callable[[str], Iterator[str]], str]] = {
     "repeats": ({"fold": {Fold.REPEATS}}, repeated, "ab"),
-    "leet": ({"fold": {Fold.LEET}}, leet, "as5$l1"),
+    "leet": ({"fold": {Fold.LEET}}, leet, "as5$l1!"),
     "spacing": ({"fold": {Fold.SPACING}}, spaced, "ab. -_"),
     "edits": ({"edits": 1, "fold": frozenset()}, edited, "abc"),
 }
@@ -83,38 +95,28 @@ def as_pattern(word: str, ways: Callable[[str], Iterator[str]]) -> str:
     return "|".join(dict.fromkeys(ways(word))).replace("\\$", r"\x24")
 
 
-class DisguisedOracle(Oracle):
-    """Of a rule of one word, whose pattern it is given; `alphabet` is what texts go on with."""
-
-    def __init__(self, policy: Policy, pattern: str, alphabet: str) -> None:
-        (rule,) = policy.rules
-        patterned = Rule(
-            id=rule.id, pattern=pattern, action=rule.action, replacement=rule.replacement, fold=frozenset()
-        )
-        super().__init__(Policy(name="p", rules=(patterned,), max_hold=policy.max_hold, on_overflow=policy.on_overflow))
-        self._alphabet = alphabet
-
-    def may_go_on(self, pattern: str, folded: str, begin: int, alphabet: str) -> bool:
-        return super().may_go_on(pattern, folded, begin, "".join(sorted(set(self._alphabet) | {" "})))
+def oracle_of(policy: Policy, pattern: str) -> Oracle:
+    """Of a rule of one word, which the oracle is given as a pattern."""
+    (rule,) = policy.rules
+    patterned = Rule(id=rule.id, pattern=pattern, action=rule.action, replacement=rule.replacement, fold=frozenset())
+    return Oracle(Policy(name="p", rules=(patterned,)))
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Policy, DisguisedOracle, str]:
+def cases(draw: st.DrawFn) -> tuple[Policy, Oracle, str]:
     keys, ways, alphabet = KINDS[draw(st.sampled_from(sorted(KINDS)))]
     letters = "".join(char for char in alphabet if char.isalpha())
     word = draw(st.text(letters, min_size=1, max_size=4))
     action = draw(st.sampled_from([Action.REDACT, Action.REDACT, Action.BLOCK]))
     rule = Rule(id="r", words=(word,), replacement="<r>", action=action, **keys)
     policy = Policy(name="p", rules=(rule,))
-    oracle = DisguisedOracle(policy, as_pattern(word, ways), alphabet)
+    oracle = oracle_of(policy, as_pattern(word, ways))
     return policy, oracle, draw(st.text(alphabet, max_size=7))
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(cases(), st.lists(st.integers(0, 9), max_size=3))
-def test_output_and_verdict_equal_the_oracle_for_every_cut(
-    case: tuple[Policy, DisguisedOracle, str], cuts: list[int]
-) -> None:
+def test_output_and_verdict_equal_the_oracle_for_every_cut(case: tuple[Policy, Oracle, str], cuts: list[int]) -> None:
     policy, oracle, text = case
     expected, matches, blocked = oracle.whole(text)
     edges = [0, *sorted(cut for cut in cuts if cut <= len(text)), len(text)]
@@ -128,9 +130,60 @@ def test_output_and_verdict_equal_the_oracle_for_every_cut(
 
 @settings(max_examples=examples(20), deadline=None)
 @given(cases())
-def test_nothing_is_held_that_no_disguise_could_want(case: tuple[Policy, DisguisedOracle, str]) -> None:
+def test_nothing_is_held_that_no_disguise_could_want(case: tuple[Policy, Oracle, str]) -> None:
     policy, oracle, text = case
     censor, out = censor_for(policy), ""
     for read in range(1, len(text) + 1):
         out += censor.feed(text[read - 1])
         assert out == oracle.released(text[:read]), text[:read]
+
+
+DISGUISES_OF_SECRET = {
+    "leet": ["s3cr3t", "$3cre7", "5ecret", "se(ret"],
+    "spacing": [
+        *("s e c r e t", "s.e.c.r.e.t", "se-cret", "s\ne\nc\nr\ne\nt", "s\u2003e c_r e  t"),
+        's", "e", "c", "r", "e", "t',
+    ],
+    "repeats": ["seeecret", "seccret", "secreeeeet"],
+    "markup": [
+        *("s&#101;cret", "s&#x65;cret", "s&#101cret", "s&amp;#101;cret", "s<b>e</b>cret", "s<i class='x'>ecret"),
+        *("s\\u0065cret", "s\\x65cret", "s\\145cret", "s\\u{65}cret", "s\\\\u0065cret", "s**e**cret"),
+    ],
+    "url": ["s%65cret", "s%2565cret", "%73%65%63%72%65%74"],
+    "reverse": ["terces"],
+    "rot13": ["frperg"],
+    "base64": ["c2VjcmV0", "HNlY3JldC", "BzZWNyZXQ", "cwBlAGMAcgBlAHQA", "c2Vj\ncmV0"],
+    "base32": ["ONSWG4TFOQ", "HGZLDOJSXI"],
+    "hex": ["736563726574", "73 65 63 72 65 74", "73, 0x65, 0x63, 0x72, 0x65, 0x74", "73\\x65\\x63\\x72\\x65\\x74"],
+    "decimal": ["115 101 99 114 101 116", "163 145 143 162 145 164", " ".join(f"{ord(char):08b}" for char in "secret")],
+    "nato": ["Sierra Echo Charlie Romeo Echo Tango", "sierra-echo-charlie-romeo-echo-tango"],
+    "morse": ["... . -.-. .-. . -", ".../././-.-."[:3] + "/./-.-./.-././-"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, text) for name, texts in DISGUISES_OF_SECRET.items() for text in texts]
+)
+def test_each_disguise_is_seen_through_however_it_is_cut(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    fold = {*DEFAULT_FOLD, *({Fold(name)} if name in set(DISGUISES) else ())}
+    variants = {Variant(name)} if name in set(Variant) else set[Variant]()
+    rule = Rule(id="r", words=("secret",), fold=frozenset(fold), variants=frozenset(variants), replacement="<r>")
+    policy = Policy(name="p", rules=(rule,))
+    whole = f"It is ({text}) now"
+    expected, censor = run(policy, [whole])
+    assert expected in ("It is (<r>) now", "It is (<r>A) now")  # the last byte of UTF-16 is no letter's
+    assert {match.rule for match in censor.matches} == {"r"}
+    for cut in range(len(whole) + 1):
+        assert run(policy, [whole[:cut], whole[cut:]])[0] == expected, cut
+    assert run(policy, list(whole))[0] == expected
+    assert run(Policy(name="p", rules=(replace(rule, fold=DEFAULT_FOLD, variants=frozenset()),)), [whole])[0] == whole
+
+
+@pytest.mark.parametrize(
+    "text", ["these cretins", "use cretins", "as s", "455 0r", "4$s", "(on", "conn", "sec retard", "a.ss"]
+)
+def test_ordinary_text_is_in_no_disguise(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    rule = Rule(id="r", words=("secret", "ass", "con", "or"), strength=Strength.CAREFUL, whole_word=True)
+    assert run(Policy(name="p", rules=(rule,)), [f"x {text} y"])[0] == f"x {text} y"

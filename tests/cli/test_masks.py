@@ -16,7 +16,7 @@ import pytest
 from gateway.config import load
 from gateway.decode.maskfile import read_masks
 from gateway.decode.policies import banned_of
-from tests.support.commands import PATIENCE, portcullis, write_config
+from tests.support.commands import PATIENCE, portcullis, portcullis_process, write_config
 
 MASKED: dict[str, Any] = {"id": "password", "words": ["12MONKEYS", "swordfish"], "decode": "mask"}
 BACK: dict[str, Any] = {"id": "codename", "words": ["Heron"], "action": "rollback"}
@@ -61,7 +61,7 @@ def test_a_link_stays_and_the_file_behind_it_is_replaced(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("out", ["-", "/dev/stdout", "."])
 def test_words_go_into_a_file_only(tmp_path: Path, out: str) -> None:
-    done = portcullis("masks", "--config", config_of(tmp_path, MASKED), "--out", out)
+    done = portcullis_process("masks", "--config", config_of(tmp_path, MASKED), "--out", out)
     assert (done.stdout, done.returncode) == (b"", 2)
     assert done.stderr.decode() == (
         f"portcullis: {out}: is no file; the words are written in clear, so they go nowhere else\n"

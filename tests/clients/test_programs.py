@@ -40,11 +40,20 @@ NODE_PROGRAMS = {
     "with_anthropic": {"messages"},
     "with_ai": {"chat/completions", "responses", "messages"},
 }
+_RUN_WHAT_IS_LEFT = (
+    *(("with_langchain", "chat"), ("with_langchain", "responses")),
+    *(("with_llama_index", "chat"), ("with_pydantic_ai", "default")),
+)
+_WAYS_OF_AI = ("openai", "openai, calls of streams", "openai, chat", "openai-compatible", "anthropic")
 # Program, way and prompt → what is made of it.
 DIFFERENT = {
     # An incomplete response raises ModelBehaviorError.
     ("with_openai_agents", "default", "blocked, whole"): outcome(error="error"),
     ("with_openai_agents", "default", "blocked, streamed"): outcome("so  (stopped)", "error"),
+    # Arguments that were blocked: these run the tool with what is left of them, in with_langchain the program does.
+    **{(program, way, "forget, called"): outcome("so ; It is [CENSORED].") for program, way in _RUN_WHAT_IS_LEFT},
+    ("with_pydantic_ai", "default, calls of streams", "forget, called"): outcome("so ;  (stopped)"),
+    **{("with_ai", way, "forget, called"): outcome("undefined;  (stopped)") for way in _WAYS_OF_AI},
 }
 
 

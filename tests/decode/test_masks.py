@@ -11,8 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.automata.literals import is_word_char
-from gateway.censor.lens import is_cjk
+from gateway.automata.edges import is_word_char
 from gateway.decode.lens_mask import _joined
 from gateway.decode.masks import BanMask, MaskCompiler, MaskState, WordBan
 from gateway.policy.model import DEFAULT_FOLD, Fold, Rule
@@ -40,7 +39,7 @@ def certain(banned: Iterable[WordBan], data: bytes, ended: bool) -> set[tuple[st
         units: list[str] = []
         inner: set[int] = set()
         for char in text:
-            folded, atomic = lens.fold(char)
+            folded, atomic, _ = lens.fold(char)
             if atomic:
                 inner |= set(range(len(units) + 1, len(units) + len(folded)))
             units += folded
@@ -62,7 +61,7 @@ def certain(banned: Iterable[WordBan], data: bytes, ended: bool) -> set[tuple[st
 
 
 def is_letter(char: str) -> bool:
-    return is_word_char(char) and not is_cjk(char)
+    return is_word_char(char)
 
 
 def naive(banned: Sequence[WordBan], tokens: Sequence[bytes | None], said: bytes, last: bool) -> list[bool]:

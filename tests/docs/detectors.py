@@ -14,7 +14,7 @@ from tests.censor.near_misses import NEAR_MISSES
 LONGEST = 60  # characters of a value that is shown
 _PAGE = re.compile(r"https://[^ ,;)]+(?<![.])")
 # Of these one value is enough: scanners of repositories take them for leaks.
-_CREDENTIALS = {"api_key", "credential"}
+_CREDENTIALS = {"api_key", "credential", "wallet_secret"}
 
 
 def the_list() -> str:
@@ -33,7 +33,9 @@ def of(detector: Detector) -> str:
 
 
 def _values(values: Iterable[str]) -> str:
-    shown = [f"`{value}`" for value in values if len(value) <= LONGEST and value.isprintable() and "`" not in value]
+    # What nobody sees is written as escapes; what has several lines is left out.
+    escaped = [value if value.isprintable() or "\n" in value else ascii(value)[1:-1] for value in values]
+    shown = [f"`{value}`" for value in escaped if len(value) <= LONGEST and value.isprintable() and "`" not in value]
     return ", ".join(shown) or "values that are longer than a line"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import json
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -193,6 +194,39 @@ def _dropped_table(dropped: Mapping[str, str]) -> str:
     return "\n".join(["| field | why |", "|---|---|", *(f"| `{name}` | {why} |" for name, why in dropped.items())])
 
 
+# Client of docs/clients.md → its package in the locks of tests/clients, and what it calls.
+_CLIENTS = {
+    "openai, Python": ("openai", "chat completions, responses"),
+    "openai, Node": ("node:openai", "chat completions, responses"),
+    "anthropic, Python": ("anthropic", "messages"),
+    "@anthropic-ai/sdk, Node": ("node:@anthropic-ai/sdk", "messages"),
+    "langchain-openai": ("langchain-openai", "chat completions; responses with `use_responses_api=True`"),
+    "llama-index-llms-openai": ("llama-index-llms-openai", "chat completions; responses with `OpenAIResponses`"),
+    "pydantic-ai": ("pydantic-ai-slim", "responses"),
+    "openai-agents": ("openai-agents", "responses"),
+    "instructor": ("instructor", "chat completions"),
+    "litellm": ("litellm", "chat completions, responses, messages"),
+    "Vercel AI SDK": ("node:ai", "responses; chat completions and messages by provider"),
+    "curl": ("", "all of them"),
+}
+
+
+def _clients_table() -> str:
+    """The versions are those that the tests install."""
+    here = ROOT / "tests" / "clients"
+    versions: dict[str, set[str]] = {}
+    for lock in here.glob("requirements-*.txt"):
+        for name, version in re.findall(r"^([a-z0-9_.-]+)==(\S+)$", lock.read_text("utf-8"), re.MULTILINE):
+            versions.setdefault(name, set()).add(version)
+    for name, version in json.loads((here / "node" / "package.json").read_text("utf-8"))["dependencies"].items():
+        versions[f"node:{name}"] = {version}
+    rows = [
+        f"| {client} | {' and '.join(sorted(versions[package])) if package else ''} | {calls} |"
+        for client, (package, calls) in _CLIENTS.items()
+    ]
+    return "\n".join(["| client | tested with | what it calls |", "|---|---|---|", *rows])
+
+
 def blocks() -> Mapping[str, Callable[[], str]]:
     sections = dict.fromkeys(row.section for row in bounds())
     return {
@@ -214,6 +248,7 @@ def blocks() -> Mapping[str, Callable[[], str]]:
         "dropped in responses": lambda: _dropped_table(DROPPED_IN_RESPONSES),
         "dropped in messages": lambda: _dropped_table(DROPPED_IN_MESSAGES),
         **{name: (lambda made=made: made) for name, made in detectors.blocks().items()},
+        "clients": _clients_table,
         "refused to responses": lambda: _dropped_table({**RESPONSES.refused, **RESPONSES.dropped}),
     }
 

@@ -181,9 +181,9 @@ def test_d26_a_text_in_which_nothing_is_found_is_not_opened(monkeypatch: pytest.
     opened: list[Channel] = []
     opens = ChannelCounts.open
 
-    def noting(self: ChannelCounts, channel: Channel, choice: int | None = None) -> ChannelText:
+    def noting(self: ChannelCounts, channel: Channel, *more: Any) -> ChannelText:
         opened.append(channel)
-        return opens(self, channel, choice)
+        return opens(self, channel, *more)
 
     monkeypatch.setattr(ChannelCounts, "open", noting)
     many = ["ab"] * 1000

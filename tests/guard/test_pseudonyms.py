@@ -347,7 +347,9 @@ def test_what_a_detector_takes_comes_back_past_the_same_detector(name: str) -> N
     for value in detector.examples:
         (asked,), table = forwarded(both, f"Is {value} right, or ({value})?")
         assert value not in asked and f"<{detector.label}_1_" in asked
-        client = stream(both, *(chunk({"content": char}) for char in f"{asked} {value} "), pseudonyms=table)
+        text, size = f"{asked} {value} ", 1 + len(value) // 40
+        pieces = [text[at : at + size] for at in range(0, len(text), size)]
+        client = stream(both, *(chunk({"content": piece}) for piece in pieces), pseudonyms=table)
         assert client.content == f"Is {value} right, or ({value})? [X] "
 
 

@@ -474,7 +474,7 @@ async def test_d33_a_defect_is_answered_and_counted(monkeypatch: pytest.MonkeyPa
     async def broken(*_: object) -> None:
         raise defect
 
-    monkeypatch.setattr("gateway.proxy.routes.admit", broken)
+    monkeypatch.setattr("gateway.proxy.admission.answered", broken)
     async with before(ANSWER) as (gateway, _):
         answer = await gateway.ask()
         assert answer.status_code == 500

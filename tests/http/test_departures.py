@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import httpx
 import pytest
 
 from gateway.policy.model import Limits
 from tests.support.departures import Torrent, sent
+from tests.support.endpoints import BODIES, NATIVE, STREAMED
 from tests.support.gateway import PATIENCE, before, question, quick
 from tests.support.upstream import (
     DONE,
@@ -56,6 +59,29 @@ async def test_a_client_that_leaves_stops_the_upstream(case: str, how: str) -> N
         metrics.assert_covered()
         assert metrics.value("portcullis_streams_active") == 0
         assert sum(metrics.value(name) for name in metrics.names if name.endswith("upstream_errors_total")) == 0
+
+
+async def test_a_client_that_leaves_any_endpoint_stops_the_upstream() -> None:
+    fetched = ("/v1/responses/resp_1", "/v1/responses/resp_1?stream=true")
+    asked = [(path, stream) for path in BODIES if path != "/v1/moderations" for stream in (False, path in STREAMED)]
+    async with before(sending_then_hanging(), **NATIVE) as (gateway, upstream):
+        for number, (path, stream) in enumerate([*asked, *((path, False) for path in fetched)], start=1):
+            body = b"" if path in fetched else json.dumps({**BODIES[path], "stream": stream}).encode()
+            url = httpx.URL(gateway.url)
+            _, writer = await asyncio.open_connection(url.host, url.port)
+            head = (
+                f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
+            writer.write(head.encode() + body)
+            while len(upstream.calls) < number:
+                await asyncio.sleep(0.002)
+            leave(writer, ("closes", "resets")[number % 2])
+            await asyncio.wait_for(upstream.calls[-1].conversation.client_left.wait(), PATIENCE)
+            line = (await gateway.logged(number))[-1]
+            assert (line["outcome"], line["error"]) == ("cancelled", "client left"), path
+        metrics = await gateway.metrics()
+        metrics.assert_covered()
+        assert metrics.value("portcullis_streams_active") == 0
 
 
 def leave(writer: asyncio.StreamWriter, how: str) -> None:

@@ -68,9 +68,9 @@ async def test_d26_so_it_is_where_a_prompt_passes_without_a_censor(
 async def test_anything_else_is_500(where: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     good = plain(completion("Hello"))
-    # With a word that a rule takes out: a text of a prompt, a header or an error with nothing in it needs no censor.
+    # With a word that a rule takes out: a whole text with nothing in it needs no censor.
     answer = {
-        "content": plain(completion("Hello trigger")),
+        "content": plain(completion(f"Hello trigger {PASSWORD}")),
         "header": plain(completion("Hello"), 200, f"OpenAI-Note: trigger {PASSWORD}"),
         "stream header": stream_head(f"OpenAI-Note: trigger {PASSWORD}"),
         "error": plain({"error": {"message": f"Hello trigger {PASSWORD}"}}, 400),

@@ -12,9 +12,9 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.censor.stream import Censor
+from gateway.guard.answer import StreamAnswer
 from gateway.policy.model import Rule
 from gateway.proxy.hotpath import BodyWriter, HotPath, hot_path_problem
-from gateway.proxy.relay import Relay
 from tests.support.gateway import PATIENCE, before
 from tests.support.served import configuration, serving, write
 from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, sending, stream, stream_head
@@ -185,14 +185,14 @@ async def test_a_defect_of_the_censor_fails_closed(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_defect_around_the_guard_fails_closed(monkeypatch: pytest.MonkeyPatch, taken: list[bool]) -> None:
-    perform = Relay._perform
+    repeat = StreamAnswer.repeat
 
-    def breaking(self: Relay, commands: Any) -> bytes:
+    def breaking(self: StreamAnswer, data: bytes, now: float) -> Any:
         if taken.count(True) > 5:
             raise RuntimeError("quotes 12MONKEYS")
-        return perform(self, commands)
+        return repeat(self, data, now)
 
-    monkeypatch.setattr(Relay, "_perform", breaking)
+    monkeypatch.setattr(StreamAnswer, "repeat", breaking)
     async with before(one_by_one(WORDS, None)) as (gateway, upstream):
         with pytest.raises(Exception, match=r"peer closed|incomplete"):
             await gateway.stream()

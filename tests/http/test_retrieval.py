@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from gateway.policy.model import Action, ClientKey, Journal, Mode, Policy, Route, Rule
+from gateway.policy.model import Action, ClientKey, Journal, Mode, Policy, Protect, Route, Rule
 from tests.support import response_streams
 from tests.support.event_client import script
 from tests.support.gateway import RULES, UPSTREAM_KEY, RunningGateway, before, config_for, error_of, running
@@ -251,6 +251,12 @@ async def test_the_policy_is_that_of_the_routes(case: Any) -> None:
         else:
             assert error_of(answer, status)["code"] == (code or None)
             assert not any(each.calls for each in upstreams.values())
+
+
+@pytest.mark.parametrize("fields", [{"protect": Protect.SYSTEM_PROMPT}, {"words": ("12MONKEYS",), "carry": True}])
+async def test_rules_that_need_the_request(fields: dict[str, Any]) -> None:
+    async with serving(rules=(Rule(id="r", **fields),)) as (gateway, upstream):
+        assert error_of(await gateway.client.get(PATH), 400)["code"] == "request_unknown" and not upstream.calls
 
 
 async def test_a_policy_that_is_asked_for_is_added() -> None:

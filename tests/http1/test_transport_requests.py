@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from gateway.http1 import HTTP1Transport
+from gateway.http1 import HTTP1Transport, Origin, origin_of
 from tests.support.http1_scripts import (
     CHUNKED,
     MIB,
@@ -319,3 +319,28 @@ async def test_four_hundred_streams_at_once() -> None:
         bodies = await asyncio.gather(*(read(n) for n in range(streams)))
     for n, body in enumerate(bodies):
         assert body == b"".join(b"/%d %d;" % (n, i) for i in range(10))
+
+
+@on_both_loops
+async def test_a_request_without_httpx_objects_is_the_same_on_the_wire() -> None:
+    sent: list[bytes] = []
+
+    async def script(conversation: Conversation) -> None:
+        sent.append((await conversation.request()).raw_head)
+        await conversation.send(b"HTTP/1.1 404 No\r\nX-A: 1\r\nx-a: 2\r\nContent-Length: 2\r\n\r\nok")
+
+    async with talking(script) as (transport, url):
+        origin = origin_of(httpx.URL(url))
+        response = await transport.send("POST", origin, b"/v1?a=b", {"host": "h", "x": "y"}, b"body", {})
+        assert (response.status_code, response.is_success) == (404, False)
+        assert response.headers == {"x-a": "1, 2", "content-length": "2"}
+        assert b"".join([part async for part in response.stream]) == b"ok"
+        await response.aclose()
+    assert sent == [b"POST /v1?a=b HTTP/1.1\r\nhost: h\r\nx: y\r\ncontent-length: 4\r\n\r\n"]
+
+
+@pytest.mark.parametrize("headers", [{"a": "b\r\nc: d"}, {"a\n": "b"}, {"a b": "c"}, {"a": "b\0"}])
+async def test_it_smuggles_in_no_header_either(headers: dict[str, str]) -> None:
+    async with HTTP1Transport() as transport:
+        with pytest.raises(httpx.LocalProtocolError):
+            await transport.send("POST", Origin("http", "127.0.0.1", 9), b"/", headers, b"", {})

@@ -288,8 +288,11 @@ REFUSED_RULES = [
         "action",
         "one of redact, block, flag, rollback, pseudonymize, not",
     ),
-    ("{id: r, words: [x], fold: [confusables]}", "fold[0]", "'confusables' is not available in this version"),
-    ("{id: r, words: [x], fold: [upper]}", "fold[0]", "must be one of case, width, accents, invisible, leet"),
+    (
+        "{id: r, words: [x], fold: [upper]}",
+        "fold[0]",
+        "must be one of case, width, accents, invisible, space, punctuation, confusables, leet",
+    ),
     ("{id: r, words: [x], fold: case}", "fold", "must be a list, not 'case'; write [...] around it"),
     (f"{{id: r, words: {SECRET}}}", "words", "must be a list (the value is not shown); write [...] around it"),
     (f"{{id: r, words: {{{SECRET}: x}}}}", "words", "must be a list, not a mapping"),

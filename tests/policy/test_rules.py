@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.config import ConfigError, load
+from gateway.policy.folds import DEFAULT_DETECTOR_FOLD, DEFAULT_PATTERN_FOLD
 from gateway.policy.model import (
     DEFAULT_FOLD,
-    DEFAULT_PATTERN_FOLD,
     Action,
     Channel,
     Decode,
@@ -35,7 +35,7 @@ def test_a_pattern_is_read_as_it_is_written() -> None:
 def test_a_detector_is_read_by_its_name() -> None:
     rule = read_rule("{id: r, detector: email, whole_word: false, secret: false}")
     assert rule == Rule(id="r", detector="email")
-    assert rule.fold == DEFAULT_PATTERN_FOLD
+    assert rule.fold == DEFAULT_DETECTOR_FOLD
 
 
 def test_pseudonymize_is_for_prompts() -> None:
@@ -97,7 +97,7 @@ def test_the_obvious_call_refuses_a_pattern_that_cannot_run(tmp_path: Path) -> N
 
 def test_defaults_depend_on_what_a_rule_looks_for() -> None:
     assert Rule(id="r", words=("x",)).fold == DEFAULT_FOLD
-    assert Rule(id="r", detector="email").fold == DEFAULT_PATTERN_FOLD
+    assert Rule(id="r", detector="email").fold == DEFAULT_DETECTOR_FOLD
     assert Rule(id="r", pattern="x", fold=frozenset()).fold == frozenset()
     assert Rule(id="r", pattern="x").apply_to == {Direction.OUTPUT}
     assert Rule(id="r", pattern="x", action=Action.PSEUDONYMIZE).apply_to == {Direction.INPUT}

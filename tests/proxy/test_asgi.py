@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from gateway.proxy.asgi import JOB_SLICE, LONG_JOB, MAX_INLINE, offload, offload_in_slices, scan_size
+from gateway.proxy.asgi import (
+    JOB_SLICE,
+    LONG_JOB,
+    MAX_INLINE,
+    DisconnectWatch,
+    offload,
+    offload_in_slices,
+    scan_size,
+    take_body,
+)
 
 PATIENCE = 30  # seconds; it ends a test that hangs
 
@@ -169,3 +178,44 @@ async def test_an_error_in_a_turn_is_raised() -> None:
 )
 def test_what_may_be_json_in_a_text_counts_for_more(text: str, inline: bool) -> None:
     assert (scan_size(json.dumps(text).encode()) <= MAX_INLINE) is inline
+
+
+class Cycle:
+    """What our own server has for a request, as far as it is looked at here."""
+
+    on_leave: Any = None
+
+    def __init__(self, body: bytes = b"", *, more_body: bool = False, disconnected: bool = False) -> None:
+        self.body, self.more_body, self.disconnected = bytearray(body), more_body, disconnected
+        self.message_event = asyncio.Event()
+
+    async def receive(self) -> Any:
+        await asyncio.Event().wait()
+
+
+def test_a_body_is_taken_once_it_is_complete_and_only_from_our_own_server() -> None:
+    cycle = Cycle(b"body")
+    assert take_body(cycle.receive) == b"body" and not cycle.body
+    assert take_body(Cycle(b"bo", more_body=True).receive) is None
+    assert take_body(Cycle(b"body", disconnected=True).receive) is None
+    assert take_body(stays) is None
+
+
+async def test_a_client_that_leaves_is_noticed_until_the_watch_ends() -> None:
+    left: list[str] = []
+    cycle = Cycle()
+    watch = DisconnectWatch(cycle.receive, lambda: left.append("ours"))
+    cycle.on_leave()
+    watch.stop()
+    assert left == ["ours"] and cycle.on_leave is None
+    DisconnectWatch(Cycle(disconnected=True).receive, lambda: left.append("gone before")).stop()
+
+    async def leaves() -> Any:
+        return {"type": "http.disconnect"}
+
+    watch = DisconnectWatch(leaves, lambda: left.append("another server's"))
+    await asyncio.sleep(0.01)
+    watch.stop()
+    DisconnectWatch(stays, lambda: left.append("never")).stop()
+    await asyncio.sleep(0)
+    assert left == ["ours", "gone before", "another server's"]

@@ -19,11 +19,13 @@ from tests.support.upstream import DONE, END, Call, Json, chunk, completion, del
 PROMPTS = {
     "ask": ["redacted", "blocked", "failed", "cut", "refused", "detonator"],
     "parse": ["note"],
-    "call": ["remember"],
+    "call": ["remember", "forget"],
 }
 DEMO_PROMPTS = {"ask": ["What is the password?"], "parse": ["Tell me the password"], "call": ["Remember the password"]}
 _THOUGHT = "They want 12MONKEYS."
 _NOTE = '{"note": "it is 12MON\\u004bEYS"}'
+_FORBIDDEN = '{"note": "so FORBIDDEN things"}'
+_ARGUMENTS = {"note": _NOTE, "remember": _NOTE, "forget": _FORBIDDEN}  # of a tool, by prompt
 _REFUSED = {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}
 
 
@@ -45,6 +47,7 @@ EXPECTED = {
     "detonator, whole": outcome(error=400),
     "detonator, streamed": outcome(error=400),
     "note, parsed": outcome("it is [CENSORED]"),
+    "forget, called": outcome(error="error"),  # no tool has run
     "remember, called": outcome("it is [CENSORED]; It is [CENSORED]."),
 }
 DEMO_EXPECTED = {
@@ -90,7 +93,7 @@ def _chat(name: str, body: Json) -> bytes:
     if not body.get("tools"):
         return sse(events(*_PIECES[name])) if streamed else plain(completion(_NOTE))
     call = {"index": 0, "id": "call_1", "type": "function"}
-    call["function"] = {"name": body["tools"][0]["function"]["name"], "arguments": _NOTE}
+    call["function"] = {"name": body["tools"][0]["function"]["name"], "arguments": _ARGUMENTS[name]}
     if not streamed:
         return plain(completion(None, "tool_calls", tool_calls=[call], reasoning_content=_THOUGHT))
     told = (delta(role="assistant", reasoning_content=_THOUGHT), delta(tool_calls=[call]), delta(finish="tool_calls"))
@@ -104,6 +107,7 @@ _PIECES = {
     "cut": ("Hello 12",),
     "note": (_NOTE[:20], _NOTE[20:]),
     "remember": (_NOTE,),
+    "forget": (_FORBIDDEN,),
 }
 
 
@@ -111,8 +115,8 @@ def _responses(name: str, body: Json) -> bytes:
     if name == "refused" or (name == "failed" and not body.get("stream")):
         return _failure(name)
     items = [response_streams.message(*_PIECES[name])]
-    if name in ("note", "remember") and body.get("tools"):
-        call = response_streams.function_call(_NOTE, name=body["tools"][0]["name"])
+    if name in _ARGUMENTS and body.get("tools"):
+        call = response_streams.function_call(_ARGUMENTS[name], name=body["tools"][0]["name"])
         items = [response_streams.summary(_THOUGHT), call]
     if not body.get("stream"):
         whole = plain(response_streams.response(*(item.done for item in items)))
@@ -133,10 +137,10 @@ def _messages(name: str, body: Json) -> bytes:
         return plain(failure, 500)
     block, stop = message_streams.text(*_PIECES[name]), "end_turn"
     whole: Json = {"type": "text", "text": "".join(_PIECES[name])}
-    if name in ("note", "remember") and body.get("tools"):
+    if name in _ARGUMENTS and body.get("tools"):
         tool = body["tools"][0]["name"]
-        block, stop = message_streams.tool_use(_NOTE, name=tool), "tool_use"
-        whole = {"type": "tool_use", "id": "toolu_1", "name": tool, "input": json.loads(_NOTE)}
+        block, stop = message_streams.tool_use(_ARGUMENTS[name], name=tool), "tool_use"
+        whole = {"type": "tool_use", "id": "toolu_1", "name": tool, "input": json.loads(_ARGUMENTS[name])}
     if not body.get("stream"):
         answer = plain(message_streams.message(whole, stop_reason=stop))
         return answer[:-10] if name == "cut" else answer

@@ -1,7 +1,8 @@
-"""`portcullis` as a user starts it: a process of its own, with pipes."""
+"""`portcullis` as a user starts it: arguments, environment and standard streams, and where it matters a process."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -10,9 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+from unittest import mock
+
+from gateway.cli import main
 
 COMMAND = [sys.executable, "-m", "gateway.cli"]
 PATIENCE = 60  # seconds until a process that hangs fails the test; nothing is measured
+# What might not end where it should, and what starts processes and threads.
+OWN_PROCESS = (["serve"], ["demo"], ["audit"])
 NAMES = ("UPSTREAM_BASE_URL", "UPSTREAM_API_KEY", "OPENAI_API_KEY", "PORTCULLIS_KEY")
 
 Rules = list[dict[str, Any]]
@@ -24,13 +30,30 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def portcullis(*arguments: str | Path, stdin: bytes = b"", **variables: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        timeout=PATIENCE,
-        env=environment(**variables),
-    )
+    """A command, run to its end: in this process, which has imported everything, where the command allows that."""
+    command = [*map(str, arguments)]
+    if command[:1] in OWN_PROCESS:
+        return portcullis_process(*command, stdin=stdin, **variables)
+    out, err = io.BytesIO(), io.BytesIO()
+    streams = {
+        "stdin": io.TextIOWrapper(io.BytesIO(stdin), "utf-8"),
+        "stdout": io.TextIOWrapper(out, "utf-8", write_through=True),
+        "stderr": io.TextIOWrapper(err, "utf-8", "backslashreplace", write_through=True),
+    }
+    with mock.patch.multiple(sys, **streams), mock.patch.dict(os.environ, environment(**variables), clear=True):
+        try:
+            status = main(command)
+        except SystemExit as ended:  # of argparse
+            status = int(ended.code or 0)
+    return subprocess.CompletedProcess(command, status, out.getvalue(), err.getvalue())
+
+
+def portcullis_process(
+    *arguments: str | Path, stdin: bytes = b"", **variables: str
+) -> subprocess.CompletedProcess[bytes]:
+    """A command in a process of its own, run to its end."""
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=PATIENCE, env=environment(**variables))
 
 
 @contextmanager

@@ -10,15 +10,18 @@ import re
 import unicodedata
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import product
+from itertools import combinations, product
+from typing import NamedTuple
 
-from gateway.automata.literals import is_word_char
-from gateway.censor.common_words import is_common
-from gateway.censor.lens import Lens, is_cjk, is_mark
+from gateway.automata.edges import is_word_char
+from gateway.censor.lens import Lens, is_mark
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Fold, Mode, Overflow, Policy, Rule
 from tests.support.compiled import lens_of
 from tests.support.expressions import matches
+
+Origins = frozenset[int]
+Live = set[tuple[int, int, Origins]]  # start, order of the rule, what blanks have taken
 
 
 @dataclass(frozen=True, order=True)
@@ -30,6 +33,7 @@ class Hit:
     rule: Rule = field(compare=False)
     action: Action = field(compare=False)
     overflow: bool = field(compare=False, default=False)
+    taken: Origins = field(compare=False, default=frozenset())  # by blanks, besides their first character
 
 
 @dataclass(frozen=True)
@@ -40,23 +44,76 @@ class Unit:
     origin: int
     inside: bool  # a match may not begin here
     more: bool  # a match may not end here
+    char: str = ""  # the original character
+    edge: bool = False  # whatever `text` is, a whole word may stand beside it
 
 
 def units_of(text: str, lens: Lens) -> list[Unit]:
     units = []
     for origin, char in enumerate(text):
-        folded, atomic = lens.fold(char)
+        folded, atomic, edge = lens.fold(char)
         for index, piece in enumerate(folded):
-            units.append(Unit(piece, origin, atomic and index > 0, atomic and index < len(folded) - 1))
+            more = index < len(folded) - 1
+            units.append(Unit(piece, origin, atomic and index > 0, atomic and more, char, edge))
     return units
 
 
-def word_char_at(units: list[Unit], index: int) -> bool:
-    return 0 <= index < len(units) and is_word_char(units[index].text)
+def joined_before(units: list[Unit], index: int) -> bool:
+    """Does a word character stand before, `_` looked through?"""
+    index -= 1
+    while index >= 0 and units[index].text == "_":
+        index -= 1
+    return index >= 0 and is_word_char(units[index].text) and not units[index].edge
 
 
-def needs_edge(char: str) -> bool:
-    return is_word_char(char) and not is_cjk(char)
+def joined_behind(units: list[Unit], index: int, ended: bool) -> tuple[bool | None, int]:
+    """The same for what stands behind, where the fourth `_` is an edge; None while that is open; and the last unit that
+    had to be seen, or the length."""
+    for at in range(index, index + 4):
+        if at >= len(units):
+            return (False if ended else None), len(units)
+        if units[at].text != "_" or at == index + 3:
+            return units[at].text != "_" and is_word_char(units[at].text) and not units[at].edge, at
+    raise AssertionError
+
+
+NOTHING = "\ue000"  # a character of no word
+LINE_ENDS = "\n\v\f\r\x85\u2028\u2029"
+LINE_MARKS = ">-*+#|/\u2022"
+
+
+def is_marked(word: str) -> bool:
+    return word[0] in LINE_MARKS or any(f" {mark}" in word for mark in LINE_MARKS)
+
+
+class Reading(NamedTuple):
+    """A word read from a place on: how much of it, up to which unit, whether that is as far as the units go, and the
+    units that a blank took besides the first."""
+
+    length: int
+    last: int
+    reaches_end: bool
+    taken: set[int]
+
+
+def end_of_blank(units: list[Unit], at: int, marks: bool) -> int:
+    """Behind the run of white space, and at the beginning of its lines of marks, that unit `at` begins."""
+    new_line = False
+    while at < len(units) and (units[at].text == " " or (new_line and units[at].text in LINE_MARKS)):
+        new_line = marks and (new_line or units[at].char in LINE_ENDS)
+        at += 1
+    return at
+
+
+def read_word(word: str, units: list[Unit], begin: int, spaces: bool) -> Reading:
+    at, length, taken, last = begin, 0, set[int](), begin
+    while length < len(word) and at < len(units) and units[at].text == word[length]:
+        last = at
+        at, length = at + 1, length + 1
+        if spaces and word[length - 1] == " " and length < len(word):
+            at = end_of_blank(units, last, not is_marked(word))
+            taken |= set(range(last + 1, at))
+    return Reading(length, last, at == len(units) and length < len(word), taken)
 
 
 # What may stand behind a place, as far as `\b` and `$` can see: nothing, a word character, a line end, another one.
@@ -102,15 +159,80 @@ def as_python(rule: Rule) -> str:
     return f"(?{flags}:{pattern})" if flags else pattern
 
 
+def partly_composed(word: str) -> set[str]:
+    """Every letter of a word's with some of the marks in it, as one character."""
+    apart = unicodedata.normalize("NFD", word)
+    return {
+        composed
+        for base in apart
+        for marks in range(3)
+        for chosen in combinations([char for char in apart if char != base], marks)
+        if len(composed := unicodedata.normalize("NFC", base + "".join(chosen))) == 1
+    }
+
+
+def could_become(begin: str, target: str) -> bool:
+    """Is what is written a part of it? Marks may come in another order."""
+    left = list(target)
+    for char in unicodedata.normalize("NFD", begin):
+        if char not in left:
+            return False
+        left.remove(char)
+    return True
+
+
+def with_hyphens(word: str) -> set[str]:
+    choices = [
+        " -" if char == " " and 0 < at < len(word) - 1 and not {word[at - 1], word[at + 1]} & set(LINE_MARKS) else char
+        for at, char in enumerate(word)
+    ]
+    return {"".join(each) for each in product(*choices)}
+
+
+@lru_cache(10_000)
+def spellings(word: str, folds: frozenset[Fold]) -> list[str]:
+    """Every text that is canonically equivalent and can be seen through the lens, with blanks within it as they are
+    or as hyphens."""
+    lens = lens_of(folds)
+    target = unicodedata.normalize("NFD", word)
+    pieces = {each for each in {*target, *partly_composed(word)} if all(lens.fold(char).text == char for char in each)}
+    found, open_ends = set[str](), {""}
+    while open_ends:
+        longer = {begin + piece for begin in open_ends for piece in pieces}
+        sized = {each for each in longer if len(unicodedata.normalize("NFD", each)) <= len(target)}
+        found |= {each for each in sized if unicodedata.normalize("NFD", each) == target}
+        open_ends = {each for each in sized if could_become(each, target)}
+    if Fold.SPACE not in lens.folds:
+        return sorted(found | {word})
+    return sorted({form for each in found | {word} for form in with_hyphens(each)})
+
+
+SEQUENCE = re.compile("\x1b(?:\\[[ -?]*([@-~]|$)?|\\](?s:[^\x07\x1b]*)(\x07|$|\x1b\\\\?)?)")
+
+
+def unseen_from(text: str, begin: int) -> set[int]:
+    """What a terminal does not show of a text, if the sequences before `begin` are none."""
+    unseen: set[int] = set()
+    at = begin
+    while at < len(text):
+        found = SEQUENCE.match(text, at)
+        end = found.end() if found else at + (text[at] == "\x1b")
+        if found and found[2] == "\x1b" and end < len(text):
+            end -= 1  # a string that another sequence breaks off
+        unseen |= set(range(at, end))
+        at = max(end, at + 1)
+    return unseen
+
+
 class Oracle:
     def __init__(self, policy: Policy, max_unseen: int = MAX_UNSEEN) -> None:
         self.policy = policy
         self.max_unseen = max_unseen
 
-    def in_window(self, rule: Rule, text: str, start: int) -> bool:
+    def in_window(self, rule: Rule, text: str, start: int, taken: Origins) -> bool:
         """May a match of the rule reach from `start` to the end of `text`?"""
         lens = lens_of(rule.fold)
-        seen = sum(1 for char in text[start:] if lens.fold(char).text)
+        seen = sum(1 for at in range(start, len(text)) if at not in taken and lens.fold(text[at]).text)
         return seen <= self.policy.max_hold and len(text) - start - seen <= self.max_unseen
 
     def action(self, rule: Rule) -> Action:
@@ -118,72 +240,87 @@ class Oracle:
 
     def words(self, rule: Rule) -> list[str]:
         lens = lens_of(rule.fold)
-        return list(dict.fromkeys(form for word in rule.words for form in self.spellings(lens.fold_word(word), lens)))
-
-    def spellings(self, word: str, lens: Lens) -> list[str]:
-        """With each voiced kana in one piece or two."""
-        forms = [{char, unicodedata.normalize("NFD", char)} if char in "ガバパ" else {char} for char in word]
-        return ["".join(form) for form in product(*forms)] if Fold.WIDTH in lens.folds else [word]
+        return list(dict.fromkeys(form for word in rule.words for form in spellings(lens.fold_word(word), rule.fold)))
 
     def guard(self, rule: Rule, word: str) -> int:
         if rule.guard_tail is not None:
             return rule.guard_tail
         return next(k for k in range(len(word) + 1) if k * 10 >= len(word) * 6) if rule.secret else 0
 
-    def candidates(self, text: str, ended: bool) -> tuple[list[Hit], set[tuple[int, int]]]:
+    def candidates(self, text: str, ended: bool) -> tuple[list[Hit], Live]:
         """All certain matches of the whole text, and the (start, rule order) that are live at its end."""
         hits: set[Hit] = set()
-        live: set[tuple[int, int]] = set()
+        live: Live = set()
         for order, rule in enumerate(self.policy.rules):
-            units = units_of(text, lens_of(rule.fold))
-            action = self.action(rule)
-            if rule.pattern is not None:
-                found, alive = self.pattern_candidates(rule, order, text, ended)
-                hits |= found
-                live |= alive
-                continue
-            for word in self.words(rule):
-                for begin in range(len(units)):
-                    if units[begin].inside:
-                        continue
-                    if rule.whole_word and needs_edge(word[0]) and word_char_at(units, begin - 1):
-                        continue
-                    there = "".join(unit.text for unit in units[begin : begin + len(word)])
-                    start = units[begin].origin
-                    if there != word:
-                        at_end = begin + len(there) == len(units) and word.startswith(there)
-                        if at_end and action is not Action.FLAG:
-                            live.add((start, order))
-                            guard = self.guard(rule, word)
-                            spared = rule.secret and rule.guard_tail is None and is_common(there)
-                            if ended and guard and len(there) >= guard and not spared:
-                                hits.add(Hit(start, len(text) + 1, units[-1].origin + 1, order, rule, action))
-                        continue
-                    last = begin + len(word) - 1
-                    if units[last].more:
-                        continue
-                    end = units[last].origin + 1
-                    if not (rule.whole_word and needs_edge(word[-1])):
-                        hits.add(Hit(start, end, end, order, rule, action))
-                    elif last + 1 < len(units):
-                        if not word_char_at(units, last + 1):
-                            hits.add(Hit(start, units[last + 1].origin + 1, end, order, rule, action))
-                    elif ended:
-                        hits.add(Hit(start, len(text) + 1, end, order, rule, action))
-                    elif action is not Action.FLAG:
-                        live.add((start, order))
+            found, alive = self.candidates_of(rule, order, text, ended)
+            hits |= found
+            live |= alive
         first: dict[tuple[int, int, int], Hit] = {}
         for hit in sorted(hits):
             first.setdefault((hit.start, hit.end, hit.order), hit)
         return sorted(first.values()), live
 
-    def pattern_candidates(
-        self, rule: Rule, order: int, text: str, ended: bool
-    ) -> tuple[set[Hit], set[tuple[int, int]]]:
+    def candidates_of(self, rule: Rule, order: int, text: str, ended: bool) -> tuple[set[Hit], Live]:
+        if rule.pattern is not None:
+            return self.pattern_candidates(rule, order, text, ended)
         hits: set[Hit] = set()
-        live: set[tuple[int, int]] = set()
+        live: Live = set()
+        units = units_of(text, lens_of(rule.fold))
+        hidden = [unseen_from(text, at) for at in range(len(text)) if text[at] == "\x1b"]
+        for vanished in [set[int](), *(hidden if Fold.INVISIBLE in rule.fold else [])]:
+            found, alive = self.read_candidates(
+                rule, order, text, ended, [unit for unit in units if unit.origin not in vanished]
+            )
+            hits |= {replace(hit, taken=hit.taken | vanished) for hit in found}
+            live |= {(start, tag, taken | vanished) for start, tag, taken in alive}
+        return hits, live
+
+    def read_candidates(
+        self, rule: Rule, order: int, text: str, ended: bool, units: list[Unit]
+    ) -> tuple[set[Hit], Live]:
+        hits: set[Hit] = set()
+        live: Live = set()
+        action = self.action(rule)
+        spaces = Fold.SPACE in rule.fold
+        for word in self.words(rule):
+            passed = set[int]()  # of a blank that the word begins with
+            for begin in range(len(units)):
+                if units[begin].inside or begin in passed:
+                    continue
+                if rule.whole_word and is_word_char(word[0]) and joined_before(units, begin):
+                    continue
+                start = units[begin].origin
+                read = read_word(word, units, begin, spaces)
+                if spaces and word[0] == " " == units[begin].text:
+                    passed |= set(range(begin + 1, end_of_blank(units, begin, not is_marked(word))))
+                taken = frozenset(units[at].origin for at in read.taken)
+                end = units[read.last].origin + 1
+                if read.length < len(word):
+                    if read.reaches_end and action is not Action.FLAG:
+                        live.add((start, order, taken))
+                        guard = self.guard(rule, word)
+                        if ended and guard and read.length >= guard:
+                            hits.add(Hit(start, len(text) + 1, end, order, rule, action, taken=taken))
+                    continue
+                if units[read.last].more:
+                    continue
+                if not (rule.whole_word and is_word_char(word[-1])):
+                    hits.add(Hit(start, end, end, order, rule, action, taken=taken))
+                    continue
+                joined, seen = joined_behind(units, read.last + 1, ended)
+                if joined is None:
+                    if action is not Action.FLAG:
+                        live.add((start, order, taken))
+                elif not joined:
+                    certain = len(text) if seen == len(units) else units[seen].origin
+                    hits.add(Hit(start, certain + 1, end, order, rule, action, taken=taken))
+        return hits, live
+
+    def pattern_candidates(self, rule: Rule, order: int, text: str, ended: bool) -> tuple[set[Hit], Live]:
+        hits: set[Hit] = set()
+        live: Live = set()
         action, pattern = self.action(rule), as_python(rule)
-        units = units_of(text, lens_of(rule.fold - {Fold.CASE}))
+        units = units_of(text, lens_of(rule.fold - {Fold.CASE, Fold.SPACE}))
         folded = "".join(unit.text for unit in units)
         for begin, first in enumerate(units):
             if first.inside:
@@ -200,7 +337,7 @@ class Oracle:
                 elif ended and in_language(pattern, folded, begin, end):
                     hits.add(replace(here, certain=len(text) + 1))
             if action is not Action.FLAG and may_go_on(pattern, folded, begin):
-                live.add((first.origin, order))
+                live.add((first.origin, order, frozenset()))
                 if ended and rule.guard_tail and len({it.origin for it in units[begin:]}) >= rule.guard_tail:
                     hits.add(Hit(first.origin, len(text) + 1, units[-1].origin + 1, order, rule, action))
         return hits, live
@@ -216,15 +353,15 @@ class Oracle:
             blocks: list[Hit] = []
             if not at_end:
                 _, live = self.candidates(text[:now], ended=False)
-                wanted = live | {(hit.start, hit.order) for hit in fresh if hit.action is not Action.FLAG}
+                wanted = live | {(hit.start, hit.order, hit.taken) for hit in fresh if hit.action is not Action.FLAG}
                 rules = self.policy.rules
                 left = {
                     (start, order)
-                    for start, order in wanted
-                    if not self.in_window(rules[order], text[:now], start)
-                    and self.in_window(rules[order], text[: now - 1], start)
+                    for start, order, taken in wanted
+                    if not self.in_window(rules[order], text[:now], start, taken)
+                    and self.in_window(rules[order], text[: now - 1], start, taken)
                 }
-                fresh = [hit for hit in fresh if self.in_window(hit.rule, text[:now], hit.start)]
+                fresh = [hit for hit in fresh if self.in_window(hit.rule, text[:now], hit.start, hit.taken)]
                 if left:
                     overflows += 1
                 if self.policy.on_overflow is Overflow.RELEASE:
@@ -239,7 +376,7 @@ class Oracle:
                             rule = replace(rule, action=Action.REDACT, replacement=DEFAULT_REPLACEMENT, mask=None)
                         kept.append(Hit(edge, now, now - 1, order, rule, Action.REDACT, overflow=True))
             else:
-                fresh = [hit for hit in fresh if self.in_window(hit.rule, text, hit.start)]
+                fresh = [hit for hit in fresh if self.in_window(hit.rule, text, hit.start, hit.taken)]
             if blocks:
                 return kept, blocks[0], overflows
             kept += fresh
@@ -315,9 +452,10 @@ class Oracle:
     def released(self, text: str) -> str:
         """What must have come out when `text` is what has arrived so far and more may come."""
         _, live = self.candidates(text, ended=False)
-        kept, block, _ = self.history(text + "\0")
+        kept, block, _ = self.history(text + NOTHING)
         kept = [hit for hit in kept if hit.certain <= len(text)]
         if block is not None and block.certain <= len(text):
-            return self.whole(text + "\0")[0]
-        starts = [start for start, order in live if self.in_window(self.policy.rules[order], text, start)]
+            return self.whole(text + NOTHING)[0]
+        rules = self.policy.rules
+        starts = [start for start, order, taken in live if self.in_window(rules[order], text, start, taken)]
         return self.render(text, [hit for hit in kept if hit.action is Action.REDACT], min(starts, default=len(text)))

@@ -71,7 +71,9 @@ def masks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(masks: Path) -> Iterator[Server]:
-    """A server with the masks, which reads the model's calls of tools where a request has tools."""
-    flags = [*START, "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
-    with serving(masks.with_name("vllm.log"), free_port(), flags, {"PORTCULLIS_MASKS": str(masks)}) as running:
+    """A server with the masks, which reads the model's calls of tools where a request has tools, and reasoning only
+    where one asks for that."""
+    flags = [*START, "--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "deepseek_v3"]
+    more = {"PORTCULLIS_MASKS": str(masks), "VLLM_ENABLE_RESPONSES_API_STORE": "1"}
+    with serving(masks.with_name("vllm.log"), free_port(), flags, more) as running:
         yield running

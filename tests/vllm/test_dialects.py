@@ -15,7 +15,7 @@ import pytest
 from gateway.policy.model import Action, Config, Decode, Policy, Route, Rule, Unknown, Upstream
 from gateway.policy.providers import Endpoint
 from tests.support.gateway import PATIENT, RunningGateway, running
-from tests.support.sdk_answers import ASKED, Answer, anthropic_client
+from tests.support.sdk_answers import ASKED, Answer, anthropic_client, openai_client
 from tests.support.vllm_server import LEAK, MODEL, NAME, PATIENCE, QUESTION, Server
 
 pytestmark = pytest.mark.vllm
@@ -61,12 +61,13 @@ async def before(
         yield gateway
 
 
-async def asked(server: Server, gateway: RunningGateway, way: str, stream: bool, **more: Any) -> Answer:
-    """The question for the password, by an official client."""
+async def asked(
+    server: Server, gateway: RunningGateway, way: str, stream: bool, question: str = QUESTION, **more: Any
+) -> Answer:
+    """A question, by an official client."""
     name = WAYS[way][0]
-    question = QUESTION
     if name == "completions":
-        question = str(server.json("/detokenize", {"tokens": server.tokens(QUESTION)})["prompt"])
+        question = str(server.json("/detokenize", {"tokens": server.tokens(question)})["prompt"])
     return await ASKED[name](gateway.url, question, stream, **more)
 
 
@@ -164,6 +165,41 @@ async def test_arguments_of_tools_are_redacted(server: Server, way: str, stream:
     assert "Paris" not in answer.raw
     assert answer.reason in ("tool_calls", "completed", "tool_use")
     metrics.assert_covered()
+
+
+THINKING: dict[str, Any] = {"extra_body": {"chat_template_kwargs": {"thinking": True}, "temperature": 0}}
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "completions"])
+@streamed_or_not
+async def test_reasoning_is_redacted(server: Server, way: str, stream: bool) -> None:
+    """This server tells what the model thinks from what it says."""
+    async with before(server, (Rule(id="city", words=("Madrid",), replacement="[CITY]"),), way) as gateway:
+        answer = await asked(server, gateway, way, stream, question="Think about the capital of Spain.", **THINKING)
+        metrics = await gateway.metrics()
+    assert answer.text.strip() == "The capital of Spain is [CITY]." and "Madrid" not in answer.raw
+    for channel in ("reasoning", "content"):
+        assert metrics.value("portcullis_matches_total", rule="city", channel=channel) == 1
+    metrics.assert_covered()
+
+
+async def test_a_stored_response_is_redacted(server: Server) -> None:
+    """Made in the background, it is asked for until it is there; a stream of it goes on from each of its events."""
+    async with before(server, REDACT, "responses") as gateway, openai_client(gateway.url) as client:
+        fields: dict[str, Any] = {"model": NAME, "input": QUESTION, "temperature": 0, "max_output_tokens": 60}
+        made = await client.responses.create(**fields, background=True, store=True)
+        async with asyncio.timeout(PATIENCE):
+            while (found := await client.responses.retrieve(made.id)).status in ("queued", "in_progress"):
+                await asyncio.sleep(0.05)
+        assert found.output_text == SEEN and "MONKEYS" not in found.model_dump_json()
+        begun = await client.responses.create(**fields, background=True, store=True, stream=True)
+        events: list[Any] = [event async for event in begun]
+        assert events[-1].response.output_text == SEEN
+        last = events[-1].sequence_number
+        for after in (0, last // 2, last - 1):
+            rest = await client.responses.retrieve(events[-1].response.id, stream=True, starting_after=after)
+            assert [event async for event in rest] == events[after + 1 :]
+        (await gateway.metrics()).assert_covered()
 
 
 @pytest.mark.parametrize("way", ["chat", "completions"])

@@ -7,11 +7,13 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from gateway.wire.chunk_template import ChunkTemplate, read_typed
 from tests.support.examples import examples
 
 HEAD = '{"id":"c-1","object":"chat.completion.chunk","created":7,"model":"m","choices":[{"index":0,'
+PADDING = b',"obfuscation":"k3Xq9"}'
 ONE = (HEAD + '"delta":{"content":"Hello"},"logprobs":null,"finish_reason":null}],"system_fingerprint":"f"}').encode()
 
 
@@ -22,16 +24,46 @@ def template_of(data: bytes) -> ChunkTemplate | None:
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(st.text(max_size=30), st.booleans())
-def test_a_template_reads_and_shows_what_a_parser_does(content: str, ascii_only: bool) -> None:
-    template = template_of(ONE)
+@given(st.text(max_size=30), st.booleans(), st.sampled_from(["", "a", "k3Xq9", "0" * 40]), st.booleans())
+def test_a_template_reads_and_shows_what_a_parser_does(
+    content: str, ascii_only: bool, padding: str, padded: bool
+) -> None:
+    template = template_of(ONE[:-1] + PADDING if padded else ONE)
     assert template is not None
     string = json.dumps(content, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     data = ONE.replace(b'"Hello"', string)
+    data = data[:-1] + PADDING.replace(b"k3Xq9", padding.encode()) if padded else data
     whole = read_typed(data)
     assert template.read(data) == (None if whole is None else whole.choices[0].delta.content)
     if whole is not None:
+        whole.obfuscation = UNSET
         assert json.loads(template.show(content)) == json.loads(whole.show(content))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(st.sampled_from(['"', "\\", "}", ",", ":", "a", "\n", '"obfuscation":"', "}]", "é"])).map("".join))
+def test_what_a_padding_must_not_be_is_left_to_the_parser(value: str) -> None:
+    padded = ONE[:-1] + PADDING
+    template = template_of(padded)
+    assert template is not None
+    for data in (padded.replace(b"k3Xq9", value.encode()), padded.replace(b"Hello", value.encode())):
+        whole, content = read_typed(data), template.read(data)
+        assert content is None or (whole is not None and whole.choices[0].delta.content == content)
+
+
+def test_a_template_has_its_padding_at_the_place_where_it_is() -> None:
+    before = ONE.replace(b'"delta"', b'"obfuscation":"a","delta"')
+    assert read_typed(before) is None
+    first = ONE.replace(b'{"id"', b'{"obfuscation":"a","id"')
+    assert template_of(first) is None
+    within = ONE.replace(b'"system_fingerprint":"f"', b'"obfuscation":"k3Xq9","system_fingerprint":"f"')
+    template = template_of(within)
+    assert template is not None
+    assert template.read(within.replace(b"k3Xq9", b"z")) == "Hello"
+    assert template.read(within.replace(b'"f"', b'"g"')) is None
+    spaced = template_of(json.dumps(json.loads(within)).encode())
+    assert spaced is not None
+    assert spaced.read(json.dumps(json.loads(within.replace(b"k3Xq9", b"zz").replace(b"Hello", b"x"))).encode()) == "x"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +104,6 @@ def test_where_the_content_cannot_be_told_from_the_bytes_there_is_no_template() 
     assert read_typed(twice) is None or template_of(twice) is None
     escaped = ONE.replace(b'"content":"Hello"', b'"content":"x","c\\u006fntent":"Hello"')
     assert read_typed(escaped) is None or template_of(escaped) is None
-    assert template_of(ONE.replace(b'"system_fingerprint"', b'"obfuscation":"xyz","system_fingerprint"')) is None
     assert template_of(ONE.replace(b'"content"', b'"c\\u006fntent"')) is None
 
 

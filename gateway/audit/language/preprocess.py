@@ -18,10 +18,9 @@ from gateway.audit.language.automaton import Dfa, LazyDfa, PrunedDfa, Regex, wal
 from gateway.automata import charset
 from gateway.automata.bytes import DONE, NOTHING, Tail, Utf8, disjoint
 from gateway.automata.charset import ANY, CharSet
-from gateway.automata.literals import is_word_char
+from gateway.automata.edges import CJK_RANGES, is_raised, is_word_char
 from gateway.automata.positions import positions
 from gateway.automata.regex import EMPTY, Alternation, Chars, Concat, Node, Repeat, parse
-from gateway.censor.lens import is_cjk
 
 MAX_WORD = 100  # characters
 PRINTABLE_ASCII = CharSet(((0x20, 0x7E),))
@@ -220,7 +219,7 @@ def without_words(automaton: Dfa, words: Iterable[str], prefix: Dfa | None = Non
     for word in sorted({*words}):
         if not 0 < len(word) <= MAX_WORD:
             raise ValueError(f"a word has {len(word)} characters, and 1 to {MAX_WORD} are allowed")
-        by_edges.setdefault((_needs_edge(word[0]), _needs_edge(word[-1])), []).append(word)
+        by_edges.setdefault((is_word_char(word[0]), is_word_char(word[-1])), []).append(word)
     other = Chars(~_word_chars())
     found: list[Node] = []
     followed: list[Node] = []
@@ -264,18 +263,16 @@ def _any_of(words: list[str]) -> Node:
 @cache
 def _word_chars() -> CharSet:
     """The characters of which `is_word_char` holds."""
-    marks = (code for code in range(charset.LAST + 1) if unicodedata.category(chr(code))[0] == "M")
-    return charset.WORD | CharSet.within((code, code) for code in marks)
+    codes = range(charset.LAST + 1)
+    marks = (code for code in codes if unicodedata.category(chr(code)) in ("Mn", "Mc"))
+    raised = (code for code in codes if is_raised(chr(code)))
+    words = charset.WORD | CharSet.within((code, code) for code in marks)
+    return words - CharSet.within((code, code) for code in raised) - CharSet.within(CJK_RANGES)
 
 
 @cache
 def _word_tail() -> Tail:
     return Utf8().encoded(_word_chars())
-
-
-def _needs_edge(char: str) -> bool:
-    """A word's edge that is no character of a word itself, or CJK, needs no boundary."""
-    return is_word_char(char) and not is_cjk(char)
 
 
 # -- synonyms ----------------------------------------------------------------------------------------------------------
@@ -385,9 +382,9 @@ def synonyms(automaton: Dfa, words: Mapping[str, Iterable[str]]) -> Dfa:
             _Jump(
                 word.encode(),
                 begins_word=is_word_char(word[0]),
-                left=_needs_edge(word[0]),
+                left=is_word_char(word[0]),
                 ends_in_word=is_word_char(word[-1]),
-                right=_needs_edge(word[-1]),
+                right=is_word_char(word[-1]),
                 others=tuple(other.encode() for other in others),
             )
         )

@@ -7,13 +7,17 @@ comes, however long.
 """
 
 from gateway.censor.detectors.credentials import CREDENTIAL
+from gateway.censor.detectors.hidden import HIDDEN_TEXT
+from gateway.censor.detectors.identity import NATIONAL_ID, PASSPORT
 from gateway.censor.detectors.keys import API_KEY
 from gateway.censor.detectors.model import Detector, Format
 from gateway.censor.detectors.network import EMAIL, IPV4, IPV6, MAC_ADDRESS, URL
 from gateway.censor.detectors.numbers import CREDIT_CARD, IBAN, US_SSN
+from gateway.censor.detectors.particulars import COORDINATES, DATE_OF_BIRTH
 from gateway.censor.detectors.phones import PHONE
 from gateway.censor.detectors.private_keys import PRIVATE_KEY
 from gateway.censor.detectors.secrets import JWT
+from gateway.censor.detectors.wallets import CRYPTO_ADDRESS, WALLET_SECRET
 
 __all__ = ["DETECTORS", "Detector", "Format"]
 
@@ -33,5 +37,12 @@ DETECTORS: dict[str, Detector] = {
         PRIVATE_KEY,
         API_KEY,
         CREDENTIAL,
+        NATIONAL_ID,
+        PASSPORT,
+        DATE_OF_BIRTH,
+        COORDINATES,
+        CRYPTO_ADDRESS,
+        WALLET_SECRET,
+        HIDDEN_TEXT,
     )
 }

@@ -27,6 +27,7 @@ class Detector:
     `validate` gets text in one of the forms, as the rule's lens sees it; it answers within microseconds and
     never raises. None accepts everything. `label` names the value in placeholders. Each of `examples` is found as a
     whole, behind `introduction`. `source` is the specification that the rules come from, `note`: what is left out.
+    `exact`: it looks at the text itself, through no lens.
     """
 
     name: str
@@ -38,3 +39,4 @@ class Detector:
     source: str
     note: str = ""
     introduction: str = ""
+    exact: bool = False

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, proxy
 
 TURN = 0.001  # seconds of each turn
 # Seconds that are counted for what happens outside the queue: a client's next read, the first step of a request.
-READING, STARTING = 0.00002, 0.0003
+READING, STARTING = 0.00002, 0.00015
 BUFFER = 128 * 1024  # bytes that are read of a client at once at most
 
 

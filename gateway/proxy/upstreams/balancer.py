@@ -297,6 +297,8 @@ class LoadBalancer:
 
     def _choose(self, left: list[str], balance: Balance) -> str:
         """Remove the preferred upstream from `left` and return it."""
+        if len(left) == 1:
+            return left.pop()
         now = self._clock()
         allows = {name: self._members[name].breaker.allows(now) for name in left}
         chosen = by_preference(left, balance, self.busy, allows)[0]
@@ -326,14 +328,24 @@ class LoadBalancer:
         await_body: bool,
         fresh: bool,
     ) -> tuple[OpenResponse | httpx.TransportError, Fault | None]:
-        """One attempt and its fault, if another may replace it; the breaker records the outcome."""
+        """One attempt and its fault, if another may replace it; the breaker records the outcome. It ends with the
+        response's head, with `await_body` with a first byte of the body."""
         member = self._members[name]
         trial = member.breaker.start_trial(self._clock())
         member.enter()
         outcome: OpenResponse | httpx.TransportError
         fault: Fault | None
+        left = max(request.deadline - self._clock(), 0.0)
         try:
-            response = await self._send(member.client, request, await_body=await_body, fresh=fresh)
+            async with asyncio.timeout(left):
+                response = await member.client.open(request.request_for(member.client.upstream), request.headers, fresh)
+                if await_body and response.is_success:
+                    await _first_byte(response)
+        except TimeoutError:
+            member.leave()
+            total = f"the {left:g} seconds that were left of timeouts.total ran out"
+            outcome = httpx.ReadTimeout(f"upstream {name!r}: {total}")
+            fault = fault_of_error(outcome)
         except TRANSPORT_FAILURES as error:
             member.leave()
             outcome, fault = error, fault_of_error(error)
@@ -351,25 +363,15 @@ class LoadBalancer:
             member.breaker.record_failure(self._clock())
         return outcome, fault
 
-    async def _send(
-        self, client: UpstreamClient, request: _BalancedRequest, *, await_body: bool, fresh: bool
-    ) -> UpstreamResponse:
-        """The response's head; with `await_body` also a first byte of a successful one's body, unread.
 
-        Servers send the head of a stream before the model has generated anything, so only the body shows whether the
-        model hangs. Where no other upstream could replace it, the client gets the head at once.
-        """
-        left = max(request.deadline - self._clock(), 0.0)
-        try:
-            async with asyncio.timeout(left):
-                response = await client.open(request.request_for(client.upstream), request.headers, fresh=fresh)
-                try:
-                    if await_body and response.is_success:
-                        await wait_for_body(response)
-                except BaseException:
-                    await response.aclose()
-                    raise
-                return response
-        except TimeoutError:
-            total = f"the {left:g} seconds that were left of timeouts.total ran out"
-            raise httpx.ReadTimeout(f"upstream {client.upstream.name!r}: {total}") from None
+async def _first_byte(response: UpstreamResponse) -> None:
+    """Wait for the first byte of the body, which is left unread.
+
+    Servers send the head of a stream before the model has generated anything, so only the body shows whether the model
+    hangs. Where no other upstream could replace it, the client gets the head at once.
+    """
+    try:
+        await wait_for_body(response)
+    except BaseException:
+        await response.aclose()
+        raise

@@ -77,7 +77,7 @@ class UpstreamClient:
         self._context_lengths: dict[str, int] = {}
 
     async def open(
-        self, request: UpstreamRequest, client_headers: Mapping[str, str], *, fresh: bool = False
+        self, request: UpstreamRequest, client_headers: Mapping[str, str], fresh: bool = False
     ) -> UpstreamResponse:
         """Send a request, once; returns with the response's head, its body unread. Raises httpx's transport errors.
 

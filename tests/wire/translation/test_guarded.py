@@ -188,3 +188,23 @@ def test_log_probabilities_come_with_their_text_and_leave_with_it() -> None:
     (whole,) = plain(ResponsesEncoder(ASKED), assembled(chunks))["output"]
     assert whole["content"][0]["text"] == part["text"]
     assert not {WORD[:4], WORD[4:]} & {entry["token"] for entry in whole["content"][0]["logprobs"]}
+
+
+# What a translated answer repeats of its request, and other fields that clients read.
+_OF_REQUESTS = (
+    *("background", "instructions", "metadata", "tools", "tool_choice", "text", "user", "service_tier"),
+    *("previous_response_id", "conversation", "prompt_cache_key", "safety_identifier", "truncation", "error"),
+    *("incomplete_details", "object", "status", "type", "role", "stop_sequence", "stop_details", "container"),
+)
+
+
+@pytest.mark.parametrize("encoder", [ResponsesEncoder, MessagesEncoder])
+def test_what_repeats_the_request_is_never_the_upstreams(encoder: Callable[[Json], Encoder]) -> None:
+    """Even of an answer that nothing has scanned, none of it gets into the envelope."""
+    upstreams = dict.fromkeys(_OF_REQUESTS, WORD)
+    choice = {"index": 0, "finish_reason": "stop", **upstreams}
+    whole = {**upstreams, "id": "a", "model": "m", "choices": [{**choice, "message": {"content": "x", **upstreams}}]}
+    assert WORD not in json.dumps(encoder(ASKED).whole(whole))
+    part = {**upstreams, "id": "a", "model": "m", "choices": [{**choice, "delta": {"content": "x", **upstreams}}]}
+    streaming = encoder(ASKED)
+    assert WORD.encode() not in streaming.events(part) + streaming.end()
