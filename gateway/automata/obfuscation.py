@@ -75,7 +75,7 @@ class WordSet(Searched):
 
     `whole`: they begin and end at an edge. With `edits`, one to so many of them must be made, in a word of at least
     `edits_from` characters. `guards`: of a word of so many characters, how many must end a text to count as its
-    beginning (0: never); `spares`: is that a beginning which never does?
+    beginning (0: never).
     """
 
     words: Sequence[str]
@@ -83,7 +83,7 @@ class WordSet(Searched):
     edits: int = 0
     edits_from: int = 0
     guards: Callable[[int], int] = lambda length: 0
-    spares: Callable[[str], bool] = lambda text: False
+    spares: Callable[[str], bool] = lambda text: False  # of a beginning: does it never count?
 
 
 class _Char(NamedTuple):

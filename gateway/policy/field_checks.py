@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Hashable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
@@ -32,13 +31,6 @@ def check_fields(owner: Any, shown: str, least: Mapping[str, int]) -> None:
         except _Wrong as error:
             at, reason = error.args
             raise ValueError(f"{shown}: {at}: {reason}") from None
-
-
-@cache
-def _depending(kind: Any) -> frozenset[str]:
-    """The fields that the others decide; a field that may be None is none of them."""
-    found = (field.name for field in dataclasses.fields(kind) if field.default is DEPENDS)
-    return frozenset(name for name in found if get_origin(_hints(kind)[name]) is not UnionType)
 
 
 @cache

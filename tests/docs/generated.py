@@ -11,8 +11,7 @@ import importlib
 import json
 import re
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +22,7 @@ from gateway.policy.auth import AUTH, CLIENT_KEY
 from gateway.policy.constraints import CONSTRAIN
 from gateway.policy.key_table import KeyTable
 from gateway.policy.listen import LISTEN
-from gateway.policy.model import PRESETS, Fold, Strength, Variant
+from gateway.policy.model import PRESETS, Fold, Strength
 from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
@@ -160,14 +159,9 @@ def _texts_table(events: EventTable) -> str:
 def _presets_table() -> str:
     """What each strength sets."""
     rows = [
-        f"| `{name}` | {_names(Fold, preset.fold)} | {_names(Variant, preset.variants) or 'none'} | {preset.edits} |"
-        for name, preset in PRESETS.items()
+        f"| `{name}` | {', '.join(f'`{fold}`' for fold in Fold if fold in PRESETS[name].fold)} |" for name in Strength
     ]
-    return "\n".join(["| `strength` | `fold` | `variants` | `edits` |", "|---|---|---|---|", *rows])
-
-
-def _names(kind: type[StrEnum], chosen: Collection[StrEnum]) -> str:
-    return ", ".join(f"`{name}`" for name in kind if name in chosen)
+    return "\n".join(["| `strength` | `fold` |", "|---|---|", *rows])
 
 
 def _false_hits_table() -> str:

@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from gateway.censor.explain import explain
-from gateway.policy.model import DEFAULT_FOLD, DEFAULT_PATTERN_FOLD, PRESETS, Fold, Policy, Rule, Strength
+from gateway.policy.folds import DEFAULT_FOLD, DEFAULT_PATTERN_FOLD, Fold
+from gateway.policy.model import PRESETS, Policy, Rule, Strength
 from gateway.policy.strength import false_hits
 from tests.support.policies import read, refused, text_of
 
@@ -31,11 +32,6 @@ def test_the_rules_own_keys_stand() -> None:
         "{rules: [{id: a, words: [swordfish], strength: paranoid, fold: [width], variants: [], edits: 0}]}"
     )
     assert (rule.fold, rule.variants, rule.edits) == ({Fold.WIDTH}, frozenset(), 0)
-
-
-def test_words_too_short_for_the_edits_of_a_strength_have_none() -> None:
-    (rule,) = rules_of("{rules: [{id: a, words: [x, swordfish], strength: paranoid}]}")
-    assert rule.edits == PRESETS[Strength.PARANOID].edits
 
 
 def test_a_rule_that_a_program_makes_is_the_same() -> None:
@@ -65,20 +61,10 @@ def test_check_says_what_it_costs() -> None:
     assert f"strength careful: at most {most:g} false hits in 10,000 words (" in second
 
 
-@pytest.mark.parametrize(
-    ("strength", "most"),
-    [
-        (Strength.PLAIN, 0.0),
-        pytest.param(Strength.CAREFUL, 0.1, marks=pytest.mark.xfail(strict=True, reason="`à %s (%s` spells a word")),
-        pytest.param(Strength.PARANOID, 1, marks=pytest.mark.xfail(strict=True, reason="`passed` is one edit off")),
-    ],
-)
-def test_false_hits_are_within_the_target(strength: Strength, most: float) -> None:
+def test_false_hits_are_within_the_targets() -> None:
     """As measured: `python -m loadtest.word_hits`."""
-    assert max(false_hits()[strength].values()) <= most
-
-
-def test_each_strength_was_measured_on_each_kind_of_text() -> None:
+    assert max(false_hits()[Strength.CAREFUL].values()) <= 0.1
+    assert max(false_hits()[Strength.PARANOID].values()) <= 1
     assert {frozenset(figures) for figures in false_hits().values()} == {
         frozenset({"English", "German", "French", "code", "tables"})
     }
