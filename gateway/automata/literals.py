@@ -319,7 +319,8 @@ class LiteralMachine:
             if length < self._shortest_guard:
                 return
             for literal in self.completions(self._trie.path(node), at_edge):
-                if literal.guard and literal.guard <= length < len(literal.text):
+                guarded = literal.guard and literal.guard <= length < len(literal.text)
+                if guarded and length not in literal.spared:
                     yield literal, length
 
     def completions(self, prefix: str, at_edge: bool) -> Iterator[Literal]:

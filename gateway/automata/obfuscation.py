@@ -347,7 +347,8 @@ class ObfuscatedWords(StateMachine):
             whole = not place.encoding and (place.flags & _GAPPED or words.needs_edge(end))
             rights |= _AT_EDGE if whole else ALL_RIGHTS
         guard = words.guard[node]
-        if guard and not place.encoding and words.trie.length[node] >= guard:
+        guarded = guard and not place.encoding and words.trie.length[node] >= guard
+        if guarded and not words.set.spares(words.trie.path(node)):
             rights |= 1 << EDGE
         return rights
 

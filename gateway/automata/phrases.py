@@ -12,6 +12,7 @@ where there is none, the first word is dropped, each word at most once.
 
 from __future__ import annotations
 
+import unicodedata
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
@@ -19,7 +20,6 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
-from gateway.automata.edges import is_word_char
 from gateway.automata.literals import MAX_FOLDS, Arrival, Folded, LiteralMachine, LiteralState
 from gateway.automata.states import forget
 from gateway.automata.waiting import FoundLiteral, Literal
@@ -116,7 +116,7 @@ class PhraseWindows:
 
 
 def _is_letter(char: str) -> bool:
-    return char != "_" and is_word_char(char)
+    return char.isalnum() or unicodedata.category(char)[0] == "M"
 
 
 def _spaced(char: str) -> str:

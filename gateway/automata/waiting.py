@@ -16,8 +16,8 @@ class Literal:
     """A word to find. `text` is already folded and not empty.
 
     `left`/`right`: a word character there undoes the match. `holds`: text is held back for it. `guard`: from this many
-    characters on, a beginning of it that ends the text counts (0: never). `tag` is the caller's, and so is `seen`, the
-    word that this is a spelling of, if it is not the word itself.
+    characters on, a beginning of it that ends the text counts (0: never), but for one of a length in `spared`. `tag` is
+    the caller's, and so is `seen`, the word that this is a spelling of, if it is not the word itself.
     """
 
     text: str
@@ -26,6 +26,7 @@ class Literal:
     right: bool = False
     holds: bool = True
     guard: int = 0
+    spared: frozenset[int] = frozenset()
     seen: str = ""
 
 

@@ -27,6 +27,7 @@ class WordSet(Searched):
     edits: int = 0
     edits_from: int = 0
     guards: Callable[[int], int] = lambda length: 0
+    spares: Callable[[str], bool] = lambda text: False  # of a beginning: does it never count?
 
 
 class WordTrie:

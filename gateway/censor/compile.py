@@ -19,6 +19,7 @@ from gateway.automata.positions import Positions, positions
 from gateway.automata.regex import parse
 from gateway.automata.word_trie import WordSet
 from gateway.censor.carry import CarriedCursor, CarriedWords
+from gateway.censor.common_words import is_common
 from gateway.censor.detectors import DETECTORS, Detector, Format
 from gateway.censor.disguised import disguises_of, folded_words, obfuscated, word_set
 from gateway.censor.lens import Lens, lens_of
@@ -194,9 +195,9 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         if rule.words:
             for disguises, edits in disguises_of(rule):
                 key = rule.fold - DISGUISES, disguises, bool(edits)
-                disguised.setdefault(key, []).append(
-                    word_set(rule, order, holds, disguises, edits, partial(_guard, rule))
-                )
+                spared = partial(_is_spared, rule)
+                words_of = word_set(rule, order, holds, disguises, edits, partial(_guard, rule), spared)
+                disguised.setdefault(key, []).append(words_of)
             words = list(_literals(rule, order, lens, holds))
             if not rule.fold & DISGUISES:
                 literals.setdefault(rule.fold, []).extend(words)
@@ -236,6 +237,7 @@ def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Liter
                 right=rule.whole_word and is_word_char(text[-1]),
                 holds=holds,
                 guard=_guard(rule, len(spelling)),
+                spared=_spared(rule, spelling),
                 seen=seen,
             )
 
@@ -325,3 +327,16 @@ def _guard(rule: Rule, length: int) -> int:
         return rule.guard_tail
     # 60 % rounded up, in whole numbers: "at least that many" of 9 characters are 6.
     return -(-length * 3 // 5) if rule.secret else 0
+
+
+def _is_spared(rule: Rule, beginning: str) -> bool:
+    """A secret's beginning that is a common word may end a text; a number of characters that was given holds."""
+    return rule.secret and rule.guard_tail is None and is_common(beginning)
+
+
+def _spared(rule: Rule, word: str) -> frozenset[int]:
+    """The lengths of beginnings that are not guarded."""
+    if not rule.secret:
+        return frozenset()
+    lengths = range(_guard(rule, len(word)), len(word))
+    return frozenset(length for length in lengths if _is_spared(rule, word[:length]))

@@ -46,7 +46,13 @@ def obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordS
 
 
 def word_set(
-    rule: Rule, order: int, holds: bool, disguises: Obfuscation, edits: int, guards: Callable[[int], int]
+    rule: Rule,
+    order: int,
+    holds: bool,
+    disguises: Obfuscation,
+    edits: int,
+    guards: Callable[[int], int],
+    spares: Callable[[str], bool],
 ) -> WordSet:
     """The rule's words for one automaton. Raises ValueError as `folded_words` does."""
     lens = lens_of(rule.fold - DISGUISES)
@@ -62,6 +68,7 @@ def word_set(
         edits=edits,
         edits_from=rule.edits_from if edits else 0,
         guards=guards,
+        spares=spares,
     )
 
 

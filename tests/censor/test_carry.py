@@ -56,8 +56,8 @@ def hits_of(policy: Policy, before: str, text: str, ended: bool) -> tuple[list[H
         for hit in carried
         if hit.rule.carry and hit.start < length < hit.end
     ]
-    starts = [start for start, _ in live]
-    starts += [0 for start, order in carried_live if policy.rules[order].carry and start < length]
+    starts = [start for start, *_ in live]
+    starts += [0 for start, order, *_ in carried_live if policy.rules[order].carry and start < length]
     return own + crossing, min(starts, default=len(text))
 
 

@@ -1,10 +1,14 @@
-"""Which families of evasion the rules catch: `python -m tests.docs.generated` writes the tables of docs/evasion.md."""
+"""Which families of evasion the rules catch. `python -m tests.evasion.report` tries all and writes caught.toml, from
+which `python -m tests.docs.generated` writes the tables of docs/evasion.md."""
 
 from __future__ import annotations
 
+import json
+import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -26,9 +30,12 @@ SECTIONS: Mapping[str, tuple[Family, ...]] = {
     "other letters": TYPOS,
     "what cannot be caught": MEANT,
 }
+FAMILIES = tuple(family for families in SECTIONS.values() for family in families)
+RECORD = Path(__file__).with_name("caught.toml")
 PIECE = 7  # characters that are fed at a time
 TIMES = 2  # that each value is hidden in each family
 _BEFORE, _AFTER = "Very well, it is this: ", ". That is all I know of it."
+_MARK = "\uf8ff"
 _MOST_LEFT = 0.25  # of the characters that carry a value: with more, it has not been caught
 
 
@@ -64,28 +71,38 @@ def _split(hidden: str) -> tuple[str, str, str]:
 @cache
 def program_for(value: str, strength: Strength) -> Program:
     """The censor of a rule with nothing but the value and its strength."""
-    policy = Policy(name="evasion", rules=(Rule(id="r", words=(value,), strength=strength),))
+    rule = Rule(id="r", words=(value,), strength=strength, replacement=_MARK)
+    policy = Policy(name="evasion", rules=(rule,))
     program = compile_policy(policy).program(Direction.OUTPUT, Channel.CONTENT)
     assert program is not None
     return program
 
 
 def caught(attempt: Attempt, strength: Strength) -> bool:
-    """Is all but a little of what carries the value part of a match?"""
+    """Is all but a little of what carries the value replaced?"""
     censor = Censor(program_for(unicodedata.normalize(attempt.family.listed, attempt.value), strength))
-    for at in range(0, len(attempt.text), PIECE):
-        censor.feed(attempt.text[at : at + PIECE])
-    censor.finish()
-    found = {at for _, start, end, _ in censor.matches for at in range(start, end)}
-    left = sum(1 for at in range(attempt.start, attempt.end) if at not in found)
-    return left <= _MOST_LEFT * (attempt.end - attempt.start)
+    pieces = [censor.feed(attempt.text[at : at + PIECE]) for at in range(0, len(attempt.text), PIECE)]
+    shown = "".join([*pieces, censor.finish()]).replace(_MARK, "")
+    carrying = attempt.end - attempt.start
+    return len(shown) - (len(attempt.text) - carrying) <= _MOST_LEFT * carrying
+
+
+def outcome(family: Family, strength: Strength) -> str:
+    """For each attempt of a family, in order, 1 if it is caught."""
+    return "".join("01"[caught(attempt, strength)] for attempt in attempts(family))
 
 
 @cache
+def recorded() -> Mapping[str, Mapping[str, str]]:
+    """The outcomes of all families by strength, as they were when `main` ran last."""
+    found: Mapping[str, Mapping[str, str]] = tomllib.loads(RECORD.read_text("utf-8"))
+    return found
+
+
 def share(family: Family, strength: Strength) -> float:
-    """Of the attempts of a family, the share that is caught."""
-    results = [caught(attempt, strength) for attempt in attempts(family)]
-    return sum(results) / len(results)
+    """Of the attempts of a family, the share that was caught."""
+    outcomes = recorded()[family.name][strength]
+    return outcomes.count("1") / len(outcomes)
 
 
 def table(families: tuple[Family, ...]) -> str:
@@ -96,3 +113,18 @@ def table(families: tuple[Family, ...]) -> str:
         example = family.example.replace("|", "\\|")
         lines.append(f"| {family.name} | {family.group} | {example} | {' | '.join(shares)} |")
     return "\n".join(lines)
+
+
+def main() -> None:
+    """Run all attempts and write what was caught."""
+    lines = [
+        "# What is caught of the families of evasion, attempt by attempt. Written by python -m tests.evasion.report."
+    ]
+    for family in FAMILIES:
+        outcomes = ", ".join(f'{strength} = "{outcome(family, strength)}"' for strength in Strength)
+        lines.append(f"{json.dumps(family.name)} = {{ {outcomes} }}")
+    RECORD.write_text("\n".join([*lines, ""]), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from gateway.censor.explain import explain
-from gateway.policy.model import DEFAULT_FOLD, DEFAULT_PATTERN_FOLD, PRESETS, Fold, Policy, Rule, Strength
+from gateway.policy.folds import DEFAULT_FOLD, DEFAULT_PATTERN_FOLD, Fold
+from gateway.policy.model import PRESETS, Policy, Rule, Strength
 from gateway.policy.strength import false_hits
 from tests.support.policies import read, refused, text_of
 
@@ -25,8 +28,10 @@ def test_a_rule_has_its_own_strength_the_policys_or_none() -> None:
 
 
 def test_the_rules_own_keys_stand() -> None:
-    (rule,) = rules_of("{rules: [{id: a, words: [x], strength: paranoid, fold: [width]}]}")
-    assert rule.fold == {Fold.WIDTH}
+    (rule,) = rules_of(
+        "{rules: [{id: a, words: [swordfish], strength: paranoid, fold: [width], variants: [], edits: 0}]}"
+    )
+    assert (rule.fold, rule.variants, rule.edits) == ({Fold.WIDTH}, frozenset(), 0)
 
 
 def test_a_rule_that_a_program_makes_is_the_same() -> None:
@@ -41,8 +46,11 @@ def test_it_is_for_words(source: str) -> None:
 
 
 def test_more_strength_sees_through_more() -> None:
-    folds = [PRESETS[strength].fold for strength in Strength]
-    assert folds[0] <= folds[1] <= folds[2]
+    presets = [PRESETS[strength] for strength in Strength]
+    for less, more in pairwise(presets):
+        assert less.fold <= more.fold
+        assert less.variants <= more.variants
+        assert less.edits <= more.edits
 
 
 def test_check_says_what_it_costs() -> None:

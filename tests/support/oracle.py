@@ -14,6 +14,7 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 from gateway.automata.edges import is_word_char
+from gateway.censor.common_words import is_common
 from gateway.censor.lens import Lens, is_mark
 from gateway.censor.window import MAX_UNSEEN
 from gateway.policy.model import DEFAULT_REPLACEMENT, Action, Fold, Mode, Overflow, Policy, Rule
@@ -299,7 +300,8 @@ class Oracle:
                     if read.reaches_end and action is not Action.FLAG:
                         live.add((start, order, taken))
                         guard = self.guard(rule, word)
-                        if ended and guard and read.length >= guard:
+                        spared = rule.secret and rule.guard_tail is None and is_common(word[: read.length])
+                        if ended and guard and read.length >= guard and not spared:
                             hits.add(Hit(start, len(text) + 1, end, order, rule, action, taken=taken))
                     continue
                 if units[read.last].more:
