@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import fields
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
@@ -18,9 +19,10 @@ def check_fields(owner: Any, shown: str, least: Mapping[str, int]) -> None:
     `least`: the smallest number of a field, or the smallest size of a frozenset. Raises ValueError, which names the
     owner, as `shown`, and the field; a value is quoted only if it should have been a name.
     """
+    depending = {field.name for field in fields(owner) if field.default is DEPENDS}
     for field, hint in _hints(cast(Hashable, type(owner))).items():
         value = getattr(owner, field)
-        if value is DEPENDS and (hint is int or get_origin(hint) is frozenset):
+        if value is DEPENDS and field in depending:
             continue
         if get_origin(hint) is UnionType and NoneType in get_args(hint):
             if value is None:

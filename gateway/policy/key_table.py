@@ -109,11 +109,11 @@ def integer(low: int, high: int | None = None, shown: str = "") -> Form:
     return Form(shown, or_reference({"type": "integer", **bounds}), lambda value: value.integer(low, high))
 
 
-def choice(names: type[StrEnum], later: Collection[str] = ()) -> Form:
-    """A member of `names`; `later` are names of later versions."""
+def choice(names: type[StrEnum]) -> Form:
+    """A member of `names`."""
     listed = [str(name) for name in names]
     shown = ", ".join(f"`{name}`" for name in listed)
-    return Form(shown, or_reference({"enum": listed}), lambda value: value.choice(names, later))
+    return Form(shown, or_reference({"enum": listed}), lambda value: value.choice(names))
 
 
 def several(form: Form, shown: str, make: Callable[[Any], Any] = tuple, least: int = 1) -> Form:

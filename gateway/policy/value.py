@@ -308,13 +308,11 @@ class Value:
             raise self.fail(f"unknown {what}{which}; known: {', '.join(names)}")
         return name
 
-    def choice(self, names: type[E], later: Collection[str] = ()) -> E:
-        """One member of `names`; `later` are names that a later version knows."""
+    def choice(self, names: type[E]) -> E:
+        """One member of `names`."""
         options = [str(member) for member in names]
         wanted = f"one of {', '.join(options)}"
         match self.node:
-            case Scalar(text=text) if text in later:
-                raise self.fail(f"{repr(text) if self.shown else 'this value'} is {NOT_AVAILABLE}")
             case Scalar(text=text, kind=ScalarKind.TEXT) if text in options:
                 return names(text)
             case _:

@@ -96,10 +96,3 @@ SUBSTITUTED_ERRORS = {
 @pytest.mark.parametrize(("path", "part"), SUBSTITUTED_ERRORS.items(), ids=list(SUBSTITUTED_ERRORS))
 def test_what_came_from_the_environment_is_never_shown(path: str, part: tuple[str, str]) -> None:
     refused(text_of(**{part[0]: part[1]}), path, "", {"S": SECRET})
-
-
-def test_a_later_value_from_the_environment_is_refused_without_showing_it() -> None:
-    policies = '{p: {rules: [{id: r, words: [x], fold: ["${T}"]}]}}'
-    refused(
-        text_of(policies=policies), "policies.p.rules[0].fold[0]", "this value is not available", {"T": "confusables"}
-    )

@@ -70,7 +70,7 @@ def test_a_directory_as_a_word_list(tmp_path: Path) -> None:
 def test_a_word_of_which_folding_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text(f"{SECRET}\n\u200b\u200b\n")
     cases = {
-        r'words: [x, "\u200b"]': ("words[1]", "after folding (case, invisible, width)"),
+        r'words: [x, "\u200b"]': ("words[1]", "after folding (case, invisible, punctuation, space, width)"),
         "words_file: list.txt": ("words_file", "list.txt line 2: nothing of this word is left after folding"),
     }
     for words, (key, reason) in cases.items():
