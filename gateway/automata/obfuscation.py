@@ -36,15 +36,15 @@ from gateway.automata.word_trie import WordSet, WordTrie
 MAX_GAP = 5  # characters between two letters that are spaced out
 # Shorter words need more to count as disguised, or they would be found in ordinary text: `as s` is not spaced out, of
 # `4$s` one letter is too few, and in `conn` no letter is repeated.
-SHORT_SPACED = 6  # all letters are spaced out
+SHORT_SPACED = 6  # all letters are spaced out, by as many characters each
 SHORT = 5  # two letters are as they are, and a letter comes at least three times
 # States of a few positions each, of which disguises need many.
 MAX_TARGETS = 160_000
 
 _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that ends a word
 # What is known of a way besides its node.
-_EDGED, _GAPPED, _JOINED, _PLAIN, _SECOND_PLAIN, _DOUBLED, _EXACT, _DONE = (1 << bit for bit in range(8))
-_FLAGS = 8
+_EDGED, _GAPPED, _JOINED, _PLAIN, _SECOND_PLAIN, _DOUBLED, _UNEVEN, _EXACT, _DONE = (1 << bit for bit in range(9))
+_FLAGS = 9
 _LINE_MARKS = frozenset(">-*+#|")
 _EMPHASIS = frozenset("*_~`")
 _SWAPPED = "\x02"  # then the letter that must come next
@@ -87,6 +87,7 @@ class _Place(NamedTuple):
     edits: int
     flags: int
     gap: int
+    spaced: int  # characters between the first two letters that are spaced out, where all are to be as far apart
     encoding: int
     state: str
 
@@ -149,7 +150,7 @@ class ObfuscatedWords(StateMachine):
     def _begin(self, char: _Char, left: int) -> Iterator[_Place]:
         edged = _EDGED if left != WORD_CHAR else 0
         for words in range(len(self._sets)):
-            root = _Place(words, ROOT, 0, edged, 0, 0, "")
+            root = _Place(words, ROOT, 0, edged, 0, 0, 0, "")
             if not self._disguises.variants:
                 for at in range(len(char.plain)):
                     yield from self._read(root, char.plain[at:], _PLAIN)
@@ -233,7 +234,12 @@ class ObfuscatedWords(StateMachine):
             flags |= _JOINED
         if place.state == _TWICE and words.trie.labels[node] != letter:
             flags |= _DOUBLED
-        came = place._replace(flags=flags, gap=0, state="")
+        spaced = place.spaced
+        if flags & _GAPPED and words.lightest[node] < SHORT_SPACED:
+            if spaced and spaced != place.gap:
+                flags |= _UNEVEN
+            spaced = spaced or place.gap
+        came = place._replace(flags=flags, gap=0, spaced=spaced, state="")
         child = words.child(node, letter)
         if child and (node or place.flags & _EDGED or not words.needs_edge(child)):
             found = [came._replace(node=child)]
@@ -312,7 +318,7 @@ class ObfuscatedWords(StateMachine):
     @staticmethod
     def _suffices(flags: int, weight: int) -> bool:
         """May a word of this weight be written so?"""
-        if flags & _GAPPED and flags & _JOINED and weight < SHORT_SPACED:
+        if flags & _GAPPED and flags & (_JOINED | _UNEVEN) and weight < SHORT_SPACED:
             return False
         return not (flags & _DOUBLED and weight < SHORT)
 
@@ -369,7 +375,7 @@ class ObfuscatedWords(StateMachine):
 
 def _pack(place: _Place) -> int:
     state = int.from_bytes(b"\1" + place.state.encode(), "big") if place.state else 0
-    number = ((state << 8 | place.encoding) << 4 | place.gap) << 4 | place.edits
+    number = (((state << 8 | place.encoding) << 4 | place.spaced) << 4 | place.gap) << 4 | place.edits
     return ((number << _FLAGS | place.flags) << 32 | place.node) << 24 | place.words
 
 
@@ -378,6 +384,6 @@ def _unpack(position: int) -> _Place:
     node, position = position & 0xFFFFFFFF, position >> 32
     flags, position = position & (1 << _FLAGS) - 1, position >> _FLAGS
     edits, gap, position = position & 0xF, position >> 4 & 0xF, position >> 8
-    encoding, state = position & 0xFF, position >> 8
+    spaced, encoding, state = position & 0xF, position >> 4 & 0xFF, position >> 12
     text = state.to_bytes((state.bit_length() + 7) // 8, "big")[1:].decode() if state else ""
-    return _Place(words, node, edits, flags, gap, encoding, text)
+    return _Place(words, node, edits, flags, gap, spaced, encoding, text)

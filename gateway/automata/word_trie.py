@@ -46,8 +46,11 @@ class WordTrie:
             for child in self.children(node):
                 self.weight[child] = self.weight[node] + (CJK_WEIGHT if is_cjk(trie.labels[child]) else 1)
         self.heaviest = array("I", self.weight)
+        self.lightest = array("I", self.weight)  # of the words that end at the node or below
         for node in reversed(range(count)):
             guard = words.guards(trie.length[node]) if self.ends(node) else 0
+            if not self.ends(node):
+                self.lightest[node] = min((self.lightest[child] for child in self.children(node)), default=0)
             for child in self.children(node):
                 self.longest[node] = max(self.longest[node], self.longest[child])
                 self.heaviest[node] = max(self.heaviest[node], self.heaviest[child])

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from gateway.automata.literals import Folded
 from gateway.automata.obfuscation import ESCAPE, ObfuscatedWords, Obfuscation
 from gateway.automata.word_trie import WordSet
+from gateway.censor.common_words import is_common
 from gateway.censor.lens import Lens, lens_of
 from gateway.policy.model import DISGUISES, Fold, Rule, Variant
+from gateway.policy.presets import EDITS_FROM
 
 # One automaton for all codes: in which a text may be depends on its last few characters, whatever the code.
 _CODES = tuple(name for name in Variant if name not in (Variant.REVERSE, Variant.ROT13))
@@ -66,7 +68,8 @@ def word_set(
         holds=holds,
         whole=rule.whole_word,
         edits=edits,
-        edits_from=rule.edits_from if edits else 0,
+        edits_from=EDITS_FROM.get(edits, 0),
+        accepts=_is_uncommon if edits and rule.spares_common else None,
         guards=guards,
         spares=spares,
     )
@@ -85,8 +88,13 @@ def folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
                 raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
             found[folded] = folded
         word = unicodedata.normalize("NFC", word)
-        if Variant.REVERSE in rule.variants:
-            found.setdefault(lens.fold_word(word[::-1]), lens.fold_word(word))
-        if Variant.ROT13 in rule.variants:
-            found.setdefault(lens.fold_word(codecs.encode(word, "rot13")), lens.fold_word(word))
+        changed = [word[::-1]] if Variant.REVERSE in rule.variants else []
+        changed += [codecs.encode(word, "rot13")] if Variant.ROT13 in rule.variants else []
+        for other in filter(_is_uncommon, changed):  # `putes` reversed is `setup`
+            found.setdefault(lens.fold_word(other), lens.fold_word(word))
     return found
+
+
+def _is_uncommon(text: str) -> bool:
+    """Is the text something else than common words?"""
+    return not all(map(is_common, text.lower().split()))

@@ -16,7 +16,7 @@ from gateway.policy.folds import DEFAULT_FOLD as DEFAULT_FOLD
 from gateway.policy.folds import DISGUISES as DISGUISES
 from gateway.policy.folds import Fold as Fold
 from gateway.policy.folds import default_fold
-from gateway.policy.presets import EDITS_FROM, PRESET_EDITS_FROM, PRESETS, Preset
+from gateway.policy.presets import EDITS_FROM, PRESETS, Preset
 from gateway.policy.presets import Strength as Strength
 from gateway.policy.presets import Variant as Variant
 from gateway.policy.providers import KeyHeader, provider_of
@@ -137,7 +137,7 @@ class Rule:
     decode: Decode | None = None
     variants: frozenset[Variant] = DEPENDS
     edits: int = DEPENDS
-    edits_from: int = field(default=0, init=False)  # characters of the shortest word that may have edits
+    spares_common: bool = field(default=False, init=False)  # is a common word no misspelt one? where a preset says so
 
     def __post_init__(self) -> None:
         check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1, "min_words": 1})
@@ -151,12 +151,12 @@ class Rule:
             raise ValueError(f"rule {self.id!r}: variants, edits and {', '.join(sorted(DISGUISES))} are for words")
         if self.edits is not DEPENDS and self.edits > max(EDITS_FROM):
             raise ValueError(f"rule {self.id!r}: edits: expected at most {max(EDITS_FROM)}, got {self.edits}")
-        edits_from = PRESET_EDITS_FROM if self.edits is DEPENDS else EDITS_FROM.get(self.edits, 0)
-        object.__setattr__(self, "edits_from", edits_from)
+        by_preset = self.edits is DEPENDS
         preset = PRESETS[self.strength] if self.words else Preset(default_fold(sources[0]))
         for name in ("fold", "variants", "edits"):
             if getattr(self, name) is DEPENDS:
                 object.__setattr__(self, name, getattr(preset, name))
+        object.__setattr__(self, "spares_common", by_preset and self.edits > 0)
         if self.apply_to is DEPENDS:
             only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
             object.__setattr__(self, "apply_to", frozenset({only}))

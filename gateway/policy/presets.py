@@ -31,7 +31,6 @@ class Strength(StrEnum):
 
 # With so many edits a shorter word would be found in other words of ordinary texts.
 EDITS_FROM = {1: 6, 2: 9}
-PRESET_EDITS_FROM = 7  # where nobody has looked at the list: `passed` is one edit from a word of many lists
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ EDGE_BEFORE, EDGE_BEHIND = r"(?<!\w)", r"(?!\w)"
 @pytest.fixture(autouse=True)
 def short_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that texts of a few characters reach."""
-    monkeypatch.setattr(obfuscation, "SHORT_SPACED", 3)
+    monkeypatch.setattr(obfuscation, "SHORT_SPACED", 4)
     monkeypatch.setattr(obfuscation, "SHORT", 3)
     monkeypatch.setattr(obfuscation, "MAX_GAP", 2)
     for edits in EDITS_FROM:
@@ -58,10 +58,13 @@ def looks(word: str, at: int) -> str:
 
 
 def spaced(word: str) -> Iterator[str]:
+    """Where not all letters are as far from each other, the word has at least four."""
     yield word
+    for length in (1, 2):
+        yield f"{EDGE_BEFORE}{f'{GAP}{{{length}}}'.join(word)}{EDGE_BEHIND}" if len(word) > 1 else word
     gaps = ["", f"{GAP}{{1,2}}"]
-    for chosen in product(gaps, repeat=len(word) - 1):
-        if any(chosen) and (all(chosen) or len(word) >= 3):
+    for chosen in product(gaps, repeat=len(word) - 1) if len(word) >= 4 else ():
+        if any(chosen):
             inner = "".join(letter + gap for letter, gap in zip(word, chosen, strict=False))
             yield f"{EDGE_BEFORE}{inner}{word[-1]}{EDGE_BEHIND}"
 
@@ -181,7 +184,20 @@ def test_each_disguise_is_seen_through_however_it_is_cut(name: str, text: str, m
 
 
 @pytest.mark.parametrize(
-    "text", ["these cretins", "use cretins", "as s", "455 0r", "4$s", "(on", "conn", "sec retard", "a.ss"]
+    "text",
+    [
+        "these cretins",
+        "use cretins",
+        "as s",
+        "455 0r",
+        "4$s",
+        "(on",
+        "conn",
+        "sec retard",
+        "a.ss",
+        "a, s.s",
+        "à %s (%s",
+    ],
 )
 def test_ordinary_text_is_in_no_disguise(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()

@@ -84,8 +84,8 @@ def test_e10_telemetry_is_there_when_traces_can_be_sent(
 RULES = [
     {"id": "password", "words": ["12MONKEYS", "swordfish"], "secret": True},
     {"id": "cat", "words": ["cat"], "whole_word": True, "fold": []},
-    {"id": "quiet", "words": ["zzz"], "action": "flag"},
-    {"id": "stop", "words": ["the"], "action": "block"},
+    {"id": "quiet", "words": ["zzzzz"], "action": "flag"},
+    {"id": "stop", "words": ["the"], "whole_word": True, "action": "block"},
     {"id": "prompts", "words": ["secret"], "apply_to": ["input"], "channels": ["other"], "fold": ["accents"]},
 ]
 
@@ -95,7 +95,7 @@ def test_check_prints_what_each_rule_compiled_to(tmp_path: Path) -> None:
     assert (done.stderr, done.returncode) == (b"", 0)
     policy, password, cat, quiet, stop, prompts, route, valid = done.stdout.decode().splitlines()
     assert policy == "policy default: mode enforce, max_hold 1024, on_overflow release"
-    assert "rule password: redact, lens case+width+invisible, 2 words of 9 characters" in password
+    assert "rule password: redact, lens case+width+invisible+space+punctuation, 2 words of 9 characters" in password
     assert "longest hold 8 characters, typical hold " in password
     assert "rule cat: redact, lens exact, 1 word of 3 characters, longest hold 3 characters" in cat
     assert quiet.endswith("holds nothing")
@@ -169,8 +169,13 @@ def test_check_explains_patterns_and_detectors(tmp_path: Path) -> None:
     _, ticket, tag, name, address, _, warning, _ = done.stdout.decode().splitlines()
     assert re.search(r"rule ticket: redact, lens case, pattern of 11 states \(\d+ determinised on prose\)", ticket)
     assert "longest hold 11 characters, typical hold 0." in ticket
-    assert re.search(r"lens width\+invisible, pattern of 3 states \(\d+ determinised on prose\), holds nothing$", tag)
-    assert "rule name: pseudonymize, lens case+width+invisible, 1 word of 7 characters, longest hold 6" in name
+    assert re.search(
+        r"lens width\+invisible\+punctuation, pattern of 3 states \(\d+ determinised on prose\), holds nothing$", tag
+    )
+    assert (
+        "rule name: pseudonymize, lens case+width+invisible+space+punctuation, 1 word of 7 characters, longest hold 6"
+        in name
+    )
     assert re.search(r"rule address: redact, lens width\+invisible, detector email of \d+ states", address)
     assert warning.startswith("warning: policies.default.rules[1].pattern: its matches can be of any length")
 
