@@ -97,7 +97,7 @@ def test_check_prints_what_each_rule_compiled_to(tmp_path: Path) -> None:
     assert policy == "policy default: mode enforce, max_hold 1024, on_overflow release"
     assert "rule password: redact, lens case+width+invisible+space+punctuation, 2 words of 9 characters" in password
     assert "longest hold 8 characters, typical hold " in password
-    assert "rule cat: redact, lens exact, 1 word of 3 characters, longest hold 3 characters" in cat
+    assert "rule cat: redact, lens exact, 1 word of 3 characters, longest hold 6 characters" in cat
     assert quiet.endswith("holds nothing")
     assert stop.endswith("it blocks the bundled prose")
     assert "lens accents" in prompts
