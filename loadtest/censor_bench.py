@@ -204,7 +204,7 @@ def verdicts(timings: Sequence[Timing], limits: JudgedBy) -> list[Verdict]:
         *(
             Verdict(
                 f"the censor alone: us a token more than plain, {name}",
-                limits.censor_strength_us[name],
+                getattr(limits, f"censor_{name}_us"),
                 Figure(*(value - plain.median for value in (figure.median, figure.least, figure.most))),
             )
             for name, figure in stronger.items()

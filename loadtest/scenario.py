@@ -112,7 +112,8 @@ class Limits:
     process_kb_per_stream: float
     censor_us_per_token: float
     censor_hostile_factor: float
-    censor_strength_us: Mapping[str, float]
+    censor_careful_us: float
+    censor_paranoid_us: float
     guard_kb_per_stream: float
     pattern_growth: float
     pattern_times_prose: float

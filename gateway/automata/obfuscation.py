@@ -309,7 +309,12 @@ class ObfuscatedWords(StateMachine):
         longest = words.longest[place.node]
         if longest < words.set.edits_from:
             return False
-        if not self._suffices(place.flags, words.heaviest[place.node]):
+        heaviest = words.heaviest[place.node]
+        if self._disguises.leet and 1 < heaviest < SHORT:
+            plain = bool(place.flags & _PLAIN) + bool(place.flags & _SECOND_PLAIN)
+            if plain + heaviest - words.weight[place.node] < 2:
+                return False
+        if not self._suffices(place.flags, heaviest):
             return False
         if place.encoding and (outcomes := self._encodings[place.encoding - 1].outcomes(place.state)) is not None:
             return any(self._letter(place._replace(encoding=0), letter, 0) for letter in outcomes)

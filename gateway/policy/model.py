@@ -137,7 +137,6 @@ class Rule:
     decode: Decode | None = None
     variants: frozenset[Variant] = DEPENDS
     edits: int = DEPENDS
-    spares_common: bool = field(default=False, init=False)  # is a common word no misspelt one? where a preset says so
 
     def __post_init__(self) -> None:
         check_fields(self, f"rule {self.id!r}", {"apply_to": 1, "channels": 1, "min_words": 1})
@@ -151,15 +150,18 @@ class Rule:
             raise ValueError(f"rule {self.id!r}: variants, edits and {', '.join(sorted(DISGUISES))} are for words")
         if self.edits is not DEPENDS and self.edits > max(EDITS_FROM):
             raise ValueError(f"rule {self.id!r}: edits: expected at most {max(EDITS_FROM)}, got {self.edits}")
-        by_preset = self.edits is DEPENDS
         preset = PRESETS[self.strength] if self.words else Preset(default_fold(sources[0]))
         for name in ("fold", "variants", "edits"):
             if getattr(self, name) is DEPENDS:
                 object.__setattr__(self, name, getattr(preset, name))
-        object.__setattr__(self, "spares_common", by_preset and self.edits > 0)
         if self.apply_to is DEPENDS:
             only = Direction.INPUT if self.action is Action.PSEUDONYMIZE else Direction.OUTPUT
             object.__setattr__(self, "apply_to", frozenset({only}))
+
+    @property
+    def spares_common(self) -> bool:
+        """Is a common word no misspelt one? So it is where a preset sets the edits: nobody has looked at the list."""
+        return self.edits > 0 and self.edits == PRESETS[self.strength].edits
 
     @property
     def acts_as(self) -> Action:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.policy.model import Action, Overflow, Policy
@@ -103,6 +103,7 @@ def test_responses(drawn: Drawn) -> None:
     assert [text_of(item) for item in plain(policy, RESPONSES, json.dumps(whole).encode())[0]["output"]] == expected
 
 
+TEXT = 1
 _BLOCKS = (message_streams.tool_use, message_streams.text, message_streams.thinking)
 
 
@@ -112,6 +113,9 @@ def test_messages(drawn: Drawn) -> None:
     policy, items, interleaved, cuts = drawn
     made = [_BLOCKS[kind](*pieces) for kind, pieces in items]
     expected = [Oracle(policy).whole(said(kind, pieces))[0] for kind, pieces in items]
+    # Texts of one message are one text, of which test_parts_events has the property: here no match is in two.
+    said_in_text = ["".join(pieces) for kind, pieces in items if kind == TEXT]
+    assume(len(said_in_text) < 2 or not (interleaved or Oracle(policy).history("".join(said_in_text))[0]))
     data = script(message_streams.events(*made, interleaved=interleaved))
     client = play(policy, MESSAGES, *reads(data, cuts))
     assert client.events == play(policy, SLOW_MESSAGES, data).events

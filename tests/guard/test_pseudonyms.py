@@ -345,12 +345,13 @@ def test_what_a_detector_takes_comes_back_past_the_same_detector(name: str) -> N
     taken = Rule(id="taken", detector=name, action=Action.PSEUDONYMIZE)
     both = policy(taken, Rule(id="leaked", detector=name, replacement="[X]"))
     for value in detector.examples:
-        (asked,), table = forwarded(both, f"Is {value} right, or ({value})?")
+        named = detector.introduction + value
+        (asked,), table = forwarded(both, f"Is {named} right, or ({named})?")
         assert value not in asked and f"<{detector.label}_1_" in asked
-        text, size = f"{asked} {value} ", 1 + len(value) // 40
+        text, size = f"{asked} Once more: {named} ", 1 + len(value) // 40
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         client = stream(both, *(chunk({"content": piece}) for piece in pieces), pseudonyms=table)
-        assert client.content == f"Is {value} right, or ({value})? [X] "
+        assert client.content == f"Is {named} right, or ({named})? Once more: {detector.introduction}[X] "
 
 
 NAMES = st.sampled_from(["Ann", "Bob", "ann", "Zed", " ", "x", "<", "PERSON_1_", ">", "\U0001f600"])

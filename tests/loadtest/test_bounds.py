@@ -53,8 +53,8 @@ def test_what_breaks_a_bound_is_a_fault() -> None:
 
 
 def test_an_attack_that_fills_the_memory_is_a_fault() -> None:
-    assert run.Attacked("x", 0, run.MAX_KEYLESS, 0.0, 0.0).faults == []
-    assert len(run.Attacked("x", 0, run.MAX_KEYLESS + 1, 0.0, 0.0).faults) == 1
+    assert run.Attacked("x", 0, run.MAX_KEYLESS, 0.0, 0.0, 0.0).faults == []
+    assert len(run.Attacked("x", 0, run.MAX_KEYLESS + 1, 0.0, 0.0, 0.0).faults) == 1
 
 
 async def test_a_case_is_measured_on_a_real_gateway() -> None:

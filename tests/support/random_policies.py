@@ -61,7 +61,9 @@ def policies(draw: st.DrawFn, alphabet: str) -> Policy:
         fold = draw(st.sets(st.sampled_from(FOLDS)))
         # So short that all spellings of a word are looked for.
         longest = 3 if "각" in alphabet else 4
-        words = draw(st.lists(st.text(alphabet, min_size=1, max_size=longest), min_size=1, max_size=3))
+        # Of many marks alone there are more orders than are looked for.
+        word = st.text(alphabet, min_size=1, max_size=longest).filter(lambda it: it[:3].strip("\u0301\u0323"))
+        words = draw(st.lists(word, min_size=1, max_size=3))
         masked = draw(st.booleans())
         rule = Rule(
             id=f"r{number}",
