@@ -194,7 +194,7 @@ def verdicts(timings: Sequence[Timing], limits: JudgedBy) -> list[Verdict]:
     prose = [timing.later for timing in timings if timing.case.kind == "prose"]
     basis = median(figure.median for figure in prose)
     hostile = [timing for timing in timings if timing.case.kind in ("live", "cold")]
-    plain = next(timing.later for timing in timings if timing.case.name == "prose, 1,000 words")
+    plain = next((timing.later.median for timing in timings if timing.case.name == "prose, 1,000 words"), 0.0)
     stronger = {timing.case.kind: timing.later for timing in timings if timing.case.strength is not Strength.PLAIN}
     later = {kind: [_over(t.later, basis) for t in hostile if t.case.kind == kind] for kind in ("live", "cold")}
     first = [Figure(t.first / basis, t.first / basis, t.first / basis) for t in hostile]
@@ -205,7 +205,7 @@ def verdicts(timings: Sequence[Timing], limits: JudgedBy) -> list[Verdict]:
             Verdict(
                 f"the censor alone: us a token more than plain, {name}",
                 getattr(limits, f"censor_{name}_us"),
-                Figure(*(value - plain.median for value in (figure.median, figure.least, figure.most))),
+                Figure(*(value - plain for value in (figure.median, figure.least, figure.most))),
             )
             for name, figure in stronger.items()
         ),
