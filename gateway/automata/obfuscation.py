@@ -33,10 +33,12 @@ from gateway.automata.states import Always, Lookup
 from gateway.automata.trie import ROOT
 from gateway.automata.word_trie import WordSet, WordTrie
 
+# A gap is its length, and whether it begins with a blank: of short words all are alike.
+_GAP_LENGTH, _BLANK_GAP = 7, 8
 MAX_GAP = 5  # characters between two letters that are spaced out
 # Shorter words need more to count as disguised, or they would be found in ordinary text: `as s` is not spaced out, of
 # `4$s` one letter is too few, and in `conn` no letter is repeated.
-SHORT_SPACED = 6  # all letters are spaced out, by as many characters each
+SHORT_SPACED = 6  # all letters are spaced out alike
 SHORT = 5  # two letters are as they are, and a letter comes at least three times
 # States of a few positions each, of which disguises need many.
 MAX_TARGETS = 160_000
@@ -75,7 +77,7 @@ class _Char(NamedTuple):
     looks_like: str
     is_sign: bool
     code: str
-    gap: bool
+    gap: int  # may it lie between letters: 1; a blank: 2
     line_end: bool
 
 
@@ -135,7 +137,7 @@ class ObfuscatedWords(StateMachine):
             looks_like="".join(self._alphabet.intersection(LEET.get(unit, ""))) if self._disguises.leet else "",
             is_sign=unit in PUNCTUATION,
             code=ascii_form(unit) if self._encodings or unit in _LINE_MARKS else "",
-            gap=not unit.isalnum(),
+            gap=0 if unit.isalnum() else 2 if unit.isspace() else 1,
             line_end=unit in "\n\r\u2028\u2029",
         )
         return char, WORD_CHAR if is_word_char(unit) else OTHER
@@ -200,7 +202,7 @@ class ObfuscatedWords(StateMachine):
             text = place._replace(encoding=0, state="")
             folded = "".join(map(self._letters, letters))
             if not letters and text.node:
-                yield text._replace(gap=min(place.gap + 1, MAX_GAP))
+                yield text._replace(gap=place.gap or 1)
             elif folded:
                 leet = self._disguises.leet and encoding == 1
                 yield from self._read(text, folded, 0 if leet else _PLAIN)
@@ -292,15 +294,16 @@ class ObfuscatedWords(StateMachine):
             yield place._replace(state=_NEW_LINE)
         if blank and place.state == _NEW_LINE and char.code in _LINE_MARKS:
             yield place
-        if not char.gap or place.gap == MAX_GAP:
+        if not char.gap or place.gap & _GAP_LENGTH == MAX_GAP:
             return
+        gap = place.gap + 1 if place.gap or char.gap == 1 else _BLANK_GAP + 1
         if self._disguises.spacing and place.flags & _EDGED:
-            yield place._replace(gap=place.gap + 1, flags=place.flags | _GAPPED)
+            yield place._replace(gap=gap, flags=place.flags | _GAPPED)
             child = words.child(place.node, " ")
             if child:
-                yield place._replace(node=child, gap=place.gap + 1, flags=place.flags | _GAPPED)
+                yield place._replace(node=child, gap=gap, flags=place.flags | _GAPPED)
         elif self._disguises.markup and char.code in _EMPHASIS:
-            yield place._replace(gap=place.gap + 1)
+            yield place._replace(gap=gap)
 
     # -- what can come of a position -----------------------------------------------------------------------------------
 
@@ -317,7 +320,8 @@ class ObfuscatedWords(StateMachine):
         if not self._suffices(place.flags, heaviest):
             return False
         if place.encoding and (outcomes := self._encodings[place.encoding - 1].outcomes(place.state)) is not None:
-            return any(self._letter(place._replace(encoding=0), letter, 0) for letter in outcomes)
+            text = place._replace(encoding=0, state="")
+            return any(self._may_match(each) for letter in outcomes for each in self._letter(text, letter, 0))
         return self._continues(place) or bool(self._rights_of(place))
 
     @staticmethod
