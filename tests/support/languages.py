@@ -92,11 +92,8 @@ def distance(one: str, other: str, alphabet: str) -> float:
 
 
 def is_word_char(char: str) -> bool:
-    return char == "_" or unicodedata.category(char)[0] in "LNM"
-
-
-def needs_edge(char: str) -> bool:
-    return is_word_char(char) and not "\u4e00" <= char <= "\u9fff"
+    """Chinese characters are written without edges."""
+    return char == "_" or (unicodedata.category(char)[0] in "LNM" and not "\u4e00" <= char <= "\u9fff")
 
 
 def stands_whole(text: str, at: int, word: str) -> bool:
@@ -104,8 +101,8 @@ def stands_whole(text: str, at: int, word: str) -> bool:
     end = at + len(word)
     if text[at:end] != word:
         return False
-    left = at == 0 or not (needs_edge(word[0]) and is_word_char(text[at - 1]))
-    right = end == len(text) or not (needs_edge(word[-1]) and is_word_char(text[end]))
+    left = at == 0 or not (is_word_char(word[0]) and is_word_char(text[at - 1]))
+    right = end == len(text) or not (is_word_char(word[-1]) and is_word_char(text[end]))
     return left and right
 
 
