@@ -122,7 +122,8 @@ class Scanner:
         starts = [cursor.live_start() for cursor in self.literals]
         starts += self.readings.live_starts() if self.readings else []
         starts += [cursor.live_start() for cursor in self.patterns]
-        return min((start for start in starts if start is not None), default=self.scanned)
+        # What the text before began counts from this one's beginning on.
+        return max(min((start for start in starts if start is not None), default=self.scanned), 0)
 
     def at_end(self) -> list[Span]:
         """The matches that the end of the text makes certain."""

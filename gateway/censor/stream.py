@@ -171,7 +171,7 @@ class Censor:
             return self._feed_exactly(text, program)
         if releaser.queue or releaser.marks_to:
             releaser.held += text
-            return releaser.release(scanner.scanned - live)
+            return releaser.release(max(scanner.scanned - live, 0))
         # What almost every chunk comes to, without a call: release all but the live suffix.
         held = releaser.held + text if releaser.held else text
         cut = len(held) - live
@@ -259,6 +259,7 @@ class Censor:
         for start, end, tag, _, seen in spans:
             rule = program.rules[tag]
             if seen is not None:
+                self._last_reported[rule.id] = start, end
                 self._report(rule.id, start, end, rule.action, seen)
             if rule.action in STOPPING:
                 stops.append((rule.action is Action.ROLLBACK, start, rule.order))
@@ -270,7 +271,6 @@ class Censor:
         return None if first_block is None else self._block(first_block, program.rules[order])
 
     def _report(self, rule: str, start: int, end: int, action: Action, seen: str = "") -> None:
-        self._last_reported[rule] = start, end
         if len(self.matches) < MAX_REPORTED:
             self.matches.append(Match(rule, start, end, action))
             self.seen.append(seen)
@@ -288,6 +288,7 @@ class Censor:
         start, end = self._last_reported.get(rule.id, (0, 0))
         if start <= run.start and run.end <= end:
             return  # seen in a disguise, or by an edit, what was found as it is
+        self._last_reported[rule.id] = run.start, run.end
         self._report(rule.id, run.start, run.end, rule.action, run.text)
 
     def _replace(self, start: int, end: int, certain: int, rule: CompiledRule) -> None:
