@@ -137,11 +137,11 @@ class EventTexts:
     def pending_at(self, place: Path) -> Path | None:
         """The place, if there is one, of a text at or in `place` that went on in another part, so that it is open what
         becomes of it."""
-        for each in (place, (*place, self._table.content.name)):
-            text = self.places[each].text if each in self.places else None
-            if isinstance(text, PartText) and text.is_pending:
-                return each
-        return None
+        return next((each for each in (place, (*place, self._table.content.name)) if self._is_pending(each)), None)
+
+    def _is_pending(self, place: Path) -> bool:
+        text = self.places[place].text if place in self.places else None
+        return isinstance(text, PartText) and text.is_pending
 
     def feed_ahead(self, place: Path, field: TextField, given: str) -> list[tuple[Path, str]]:
         """Feed a piece of a text of which nothing may be shown yet; what it shows of parts before it, by place."""
@@ -166,9 +166,10 @@ class EventTexts:
     def _look_ahead(self, place: Path) -> None:
         """Read of the parts of a whole answer behind this one what decides its end."""
         at = place
-        while self._goes_on(at) and self._is_undecided(place) and at in self._following:
+        while self._is_undecided(place) and at in self._following and (self._is_pending(at) or self._goes_on(at)):
             at, field, given = self._following[at]
-            for char in given or ("",):
+            fed = self._ahead[at][0] if at in self._ahead else -1
+            for char in given[max(fed, 0) :] or ("",) * (fed < 0):
                 self.feed_ahead(at, field, char)
                 if not self._is_undecided(place):
                     break
