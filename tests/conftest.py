@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ from prometheus_client import values
 
 # What a test checks is not how long the machine takes; it may be busy with other tests.
 settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# What decides whether a change lands asks the same examples each time; others are tried by hand and each night.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "untimed"))
 
 # What a shell has ignored, in the background and under nohup, every process that a test starts would ignore, too. What
 # is caught here is as usual there.
