@@ -103,9 +103,8 @@ class Position:
         self.region, self.past = region, past
         self.arrives, self.waits, self.continues = arrives, waits, continues
         self.goes_on = continues
-        for kind in range(KINDS):
-            if waits >> KINDS * kind & ALL_RIGHTS:
-                self.goes_on |= 1 << kind
+        if waits:
+            self.goes_on |= sum(1 << kind for kind in range(KINDS) if waits >> KINDS * kind & ALL_RIGHTS)
         self.passes = not arrives and not waits and continues & kinds == kinds
         self.steps: dict[int, tuple[Position, ...]] = {}
 
