@@ -245,9 +245,7 @@ _MARKUP_PREFIX = (
 # Bytes of UTF-8: how many there are is known from the first.
 _C = f"%[89ab]{_H}"
 _URL_UNIT = rf"%[0-7]{_H}|%[cd]{_H}{_C}|%e{_H}{_C}{_C}|%f{_H}{_C}{_C}{_C}|\+"
-_URL_PREFIX = (
-    rf"%{_H}?|%[cd]{_H}(?:%[89ab]?)?|%e{_H}(?:{_C})?(?:%[89ab]?)?|%f{_H}(?:{_C}){{0,2}}(?:%[89ab]?)?"
-)
+_URL_PREFIX = rf"%{_H}?|%[cd]{_H}(?:%[89ab]?)?|%e{_H}(?:{_C})?(?:%[89ab]?)?|%f{_H}(?:{_C}){{0,2}}(?:%[89ab]?)?"
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 
 

@@ -64,6 +64,7 @@ class Program:
     `quick`: no word is so long that `max_hold` could matter while every character folds to exactly one. `piece`: a text
     is scanned in pieces of so many characters. Holding and replacing copy what is held; and with patterns, a piece in
     which something is found, or a beginning could grow too old, is scanned character by character, all of it.
+    `cost`: of a character of hostile text, in 2 microseconds, where that is much (`StateMachine.cost`).
     `max_unseen`: so many characters that a rule's lens makes vanish may be held besides. `prompts` and `carries` are
     the rules that depend on what came before the text; `carried` the words that it began.
     """
@@ -75,6 +76,7 @@ class Program:
     on_overflow: Overflow
     quick: bool
     piece: int
+    cost: int = 0
     max_unseen: int = MAX_UNSEEN
     prompts: tuple[ProtectedPrompt, ...] = ()
     carries: tuple[CarriedWords, ...] = ()
@@ -208,17 +210,19 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         else:
             patterns.setdefault(pattern_folds(rule), []).extend(_patterns(rule, order, holds))
     machines = tuple(machine for folds, group in literals.items() for machine in _machines(group, folds))
+    automata = (
+        *(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
+        *(obfuscated(folds, disguises, group) for (folds, disguises, _), group in disguised.items()),
+    )
     return Program(
         rules=tuple(compiled),
         machines=machines,
-        patterns=(
-            *(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
-            *(obfuscated(folds, disguises, group) for (folds, disguises, _), group in disguised.items()),
-        ),
+        patterns=automata,
         max_hold=policy.max_hold,
         on_overflow=Overflow.RELEASE if stops else policy.on_overflow,
         quick=all(machine.reach < policy.max_hold for machine in machines),
-        piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns or disguised else PIECE,
+        piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if automata else PIECE,
+        cost=sum(machine.cost for machine in automata),
         prompts=tuple(prompts),
         carries=tuple(
             CarriedWords(LiteralMachine(group, Lens(folds).fold), Lens(folds), policy.max_hold)

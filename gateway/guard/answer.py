@@ -8,6 +8,7 @@ written anew, by an encoder of the client's dialect; no byte of an upstream reac
 from __future__ import annotations
 
 import contextlib
+import sys
 from abc import ABC, abstractmethod
 from typing import NoReturn
 
@@ -162,16 +163,17 @@ class StreamAnswer(_Answer):
             return self.feed_events(data, now)
         return taken if isinstance(taken, list) else [SendBytes(taken)] if taken else []
 
-    def repeat(self, data: bytes, now: float) -> bytes | list[Command] | None:
-        """`feed` for a read that is one event which the fast way takes: the bytes to send, where nothing else is to be
-        done. None for any other read, for `feed_events`; nothing has happened then."""
+    def repeat(self, data: bytes, now: float, most: int = sys.maxsize) -> bytes | list[Command] | None:
+        """`feed` for a read that is one event which the fast way takes, of at most so many characters: the bytes to
+        send, where nothing else is to be done. None for any other read, for `feed_events`: nothing has happened then.
+        """
         if self.done or self._fast is None:
             return None
         self._guard.counts.now = now
         self._out = []
         try:
             payload = self._decoder.single(data)
-            if payload is None or (taken := self._fast.repeat(payload)) is None:
+            if payload is None or (taken := self._fast.repeat(payload, most)) is None:
                 return None
             sent, more = taken
             if not more:

@@ -18,7 +18,7 @@ from gateway.guard.channels import Histogram
 from gateway.http1 import ResponseStream
 from gateway.proxy.asgi import SMALL_READ, UNREAD_SIZE, scan_size
 
-# bytes; an ordinary event fits. Where not even so much may be scanned at once, the hot path is not taken.
+# bytes; an ordinary event fits
 HOT_READ = SMALL_READ
 
 
@@ -53,7 +53,8 @@ class BodyWriter:
 
 class HotPath:
     """Guards what `source` reads and writes it on, in the callback of the read, while reads are small and the client
-    keeps up; whatever else happens is left to the relay's own loop. Reads of more than `at_once` bytes are not taken.
+    keeps up; whatever else happens is left to the relay's own loop. Reads of more than `at_once` bytes are not taken,
+    nor, where a usual event has more, contents of more than so many characters.
     """
 
     def __init__(
@@ -94,9 +95,9 @@ class HotPath:
             return False
         try:
             arrived = perf_counter()
-            taken = answer.repeat(data, arrived) if small else None
+            taken = answer.repeat(data, arrived, self._at_once) if small else None
             if taken is None:
-                if answer.unread * UNREAD_SIZE > self._at_once:
+                if len(data) > self._at_once or answer.unread * UNREAD_SIZE > self._at_once:
                     return False
                 taken = (answer.feed_events if small else answer.feed)(data, arrived)
             body = self._perform(taken) if isinstance(taken, list) else taken
