@@ -113,6 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     example = "portcullis schema > portcullis.schema.json"
     add("schema", "print the JSON Schema of a configuration, for editors", example, _schema)
 
+    what = "say what is not as it should be with a gateway that runs"
+    commands.add_parser("doctor", help=what, run_in="gateway.doctor.command")
     commands.add_parser("audit", help="search for what a model would say", run_in="gateway.audit.cli.command")
     commands.add_parser("journal", help="search the journal of decisions", run_in="gateway.journal.command")
 
