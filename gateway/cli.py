@@ -172,7 +172,7 @@ def _check_online(config: Config) -> int:
 
 
 def _scan(options: argparse.Namespace) -> int:
-    from gateway.scan import scan
+    from gateway.scan import ScannedText, scan
 
     config = load(options.config)
     name = options.policy
@@ -181,8 +181,8 @@ def _scan(options: argparse.Namespace) -> int:
     if name not in config.policies:
         known = ", ".join(config.policies)
         raise ConfigError(str(options.config), f"policies.{name}", f"no such policy; there are: {known}")
-    program = compile_policy(config.policies[name]).program(options.direction, options.channel)
-    return scan(program, sys.stdin.buffer, sys.stdout.buffer, chunks=options.chunks)
+    text = ScannedText(compile_policy(config.policies[name]), options.direction, options.channel)
+    return scan(text, sys.stdin.buffer, sys.stdout.buffer, chunks=options.chunks)
 
 
 def _masks(options: argparse.Namespace) -> int:

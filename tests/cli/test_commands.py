@@ -266,7 +266,7 @@ def test_detectors_as_json() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nosuch"], ["check"], ["scan"], ["serve", "--colour"], ["version", "x"], ["detectors", "x"], ["audit"]],
+    [["nosuch"], ["check"], ["scan"], ["serve", "--colour"], ["version", "x"], ["detectors", "x"], ["audit"]],
 )
 def test_usage_errors(arguments: list[str]) -> None:
     done = portcullis(*arguments)
