@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.endpoints import BODIES, COUNT_TOKENS, NATIVE, SPEAKS, STREAMED, answering
 from tests.support.gateway import before
 from tests.support.journalled import HMAC_KEY, hmac_of, journal_at, journalled
