@@ -107,6 +107,7 @@ class ChannelCounts:
         self.json_content = json_content
         self.compiled = compiled
         self.direction = direction
+        self._is_answer = direction is Direction.OUTPUT  # most of its labels come with every answer
         self.now = 0.0
         self.overflows = 0
         self.values_in_json = 0  # of the JSON texts of a prompt
@@ -161,9 +162,10 @@ class ChannelCounts:
         need not be opened. `closed`: whatever follows it."""
         if self._concealer is not None and "<" in text:
             return False  # it may be a placeholder's
-        if not passes(self.compiled.program(self.direction, channel), text, closed=closed):
+        program = self.compiled.programs.get((self.direction, channel))
+        if not passes(program, text, closed=closed, remembers=channel is Channel.OTHER and self._is_answer):
             return False
-        counts = self._counts_of(channel)
+        counts = self._counts.get(channel) or self._counts_of(channel)
         counts.scanned += len(text)
         counts.written += len(text)
         self.held.counts[0] += 1

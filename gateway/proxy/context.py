@@ -77,7 +77,7 @@ class RequestContext(NamedTuple):
 
     def on_route(self, route: Route) -> RequestContext:
         """On a route, under its policy and the one that the request asks for. Raises `HTTPFailure`."""
-        given = self.request.headers.getlist(POLICY_HEADER)
+        given = self.request.headers.getlist(POLICY_HEADER) if POLICY_HEADER in self.headers else []
         if given and given != [route.policy]:
             name, allowed = combined_name(route.policy, given[0]), self.key.policies
             if len(given) > 1 or name not in self.snapshot.policies or not (allowed is None or given[0] in allowed):
