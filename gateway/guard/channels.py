@@ -212,14 +212,22 @@ class ChannelCounts:
             policy=self.compiled.policy.name,
             direction=self.direction,
             channels=tuple(
-                ChannelCount(channel, c.scanned, c.written - c.inserted, c.replaced, c.withheld)
-                for channel, c in self._counts.items()
+                [
+                    ChannelCount(channel, c.scanned, c.written - c.inserted, c.replaced, c.withheld)
+                    for channel, c in self._counts.items()
+                ]
             ),
             matches=tuple(
-                MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()
-            ),
-            restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items()),
-            constraints=tuple(ConstraintCount(outcome, count) for outcome, count in self._constraints.items()),
+                [MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()]
+            )
+            if self._matches
+            else (),
+            restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items())
+            if self._restored
+            else (),
+            constraints=tuple(ConstraintCount(outcome, count) for outcome, count in self._constraints.items())
+            if self._constraints
+            else (),
             overflows=self.overflows,
             unknown_events=self.unknown_events,
             blocked_by=self.blocked_by,

@@ -165,10 +165,11 @@ class Metrics:
             name: _Histogram(f"portcullis_{name}", documentation, buckets=bounds[name], registry=registry)
             for name, documentation in HISTOGRAMS.items()
         }
-        self.streams_active, self.upstream_up, self.mask_in_force = (
+        streams, self.upstream_up, self.mask_in_force = (
             Gauge(name, documentation, labels, registry=registry, multiprocess_mode=mode)
             for name, (documentation, labels, mode) in GAUGES.items()
         )
+        self.set_streams: Callable[[float], None] = streams._value.set  # of requests in flight
 
     def set_upstreams(self, names: Iterable[str]) -> None:
         """Which upstreams are configured; gauges of others, which a reload removed, go."""
