@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from gateway.policy.key_table import SECONDS, Form, KeyTable, integer, nested, several
-from gateway.policy.model import Config, CrossOrigin, Listen, ListenAddress
+from gateway.policy.key_table import SECONDS, Form, KeyTable, choice, integer, nested, several
+from gateway.policy.model import Config, CrossOrigin, Listen, ListenAddress, ReadyWhen
 from gateway.policy.value import ConfigError, Scalar, Value
 
 EVERY_ORIGIN = "*"
@@ -43,6 +43,7 @@ LISTEN = KeyTable(
         "port": integer(0, 65535),
         "admin": nested(ADMIN),
         "drain_timeout": SECONDS,
+        "ready_when": choice(ReadyWhen),
         "hosts": several(HOST, "list of host names or addresses", lambda hosts: tuple(host.lower() for host in hosts)),
         "cors": nested(CORS),
     },
