@@ -93,11 +93,13 @@ chart: $(TEST_READY)    ## the manifests in deploy/kubernetes, made of the chart
 	$(BIN)/python -m tests.support.chart
 
 # uv asks the index that it is configured with. Newer versions: `make lock UPGRADE=--upgrade`, and the tests again.
-LOCK := --quiet --custom-compile-command 'make lock' --no-annotate --generate-hashes --python-version 3.11 \
+LOCK := --quiet --custom-compile-command 'make lock' --no-annotate --generate-hashes --python-version 3.13 \
 	--python-platform x86_64-manylinux_2_28
 lock: $(VENV)/bin/python    ## write the locks of the image anew
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile $(LOCK) $(UPGRADE) --extra redis --extra otel pyproject.toml -o deploy/requirements.lock
+	$(BIN)/uv pip compile $(LOCK) --extra redis --extra otel --extra decode -c deploy/requirements.lock pyproject.toml \
+	    -o deploy/decode.lock
 	echo hatchling | $(BIN)/uv pip compile $(LOCK) $(UPGRADE) - -o deploy/build.lock
 
 $(VENV)/bin/python:

@@ -10,7 +10,17 @@ from typing import Any
 
 from gateway.censor.compile import compile_policy
 from gateway.config import ConfigError, load, warnings
-from gateway.exits import DONE, INTERNAL, INTERRUPTED, NO_MODEL, UNWRITTEN, USAGE, discard_stdout, error_place
+from gateway.exits import (
+    DONE,
+    INTERNAL,
+    INTERRUPTED,
+    NO_MODEL,
+    UNHEALTHY,
+    UNWRITTEN,
+    USAGE,
+    discard_stdout,
+    error_place,
+)
 from gateway.policy.lint import large_list
 from gateway.policy.model import Balance, Channel, Config, Direction
 from gateway.serving.command import add_serve_commands
@@ -96,6 +106,12 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("audit", help="search for what a model would say", run_in="gateway.audit.cli.command")
     commands.add_parser("journal", help="search the journal of decisions", run_in="gateway.journal.command")
+
+    health = commands.add_parser("health", help="ask a running gateway whether it is up, as the image's probe does")
+    where = "default: HEALTH_URL, or what a gateway has left in PORTCULLIS_ADDRESS_FILE, or http://127.0.0.1:8080"
+    health.add_argument("url", nargs="?", metavar="URL", help=where)
+    health.add_argument("--config", type=Path, metavar="F", help="the address that this configuration listens on")
+    health.set_defaults(run=_health)
 
     version = commands.add_parser("version", help="version, Python, platform, optional parts")
     version.set_defaults(run=_version)
@@ -220,6 +236,23 @@ def _schema(_: argparse.Namespace) -> int:
 
     print(json.dumps(schema(), indent=2, ensure_ascii=False))
     return DONE
+
+
+def _health(options: argparse.Namespace) -> int:
+    from gateway.serving import health
+
+    if options.config is not None and options.url is None:
+        listen = load(options.config).listen
+        address = listen.admin or listen
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        options.url = health.reachable(f"http://{host}:{address.port}")
+    try:
+        problem = health.problem(options.url or health.own_address())
+    except OSError as error:
+        problem = f"no gateway has left its address: {error}"
+    if problem is not None:
+        print(f"portcullis: {problem}", file=sys.stderr)
+    return DONE if problem is None else UNHEALTHY
 
 
 def _version(_: argparse.Namespace) -> int:

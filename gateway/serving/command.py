@@ -24,6 +24,7 @@ from gateway.policy.model import Auth, ClientKey, Config, Listen, Upstream
 from gateway.policy.upstreams import read_upstreams
 from gateway.policy.value import Node, Scalar, ScalarKind, Value, key_from
 from gateway.serving.announce import announce, announce_if_read
+from gateway.serving.health import ADDRESS_FILE, leave_address
 from gateway.serving.vllm.command_line import (
     COMMAND_LINE,
     PreparationFailed,
@@ -200,6 +201,10 @@ def _serve_until_stopped(
         listeners.append((ADMIN, listener))
 
     def on_ready() -> None:
+        try:
+            leave_address(admin_address or address)
+        except OSError as error:
+            print(f"portcullis: {ADDRESS_FILE}: cannot be written: {error.strerror}", file=sys.stderr)
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
         log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem)
         threading.Thread(target=_log_upstream_problems, args=(config, log), daemon=True).start()
