@@ -271,9 +271,7 @@ class StateMachine:
                 self._empty_cache()
         return True
 
-    def state(
-        self, entries: Entries, left: int, moves: tuple[int, ...] | None, *, keep: bool = True
-    ) -> PatternState:
+    def state(self, entries: Entries, left: int, moves: tuple[int, ...] | None, *, keep: bool = True) -> PatternState:
         """The one state with these `entries`, `left` and `moves` (see `PatternState`); if there is none yet, one that
         is kept, or not. A full cache is emptied first, so states of before may have equals that are other objects."""
         key = frozenset(entries), left, moves
