@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.arguments import whole_number
+from gateway.arguments import whole_number, with_example
 from gateway.config import ConfigError, load, warnings
 from gateway.demo.config import demo_config
 from gateway.exits import CANNOT_LISTEN, DONE, INTERRUPTED, NOT_STARTED, VLLM_FAILED
@@ -47,7 +47,8 @@ ENVIRONMENT = "environment"  # what an error names in place of a file
 
 def add_serve_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-parsers of both commands."""
-    serving = commands.add_parser("serve", help="run the gateway")
+    example = with_example("portcullis serve --config portcullis.yaml --workers 4")
+    serving = commands.add_parser("serve", help="run the gateway", description="Run the gateway.", **example)
     without = "without it: the demo policy, in front of UPSTREAM_BASE_URL or else the demo upstream"
     serving.add_argument("--config", type=Path, metavar="F", help=without)
     _add_listen(serving)
@@ -59,15 +60,20 @@ def add_serve_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     add_vllm_options(serving)
     serving.set_defaults(run=_serve)
 
-    demo = commands.add_parser("demo", help="serve with the embedded demo upstream and its policy")
+    what = "serve with the embedded demo upstream and its policy"
+    demo = commands.add_parser(
+        "demo", help=what, description=f"{what.capitalize()}.", **with_example("portcullis demo")
+    )
     _add_listen(demo)
     demo.set_defaults(run=_demo, config=None, workers=1, watch=False)
 
 
 def _add_listen(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", metavar="H")
-    parser.add_argument("--port", type=whole_number("a port", 0, 65535), metavar="P")
-    parser.add_argument("--log", choices=["json", "console"], help="default: console on a terminal, else json")
+    port = whole_number("a port", 0, 65535)
+    parser.add_argument("--host", metavar="H", help="the address to listen on (listen.host of the file, or 127.0.0.1)")
+    parser.add_argument("--port", type=port, metavar="P", help="0 takes a free one (listen.port of the file, or 8080)")
+    logged = "the log's form on standard error; default: console on a terminal, else json"
+    parser.add_argument("--log", choices=["json", "console"], help=logged)
 
 
 def _serve(options: argparse.Namespace) -> int:
