@@ -71,8 +71,6 @@ def test_bytes_that_are_no_utf8_become_replacement_characters(config: Path) -> N
 
 def test_plain_text_is_released_before_the_input_ends(config: Path) -> None:
     with running("scan", "--config", config) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.write("it is é"[:-1].encode() + b"\xc3")
         assert process.stdout.read(6) == b"it is "
         process.stdin.write(b"\xa9 12MON")
@@ -87,8 +85,6 @@ def test_plain_text_is_released_before_the_input_ends(config: Path) -> None:
 def test_chunks_are_answered_line_by_line(config: Path) -> None:
     expected = [("The is 12", "The is "), ("MON", ""), ("", ""), ("KEY", ""), ("S.", "[CENSORED]."), ("falc", "falc")]
     with running("scan", "--config", config, "--chunks") as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         for delta, release in expected:
             process.stdin.write(lines(delta))
             assert process.stdout.readline() == json.dumps({"release": release}).encode() + b"\n"
@@ -202,17 +198,16 @@ def test_an_internal_error_has_a_status_of_its_own_and_quotes_nothing(config: Pa
     if not device.exists():
         pytest.skip("/dev/full is Linux's")
     with device.open("wb") as full, running("scan", "--config", config, stdout=full) as process:
-        _, errors = process.communicate(b"a text that finds no room", timeout=PATIENCE)
-    assert process.returncode == 70
+        process.stdin.write(b"a text that finds no room")
+        process.stdin.close()
+        errors = process.stderr.read()
+        assert process.wait(PATIENCE) == 70
     assert errors.startswith(b"portcullis: internal error: OSError at scan.py line ")
     assert len(errors.splitlines()) == 1
 
 
 def test_a_reader_that_leaves_is_no_crash(config: Path) -> None:
     with running("scan", "--config", config) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.close()
         process.stdin.write(b"text")
         process.stdin.close()
@@ -222,9 +217,6 @@ def test_a_reader_that_leaves_is_no_crash(config: Path) -> None:
 
 def test_an_interrupt_ends_it_in_silence(config: Path) -> None:
     with running("scan", "--config", config) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdin.write(b"x")
         assert process.stdout.read(1) == b"x"
         process.send_signal(signal.SIGINT)
