@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     schema.set_defaults(run=_schema)
 
     commands.add_parser("audit", help="search for what a model would say", run_in="gateway.audit.cli.command")
-    commands.add_parser("journal", help="search the journal of decisions", run_in="gateway.journal.command")
+    commands.add_parser("journal", help="search the journal of decisions, verify it", run_in="gateway.journal.command")
 
     version = commands.add_parser("version", help="version, Python, platform, optional parts")
     version.set_defaults(run=_version)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 DONE = 0  # success, or stopped by SIGTERM; `scan`: nothing matched
 CHANGED = 1  # `scan`: something was redacted or flagged
+BROKEN = 1  # `journal verify`: the journal is not what was written
 STILL_FOUND = 1  # `audit --verify`: something is still said under the new rules
 USAGE = 2  # bad configuration, usage or input; a file that cannot be used
 BLOCKED = 3  # `scan`: a rule blocked
