@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     what = "say what is not as it should be with a gateway that runs"
     commands.add_parser("doctor", help=what, run_in="gateway.doctor.command")
     commands.add_parser("audit", help="search for what a model would say", run_in="gateway.audit.cli.command")
-    commands.add_parser("journal", help="search the journal of decisions", run_in="gateway.journal.command")
+    commands.add_parser("journal", help="search the journal of decisions, verify it", run_in="gateway.journal.command")
 
     example = "portcullis health http://127.0.0.1:8080"
     health = add("health", "ask a gateway that runs whether it is up, as the image's probe does", example, _health)
