@@ -31,9 +31,13 @@ async def run(seed: int, only: str, folder: Path) -> list[Row]:
         async with setting(name, folder / str(number), Random(f"{seed}/{name}")) as place:
             for fault in wanted:
                 if fault.setting == name and (fault.name if fault.ends else "") == alone:
-                    import time; t=time.monotonic()
+                    import time
+
+                    t = time.monotonic()
                     row = await judged(place, fault, Random(f"{seed}/{fault.name}"))
-                    print(f"{time.monotonic()-t:.1f}", fault.side, fault.name, "good" if row.good else row, flush=True)
+                    print(
+                        f"{time.monotonic() - t:.1f}", fault.side, fault.name, "good" if row.good else row, flush=True
+                    )
                     rows.append(row)
     return rows
 
