@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from gateway.policy.key_table import SECONDS, Form, KeyTable, integer, nested, several
-from gateway.policy.model import Config, CrossOrigin, Listen, ListenAddress
+from gateway.policy.key_table import SECONDS, Form, KeyTable, choice, integer, nested, several
+from gateway.policy.model import Config, CrossOrigin, Listen, ListenAddress, ReadyWhen
 from gateway.policy.value import ConfigError, Scalar, Value
 
 EVERY_ORIGIN = "*"
@@ -43,6 +43,7 @@ LISTEN = KeyTable(
         "port": integer(0, 65535),
         "admin": nested(ADMIN),
         "drain_timeout": SECONDS,
+        "ready_when": choice(ReadyWhen),
         "hosts": several(HOST, "list of host names or addresses", lambda hosts: tuple(host.lower() for host in hosts)),
         "cors": nested(CORS),
     },
@@ -79,6 +80,11 @@ def is_loopback(host: str) -> bool:
     """127.0.0.0/8, ::1 and the name localhost; any other name counts as reachable, without a look-up."""
     address = _ip_address(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def url_of(host: str, port: int) -> str:
+    """The URL of a listener; an IPv6 address stands in brackets there."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def host_is_shown(listen: Value) -> bool:

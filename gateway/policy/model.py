@@ -344,6 +344,14 @@ class CrossOrigin:
     origins: tuple[str, ...]
 
 
+class ReadyWhen(StrEnum):
+    """Whether `/readyz` follows the upstreams: never, while all are down, or while one is."""
+
+    ALWAYS = "always"
+    ANY = "any"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
     """`drain_timeout` in seconds; `hosts` in lower case."""
@@ -352,6 +360,7 @@ class Listen:
     port: int = 8080
     admin: ListenAddress | None = None
     drain_timeout: float = 30.0
+    ready_when: ReadyWhen = ReadyWhen.ANY
     hosts: tuple[str, ...] = ()
     cors: CrossOrigin | None = None
 
