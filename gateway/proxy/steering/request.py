@@ -30,6 +30,7 @@ from gateway.wire.json import Json
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
 
+_VLLM = UpstreamType.VLLM
 _STEERED = {dialect.path for dialect in (CHAT, COMPLETIONS)}
 
 
@@ -70,7 +71,7 @@ class RequestRewriter:
             self._encoder = dialect.translation.encoder(body)
             body = _translated(dialect.translation, body, policy)
             self._plain[CHAT.path] = UpstreamRequest(CHAT.path, _encoded(body), stream, self.model)
-        steered = any(each.type == UpstreamType.VLLM for each in upstreams)
+        steered = any(each.type == _VLLM for each in upstreams)
         self._steers = dialect.generates and policy.policy.mode is Mode.ENFORCE and steered
         if dialect.generates and policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
@@ -93,12 +94,12 @@ class RequestRewriter:
         return dialect, None if dialect is self._dialect else self._encoder
 
     def _rolls_back(self, upstream: Upstream) -> bool:
-        return upstream.type == UpstreamType.VLLM and upstream.name in self._vocabularies
+        return upstream.type == _VLLM and upstream.name in self._vocabularies
 
     def request_for(self, upstream: Upstream) -> UpstreamRequest:
         dialect, _ = self.spoken(upstream)
         plain = self._plain[dialect.path]
-        if not self._steers or upstream.type != UpstreamType.VLLM or dialect.path not in _STEERED:
+        if not self._steers or upstream.type != _VLLM or dialect.path not in _STEERED:
             return plain
         body, stream = self._body, self._stream
         constrain = self._policy.policy.constrain
