@@ -31,6 +31,7 @@ from gateway.wire.jsontext import escaped
 MAX_RESTORED = 1 << 20
 MAX_TEXTS = 512  # text fields of one answer, all choices together, and likewise tool calls; a kilobyte or two each
 
+_OTHER = Channel.OTHER
 HELD_BOUNDS: tuple[float, ...] = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 HOLD_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -107,7 +108,7 @@ class ChannelCounts:
         self.json_content = json_content
         self.compiled = compiled
         self.direction = direction
-        self._is_answer = direction is Direction.OUTPUT  # most of its labels come with every answer
+        self._is_answer = direction is Direction.OUTPUT
         self.now = 0.0
         self.overflows = 0
         self.values_in_json = 0  # of the JSON texts of a prompt
@@ -163,7 +164,10 @@ class ChannelCounts:
         if self._concealer is not None and "<" in text:
             return False  # it may be a placeholder's
         program = self.compiled.programs.get((self.direction, channel))
-        if not passes(program, text, closed=closed, remembers=channel is Channel.OTHER and self._is_answer):
+        remembers = self._is_answer and channel is _OTHER  # most labels come with every answer
+        if not (remembers and program is not None and text in program.passed) and not passes(
+            program, text, closed=closed, remembers=remembers
+        ):
             return False
         counts = self._counts.get(channel) or self._counts_of(channel)
         counts.scanned += len(text)
