@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from gateway.config import ConfigError, parse
-from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.metrics import Metrics
 from gateway.proxy.upstreams.client import PROBE_TIMEOUT
 from tests.support.deploy_files import Json, Resource, configuration_of, resource, resources
