@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -141,11 +142,15 @@ def _run(
     vllm: VllmOptions | None = None,
 ) -> int:
     config = _with_listen_options(config, options)
+    # Nothing of what is imported is garbage, which the collector would look for again and again.
+    gc.disable()
     # FastAPI takes longest to import; `check` and `scan` need not wait for it.
     from gateway.app import check_parts
     from gateway.observe.log import RequestLog
     from gateway.serving.reload import ConfigSource, fingerprint
     from gateway.serving.servers import NotStarted
+
+    gc.enable()
 
     log = RequestLog(options.log or ("console" if sys.stderr.isatty() else "json"))
     check_parts(config)

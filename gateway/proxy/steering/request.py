@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.censor.compile import CompiledPolicy
-from gateway.guard.channels import OnFinding
+from gateway.guard.findings import OnFinding
 from gateway.guard.prompt import BadRequest, apply_request_table
 from gateway.policy.model import Action, Mode, Upstream, UpstreamType
 from gateway.proxy.errors import client_error
