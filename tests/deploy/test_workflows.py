@@ -38,6 +38,7 @@ def schema(name: str, *files: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.services
 def test_the_schemas_accept_workflows_and_renovate() -> None:
     schema("vendor.github-workflows", *WORKFLOWS.values())
     schema("vendor.renovate", ROOT / "renovate.json")
