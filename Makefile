@@ -43,7 +43,7 @@ lint: $(TEST_READY)    ## ruff, mypy, the import table
 cover: $(TEST_READY)    ## the tests, with coverage of the pure core
 	$(BIN)/pytest -m "$(PLAIN)" $(OTHERS:%=--ignore=%) --cov=gateway --cov-report=term-missing:skip-covered
 
-clients: $(TEST_READY)    ## SDKs and frameworks, Python and (where node is present) Node, against a real gateway (1.1 GB of packages)
+clients: $(TEST_READY)    ## SDKs and frameworks, Python and (where node is present) Node, against a real gateway (1.9 GB of packages)
 	tests/clients/install
 	$(BIN)/pytest -n auto -m clients tests/clients
 

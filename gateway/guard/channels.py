@@ -107,6 +107,7 @@ class ChannelCounts:
         self.json_content = json_content
         self.compiled = compiled
         self.direction = direction
+        self._is_answer = direction is Direction.OUTPUT  # most of its labels come with every answer
         self.now = 0.0
         self.overflows = 0
         self.values_in_json = 0  # of the JSON texts of a prompt
@@ -161,9 +162,10 @@ class ChannelCounts:
         need not be opened. `closed`: whatever follows it."""
         if self._concealer is not None and "<" in text:
             return False  # it may be a placeholder's
-        if not passes(self.compiled.program(self.direction, channel), text, closed=closed):
+        program = self.compiled.programs.get((self.direction, channel))
+        if not passes(program, text, closed=closed, remembers=channel is Channel.OTHER and self._is_answer):
             return False
-        counts = self._counts_of(channel)
+        counts = self._counts.get(channel) or self._counts_of(channel)
         counts.scanned += len(text)
         counts.written += len(text)
         self.held.counts[0] += 1
@@ -210,14 +212,22 @@ class ChannelCounts:
             policy=self.compiled.policy.name,
             direction=self.direction,
             channels=tuple(
-                ChannelCount(channel, c.scanned, c.written - c.inserted, c.replaced, c.withheld)
-                for channel, c in self._counts.items()
+                [
+                    ChannelCount(channel, c.scanned, c.written - c.inserted, c.replaced, c.withheld)
+                    for channel, c in self._counts.items()
+                ]
             ),
             matches=tuple(
-                MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()
-            ),
-            restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items()),
-            constraints=tuple(ConstraintCount(outcome, count) for outcome, count in self._constraints.items()),
+                [MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()]
+            )
+            if self._matches
+            else (),
+            restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items())
+            if self._restored
+            else (),
+            constraints=tuple(ConstraintCount(outcome, count) for outcome, count in self._constraints.items())
+            if self._constraints
+            else (),
             overflows=self.overflows,
             unknown_events=self.unknown_events,
             blocked_by=self.blocked_by,

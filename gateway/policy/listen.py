@@ -82,6 +82,11 @@ def is_loopback(host: str) -> bool:
     return host.lower() == "localhost" if address is None else address.is_loopback
 
 
+def url_of(host: str, port: int) -> str:
+    """The URL of a listener; an IPv6 address stands in brackets there."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def host_is_shown(listen: Value) -> bool:
     """Whether an error may quote the host: it did not come from the environment."""
     host = listen.node.get("host") if isinstance(listen.node, dict) else None

@@ -58,6 +58,7 @@ JOURNAL = KeyTable(
         "max_size": BYTES,
         "keep": integer(0, MAX_KEEP),
         "required": BOOLEAN,
+        "chain": BOOLEAN,
     },
 )
 TELEMETRY = KeyTable(

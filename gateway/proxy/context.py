@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -77,7 +77,7 @@ class RequestContext(NamedTuple):
 
     def on_route(self, route: Route) -> RequestContext:
         """On a route, under its policy and the one that the request asks for. Raises `HTTPFailure`."""
-        given = self.request.headers.getlist(POLICY_HEADER)
+        given = self.request.headers.getlist(POLICY_HEADER) if POLICY_HEADER in self.headers else []
         if given and given != [route.policy]:
             name, allowed = combined_name(route.policy, given[0]), self.key.policies
             if len(given) > 1 or name not in self.snapshot.policies or not (allowed is None or given[0] in allowed):
@@ -123,8 +123,9 @@ def record_of(request: Request, emit: Callable[[Fact], None] = _discard, path: s
     that of its endpoint, where the framework has found none."""
     record: RequestRecord | None = request.scope.get(_RECORD)
     if record is None:
-        given = next((value for name, value in request.scope["headers"] if name == b"x-request-id"), b"")
-        request_id = given.decode("ascii") if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(16)}"
+        # Of several the first counts.
+        given = dict(reversed(request.scope["headers"])).get(b"x-request-id", b"")
+        request_id = given.decode("ascii") if _REQUEST_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
         # The path as the gateway spells it: metrics have no label of a client's making.
         route = request.scope.get("route")
         record = RequestRecord(request_id, path or ("other" if route is None else str(route.path)), emit)

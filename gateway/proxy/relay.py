@@ -66,7 +66,9 @@ class Relay(Response):
     client that has read them and sends another request finds itself counted and its place free."""
 
     def __init__(self, request: RoutedRequest, record: RequestRecord) -> None:
-        super().__init__()
+        # Without the base's constructor, which makes a response: these are looked at where the framework has the endpoint.
+        self.status_code, self.body, self.background = 200, b"", None
+        self.raw_headers = []
         self._request = request
         self._record = record
         self._limits = request.limits
@@ -171,8 +173,7 @@ class Relay(Response):
             else:
                 await self._plain(response, guard, spoken, encoder)
         finally:
-            with contextlib.suppress(httpx.HTTPError):
-                await opened.close()
+            await opened.close()
 
     def _open_guard(self, spoken: Dialect) -> AnswerGuard:
         request = self._request

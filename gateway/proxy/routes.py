@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.observe.metrics import CONTENT_TYPE
@@ -67,34 +68,44 @@ class AnswerEndpoint:
         await answer(scope, receive, send)
 
 
+class PlainRoute(Route):
+    """A route whose endpoint takes the request: FastAPI would read its signature, which takes most of what it takes to
+    build an application."""
+
+    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], *methods: str) -> None:
+        super().__init__(path, endpoint)
+        self.methods = set(methods)  # given to the constructor, GET would bring HEAD along
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child_scope = super().matches(scope)
+        return match, {**child_scope, "route": self}
+
+
 def _add_others(app: FastAPI, state: AppState, prefix: str) -> None:
-    @app.post(prefix + moderations.PATH)
     async def check(request: Request) -> Response:
         return await moderate(request, state)
 
-    @app.api_route(prefix + STORED, methods=["GET", "DELETE"])
-    @app.post(prefix + STORED + CANCEL)
     async def stored(request: Request) -> Response:
         return await retrieve(request, state)
 
-    @app.get(prefix + "/models")
     async def models(request: Request) -> Response:
         return await _models(request, state)
 
-    @app.get(prefix + "/models/{model:path}")
-    async def model(request: Request, model: str) -> Response:
-        return await _models(request, state, model)
+    app.router.routes += [
+        PlainRoute(prefix + moderations.PATH, check, "POST"),
+        PlainRoute(prefix + STORED, stored, "GET", "DELETE"),
+        PlainRoute(prefix + STORED + CANCEL, stored, "POST"),
+        PlainRoute(prefix + "/models", models, "GET"),
+        PlainRoute(prefix + "/models/{model:path}", models, "GET"),
+    ]
 
 
 def add_admin_routes(app: FastAPI, state: AppState) -> None:
     """What orchestrators and Prometheus use: on the same listener, or on one of their own."""
 
-    # Some monitors send HEAD.
-    @app.api_route("/healthz", methods=["GET", "HEAD"])
     async def healthz(request: Request) -> Response:
         return json_response(record_of(request), {"status": "ok"})
 
-    @app.api_route("/readyz", methods=["GET", "HEAD"])
     async def readyz(request: Request) -> Response:
         states = await state.probe()
         masks = state.current.masks
@@ -104,10 +115,16 @@ def add_admin_routes(app: FastAPI, state: AppState) -> None:
             body["masks"] = masks.states
         return json_response(record_of(request), body, 200 if status == READY else 503)
 
-    @app.get("/metrics")
     async def metrics(request: Request) -> Response:
         await state.probe()
         return Response(state.metrics.exposition(), headers=record_of(request).headers, media_type=CONTENT_TYPE)
+
+    # Some monitors send HEAD.
+    app.router.routes += [
+        PlainRoute("/healthz", healthz, "GET", "HEAD"),
+        PlainRoute("/readyz", readyz, "GET", "HEAD"),
+        PlainRoute("/metrics", metrics, "GET"),
+    ]
 
 
 def _status(state: AppState, masks: MaskProbes) -> dict[str, str]:
@@ -150,8 +167,9 @@ def add_error_handlers(app: FastAPI, state: AppState) -> None:
         return refuse(request, answer, state.record, dialect_of(request.url.path))
 
 
-async def _models(request: Request, state: AppState, wanted: str | None = None) -> Response:
-    """The list of models, or the entry of the one that is `wanted`."""
+async def _models(request: Request, state: AppState) -> Response:
+    """The list of models, or the entry of the one that the path names."""
+    wanted: str | None = request.path_params.get("model")
     record = record_of(request, state.record)
     try:
         context = await admission.authenticate(RequestContext.of(request, state))

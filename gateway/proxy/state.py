@@ -136,11 +136,11 @@ class AppState:
         if self.in_flight >= most:
             raise overloaded(f"The gateway is at its limit of {most} streams.")
         self.in_flight += 1
-        self.metrics.streams_active.set(self.in_flight)
+        self.metrics.set_streams(self.in_flight)
 
     def release_slot(self) -> None:
         self.in_flight -= 1
-        self.metrics.streams_active.set(self.in_flight)
+        self.metrics.set_streams(self.in_flight)
         if not self.in_flight:
             self.idle.set()
         self.count_dropped()

@@ -201,6 +201,8 @@ _CLIENTS = {
     "instructor": ("instructor", "chat completions"),
     "litellm": ("litellm", "chat completions, responses, messages"),
     "Vercel AI SDK": ("node:ai", "responses; chat completions and messages by provider"),
+    "Claude Code": ("node:@anthropic-ai/claude-code", "messages"),
+    "Codex": ("node:@openai/codex", "responses"),
     "curl": ("", "all of them"),
 }
 

@@ -283,6 +283,6 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 def test_only_known_languages_stand_on_fences(page: Path) -> None:
     """`sh`, `text` and `promql` are only shown; an example in any other language would be run by nothing."""
     known = {"pycon", "python", "console", "yaml", "sh", "text", "promql"} | (
-        {"js"} if page.parent == CLIENTS else set()
+        {"js", "toml"} if page.parent == CLIENTS else set()
     )
     assert {block.language for block in blocks_of(page)} <= known

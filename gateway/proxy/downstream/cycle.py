@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from gateway.proxy.context import failure_response, record_of
 from gateway.proxy.errors import internal_error
@@ -72,6 +72,22 @@ class RequestCycle(RequestResponseCycle):
             # uvicorn would close at once; with bytes unread that resets the connection and may take the answer along.
             self.keep_alive, self.last = True, True
         return super().send(message)
+
+    def send_whole(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+        """`send` for a complete response, in one write and without checking headers again, which must be sound and have
+        the body's length. False, and nothing is done, where only `send` can do it."""
+        if self.disconnected or self.flow.write_paused or self.response_started or self.scope["method"] == "HEAD":
+            return False
+        self.response_started, self.waiting_for_100_continue = True, False
+        close = b"" if self.keep_alive and not self.more_body else b"connection: close\r\n"
+        lines = [b"%b: %b\r\n" % pair for pair in (*self.default_headers, *headers)]
+        self.transport.write(b"".join([STATUS_LINE[status], *lines, close, b"\r\n", body]))
+        if close:
+            self.keep_alive, self.last = True, True
+        self.response_complete = True
+        self.message_event.set()
+        self.on_response()
+        return True
 
     async def send_500_response(self) -> None:
         if self.flow.write_paused:

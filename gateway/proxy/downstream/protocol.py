@@ -164,7 +164,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.headers) == MAX_HEADERS:
             self._fault = client_error(431, f"The head has more than {MAX_HEADERS} headers.", "head_too_large")
             raise _Stop
-        super().on_header(name, value)
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self._head_again:
@@ -175,8 +178,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._fault is not None:
             raise _Stop
         self._in_head, self._in_body, self._since = False, True, 0
-        chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
-        self._body_slice = CHUNKED_SLICE if chunked else BODY_SLICE
+        self._body_slice = CHUNKED_SLICE if b"transfer-encoding" in dict(self.headers) else BODY_SLICE
         self._stop_head_timer()
         self.scope["method"] = method.decode("ascii")
         self.scope["http_version"] = version

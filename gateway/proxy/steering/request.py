@@ -60,7 +60,8 @@ class RequestRewriter:
         self.model = str(body["model"])  # the name that the upstream gets
         self._encoder: AnswerEncoder | None = None  # of an answer that is translated
         self._plain: dict[str, UpstreamRequest] = {}  # by path
-        spoken = {spoken_dialect(dialect, each, policy) for each in upstreams}
+        self._spoken = {each.name: spoken_dialect(dialect, each, policy) or dialect for each in upstreams}
+        spoken = set(self._spoken.values())
         if dialect in spoken:
             content = b"" if dialect.method else _encoded(body)
             method = dialect.method or "POST"
@@ -88,7 +89,7 @@ class RequestRewriter:
 
     def spoken(self, upstream: Upstream) -> tuple[Dialect, AnswerEncoder | None]:
         """The dialect of this upstream's answer, and what writes it for the client if that speaks another."""
-        dialect = spoken_dialect(self._dialect, upstream, self._policy) or self._dialect
+        dialect = self._spoken[upstream.name]
         return dialect, None if dialect is self._dialect else self._encoder
 
     def _rolls_back(self, upstream: Upstream) -> bool:
@@ -146,7 +147,7 @@ def spoken_dialect(client: Dialect, upstream: Upstream, policy: CompiledPolicy) 
     constrains = policy.policy.constrain is not None and client.generates
     if constrains and client.path not in _STEERED:  # only answers in these forms are checked
         return translated
-    return (translated or native) if policy.stops is not None or policy.policy.masked else (native or translated)
+    return (translated or native) if policy.steers else (native or translated)
 
 
 def _translated(translation: Translation, body: Json, policy: CompiledPolicy) -> Json:

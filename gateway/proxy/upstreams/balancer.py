@@ -96,8 +96,9 @@ class _Member:
         return (client.upstream, client.base_url, client.max_connections) == (upstream, base_url, max_connections)
 
     def enter(self) -> None:
+        if not self.busy:
+            self._idle.clear()
         self.busy += 1
-        self._idle.clear()
 
     def leave(self) -> None:
         self.busy -= 1
@@ -132,8 +133,10 @@ class OpenResponse:
     async def close(self) -> None:
         """Stop counting it, and close the response."""
         self.release()
-        with contextlib.suppress(httpx.HTTPError):
+        try:
             await self.response.aclose()
+        except httpx.HTTPError:
+            pass
 
 
 @dataclass(frozen=True, slots=True)
