@@ -20,7 +20,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test test-fast lint cover clients services vllm-test audit-test ray-test bench request-bench bounds decode-bench audit-bench docs chart lock clean help
+.PHONY: run test test-fast lint cover clients services vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -68,6 +68,10 @@ bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, P
 
 request-bench: $(TEST_READY)    ## CPU time of whole requests, plain ones and streams, beside nginx
 	$(BIN)/python -m loadtest.request_bench
+
+bench-peers: $(TEST_READY)    ## other gateways under the same load, each in an environment of its own (2 GB of packages)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m loadtest.peers
 
 bounds: $(TEST_READY)   ## hostile input of every size, count and depth: callbacks, memory, bytes written
 	$(BIN)/python -m loadtest.bounds

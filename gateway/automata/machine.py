@@ -103,9 +103,8 @@ class Position:
         self.region, self.past = region, past
         self.arrives, self.waits, self.continues = arrives, waits, continues
         self.goes_on = continues
-        for kind in range(KINDS):
-            if waits >> KINDS * kind & ALL_RIGHTS:
-                self.goes_on |= 1 << kind
+        if waits:
+            self.goes_on |= sum(1 << kind for kind in range(KINDS) if waits >> KINDS * kind & ALL_RIGHTS)
         self.passes = not arrives and not waits and continues & kinds == kinds
         self.steps: dict[int, tuple[Position, ...]] = {}
 
@@ -114,23 +113,21 @@ class Position:
         return ALL_RIGHTS if self.arrives >> kind & 1 else self.waits >> KINDS * kind & ALL_RIGHTS
 
 
-Entries = tuple[tuple[Position, int], ...]
-
-
 class PatternState(dict[str, "PatternState"]):
     """A determinised state *is* the table of its transitions, which works out those that it lacks.
 
-    `entries` are positions with the register of their earliest beginning, the earliest first; -1, and last, for one in a
+    `positions` each have in `registers` that of their earliest beginning, the earliest first; -1, and last, for one in a
     pattern's context, before any beginning. `left` is what the last character was. `moves` is how the registers change
     on arrival (-1: a beginning at this very character), None when they stay; `count` of them, and `live` that of the
     live suffix, or -1. `waits`: the contexts that make a match certain. `targets` is the same table by letters, so that
     a character never seen before costs little where its letter is known; None where the state itself is not kept.
     """
 
-    __slots__ = ("count", "entries", "left", "live", "machine", "moves", "targets", "waits")
+    __slots__ = ("count", "left", "live", "machine", "moves", "positions", "registers", "targets", "waits")
 
     machine: StateMachine
-    entries: Entries
+    positions: tuple[Position, ...]
+    registers: tuple[int, ...]
     left: int
     moves: tuple[int, ...] | None
     count: int
@@ -145,6 +142,10 @@ class PatternState(dict[str, "PatternState"]):
         super().clear()
         if self.targets is not None:
             self.targets = {}
+
+    @property
+    def entries(self) -> list[tuple[Position, int]]:
+        return list(zip(self.positions, self.registers, strict=True))
 
     @property
     def contexts(self) -> tuple[Position, ...]:
@@ -198,11 +199,11 @@ class StateMachine:
 
     def start(self) -> PatternState:
         """The state before any text."""
-        return self.state((), EDGE, None)
+        return self.state((), (), EDGE, None)
 
     def idle(self, contexts: tuple[Position, ...], left: int) -> PatternState:
         """The state in which no match has begun, with these positions before any beginning."""
-        return self.state(tuple((position, _BEFORE) for position in contexts), left, None)
+        return self.state(contexts, (_BEFORE,) * len(contexts), left, None)
 
     def folded_text(self, text: str) -> FoldedText:
         """The text through the lens."""
@@ -271,26 +272,36 @@ class StateMachine:
                 self._empty_cache()
         return True
 
-    def state(self, entries: Entries, left: int, moves: tuple[int, ...] | None, *, keep: bool = True) -> PatternState:
-        """The one state with these `entries`, `left` and `moves` (see `PatternState`); if there is none yet, one that
-        is kept, or not. A full cache is emptied first, so states of before may have equals that are other objects."""
-        key = frozenset(entries), left, moves
+    def state(
+        self,
+        positions: tuple[Position, ...],
+        registers: tuple[int, ...],
+        left: int,
+        moves: tuple[int, ...] | None,
+        *,
+        keep: bool = True,
+    ) -> PatternState:
+        """The one state that is so (see `PatternState`); if there is none yet, one that is kept, or not. A full cache is
+        emptied first, so states of before may have equals that are other objects."""
+        key = positions, registers, left, moves
         state = self._states.get(key)
         if state is None:
             state = PatternState()
-            state.machine, state.entries, state.left, state.moves = self, entries, left, moves
+            state.machine, state.left, state.moves = self, left, moves
+            state.positions, state.registers = positions, registers
             state.targets = {} if keep else None
-            state.waits, state.count, state.live = 0, 0, -1
-            for position, register in entries:
-                state.waits |= position.waits
-                if register >= 0:
-                    state.count = register + 1
-                    if state.live < 0 and position.searched.holds:
-                        state.live = register
+            state.count = max(registers, default=-1) + 1
+            waits, live = 0, -1
+            for position, register in zip(positions, registers, strict=True):
+                if position.waits:
+                    waits |= position.waits
+                if live < 0 and position.searched.holds:
+                    live = register
+            state.waits, state.live = waits, live
             if keep:
-                if self._entries + len(entries) >= MAX_ENTRIES:
+                if self._entries + len(positions) >= MAX_ENTRIES:
                     self._empty_cache()
-                self._entries += 1 + len(entries)
+                self._entries += 1 + len(positions)
                 self._states[key] = state
         return state
 
@@ -298,7 +309,7 @@ class StateMachine:
         """Could the end of the text make anything certain in this state?"""
         if state.waits >> KINDS * state.left + EDGE & 1:
             return True
-        return self._guards and any(position.searched.guard for position, _ in state.entries)
+        return self._guards and any(position.searched.guard for position in state.positions)
 
     @cached_property
     def _guards(self) -> bool:
@@ -310,7 +321,7 @@ class StateMachine:
             return UNDECIDED
         number = char_class.number + left
         earliest: dict[Position, int] = {}
-        for position, register in state.entries:
+        for position, register in zip(state.positions, state.registers, strict=True):
             targets = position.steps.get(number)
             for target in self.after(position, left, char_class) if targets is None else targets:
                 # Registers come in their order, and before what begins only now.
@@ -320,24 +331,28 @@ class StateMachine:
             if target not in earliest:
                 earliest[target] = _start(target.region)
         rights: dict[int, int] = {}
-        starts: dict[int, int] = {}
-        entries: list[tuple[Position, int]] = []
-        contexts: list[tuple[Position, int]] = []
-        for target, start in earliest.items():
+        ended: list[Position] = []
+        for target in earliest:
             if not target.passes:
                 rights[target.owner] = rights.get(target.owner, 0) | target.rights(kind)
                 if not target.goes_on >> kind & 1:
-                    continue
-            if start == _BEFORE:
-                contexts.append((target, _BEFORE))
-            else:
-                entries.append((target, starts.setdefault(start, len(starts))))
+                    ended.append(target)
         if ALL_RIGHTS in rights.values():
             return UNDECIDED  # certain: one state, or several together, accept any next character
-        moves = tuple([-1 if start == _NEW else start for start in starts])
-        if moves == tuple(range(state.count)):
-            return self.state((*entries, *contexts), kind, None, keep=keep)
-        return self.state((*entries, *contexts), kind, moves, keep=keep)
+        for target in ended:
+            del earliest[target]
+        contexts = [target for target, start in earliest.items() if start == _BEFORE]
+        for target in contexts:
+            del earliest[target]
+        register_of = {start: register for register, start in enumerate(dict.fromkeys(earliest.values()))}
+        moves = tuple([-1 if start == _NEW else start for start in register_of])
+        return self.state(
+            (*earliest, *contexts),
+            (*map(register_of.__getitem__, earliest.values()), *[_BEFORE] * len(contexts)),
+            kind,
+            None if moves == tuple(range(state.count)) else moves,
+            keep=keep,
+        )
 
     def _empty_cache(self) -> None:
         forget(self._states)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from copy import copy
 from functools import reduce
 from itertools import islice
-from operator import and_, itemgetter
+from operator import and_
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS
@@ -142,10 +142,13 @@ class NfaSimulation:
         earliest = {position: self.offset_of(starts) for position, starts in self.active.items()}
         offsets = sorted(set(earliest.values()))
         register_of = {offset: register for register, offset in enumerate(offsets)}
-        entries = [(position, register_of[offset]) for position, offset in earliest.items()]
-        entries.sort(key=itemgetter(1))
-        entries += [(position, -1) for position in self.contexts]
-        state = self._machine.state(tuple(entries), self.left, None)
+        ordered = sorted(earliest, key=earliest.__getitem__)
+        state = self._machine.state(
+            (*ordered, *self.contexts),
+            (*(register_of[earliest[position]] for position in ordered), *[-1] * len(self.contexts)),
+            self.left,
+            None,
+        )
         return state, [(offset, self._machine.idle(*self.history[offset])) for offset in offsets]
 
     def _step(self, unit: str, fresh: int, hits: dict[tuple[int, int], int]) -> None:

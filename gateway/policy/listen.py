@@ -10,6 +10,7 @@ from gateway.policy.model import Config, CrossOrigin, Listen, ListenAddress, Rea
 from gateway.policy.value import ConfigError, Scalar, Value
 
 EVERY_ORIGIN = "*"
+_LEFT_OUT = {"http": ":80", "https": ":443"}  # by browsers, from an origin
 ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]+")
 HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -25,7 +26,8 @@ def _read_origin(value: Value) -> str:
     origin = value.text()
     if origin != EVERY_ORIGIN and not ORIGIN.fullmatch(origin):
         raise value.wrong("an origin, as https://app.example or http://localhost:3000, or *", "without a path")
-    return origin.lower()
+    origin = origin.lower()
+    return origin.removesuffix(_LEFT_OUT.get(origin.partition(":")[0], ""))
 
 
 HOST = Form("address or host name", {"type": "string", "pattern": r"\S"}, _read_host)

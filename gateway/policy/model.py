@@ -322,12 +322,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes in bytes, `send_timeout` in seconds."""
+    """Sizes in bytes, `send_timeout` in seconds. `stored_responses`: None keeps none."""
 
     max_body: int = 4 * 1024 * 1024
     max_streams: int = 2000
     max_event: int = 1024 * 1024
     send_timeout: float = 30.0
+    stored_responses: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

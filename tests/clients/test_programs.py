@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gateway.policy.model import Limits
 from tests.clients.conftest import NODE, NODE_CLIENTS, VENVS, run_program
 from tests.support.client_scenarios import DEMO_EXPECTED, DEMO_PROMPTS, EXPECTED, PROMPTS, outcome, play
 from tests.support.gateway import RULES, before
@@ -89,7 +90,7 @@ async def served(demo_address: str, endpoints: set[str]) -> AsyncIterator[dict[s
     """The addresses and what is to be asked there; `endpoints`: those that are called."""
     scripted = {"key": KEY, **PROMPTS}
     async with (
-        before(play, rules=RULES, keys=(KEY,)) as (translating, _),
+        before(play, rules=RULES, keys=(KEY,), limits=Limits(stored_responses=2**20)) as (translating, _),
         before(play, rules=RULES, keys=(KEY,), upstream={"endpoints": EVERYTHING}) as (native, asked),
     ):
         yield {

@@ -75,6 +75,8 @@ class Bound(NamedTuple):
     @property
     def value(self) -> str:
         number = resolved(self.where)
+        if number is None:
+            return "none"
         if self.unit == "bytes":
             for name, size in _SIZES:
                 if number % size == 0:

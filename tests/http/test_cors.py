@@ -114,6 +114,10 @@ def test_the_configuration() -> None:
     cors = read(text).listen.cors
     assert cors is not None
     assert cors.origins == ("https://app.example", "http://localhost:3000", "http://[::1]:5173")
+    ports = "{cors: {origins: ['https://a.example:443', 'http://[::1]:80', 'http://a.example:443', 'https://a.example:80']}}"
+    found = read(text_of(listen=ports)).listen.cors
+    assert found is not None
+    assert found.origins == ("https://a.example", "http://[::1]", "http://a.example:443", "https://a.example:80")
     everything = "{cors: {origins: ['*']}}"
     assert read(text_of(listen=everything, auth="{keys: [sk-1]}")).listen.cors == CrossOrigin(origins=("*",))
     refused(text_of(listen=everything), "listen.cors.origins", "would let every page use")
