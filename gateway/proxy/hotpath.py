@@ -149,7 +149,7 @@ def hot_path_problem() -> str | None:
 
     try:
         cycle = RequestResponseCycle(
-            scope={"type": "http", "method": "POST", "http_version": "1.1", "path": "/"},  # type: ignore[typeddict-item]
+            scope={"type": "http", "method": "POST", "http_version": "1.1", "path": "/", "headers": []},  # type: ignore[typeddict-item]
             transport=wire,
             flow=FlowControl(wire),
             logger=logging.getLogger("uvicorn.error"),
