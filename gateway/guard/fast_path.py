@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
+from gateway.guard.bytes_path import BytesPath, open_bytes_path
 from gateway.guard.chat import ChatGuard
 from gateway.guard.events import EventGuard
 from gateway.wire import chunks, sse
@@ -42,8 +43,13 @@ class EventFastPath:
             self._encoder.number += 1
         return sent
 
+    framing = 0
+
     def learn(self, data: bytes) -> None:
         """Nothing: the guard knows which texts have begun."""
+
+    def bytes_path(self, limit: int) -> None:
+        """None: each event has a number."""
 
 
 class FastPath:
@@ -76,6 +82,21 @@ class FastPath:
             chunk.obfuscation = UNSET
         given = chunk.choices[0].delta.content
         return self._censor(chunk.choices[0].index, given, chunk.show) if len(given) <= most else None
+
+    @property
+    def framing(self) -> int:
+        """The bytes of an event of `bytes_path` that are not its content's."""
+        template = self._template
+        return 0 if template is None else len(template.before) + len(template.between) + len(template.after)
+
+    def bytes_path(self, limit: int) -> BytesPath | None:
+        """The way for the next events, until one of them takes another; None if there is none. `limit`: bytes that an
+        event may have."""
+        template = self._template
+        choice = None if template is None or self._encoder is not None else self._choices.get(template.index)
+        if template is None or choice is None or choice.ended or choice.calls:
+            return None
+        return open_bytes_path(template, choice.texts.get(_CONTENT), limit)
 
     def _censor(self, index: int, given: str, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]] | None:
         choice = self._choices.get(index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from bisect import bisect_left
 from collections.abc import Callable
 from time import perf_counter
@@ -14,7 +15,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.guard.answer import Command, StreamAnswer
-from gateway.guard.channels import Histogram
+from gateway.guard.findings import Histogram
 from gateway.http1 import ResponseStream
 from gateway.proxy.asgi import SMALL_READ, UNREAD_SIZE, scan_size
 
@@ -72,6 +73,7 @@ class HotPath:
         self._perform = perform
         self._overhead = overhead
         self._at_once = at_once
+        self._most = at_once if at_once < HOT_READ else sys.maxsize
         self.last = b""  # what ends the answer; the relay writes it, when everything else is done
         self._failure: Exception | None = None
 
@@ -95,11 +97,11 @@ class HotPath:
             return False
         try:
             arrived = perf_counter()
-            taken = answer.repeat(data, arrived, self._at_once) if small else None
+            taken = answer.repeat(data, arrived, self._most)
             if taken is None:
                 if len(data) > self._at_once or answer.unread * UNREAD_SIZE > self._at_once:
                     return False
-                taken = (answer.feed_events if small else answer.feed)(data, arrived)
+                taken = answer.feed_events(data, arrived)
             body = self._perform(taken) if isinstance(taken, list) else taken
             spent, overhead = perf_counter() - arrived, self._overhead
             overhead.counts[bisect_left(overhead.bounds, spent)] += 1
@@ -150,7 +152,7 @@ def hot_path_problem() -> str | None:
 
     try:
         cycle = RequestResponseCycle(
-            scope={"type": "http", "method": "POST", "http_version": "1.1", "path": "/"},  # type: ignore[typeddict-item]
+            scope={"type": "http", "method": "POST", "http_version": "1.1", "path": "/", "headers": []},  # type: ignore[typeddict-item]
             transport=wire,
             flow=FlowControl(wire),
             logger=logging.getLogger("uvicorn.error"),
