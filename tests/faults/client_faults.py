@@ -217,7 +217,9 @@ async def _reads_after_the_upstream(trial: Trial) -> None:
 
 
 def faults() -> Iterator[Fault]:
-    def fault(name: str, does: str, gets: str, act: Act, counts: Counts, *, sample: bool = False, slow: bool = False) -> Fault:
+    def fault(
+        name: str, does: str, gets: str, act: Act, counts: Counts, *, sample: bool = False, slow: bool = False
+    ) -> Fault:
         return Fault(name, "client", does, gets, act, counts, sample, slow)
 
     nothing: Counts = {}
@@ -231,19 +233,88 @@ def faults() -> Iterator[Fault]:
         "within the answer": cancelled(status=200),
     }.items():
         yield fault(f"leaves {stage}", f"leaves {stage}", "–", _leaves(stage), counts, sample="answer" in stage)
-    yield fault("half-closes", "closes its half of the connection behind its request", "closed", _half_closes, cancelled(), sample=True)
-    yield fault("reads nothing", "reads nothing of a stream without end", "reset", _reads_nothing, cancelled("client does not read", 200), sample=True)
-    yield fault("reads slowly", "reads 4 KiB at a time of half a megabyte", "200 done", _reads_slowly, answered(), sample=True)
-    yield fault("comes back", "reads nothing of a whole answer for a while", "200", _reads_after_the_upstream, answered())
+    yield fault(
+        "half-closes",
+        "closes its half of the connection behind its request",
+        "closed",
+        _half_closes,
+        cancelled(),
+        sample=True,
+    )
+    yield fault(
+        "reads nothing",
+        "reads nothing of a stream without end",
+        "reset",
+        _reads_nothing,
+        cancelled("client does not read", 200),
+        sample=True,
+    )
+    yield fault(
+        "reads slowly", "reads 4 KiB at a time of half a megabyte", "200 done", _reads_slowly, answered(), sample=True
+    )
+    yield fault(
+        "comes back", "reads nothing of a whole answer for a while", "200", _reads_after_the_upstream, answered()
+    )
     yield fault("pipelines", "sends four requests at once", "200 each", _pipelines, answered(4), sample=True)
-    yield fault("pipelines and leaves", "sends three, leaves within the first answer", "–", _pipelines_on_and_leaves, cancelled(status=200))
+    yield fault(
+        "pipelines and leaves",
+        "sends three, leaves within the first answer",
+        "–",
+        _pipelines_on_and_leaves,
+        cancelled(status=200),
+    )
     yield fault("waits for 100", "asks for 100 Continue, leaves", "100", _expects, _LEFT)
-    yield fault("three hundred at once", "connects, sends nothing or half a head", "others: 200", _many_connect, answered(), sample=True)
+    yield fault(
+        "three hundred at once",
+        "connects, sends nothing or half a head",
+        "others: 200",
+        _many_connect,
+        answered(),
+        sample=True,
+    )
     body = body_of("any")
-    yield fault("two lengths", "sends two lengths", "400", _raw(head_of(3, "Content-Length: 9") + body, "400 invalid_http"), {"status 400": 1, "failed: invalid_http": 1})
-    yield fault("length and chunks", "sends a length and chunks, a word behind", "400", _raw(head_of(3, "Transfer-Encoding: chunked") + b"0\r\n\r\nWORD", "400 invalid_http"), {"status 400": 1, "failed: invalid_http": 1}, sample=True)
-    yield fault("no HTTP", "sends something else", "400", _raw(b"WORD WORD\r\n\r\n", "400 invalid_http"), {"status 400": 1, "failed: invalid_http": 1})
-    yield fault("a large head", "sends 100 KiB of headers", "431", _raw(head_of(3, "X-Word: WORD" + "x" * 100_000), "431 head_too_large"), {"status 431": 1, "failed: head_too_large": 1})
-    yield fault("a large body", "says that a gigabyte comes", "413", _raw(head_of(1 << 30) + b"WORD" * 100, "413 request_too_large"), {"status 413": 1, "failed: request_too_large": 1})
-    yield fault("slow heads", "20 clients send a head a byte at a time", "closed after 30 s", _slow("head", 20, "closed"), answered(), slow=True)
+    yield fault(
+        "two lengths",
+        "sends two lengths",
+        "400",
+        _raw(head_of(3, "Content-Length: 9") + body, "400 invalid_http"),
+        {"status 400": 1, "failed: invalid_http": 1},
+    )
+    yield fault(
+        "length and chunks",
+        "sends a length and chunks, a word behind",
+        "400",
+        _raw(head_of(3, "Transfer-Encoding: chunked") + b"0\r\n\r\nWORD", "400 invalid_http"),
+        {"status 400": 1, "failed: invalid_http": 1},
+        sample=True,
+    )
+    yield fault(
+        "no HTTP",
+        "sends something else",
+        "400",
+        _raw(b"WORD WORD\r\n\r\n", "400 invalid_http"),
+        {"status 400": 1, "failed: invalid_http": 1},
+    )
+    yield fault(
+        "a large head",
+        "sends 100 KiB of headers",
+        "431",
+        _raw(head_of(3, "X-Word: WORD" + "x" * 100_000), "431 head_too_large"),
+        {"status 431": 1, "failed: head_too_large": 1},
+    )
+    yield fault(
+        "a large body",
+        "says that a gigabyte comes",
+        "413",
+        _raw(head_of(1 << 30) + b"WORD" * 100, "413 request_too_large"),
+        {"status 413": 1, "failed: request_too_large": 1},
+    )
+    yield fault(
+        "slow heads",
+        "20 clients send a head a byte at a time",
+        "closed after 30 s",
+        _slow("head", 20, "closed"),
+        answered(),
+        slow=True,
+    )
     yield fault("slow bodies", "20 clients send a body a byte at a time", "408 after 60 s", _slow("body", 20, "408 request_timeout"), total(answered(), {"status 408": 20, "failed: request_timeout": 20}), slow=True)  # fmt: skip

@@ -215,14 +215,54 @@ def faults() -> Iterator[Fault]:
         return Fault(name, "process", does, gets, act, counts, setting="workers", **more)
 
     all_done: Counts = answered(STREAMS)
-    yield fault("a worker killed", "SIGKILL to one of two workers under eight streams", "its streams break off, the others: 200 done", _worker_killed, {}, sample=True)
+    yield fault(
+        "a worker killed",
+        "SIGKILL to one of two workers under eight streams",
+        "its streams break off, the others: 200 done",
+        _worker_killed,
+        {},
+        sample=True,
+    )
     yield fault("all workers killed", "SIGKILL to both", "all streams break off", _all_workers_killed, {})
     yield fault("a worker stopped", "SIGSTOP to one for 1.5 s", "200 done", _worker_stopped(1.5), all_done, sample=True)
-    yield fault("a worker stopped for good", "SIGSTOP to one", "its streams break off when it is killed after 60 s, the others: 200 done", _worker_stopped_for_good, {}, slow=True)
-    yield fault("20 reloads in 2 s", "a changed file and SIGHUP, twenty times", "200 done", _reloads(20, 2), all_done, sample=True)
-    yield fault("100 reloads in 10 s", "a changed file and SIGHUP, a hundred times", "200 done", _reloads(100, 10), all_done)
+    yield fault(
+        "a worker stopped for good",
+        "SIGSTOP to one",
+        "its streams break off when it is killed after 60 s, the others: 200 done",
+        _worker_stopped_for_good,
+        {},
+        slow=True,
+    )
+    yield fault(
+        "20 reloads in 2 s",
+        "a changed file and SIGHUP, twenty times",
+        "200 done",
+        _reloads(20, 2),
+        all_done,
+        sample=True,
+    )
+    yield fault(
+        "100 reloads in 10 s", "a changed file and SIGHUP, a hundred times", "200 done", _reloads(100, 10), all_done
+    )
     yield fault("50 broken reloads", "every other file is broken", "200 done", _reloads(100, 10, broken=True), all_done)
-    yield fault("told to end", "SIGTERM under eight streams", "200 done; new ones: 503 overloaded", _told_to_end, {**all_done, "status 503": 1, "failed: overloaded": 1}, sample=True, ends=True)
-    yield fault("told to end twice", "two SIGTERM under eight streams", "all streams break off", _told_twice, {"status 200": STREAMS, "cancelled: server stops": STREAMS}, ends=True)
-    yield fault("the supervisor killed", "SIGKILL to the supervisor", "200 done", _supervisor_killed, all_done, ends=True)
+    yield fault(
+        "told to end",
+        "SIGTERM under eight streams",
+        "200 done; new ones: 503 overloaded",
+        _told_to_end,
+        {**all_done, "status 503": 1, "failed: overloaded": 1},
+        sample=True,
+        ends=True,
+    )
+    yield fault(
+        "told to end twice",
+        "two SIGTERM under eight streams",
+        "all streams break off",
+        _told_twice,
+        {"status 200": STREAMS, "cancelled: server stops": STREAMS},
+        ends=True,
+    )
+    yield fault(
+        "the supervisor killed", "SIGKILL to the supervisor", "200 done", _supervisor_killed, all_done, ends=True
+    )
     yield Fault("the clock jumps", "process", "a day forth, two days back, within eight streams", "200 done", _clock_jumps, answered(STREAMS + 3), sample=True, setting="clock")  # fmt: skip

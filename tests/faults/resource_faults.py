@@ -98,5 +98,13 @@ async def _large(call: Call, speech: Speech) -> None:
 
 def faults() -> Iterator[Fault]:
     refused = {"status 503": 1, "upstream overloaded": 1, "failed: overloaded": 1}
-    yield Fault("no descriptor for an upstream", "resources", "RLIMIT_NOFILE leaves none, a client is connected", "503 overloaded", _none_for_an_upstream, refused, sample=True)
+    yield Fault(
+        "no descriptor for an upstream",
+        "resources",
+        "RLIMIT_NOFILE leaves none, a client is connected",
+        "503 overloaded",
+        _none_for_an_upstream,
+        refused,
+        sample=True,
+    )
     yield Fault("no descriptor for clients", "resources", "RLIMIT_NOFILE leaves none, twenty clients connect", "200, when there are some again", _none_for_clients, total(answered(CLIENTS)))  # fmt: skip

@@ -13,7 +13,25 @@ from tests.support.upstream import DONE, chunk, delta, event
 LENGTH = 10  # characters of a forbidden word
 TAIL = 6  # of them at the end of an answer are held to be the word: 60 %
 REPLACEMENT = "[GONE]"
-FILLER = "the tram left at noon and nobody on the platform saw where it went after the bridge".split()
+FILLER = [
+    "the",
+    "tram",
+    "left",
+    "at",
+    "noon",
+    "and",
+    "nobody",
+    "on",
+    "the",
+    "platform",
+    "saw",
+    "where",
+    "it",
+    "went",
+    "after",
+    "the",
+    "bridge",
+]
 _LETTERS = "QXZJKV0123456789"
 _INVISIBLE = "\u200b\u2060\ufeff"
 

@@ -17,7 +17,7 @@ from tests.support.upstream import END, Call, completion, plain, stream_head
 REQUESTS = 10
 HANGS = "hangs"  # while this file is in the gateway's folder, its disk does not answer
 # Imported by the gateway's own Python at its start: a disk that hangs, as one over a network does.
-HANGING_DISK = '''
+HANGING_DISK = """
 import os, time
 hangs, write, sync = os.environ["FAULTS_HANGS"], os.write, os.fsync
 def wait(call):
@@ -27,7 +27,7 @@ def wait(call):
         return call(*arguments)
     return waiting
 os.write, os.fsync = wait(write), wait(sync)
-'''
+"""
 
 
 async def _whole(call: Call, speech: Speech) -> None:
@@ -150,7 +150,9 @@ def _redis(what: str) -> Act:
                 server.resume()
             if what == "killed":
                 await asyncio.to_thread(server.start)
-        trial.expect("streams", sorted(each.result().summary for each in load.answers), ["200 done"] * len(load.answers))
+        trial.expect(
+            "streams", sorted(each.result().summary for each in load.answers), ["200 done"] * len(load.answers)
+        )
 
     return act
 
@@ -161,11 +163,42 @@ def faults() -> Iterator[Fault]:
 
     served = answered(REQUESTS + 1)
     refused: Counts = {"status 503": 1, "failed: journal": 1}
-    yield fault("the disk is full", "the journal cannot grow, for ten requests", "200; its lines come later, each once", _disk_full, served, "journal", sample=True)
-    yield fault("the disk hangs", "no write of the journal returns, for ten requests", "200; its lines come later, each once", _disk_hangs, served, "journal", sample=True)
+    yield fault(
+        "the disk is full",
+        "the journal cannot grow, for ten requests",
+        "200; its lines come later, each once",
+        _disk_full,
+        served,
+        "journal",
+        sample=True,
+    )
+    yield fault(
+        "the disk hangs",
+        "no write of the journal returns, for ten requests",
+        "200; its lines come later, each once",
+        _disk_hangs,
+        served,
+        "journal",
+        sample=True,
+    )
     yield fault("the journal is moved", "its file is renamed", "200; no line is lost", _moved, served, "journal")
-    yield fault("full, and required", "the journal cannot grow, and answers need it", "503 journal_failed, 503 overloaded, 200 again", _full_and_required, total(answered(2), refused, {"status 503": 1, "failed: overloaded": 1}), "required", sample=True)
-    yield fault("hangs, and required", "no write of the journal returns, and answers need it", "503 journal_failed after 5 s, 200 again", _hangs_and_required, total(answered(2), refused), "required")
+    yield fault(
+        "full, and required",
+        "the journal cannot grow, and answers need it",
+        "503 journal_failed, 503 overloaded, 200 again",
+        _full_and_required,
+        total(answered(2), refused, {"status 503": 1, "failed: overloaded": 1}),
+        "required",
+        sample=True,
+    )
+    yield fault(
+        "hangs, and required",
+        "no write of the journal returns, and answers need it",
+        "503 journal_failed after 5 s, 200 again",
+        _hangs_and_required,
+        total(answered(2), refused),
+        "required",
+    )
     for what, does in {
         "killed": "is killed under eight streams, and started again",
         "paused": "takes connections and answers nothing",

@@ -174,7 +174,9 @@ async def _flood_of_1xx(call: Call, _: Speech) -> None:
 
 
 async def _some_1xx(call: Call, speech: Speech) -> None:
-    await call.send(b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 5, _whole(speech))
+    await call.send(
+        b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 5, _whole(speech)
+    )
 
 
 async def _bomb(call: Call, _: Speech) -> None:

@@ -152,12 +152,20 @@ def configuration(base_url: str, word: str, **more: Any) -> dict[str, Any]:
         "upstreams": {
             "played": {"base_url": base_url, "timeouts": PATIENT, **common},
             "hasty": {"base_url": base_url, "timeouts": HASTY, **common},
-            "again": {"base_url": base_url, "timeouts": PATIENT, "retries": {"attempts": 2}, "health": {"eject_after": 1000}},
+            "again": {
+                "base_url": base_url,
+                "timeouts": PATIENT,
+                "retries": {"attempts": 2},
+                "health": {"eject_after": 1000},
+            },
             "nowhere": {"base_url": "http://nowhere.invalid/v1", **common},
             "nobody": {"base_url": nobody, **common},
         },
         "routes": [
-            *({"model": f"{name}*", "upstream": name, "policy": "default"} for name in ("hasty", "again", "nowhere", "nobody")),
+            *(
+                {"model": f"{name}*", "upstream": name, "policy": "default"}
+                for name in ("hasty", "again", "nowhere", "nobody")
+            ),
             {"model": "*", "upstream": "played", "policy": "default"},
         ],
         "policies": {"default": {"rules": [rule]}},
