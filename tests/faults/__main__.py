@@ -1,4 +1,5 @@
-"""`make faults`: every fault against real processes, and an exception at every line of the guard. `--seed N` repeats a run.
+"""`make faults`: every fault against real processes, and an exception at every line of the guard. `--seed N` repeats
+a run.
 
 Prints the table, and writes it to docs/faults.md with `--write`. Exit status 1 where anything is not as it should be.
 """

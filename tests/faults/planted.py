@@ -1,5 +1,5 @@
-"""The proof that the guard fails closed: an exception at every line of `gateway.guard` and `gateway.censor` that an answer
-or its prompt passes, one at a time, in a real gateway on a socket.
+"""The proof that the guard fails closed: an exception at every line of `gateway.guard` and `gateway.censor` that an
+answer or its prompt passes, one at a time, in a real gateway on a socket.
 
 Whatever line it is, the client gets no forbidden word and nothing that it would not have got, an error that is defined,
 and the counters balance. The exception's text quotes the word.
@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures.thread import _WorkItem
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from random import Random
 from types import CodeType, FrameType
 from typing import Any
@@ -25,7 +26,8 @@ import httpx
 
 from gateway.app import build_app
 from gateway.observe.log import RequestLog
-from gateway.policy.model import Action, Direction, Rule, Strength
+from gateway.policy.model import Action, Config, Direction, Route, Rule, Strength
+from gateway.policy.providers import Endpoint
 from gateway.proxy.server import server_config
 from tests.faults.speech import draw_word, leaks
 from tests.support import message_streams, response_streams
@@ -176,7 +178,7 @@ class Scenario:
 
 def _cut(rng: Random, text: str) -> list[str]:
     cuts = sorted({0, len(text), *(rng.randrange(len(text)) for _ in range(4))})
-    return [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(cuts)]
 
 
 def _sent(events: list[Json], *, ends: bool = True) -> tuple[bytes, ...]:
@@ -245,24 +247,56 @@ def scenarios(rng: Random, word: str) -> list[Scenario]:
     asked = {"model": MODEL, "max_tokens": 9, "messages": [{"role": "user", "content": prompt}]}
     error = {"error": {"message": said, "type": "x", "param": word, "code": "y"}}
     two = {"n": 2, "logprobs": True}
-    made = [
+    return [
         Scenario("chat stream", chat, question(prompt, stream=True, **two), _sent(chunks)),
         Scenario("chat", chat, question(prompt), (plain(whole),)),
         Scenario("chat stream, blocked", chat, question(prompt, stream=True, **two), _sent(stopped)),
-        Scenario("chat stream of JSON", chat, question(prompt, stream=True, response_format={"type": "json_object"}), _sent([*inner, delta(finish="stop")])),
+        Scenario(
+            "chat stream of JSON",
+            chat,
+            question(prompt, stream=True, response_format={"type": "json_object"}),
+            _sent([*inner, delta(finish="stop")]),
+        ),
         Scenario("chat stream, broken off", chat, question(prompt, stream=True, **two), _sent(chunks)[:-9]),
-        Scenario("chat stream, an error in it", chat, question(prompt, stream=True, **two), _sent([*chunks[:12], error])),
+        Scenario(
+            "chat stream, an error in it", chat, question(prompt, stream=True, **two), _sent([*chunks[:12], error])
+        ),
         Scenario("an error", chat, question(prompt), (plain(error, 500),)),
         Scenario("completions stream", completions, {"model": MODEL, "prompt": prompt, "stream": True}, _sent(parts)),
-        Scenario("completions", completions, {"model": MODEL, "prompt": prompt}, (plain({**parts[0], "choices": [{"index": 0, "text": said, "finish_reason": "stop"}]}),)),
-        Scenario("responses stream", "/v1/responses", {"model": MODEL, "input": prompt, "stream": True}, _sent(response_streams.events(*items), ends=False)),
-        Scenario("responses", "/v1/responses", {"model": MODEL, "input": prompt}, (plain(response_streams.response(*(item.done for item in items))),)),
-        Scenario("messages stream", "/v1/messages", {**asked, "stream": True}, _sent(message_streams.events(*blocks), ends=False)),
+        Scenario(
+            "completions",
+            completions,
+            {"model": MODEL, "prompt": prompt},
+            (plain({**parts[0], "choices": [{"index": 0, "text": said, "finish_reason": "stop"}]}),),
+        ),
+        Scenario(
+            "responses stream",
+            "/v1/responses",
+            {"model": MODEL, "input": prompt, "stream": True},
+            _sent(response_streams.events(*items), ends=False),
+        ),
+        Scenario(
+            "responses",
+            "/v1/responses",
+            {"model": MODEL, "input": prompt},
+            (plain(response_streams.response(*(item.done for item in items))),),
+        ),
+        Scenario(
+            "messages stream",
+            "/v1/messages",
+            {**asked, "stream": True},
+            _sent(message_streams.events(*blocks), ends=False),
+        ),
         Scenario("messages", "/v1/messages", asked, (plain(message_streams.message(*shown)),)),
-        Scenario("responses over chat, stream", "/v1/responses", {"model": MODEL, "input": prompt, "stream": True}, _sent(chunks[:-2] + chunks[-1:]), native=False),
+        Scenario(
+            "responses over chat, stream",
+            "/v1/responses",
+            {"model": MODEL, "input": prompt, "stream": True},
+            _sent(chunks[:-2] + chunks[-1:]),
+            native=False,
+        ),
         Scenario("messages over chat", "/v1/messages", asked, (plain(whole),), native=False),
-    ]  # fmt: skip
-    return made
+    ]
 
 
 def rules(word: str) -> tuple[Rule, ...]:
@@ -414,21 +448,10 @@ async def bench(rng: Random) -> AsyncIterator[Bench]:
         _WorkItem.run = run
 
 
-def _with_chat_only(config: Any) -> Any:
+def _with_chat_only(config: Config) -> Config:
     """And an upstream that speaks nothing but chat."""
-    from dataclasses import replace
-
-    from gateway.policy.model import Route, Upstream
-    from gateway.policy.providers import Endpoint
-
     native = config.upstreams["played"]
-    chat = Upstream(
-        **{
-            **{name: getattr(native, name) for name in ("base_url", "api_key", "timeouts", "health", "retries")},
-            "name": "chat",
-            "endpoints": frozenset({Endpoint("chat/completions")}),
-        }
-    )
+    chat = replace(native, name="chat", endpoints=frozenset({Endpoint("chat/completions")}))
     routes = (Route(model="chat-only", upstream="chat", policy="default"), *config.routes)
     return replace(config, upstreams={**config.upstreams, "chat": chat}, routes=routes)
 
