@@ -88,7 +88,9 @@ class Tracer:
     def trace(self, frame: FrameType, what: str, _: object) -> Any:
         code = frame.f_code
         if self.lines is not None:
-            return self._record if any(part in code.co_filename for part in PACKAGES) else None
+            guards = any(part in code.co_filename for part in PACKAGES)
+            # Histograms see numbers only; a request in whose own count one fails is not counted.
+            return self._record if guards and not code.co_qualname.startswith("Histogram.") else None
         return self._raise if self.target is not None and code is self.target[0] else None
 
     def _record(self, frame: FrameType, what: str, _: object) -> Any:

@@ -237,11 +237,18 @@ def _status(status: int) -> Play:
 def _broken_once(how: str) -> Play:
     """A kept connection that ends as its next request comes; on a new one there is an answer."""
 
+    broken = False
+
     async def play(call: Call, speech: Speech) -> None:
+        nonlocal broken
         if len(call.conversation.requests) > 1:
-            getattr(call, how)() if how == "close" else call.conversation.reset()
+            broken = True
+            (call.close if how == "close" else call.conversation.reset)()
+        elif broken:  # nothing is kept for another fault
+            broken = False
+            await call.send(plain(completion(speech.text), 200, "Connection: close"))
         else:
-            await _whole_answer(call, speech)
+            await call.send(_whole(speech))
 
     return play
 
