@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.demo.server import TOKEN_PAUSE, build_demo
-from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter, MemoryLimiter
 from gateway.observe.facts import Fact

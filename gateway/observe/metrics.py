@@ -160,6 +160,7 @@ class Metrics:
         # What adds to each counter, by its name and labels: to find one takes longer than to count, and the counter's
         # own method, for which the value is checked again, twice as long.
         self._series: dict[tuple[str, ...], Callable[[float], None]] = {}
+        self._chars: dict[str, tuple[Callable[[float], None], ...]] = {}  # those of characters, by channel
         bounds = {"held_chars": held_bounds, "hold_seconds": hold_bounds, **BOUNDS}
         self._histograms = {
             name: _Histogram(f"portcullis_{name}", documentation, buckets=bounds[name], registry=registry)
@@ -215,13 +216,17 @@ class Metrics:
 
     def _count(self, *series: str, by: int = 1) -> None:
         """Add to one of the counters, given by its name and its labels."""
+        add = self._series.get(series) or self._adding(series)
+        if by:
+            add(by)
+
+    def _adding(self, series: tuple[str, ...]) -> Callable[[float], None]:
+        """What adds to a counter, which is shown from now on."""
         add = self._series.get(series)
         if add is None:
             name, *labels = series
             add = self._series[series] = self._counters[name].labels(*labels)._value.inc
-        elif not by:
-            return  # it is there, and shown
-        add(by)
+        return add
 
     def _record_request(self, fact: RequestFinished) -> None:
         self._count("requests", fact.path, fact.route, fact.policy, str(fact.status))
@@ -239,10 +244,14 @@ class Metrics:
 
     def _record_text(self, fact: TextScanned) -> None:
         for count in fact.channels:
-            self._count("scanned_chars", count.channel, by=count.scanned)
-            self._count("forwarded_chars", count.channel, by=max(count.forwarded, 0))
-            self._count("replaced_chars", count.channel, by=max(count.replaced, 0))
-            self._count("withheld_chars", count.channel, by=max(count.withheld, 0))
+            scanned, forwarded, replaced, withheld = self._chars.get(count.channel) or self._chars_of(count.channel)
+            scanned(count.scanned)
+            if count.forwarded > 0:
+                forwarded(count.forwarded)
+            if count.replaced > 0:
+                replaced(count.replaced)
+            if count.withheld > 0:
+                withheld(count.withheld)
             if count.missing:
                 self._count("coverage_errors", count.channel)
         for match in fact.matches:
@@ -256,6 +265,11 @@ class Metrics:
         for name, observed in (("held_chars", fact.held), ("hold_seconds", fact.hold)):
             if observed is not None:
                 self._histograms[name].add(observed)
+
+    def _chars_of(self, channel: str) -> tuple[Callable[[float], None], ...]:
+        names = ("scanned_chars", "forwarded_chars", "replaced_chars", "withheld_chars")
+        self._chars[channel] = adding = tuple(self._adding((name, channel)) for name in names)
+        return adding
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

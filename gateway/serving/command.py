@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -141,11 +142,15 @@ def _run(
     vllm: VllmOptions | None = None,
 ) -> int:
     config = _with_listen_options(config, options)
+    # Nothing of what is imported is garbage, which the collector would look for again and again.
+    gc.disable()
     # FastAPI takes longest to import; `check` and `scan` need not wait for it.
     from gateway.app import check_parts
     from gateway.observe.log import RequestLog
     from gateway.serving.reload import ConfigSource, fingerprint
     from gateway.serving.servers import NotStarted
+
+    gc.enable()
 
     log = RequestLog(options.log or ("console" if sys.stderr.isatty() else "json"))
     check_parts(config)
@@ -192,6 +197,7 @@ def _serve_until_stopped(
     """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker comes up."""
     import uvloop
 
+    from gateway.guard.bytes_path import is_native
     from gateway.proxy.hotpath import hot_path_problem
     from gateway.serving import single
     from gateway.serving.acceptor import ADMIN, CLIENT
@@ -212,7 +218,7 @@ def _serve_until_stopped(
         except OSError as error:
             print(f"portcullis: {ADDRESS_FILE}: cannot be written: {error.strerror}", file=sys.stderr)
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
-        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem)
+        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem, native=is_native())
         threading.Thread(target=_log_upstream_problems, args=(config, log), daemon=True).start()
         if model_server is None:
             announce(address, config)

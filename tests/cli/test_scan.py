@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.censor.compile import compile_policy
-from gateway.guard.channels import ChannelCounts, Finding
+from gateway.guard.channels import ChannelCounts
+from gateway.guard.findings import Finding
 from gateway.guard.guardedjson import GuardedJson
 from gateway.policy.model import Channel, Direction, Policy, Rule
 from gateway.scan import ScannedText

@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from gateway.config import ConfigError, parse
-from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.metrics import Metrics
 from gateway.proxy.upstreams.client import PROBE_TIMEOUT
 from gateway.serving.vllm.command_line import MASKS as RULES

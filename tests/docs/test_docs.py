@@ -16,7 +16,7 @@ import yaml
 
 from gateway import cli
 from gateway.config import ConfigError, parse, warnings
-from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import RequestFinished
 from gateway.observe.log import request_fields
 from gateway.observe.metrics import COUNTERS, GAUGES, Metrics

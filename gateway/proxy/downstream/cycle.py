@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from gateway.proxy.downstream.protocol import BoundedProtocol
 
 
+def _nothing() -> None:
+    pass
+
+
 class RequestCycle(RequestResponseCycle):
     """One request and its response.
 
@@ -33,15 +37,23 @@ class RequestCycle(RequestResponseCycle):
         self.protocol = protocol
 
     async def run_asgi(self, app: Any) -> None:
-        async def answered(scope: Any, receive: Any, send: Any) -> None:
-            try:
-                await app(scope, receive, send)
-            except Exception as error:
-                if not self.response_complete:
-                    raise  # uvicorn logs it and closes the connection
-                self.logger.error("Exception in ASGI application", exc_info=error)
-
-        await super().run_asgi(answered)
+        try:
+            await app(self.scope, self.receive, self.send)
+        except BaseException as error:
+            self.logger.error("Exception in ASGI application", exc_info=error)
+            if not self.response_started:
+                await self.send_500_response()
+            elif not self.response_complete or not isinstance(error, Exception):
+                self.transport.close()
+        else:
+            if not self.response_complete and not self.disconnected:
+                self.logger.error("The ASGI application returned before its response was complete.")
+                if self.response_started:
+                    self.transport.close()
+                else:
+                    await self.send_500_response()
+        finally:
+            self.on_response = _nothing  # no cycle of references is left
         if not self.response_complete:
             self.protocol.watch_client()  # the connection is closed when the client has taken what was written
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.censor.compile import CompiledPolicy
-from gateway.guard.channels import OnFinding
+from gateway.guard.findings import OnFinding
 from gateway.guard.prompt import BadRequest, apply_request_table
 from gateway.policy.model import Action, Mode, Upstream, UpstreamType
 from gateway.proxy.errors import client_error
@@ -33,6 +33,7 @@ from gateway.wire.translation.responses_answer import ResponsesEncoder
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
 
+_VLLM = UpstreamType.VLLM
 _STEERED = {dialect.path for dialect in (CHAT, COMPLETIONS)}
 
 
@@ -77,7 +78,7 @@ class RequestRewriter:
             self._plain[CHAT.path] = UpstreamRequest(CHAT.path, _encoded(body), stream, self.model)
             if keep is not None and isinstance(self._encoder, ResponsesEncoder):
                 self._encoder.keep_with(partial(keep, tuple(map(json.encode, given))))
-        steered = any(each.type == UpstreamType.VLLM for each in upstreams)
+        steered = any(each.type == _VLLM for each in upstreams)
         self._steers = dialect.generates and policy.policy.mode is Mode.ENFORCE and steered
         if dialect.generates and policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
@@ -100,12 +101,12 @@ class RequestRewriter:
         return dialect, None if dialect is self._dialect else self._encoder
 
     def _rolls_back(self, upstream: Upstream) -> bool:
-        return upstream.type == UpstreamType.VLLM and upstream.name in self._vocabularies
+        return upstream.type == _VLLM and upstream.name in self._vocabularies
 
     def request_for(self, upstream: Upstream) -> UpstreamRequest:
         dialect, _ = self.spoken(upstream)
         plain = self._plain[dialect.path]
-        if not self._steers or upstream.type != UpstreamType.VLLM or dialect.path not in _STEERED:
+        if not self._steers or upstream.type != _VLLM or dialect.path not in _STEERED:
             return plain
         body, stream = self._body, self._stream
         constrain = self._policy.policy.constrain

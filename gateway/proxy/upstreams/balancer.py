@@ -133,10 +133,8 @@ class OpenResponse:
     async def close(self) -> None:
         """Stop counting it, and close the response."""
         self.release()
-        try:
+        with contextlib.suppress(httpx.HTTPError):
             await self.response.aclose()
-        except httpx.HTTPError:
-            pass
 
 
 @dataclass(frozen=True, slots=True)

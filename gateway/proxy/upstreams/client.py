@@ -282,7 +282,8 @@ def is_uncompressed(response: UpstreamResponse) -> bool:
 
 
 def _encoding(response: UpstreamResponse) -> str:
-    return str(response.headers.get("content-encoding", "identity")).strip().lower()
+    given = response.headers.get("content-encoding")
+    return "" if given is None else str(given).strip().lower()
 
 
 def forwarded_headers(response: UpstreamResponse) -> list[tuple[str, str]]:
