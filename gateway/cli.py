@@ -12,8 +12,19 @@ from typing import Any
 from gateway.arguments import with_example
 from gateway.censor.compile import compile_policy
 from gateway.config import ConfigError, load, warnings
-from gateway.exits import DONE, INTERNAL, INTERRUPTED, NO_MODEL, UNWRITTEN, USAGE, discard_stdout, error_place
+from gateway.exits import (
+    DONE,
+    INTERNAL,
+    INTERRUPTED,
+    NO_MODEL,
+    UNHEALTHY,
+    UNWRITTEN,
+    USAGE,
+    discard_stdout,
+    error_place,
+)
 from gateway.policy.lint import large_list
+from gateway.policy.listen import url_of
 from gateway.policy.model import Balance, Channel, Config, Direction
 from gateway.serving.command import add_serve_commands
 from gateway.serving.vllm.command_line import managed_upstreams
@@ -116,7 +127,13 @@ def _parser() -> argparse.ArgumentParser:
     what = "say what is not as it should be with a gateway that runs"
     commands.add_parser("doctor", help=what, run_in="gateway.doctor.command")
     commands.add_parser("audit", help="search for what a model would say", run_in="gateway.audit.cli.command")
-    commands.add_parser("journal", help="search the journal of decisions", run_in="gateway.journal.command")
+    commands.add_parser("journal", help="search the journal of decisions, verify it", run_in="gateway.journal.command")
+
+    example = "portcullis health http://127.0.0.1:8080"
+    health = add("health", "ask a gateway that runs whether it is up, as the image's probe does", example, _health)
+    where = "default: HEALTH_URL, or what a gateway has left in PORTCULLIS_ADDRESS_FILE, or http://127.0.0.1:8080"
+    health.add_argument("url", nargs="?", metavar="URL", help=where)
+    health.add_argument("--config", type=Path, metavar="F", help="the address that this configuration listens on")
 
     what = "print what completes commands and options in a shell"
     completion = add("completion", what, 'eval "$(portcullis completion bash)"', _completion)
@@ -260,6 +277,22 @@ def _completion(options: argparse.Namespace) -> int:
                 vars(action)["complete"] = shtab.FILE
     print(shtab.complete(parser, options.shell))
     return DONE
+
+
+def _health(options: argparse.Namespace) -> int:
+    from gateway.serving import health
+
+    if options.config is not None and options.url is None:
+        listen = load(options.config).listen
+        address = listen.admin or listen
+        options.url = health.reachable(url_of(address.host, address.port))
+    try:
+        problem = health.problem(options.url or health.own_address())
+    except OSError as error:
+        problem = f"no gateway has left its address: {error}"
+    if problem is not None:
+        print(f"portcullis: {problem}", file=sys.stderr)
+    return DONE if problem is None else UNHEALTHY
 
 
 def _version(_: argparse.Namespace) -> int:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 DONE = 0  # success, or stopped by SIGTERM; `scan`: nothing matched
 CHANGED = 1  # `scan`: something was redacted or flagged
+UNHEALTHY = 1  # `health`: no gateway answers as one should; Docker reserves 2
+BROKEN = 1  # `journal verify`: the journal is not what was written
 STILL_FOUND = 1  # `audit --verify`: something is still said under the new rules
 FOUND = 1  # `doctor`: something is not as it should be
 USAGE = 2  # bad configuration, usage or input; a file that cannot be used

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ipaddress
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,9 @@ from gateway.arguments import with_example
 from gateway.config import load
 from gateway.doctor.findings import Observed, findings
 from gateway.exits import DONE, FOUND, NO_MODEL
+from gateway.policy.listen import url_of
 from gateway.policy.model import Config
+from gateway.serving.health import reachable
 from gateway.serving.upstream_probe import probe, probed_upstreams
 from gateway.wire import json
 
@@ -66,8 +66,8 @@ def addresses(config: Config | None, url: str | None) -> tuple[str, str]:
     if config is None:
         return url or DEFAULT_URL, url or DEFAULT_URL
     listen = config.listen
-    url = url or _address(listen.host, listen.port)
-    return url, url if listen.admin is None else _address(listen.admin.host, listen.admin.port)
+    url = url or reachable(url_of(listen.host, listen.port))
+    return url, url if listen.admin is None else reachable(url_of(listen.admin.host, listen.admin.port))
 
 
 def observe(url: str, admin: str, config: Config | None) -> Observed:
@@ -132,13 +132,6 @@ def _skew(headers: Mapping[str, str]) -> float | None:
         return (told - datetime.now(UTC)).total_seconds()
     except (KeyError, ValueError, TypeError):
         return None
-
-
-def _address(host: str, port: int) -> str:
-    with contextlib.suppress(ValueError):
-        if (bound := ipaddress.ip_address(host)).is_unspecified:
-            host = "127.0.0.1" if bound.version == 4 else "::1"
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _url(text: str) -> str:

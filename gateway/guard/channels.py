@@ -29,6 +29,7 @@ from gateway.wire.jsontext import escaped
 MAX_RESTORED = 1 << 20
 MAX_TEXTS = 512  # text fields of one answer, all choices together, and likewise tool calls; a kilobyte or two each
 
+_OTHER = Channel.OTHER
 
 class InvalidAnswer(Exception):
     """The upstream's answer cannot be passed on: it breaks a bound or the protocol. The message quotes no text."""
@@ -65,11 +66,13 @@ class ChannelCounts:
         self.json_content = json_content
         self.compiled = compiled
         self.direction = direction
+        self._is_answer = direction is Direction.OUTPUT
         self.now = 0.0
         self.overflows = 0
         self.values_in_json = 0  # of the JSON texts of a prompt
         self.unknown_events = 0
         self.blocked_by: str | None = None
+        self.failed = False  # the guard has: what did not go out by then was withheld, wherever in it the text was
         self.held = Histogram(HELD_BOUNDS)
         self.hold = Histogram(HOLD_BOUNDS)
         self._counts: dict[Channel, _Counts] = {}
@@ -119,9 +122,13 @@ class ChannelCounts:
         need not be opened. `closed`: whatever follows it."""
         if self._concealer is not None and "<" in text:
             return False  # it may be a placeholder's
-        if not passes(self.compiled.program(self.direction, channel), text, closed=closed):
+        program = self.compiled.programs.get((self.direction, channel))
+        remembers = self._is_answer and channel is _OTHER  # most labels come with every answer
+        if not (remembers and program is not None and text in program.passed) and not passes(
+            program, text, closed=closed, remembers=remembers
+        ):
             return False
-        counts = self._counts_of(channel)
+        counts = self._counts.get(channel) or self._counts_of(channel)
         counts.scanned += len(text)
         counts.written += len(text)
         self.held.counts[0] += 1
@@ -163,19 +170,27 @@ class ChannelCounts:
         if censor.blocked is not None and self.blocked_by is None:
             self.blocked_by = censor.blocked.id
 
+    def _channel_count(self, channel: Channel, counts: _Counts) -> ChannelCount:
+        forwarded, replaced = counts.written - counts.inserted, counts.replaced
+        withheld = max(0, counts.scanned - forwarded - replaced) if self.failed else counts.withheld
+        return ChannelCount(channel, counts.scanned, forwarded, replaced, withheld)
+
     def fact(self) -> TextScanned:
         return TextScanned(
             policy=self.compiled.policy.name,
             direction=self.direction,
-            channels=tuple(
-                ChannelCount(channel, c.scanned, c.written - c.inserted, c.replaced, c.withheld)
-                for channel, c in self._counts.items()
-            ),
+            channels=tuple([self._channel_count(channel, counts) for channel, counts in self._counts.items()]),
             matches=tuple(
-                MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()
-            ),
-            restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items()),
-            constraints=tuple(ConstraintCount(outcome, count) for outcome, count in self._constraints.items()),
+                [MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()]
+            )
+            if self._matches
+            else (),
+            restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items())
+            if self._restored
+            else (),
+            constraints=tuple(ConstraintCount(outcome, count) for outcome, count in self._constraints.items())
+            if self._constraints
+            else (),
             overflows=self.overflows,
             unknown_events=self.unknown_events,
             blocked_by=self.blocked_by,
@@ -200,42 +215,42 @@ class GuardedText(Protocol):
 class ChannelText:
     """One text under the censor, counted when it ends."""
 
-    __slots__ = ("_censor", "_channel", "_choice", "_closed", "_counts", "_held_since", "_written")
+    __slots__ = ("_censor", "_channel", "_choice", "_closed", "counts", "held_since", "written")
 
     def __init__(self, counts: ChannelCounts, channel: Channel, choice: int | None, censor: Censor) -> None:
-        self._counts = counts
+        self.counts = counts
         self._choice = choice
         self._channel = channel
         self._censor = censor
-        self._written = 0
-        self._held_since: float | None = None
+        self.written = 0
+        self.held_since: float | None = None
         self._closed = False
 
     def feed(self, text: str) -> str:
         censor = self._censor
         out = censor.feed(text)
-        self._written += len(out)
+        self.written += len(out)
         held = censor.releaser.held
-        if not held and self._held_since is None:
-            self._counts.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
+        if not held and self.held_since is None:
+            self.counts.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
             if censor.ended:
                 self._close()
             return out
-        self._note_held(out, len(held))
+        self.note_held(out, len(held))
         return out
 
     def _feed_pieces(self, pieces: list[RestoredPiece]) -> str:
         censor = self._censor
         return "".join([(censor.feed_exempt if piece.restored else censor.feed)(piece.text) for piece in pieces])
 
-    def _note_held(self, out: str, held: int) -> None:
-        counts = self._counts
+    def note_held(self, out: str, held: int) -> None:
+        counts = self.counts
         counts.held.observe(held)
-        if self._held_since is not None and (out or not held):
-            counts.hold.observe(counts.now - self._held_since)
-            self._held_since = counts.now if held else None
-        elif held and self._held_since is None:
-            self._held_since = counts.now
+        if self.held_since is not None and (out or not held):
+            counts.hold.observe(counts.now - self.held_since)
+            self.held_since = counts.now if held else None
+        elif held and self.held_since is None:
+            self.held_since = counts.now
         if self._censor.ended:
             self._close()
 
@@ -245,7 +260,7 @@ class ChannelText:
 
     def finish(self) -> str:
         out = self._censor.finish()
-        self._written += len(out)
+        self.written += len(out)
         self._close()
         return out
 
@@ -258,13 +273,13 @@ class ChannelText:
         if self._closed:
             return
         self._closed = True
-        if self._held_since is not None:
-            self._counts.hold.observe(self._counts.now - self._held_since)
-        self._counts.add_text(self._channel, self._choice, self._censor, self._written)
+        if self.held_since is not None:
+            self.counts.hold.observe(self.counts.now - self.held_since)
+        self.counts.add_text(self._channel, self._choice, self._censor, self.written)
 
     def count_again(self) -> None:
         """Count and report the text again: an equal one has come."""
-        self._counts.add_text(self._channel, self._choice, self._censor, self._written)
+        self.counts.add_text(self._channel, self._choice, self._censor, self.written)
 
     @property
     def censor(self) -> Censor:
@@ -301,10 +316,10 @@ class RestoredText(ChannelText):
             return super().feed(text)
         pieces = self._restorer.feed(text)
         if values := [piece.text for piece in pieces if piece.restored]:
-            self._counts.note_restored(self._channel, values)
+            self.counts.note_restored(self._channel, values)
         out = self._feed_pieces(pieces)
-        self._written += len(out)
-        self._note_held(out, self._censor.held + self._restorer.held)
+        self.written += len(out)
+        self.note_held(out, self._censor.held + self._restorer.held)
         return out
 
     def end_part(self) -> str:

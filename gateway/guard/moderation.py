@@ -71,5 +71,5 @@ def _scan(text: str, counts: ChannelCounts) -> Generator[int, None, None]:
 
 def _as_withheld(fact: TextScanned) -> TextScanned:
     """Nothing of the texts is forwarded."""
-    channels = tuple(replace(count, forwarded=0, withheld=count.scanned) for count in fact.channels)
-    return replace(fact, channels=channels)
+    channels = tuple(count._replace(forwarded=0, withheld=count.scanned) for count in fact.channels)
+    return fact._replace(channels=channels)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
@@ -71,10 +72,15 @@ def read_request(body: object, dialect: Dialect) -> ChatRequest:
 def _with_own_fields(body: object, dialect: Dialect) -> Json:
     if not isinstance(body, dict):
         raise BadRequest("The body must be a JSON object.")
-    name = misspelled(body, _OWN_FIELDS | dialect.prompt_fields | dialect.refused.keys() | dialect.dropped.keys())
+    name = misspelled(body, _own_fields(dialect))
     if name is not None:
         raise BadRequest(f"A field's name must be spelled `{name}`.", name)
     return body
+
+
+@lru_cache(32)
+def _own_fields(dialect: Dialect) -> frozenset[str]:
+    return _OWN_FIELDS | dialect.prompt_fields | dialect.refused.keys() | dialect.dropped.keys()
 
 
 def _choices(body: Json) -> int:

@@ -1,4 +1,4 @@
-"""`portcullis journal`: update the index and search it."""
+"""`portcullis journal`: update the index and search it, and verify a chained journal."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from gateway.exits import USAGE
 from gateway.journal.entries import Line, encode_line, text_hmac
 from gateway.journal.files import index_path
 from gateway.journal.index import search, update
+from gateway.journal.verify_command import add_verify_command, verify_files
 from gateway.policy.model import DEFAULT_FOLD, Config
 
 MOST_LINES = 1_000_000
@@ -34,8 +35,10 @@ class _Unusable(Exception):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run `portcullis journal` with its arguments; returns the exit status, 0 or 2."""
+    """Run `portcullis journal` with its arguments; returns the exit status, 0 or 2, of `verify` 1 besides."""
     options = command_parser().parse_args(arguments)
+    if options.command == "verify":
+        return verify_files(options)
     try:
         config = load(options.config)
         if config.journal is None:
@@ -62,7 +65,7 @@ def command_parser() -> argparse.ArgumentParser:
     """The options of `portcullis journal`."""
     example = with_example("portcullis journal search --config portcullis.yaml --rule password --since 2h")
     journal = argparse.ArgumentParser(
-        prog="portcullis journal", description="Find decisions in the journal again.", **example
+        prog="portcullis journal", description="Find decisions in the journal again, and verify it.", **example
     )
     commands = journal.add_subparsers(dest="command", required=True, metavar="COMMAND")
     searching = commands.add_parser("search", help="print lines of the journal, the newest first")
@@ -79,6 +82,7 @@ def command_parser() -> argparse.ArgumentParser:
     searching.add_argument("--limit", type=limit, default=100, metavar="N", help="at most N lines (100)")
     searching.add_argument("--json", action="store_true", help="the lines as they stand in the journal")
     indexing = commands.add_parser("index", help="bring the index up to date, as every search does")
+    add_verify_command(commands)
     for command in (searching, indexing):
         command.add_argument("--config", type=Path, required=True, metavar="F", help="the one that names the journal")
     return journal

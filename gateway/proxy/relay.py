@@ -66,13 +66,16 @@ class Relay(Response):
     client that has read them and sends another request finds itself counted and its place free."""
 
     def __init__(self, request: RoutedRequest, record: RequestRecord) -> None:
-        super().__init__()
+        # The base's constructor would make a response. Where the framework has the endpoint, it looks at these.
+        self.status_code, self.body, self.background = 200, b"", None
+        self.raw_headers = []
         self._request = request
         self._record = record
         self._limits = request.limits
         self._reply = Reply(record, request.chat.dialect.error_body)
         self._deadline = Deadline(record.started + request.timeouts.total)
         self._left = False  # has the client?
+        self._encoder: AnswerEncoder | None = None  # of a stream that has begun
         record.stream, record.upstream = request.chat.stream, request.route.upstream
         # A short read can hold placeholders of long values.
         expansion = 1 if request.pseudonyms is None else request.pseudonyms.stretch
@@ -171,8 +174,7 @@ class Relay(Response):
             else:
                 await self._plain(response, guard, spoken, encoder)
         finally:
-            with contextlib.suppress(httpx.HTTPError):
-                await opened.close()
+            await opened.close()
 
     def _open_guard(self, spoken: Dialect) -> AnswerGuard:
         request = self._request
@@ -221,9 +223,9 @@ class Relay(Response):
             dialect=spoken,
             encoder=encoder,
         )
-        answer.encoder = self._annotating(answer.encoder, guard)
+        answer.encoder = self._encoder = self._annotating(answer.encoder, guard)
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
-        source: Any = response.stream if is_uncompressed(response) else inflated(response)
+        source = _body_of(response)
         at_once = MAX_INLINE // self._scan_cost
         hot_path, writer = None, BodyWriter.of(self._reply.send)
         # A compressed answer, and one that httpx's transport reads behind an HTTP proxy, are no `ResponseStream`.
@@ -300,7 +302,7 @@ class Relay(Response):
         record = self._record
         try:
             size = 0
-            async for data in inflated(response):
+            async for data in _body_of(response):
                 weighed = scan_size(data)
                 size += weighed
                 arrived = perf_counter()
@@ -315,7 +317,8 @@ class Relay(Response):
             record.overhead.observe(perf_counter() - arrived)
         except BrokenAnswer as error:
             raise HTTPFailure(502, error.failure, "protocol") from None
-        except BaseException:
+        except BaseException as error:
+            guard.counts.failed = isinstance(error, Exception)
             guard.abandon()
             raise
         finally:
@@ -373,6 +376,13 @@ class Relay(Response):
         self._record.note(GuardFailed.of(self._request.policy.policy.name, error))
         if not self._reply.status:
             await self._reply.fail(HTTPFailure(500, GUARD_FAILED, "guard_failed"))
+        elif self._encoder is not None:
+            with contextlib.suppress(Exception):  # it may be what failed: then the connection ends within the answer
+                await self._reply.write(self._encoder.error(GUARD_FAILED), more=False)
+
+
+def _body_of(response: UpstreamResponse) -> Any:
+    return response.stream if is_uncompressed(response) else inflated(response)
 
 
 def _headers_up(request: RoutedRequest, record: RequestRecord) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.observe.metrics import CONTENT_TYPE
+from gateway.policy.model import ReadyWhen
 from gateway.proxy import admission
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
 from gateway.proxy.errors import HTTPFailure, internal_error
@@ -19,6 +20,7 @@ from gateway.proxy.moderations import moderate
 from gateway.proxy.paths import dialect_of, unknown_path, wrong_method
 from gateway.proxy.retrieval import CANCEL, STORED, retrieve
 from gateway.proxy.server import Application
+from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import MaskProbes
 from gateway.wire import moderations
@@ -131,13 +133,22 @@ def _status(state: AppState, masks: MaskProbes) -> dict[str, str]:
         return {"status": "stopping"}
     if state.journal_fails:
         return {"status": "the journal cannot be written"}
-    if not state.current.fleet.usable:
-        return {"status": "all upstreams are down"}
+    if unready := _why_unready(state.current):
+        return {"status": unready}
     if (missing := masks.missing) is not None:
         mask = missing.mask
         status = f"the mask of policy {mask.entry} is not in force at upstream {mask.upstream}"
         return {"status": status, "reason": missing.status.reason}
     return READY
+
+
+def _why_unready(current: Snapshot) -> str | None:
+    down, when = current.fleet.down, current.config.listen.ready_when
+    if when is ReadyWhen.ALL and down:
+        return f"upstream {down[0]} is down"
+    if when is ReadyWhen.ANY and len(down) == len(current.config.upstreams):
+        return "all upstreams are down"
+    return None
 
 
 def add_error_handlers(app: FastAPI, state: AppState) -> None:

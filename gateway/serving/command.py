@@ -20,11 +20,12 @@ from gateway.config import ConfigError, load, warnings
 from gateway.demo.config import demo_config
 from gateway.exits import CANNOT_LISTEN, DONE, INTERRUPTED, NOT_STARTED, VLLM_FAILED
 from gateway.policy.files import Files
-from gateway.policy.listen import check_exposure
+from gateway.policy.listen import check_exposure, url_of
 from gateway.policy.model import Auth, ClientKey, Config, Listen, Upstream
 from gateway.policy.upstreams import read_upstreams
 from gateway.policy.value import Node, Scalar, ScalarKind, Value, key_from
 from gateway.serving.announce import announce, announce_if_read
+from gateway.serving.health import ADDRESS_FILE, leave_address
 from gateway.serving.vllm.command_line import (
     COMMAND_LINE,
     PreparationFailed,
@@ -196,6 +197,7 @@ def _serve_until_stopped(
     """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker comes up."""
     import uvloop
 
+    from gateway.guard.bytes_path import is_native
     from gateway.proxy.hotpath import hot_path_problem
     from gateway.serving import single
     from gateway.serving.acceptor import ADMIN, CLIENT
@@ -211,8 +213,12 @@ def _serve_until_stopped(
         listeners.append((ADMIN, listener))
 
     def on_ready() -> None:
+        try:
+            leave_address(admin_address or address)
+        except OSError as error:
+            print(f"portcullis: {ADDRESS_FILE}: cannot be written: {error.strerror}", file=sys.stderr)
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
-        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem)
+        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem, native=is_native())
         threading.Thread(target=_log_upstream_problems, args=(config, log), daemon=True).start()
         if model_server is None:
             announce(address, config)
@@ -275,5 +281,4 @@ def _listen(host: str, port: int) -> tuple[socket.socket, str]:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise _CannotListen(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    shown = f"[{host}]" if ":" in host else host
-    return listener, f"http://{shown}:{listener.getsockname()[1]}"
+    return listener, url_of(host, listener.getsockname()[1])
