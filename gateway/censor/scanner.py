@@ -40,6 +40,12 @@ class Scanner:
                 PatternCursor(machine, hold, Window(hold, unseen), self.past_exempt) for machine in program.patterns
             ]
 
+    @property
+    def sole_cursor(self) -> LiteralCursor | None:
+        """The cursor that `scan_quickly` steps over ordinary text, if that is all it does."""
+        alone = len(self.literals) == 1 and not (self.patterns or self.readings or self._carries)
+        return self.literals[0] if alone and not self.literals[0].jumps else None
+
     def scan_quickly(self, text: str) -> int | None:
         """Step all cursors over `text`; the length of the live suffix behind it. None if a character is remarkable (a
         match is certain, or a character folds to none or several): then nothing has happened."""

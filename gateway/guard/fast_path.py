@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
+from gateway.guard.bytes_path import BytesPath, open_bytes_path
 from gateway.guard.chat import ChatGuard
 from gateway.guard.events import EventGuard
 from gateway.wire import chunks, sse
@@ -43,6 +44,9 @@ class EventFastPath:
     def learn(self, data: bytes) -> None:
         """Nothing: the guard knows which texts have begun."""
 
+    def bytes_path(self, limit: int) -> None:
+        """None: each event has a number."""
+
 
 class FastPath:
     """The fast way of one answer. `read` is that of its dialect, `encoder` writes it for a client of another."""
@@ -72,6 +76,15 @@ class FastPath:
         if self._enforces:
             chunk.obfuscation = UNSET
         return self._censor(chunk.choices[0].index, chunk.choices[0].delta.content, chunk.show)
+
+    def bytes_path(self, limit: int) -> BytesPath | None:
+        """The way for the next events, until one of them takes another; None if there is none. `limit`: bytes that an
+        event may have."""
+        template = self._template
+        choice = None if template is None or self._encoder is not None else self._choices.get(template.index)
+        if template is None or choice is None or choice.ended or choice.calls:
+            return None
+        return open_bytes_path(template, choice.texts.get(_CONTENT), limit)
 
     def _censor(self, index: int, given: str, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]] | None:
         choice = self._choices.get(index)

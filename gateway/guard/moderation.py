@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gateway.censor.compile import CompiledPolicy, Program
-from gateway.guard.channels import ChannelCounts, Finding, OnFinding
+from gateway.guard.channels import ChannelCounts
+from gateway.guard.findings import Finding, OnFinding
 from gateway.guard.guardedjson import content_text
 from gateway.guard.prompt import MAX_STEP, STEP_OF_A_TEXT
 from gateway.observe.facts import TextScanned

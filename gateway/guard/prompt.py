@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard import fields
-from gateway.guard.channels import ChannelCounts, GuardedText, OnFinding
+from gateway.guard.channels import ChannelCounts, GuardedText
 from gateway.guard.chat import MAX_CHOICES
 from gateway.guard.constrained import FORMATS, remove_formats
+from gateway.guard.findings import OnFinding
 from gateway.guard.guardedjson import GuardedJson, string_text
 from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.parts import JoinedParts, PartText

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.guard.answer import Command, StreamAnswer
-from gateway.guard.channels import Histogram
+from gateway.guard.findings import Histogram
 from gateway.http1 import ResponseStream
 from gateway.proxy.asgi import SMALL_READ, UNREAD_SIZE, scan_size
 
@@ -94,11 +94,11 @@ class HotPath:
             return False
         try:
             arrived = perf_counter()
-            taken = answer.repeat(data, arrived) if small else None
+            taken = answer.repeat(data, arrived)
             if taken is None:
                 if answer.unread * UNREAD_SIZE > self._at_once:
                     return False
-                taken = (answer.feed_events if small else answer.feed)(data, arrived)
+                taken = answer.feed_events(data, arrived)
             body = self._perform(taken) if isinstance(taken, list) else taken
             spent, overhead = perf_counter() - arrived, self._overhead
             overhead.counts[bisect_left(overhead.bounds, spent)] += 1
@@ -149,7 +149,7 @@ def hot_path_problem() -> str | None:
 
     try:
         cycle = RequestResponseCycle(
-            scope={"type": "http", "method": "POST", "http_version": "1.1", "path": "/"},  # type: ignore[typeddict-item]
+            scope={"type": "http", "method": "POST", "http_version": "1.1", "path": "/", "headers": []},  # type: ignore[typeddict-item]
             transport=wire,
             flow=FlowControl(wire),
             logger=logging.getLogger("uvicorn.error"),

@@ -19,6 +19,7 @@ from gateway.policy.model import Channel, ClientKey, Direction
 from gateway.proxy.errors import HTTPFailure, overloaded, rate_limited
 from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.steering.mask_probe import MaskProbe
+from gateway.proxy.stored import StoredAnswers
 from gateway.proxy.upstreams.models import ModelList
 
 # Of the gateway's slots (`limits.max_streams`), one part in so many may be taken by the unfinished bodies of one key.
@@ -78,6 +79,7 @@ class AppState:
     journal: JournalWriter | None = None
     journal_required: bool = False
     tracer: Tracer | None = None
+    stored: StoredAnswers | None = None
     pending_bodies: PendingBodies = field(default_factory=PendingBodies)
     in_flight: int = 0
     draining: bool = False

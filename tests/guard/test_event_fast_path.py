@@ -77,6 +77,9 @@ def received(dialect: Dialect, events: list[Event], mode: Mode, fast: bool) -> t
         def learn(self, data: bytes) -> None:
             pass
 
+        def bytes_path(self, limit: int) -> None:
+            pass
+
     answer._fast = Counted() if fast else None  # type: ignore[assignment]
     got = Received()
     for event in events:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.censor.compile import CompiledPolicy
-from gateway.guard.channels import OnFinding
+from gateway.guard.findings import OnFinding
 from gateway.guard.prompt import BadRequest, apply_request_table
 from gateway.policy.model import Action, Mode, Upstream, UpstreamType
 from gateway.proxy.errors import client_error
@@ -20,12 +21,14 @@ from gateway.proxy.steering.resume import (
     resumed_request,
 )
 from gateway.proxy.steering.rollback import Resume, RollbackParams, RollbackStream
+from gateway.proxy.stored import input_items
 from gateway.proxy.upstreams.client import UpstreamRequest
 from gateway.wire import json
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
 from gateway.wire.dialect import AnswerEncoder, Dialect, Translation
 from gateway.wire.json import Json
+from gateway.wire.translation.responses_answer import ResponsesEncoder
 
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
@@ -38,6 +41,7 @@ class RequestRewriter:
     """One request's form for each of the upstreams that may get it, and the rollback of its answer.
 
     `body` is the client's in `dialect`, as it may be forwarded; each of `upstreams` serves that (`spoken_dialect`).
+    `keep` is called with the items of the input and the answer, if that is translated into a response.
     Raises `HTTPFailure` for a body that cannot be encoded or translated, and for one whose answer could not be rolled
     back where a rule requires that.
     """
@@ -51,6 +55,7 @@ class RequestRewriter:
         upstreams: Sequence[Upstream],
         masks: MaskProbes,
         vocabularies: Mapping[str, Vocabulary],
+        keep: Callable[[Iterable[bytes], Json], None] | None = None,
     ) -> None:
         self._dialect = dialect
         self._stream = stream
@@ -68,9 +73,11 @@ class RequestRewriter:
             method = dialect.method or "POST"
             self._plain[dialect.path] = UpstreamRequest(dialect.path, content, stream, self.model, method)
         if dialect.translation is not None and CHAT in spoken:
-            self._encoder = dialect.translation.encoder(body)
+            self._encoder, given = dialect.translation.encoder(body), input_items(body)
             body = _translated(dialect.translation, body, policy)
             self._plain[CHAT.path] = UpstreamRequest(CHAT.path, _encoded(body), stream, self.model)
+            if keep is not None and isinstance(self._encoder, ResponsesEncoder):
+                self._encoder.keep_with(partial(keep, tuple(map(json.encode, given))))
         steered = any(each.type == _VLLM for each in upstreams)
         self._steers = dialect.generates and policy.policy.mode is Mode.ENFORCE and steered
         if dialect.generates and policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
