@@ -20,7 +20,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test test-fast lint cover clients services faults faults-short vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock clean help
+.PHONY: run test test-fast lint cover clients services faults faults-short fuzz vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -60,6 +60,12 @@ faults: $(TEST_READY)    ## every fault against real processes, an exception at 
 faults-short: $(TEST_READY)    ## a sample of them
 	tests/install-services
 	$(BIN)/pytest -m faults tests/faults
+
+# `make fuzz TARGET=sse SECONDS=600 SEED=17`; without a target, each of them.
+SECONDS ?= 60
+fuzz: $(TEST_READY)    ## coverage-guided fuzzing of what reads bytes, SECONDS for each target (35 MB of packages)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
+	$(BIN)/python -m tests.fuzz $(TARGET) --seconds $(SECONDS) $(SEED:%=--seed %)
 
 vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny model that is trained here (2.5 GB of packages)
 	tests/vllm/install

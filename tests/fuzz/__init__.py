@@ -1,0 +1,1 @@
+"""Fuzzing: `make fuzz` tries targets with random bytes, `test_corpus.py` those that once found something."""
