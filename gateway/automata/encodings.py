@@ -56,12 +56,18 @@ def ascii_form(char: str) -> str:
 class TextEncoding(_AnyLetter):
     """Letters written as texts: `unit` is the regular expression of one, `prefix` of everything that may become one,
     `separator` of what may stand between two. `decode` returns the letters of a text that matches `unit`, None for
-    none. Where `separator` is None, a letter ends the encoding (its state is empty)."""
+    none. Where `separator` is None, a letter ends the encoding (its state is empty). `abridged` is the same for texts
+    that are begun and of which the same can come."""
 
     def __init__(
-        self, unit: str, prefix: str, decode: Callable[[str], str | None], separator: tuple[str, str] | None = None
+        self,
+        unit: str,
+        prefix: str,
+        decode: Callable[[str], str | None],
+        separator: tuple[str, str] | None = None,
+        abridged: Callable[[str], str] = str,
     ) -> None:
-        self._decode = decode
+        self._decode, self._abridged = decode, abridged
         self._unit = re.compile(unit, re.I | re.A)
         self._after = ""
         if separator is not None:
@@ -83,7 +89,7 @@ class TextEncoding(_AnyLetter):
                 if letters is not None:
                     yield Reading(letters, self._after)
         if self._prefix.fullmatch(text):
-            yield Reading(None, text)
+            yield Reading(None, self._abridged(text))
 
 
 class TwoLevels(_AnyLetter):
@@ -134,7 +140,8 @@ class BitEncoding(_AnyLetter):
         if char in ("\r", "\n"):
             yield Reading(None, state)
         if char in self._values:
-            count, value = map(int, state.split(","))
+            before, _, begun = state.partition(",")
+            count, value = int(before), int(begun)
             count, value = count + self._width, value << self._width | self._values[char]
             letter = None
             if count >= 8:
@@ -160,6 +167,9 @@ class Decoded(_AnyLetter):
         for letters, inner in readings:
             if letters is None or letters == "\0":
                 yield Reading(None, f"{begun}:{inner}")
+                continue
+            if not begun and letters < "\x80":
+                yield Reading(letters, f":{inner}")
                 continue
             data = bytes.fromhex(begun) + letters.encode("latin-1", "replace")
             try:
@@ -232,8 +242,12 @@ _MARKUP_PREFIX = (
     rf"|\\3[0-7]{{2}}(?:\\2[0-7]{{2}}){{0,2}}(?:\\(?:2[0-7]{{0,2}})?)?"
     rf"|\\(?:u{_H}{{0,3}}|ud[89ab]{_H}{{2}}(?:\\(?:u(?:d(?:[c-f]{_H}?)?)?)?)?|u\{{{_H}{{0,6}}|x{_H}?|U{_H}{{0,7}}|[0-7]{{0,2}})?"
 )
-_URL_UNIT = rf"(?:%{_H}{{2}}){{1,4}}|\+"
-_URL_PREFIX = rf"(?:%{_H}{{2}}){{0,3}}(?:%{_H}?)?(?<!^)"
+# Bytes of UTF-8: how many there are is known from the first.
+_C = f"%[89ab]{_H}"
+_URL_UNIT = rf"%[0-7]{_H}|%[cd]{_H}{_C}|%e{_H}{_C}{_C}|%f{_H}{_C}{_C}{_C}|\+"
+_URL_PREFIX = (
+    rf"%{_H}?|%[cd]{_H}(?:%[89ab]?)?|%e{_H}(?:{_C})?(?:%[89ab]?)?|%f{_H}(?:{_C}){{0,2}}(?:%[89ab]?)?"
+)
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -271,7 +285,12 @@ def escapes(*, markup: bool, url: bool) -> TwoLevels:
     """HTML's tags and entities, escapes of strings and Markdown (`markup`), percent-encoding (`url`), twice over."""
     units = [_MARKUP_UNIT] * markup + [_URL_UNIT] * url
     prefixes = [_MARKUP_PREFIX] * markup + [_URL_PREFIX] * url
-    return TwoLevels(TextEncoding("|".join(units), "|".join(prefixes), _unescape))
+    return TwoLevels(TextEncoding("|".join(units), "|".join(prefixes), _unescape, abridged=_abridge_tag))
+
+
+def _abridge_tag(begun: str) -> str:
+    """Of a tag, only its length matters."""
+    return "<a" + "a" * (len(begun) - 2) if begun[0] == "<" and len(begun) > 2 else begun
 
 
 # -- letters by other characters ---------------------------------------------------------------------------------------
@@ -354,5 +373,8 @@ VARIANTS: dict[str, Encoding] = {
 }
 # Terminal control sequences (ECMA-48), of colours and the like.
 CONTROL_SEQUENCES = TextEncoding(
-    r"\x1b\[[0-?]{0,16}[ -/]{0,2}[@-~]", r"\x1b(?:\[[0-?]{0,16}[ -/]{0,2})?", lambda text: ""
+    r"\x1b\[[0-?]{0,16}[ -/]{0,2}[@-~]",
+    r"\x1b(?:\[[0-?]{0,16}[ -/]{0,2})?",
+    lambda text: "",
+    abridged=lambda begun: begun[:2] + "".join("0" if char >= "0" else " " for char in begun[2:]),
 )

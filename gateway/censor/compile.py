@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 
@@ -65,7 +65,8 @@ class Program:
     is scanned in pieces of so many characters. Holding and replacing copy what is held; and with patterns, a piece in
     which something is found, or a beginning could grow too old, is scanned character by character, all of it.
     `max_unseen`: so many characters that a rule's lens makes vanish may be held besides. `prompts` and `carries` are
-    the rules that depend on what came before the text; `carried` the words that it began.
+    the rules that depend on what came before the text; `carried` the words that it began. `passed`: short labels in
+    which nothing was found; `passing` fills it.
     """
 
     rules: tuple[CompiledRule, ...]
@@ -79,6 +80,7 @@ class Program:
     prompts: tuple[ProtectedPrompt, ...] = ()
     carries: tuple[CarriedWords, ...] = ()
     carried: tuple[CarriedCursor, ...] = ()
+    passed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def protecting(self, conversation: Conversation) -> Program:
         """With automata of the system prompt. Raises `PromptTooLong`."""
@@ -97,22 +99,36 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class CompiledPolicy:
     """A policy, ready to run. A direction and channel without rules has no program: nothing there is scanned.
-    `stops` is `compile_stops`."""
+    `stops` is `compile_stops`. What every request asks of the programs is worked out once: `reads_conversation` is
+    whether a rule for answers depends on the request, `costly` the directions whose texts are scanned for more than
+    words, `steers` whether the model's decoding is influenced."""
 
     policy: Policy
     programs: dict[tuple[Direction, Channel], Program]
     stops: Program | None = None
+    reads_conversation: bool = field(init=False, compare=False)
+    costly: frozenset[Direction] = field(init=False, compare=False)
+    steers: bool = field(init=False, compare=False)
+    _scanned: frozenset[Direction] = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        costly = {way for (way, _), program in self.programs.items() if program.patterns or program.prompts}
+        if self.policy.constrain is not None:
+            costly.add(Direction.OUTPUT)
+        programs = self.programs.values()
+        for name, value in (
+            ("reads_conversation", any(program.prompts or program.carries for program in programs)),
+            ("costly", frozenset(costly)),
+            ("steers", self.stops is not None or bool(self.policy.masked)),
+            ("_scanned", frozenset(way for way, _ in self.programs)),
+        ):
+            object.__setattr__(self, name, value)
 
     def program(self, direction: Direction, channel: Channel) -> Program | None:
         return self.programs.get((direction, channel))
 
     def scans(self, direction: Direction) -> bool:
-        return any(key[0] is direction for key in self.programs)
-
-    @property
-    def reads_conversation(self) -> bool:
-        """Is there a rule for answers that depends on the request?"""
-        return any(program.prompts or program.carries for program in self.programs.values())
+        return direction in self._scanned
 
     def for_answer(self, conversation: Conversation) -> CompiledPolicy:
         """The policy for the answer to a request with such a conversation. Raises `PromptTooLong`."""

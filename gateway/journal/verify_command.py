@@ -24,7 +24,7 @@ def add_verify_command(commands: Any) -> None:
     key.add_argument("--config", type=Path, metavar="F", help="the key, and if no FILE is given the files, of this one")
     key.add_argument("--key-file", type=Path, metavar="F", help="the journal's key stands in this file")
     verifying.add_argument("--head", type=Path, metavar="F", help="a copy of the head file that was kept elsewhere")
-    verifying.add_argument("files", type=Path, nargs="*", metavar="FILE")
+    verifying.add_argument("files", type=Path, nargs="*", metavar="FILE", help="files of the journal, in any order")
 
 
 def verify_files(options: argparse.Namespace) -> int:

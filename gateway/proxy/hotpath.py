@@ -14,7 +14,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.guard.answer import Command, StreamAnswer
-from gateway.guard.channels import Histogram
+from gateway.guard.findings import Histogram
 from gateway.http1 import ResponseStream
 from gateway.proxy.asgi import SMALL_READ, UNREAD_SIZE, scan_size
 

@@ -66,7 +66,9 @@ class Relay(Response):
     client that has read them and sends another request finds itself counted and its place free."""
 
     def __init__(self, request: RoutedRequest, record: RequestRecord) -> None:
-        super().__init__()
+        # The base's constructor would make a response. Where the framework has the endpoint, it looks at these.
+        self.status_code, self.body, self.background = 200, b"", None
+        self.raw_headers = []
         self._request = request
         self._record = record
         self._limits = request.limits
@@ -172,8 +174,7 @@ class Relay(Response):
             else:
                 await self._plain(response, guard, spoken, encoder)
         finally:
-            with contextlib.suppress(httpx.HTTPError):
-                await opened.close()
+            await opened.close()
 
     def _open_guard(self, spoken: Dialect) -> AnswerGuard:
         request = self._request
@@ -224,7 +225,7 @@ class Relay(Response):
         )
         answer.encoder = self._encoder = self._annotating(answer.encoder, guard)
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
-        source: Any = response.stream if is_uncompressed(response) else inflated(response)
+        source = _body_of(response)
         at_once = MAX_INLINE // self._scan_cost
         hot_path, writer = None, BodyWriter.of(self._reply.send)
         # A compressed answer, and one that httpx's transport reads behind an HTTP proxy, are no `ResponseStream`.
@@ -301,7 +302,7 @@ class Relay(Response):
         record = self._record
         try:
             size = 0
-            async for data in inflated(response):
+            async for data in _body_of(response):
                 weighed = scan_size(data)
                 size += weighed
                 arrived = perf_counter()
@@ -378,6 +379,10 @@ class Relay(Response):
         elif self._encoder is not None:
             with contextlib.suppress(Exception):  # it may be what failed: then the connection ends within the answer
                 await self._reply.write(self._encoder.error(GUARD_FAILED), more=False)
+
+
+def _body_of(response: UpstreamResponse) -> Any:
+    return response.stream if is_uncompressed(response) else inflated(response)
 
 
 def _headers_up(request: RoutedRequest, record: RequestRecord) -> Mapping[str, str]:

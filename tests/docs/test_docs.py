@@ -16,7 +16,7 @@ import yaml
 
 from gateway import cli
 from gateway.config import ConfigError, parse, warnings
-from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import RequestFinished
 from gateway.observe.log import request_fields
 from gateway.observe.metrics import COUNTERS, GAUGES, Metrics
@@ -282,5 +282,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_only_known_languages_stand_on_fences(page: Path) -> None:
     """`sh`, `text` and `promql` are only shown; an example in any other language would be run by nothing."""
-    known = {"pycon", "python", "console", "yaml", "sh", "text", "promql"} | ({"js"} if page == CLIENTS else set())
+    known = {"pycon", "python", "console", "yaml", "sh", "text", "promql"} | (
+        {"js", "toml"} if page == CLIENTS else set()
+    )
     assert {block.language for block in blocks_of(page)} <= known
