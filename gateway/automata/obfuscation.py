@@ -19,15 +19,16 @@ from gateway.automata.encodings import (
     CONTROL_SEQUENCES,
     DRAWN,
     LEET,
+    MASK,
     PUNCTUATION,
     VARIANTS,
     Encoding,
     Spellings,
     ascii_form,
-    escapes,
 )
 from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_TRANSITIONS, CharClass, StateMachine
+from gateway.automata.markup import BETWEEN, escapes
 from gateway.automata.positions import Region
 from gateway.automata.states import Always, Lookup
 from gateway.automata.trie import ROOT
@@ -35,23 +36,29 @@ from gateway.automata.word_trie import WordSet, WordTrie
 
 # A gap is its length, and whether it begins with a blank: of short words all are alike.
 _GAP_LENGTH, _BLANK_GAP = 7, 8
-MAX_GAP = 5  # characters between two letters that are spaced out
+MAX_GAP = 7  # characters between two letters that are spaced out; a run of blanks is one
 # Shorter words need more to count as disguised, or they would be found in ordinary text: `as s` is not spaced out, of
 # `4$s` one letter is too few, and in `conn` no letter is repeated.
-SHORT_SPACED = 6  # all letters are spaced out alike
+SHORT_SPACED = 5  # all letters are spaced out alike
+SHORT_MASKED = 4  # no letter is an asterisk
 SHORT = 5  # two letters are as they are, and a letter comes at least three times
 # States of a few positions each, of which disguises need many.
 MAX_TARGETS = 160_000
 
 _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that ends a word
 # What is known of a way besides its node.
-_EDGED, _GAPPED, _JOINED, _PLAIN, _SECOND_PLAIN, _DOUBLED, _UNEVEN, _EXACT, _DONE = (1 << bit for bit in range(9))
-_FLAGS = 9
+_EDGED, _GAPPED, _JOINED, _PLAIN, _SECOND_PLAIN, _DOUBLED, _UNEVEN, _EXACT, _DONE, _BLANK, _MASKED = (
+    1 << bit for bit in range(11)
+)
+_FLAGS = 11
 _LINE_MARKS = frozenset(">-*+#|")
 _EMPHASIS = frozenset("*_~`")
 _SWAPPED = "\x02"  # then the letter that must come next
 _NEW_LINE = "\n"  # in the white space of a phrase, behind a line end
 ESCAPE = "\x1b"
+_LINE = "\x06"  # in a gap, where a line begins
+_NUMBER = "\x07"  # in a gap, behind the number of a list: as many as there are digits
+_MAX_DIGITS = 3
 _TWICE = "\x04"  # behind a letter that has come once more than in the word
 _OFTEN = "\x05"  # and more often
 
@@ -154,16 +161,15 @@ class ObfuscatedWords(StateMachine):
         for words in range(len(self._sets)):
             root = _Place(words, ROOT, 0, edged, 0, 0, 0, "")
             if not self._disguises.variants:
-                for at in range(len(char.plain)):
+                yield from self._read_char(root, char)
+                for at in range(1, len(char.plain)):
                     yield from self._read(root, char.plain[at:], _PLAIN)
-                for letter in char.looks_like if not char.is_sign else "":
-                    yield from self._read(root, letter, 0)
             for encoding, each in enumerate(self._encodings, start=1):
                 for letters, state in each.begin(char.code) if char.code else ():
-                    if letters is None:
-                        yield root._replace(encoding=encoding, state=state)
-                    else:
+                    if letters is not None:
                         yield from self._read_encoded(root, encoding, letters, state)
+                    elif encoding > len(self._embedded) or state[0] not in BETWEEN:
+                        yield root._replace(encoding=encoding, state=state)
 
     def _go_on(self, place: _Place, char: _Char) -> Iterator[_Place]:
         if place.flags & _DONE:
@@ -172,21 +178,19 @@ class ObfuscatedWords(StateMachine):
             for letters, state in (
                 self._encodings[place.encoding - 1].go_on(place.state, char.code) if char.code else ()
             ):
-                if letters is None:
-                    yield place._replace(state=state)
-                else:
+                if letters is not None:
                     yield from self._read_encoded(place, place.encoding, letters, state)
+                elif state == place.state and not char.line_end:  # passed by: a short word stands in one piece
+                    yield place._replace(flags=place.flags | _GAPPED | _JOINED)
+                else:
+                    yield place._replace(state=state)
             return
         if place.state.startswith(_SWAPPED):
             if place.state[1:] in (char.plain, *char.looks_like):
                 yield place._replace(state="")
             return
-        if char.plain:
-            yield from self._read(place, char.plain, _PLAIN)
-        for letter in char.looks_like:
-            for read in self._read(place, letter, 0):
-                # At a word's end it is what it is: punctuation.
-                yield read._replace(flags=read.flags & ~_EXACT) if char.is_sign else read
+        if not place.state.startswith(_NUMBER):
+            yield from self._read_char(place, char)
         for encoding, each in enumerate(self._embedded, start=1):
             for letters, state in each.begin(char.code) if char.code else ():
                 if letters is None:
@@ -196,23 +200,39 @@ class ObfuscatedWords(StateMachine):
         yield from self._skip(place, char)
         yield from self._edit(place)
 
+    def _read_char(self, place: _Place, char: _Char) -> Iterator[_Place]:
+        """The character is a letter."""
+        if char.plain:
+            yield from self._read(place, char.plain, _PLAIN)
+        for letter in char.looks_like if place.node or not char.is_sign else "":
+            for read in self._read(place, letter, _MASKED if char.code == MASK else 0):
+                # At a word's end it is what it is: punctuation.
+                yield read._replace(flags=read.flags & ~_EXACT) if char.is_sign else read
+
     def _read_encoded(self, place: _Place, encoding: int, letters: str, state: str) -> Iterator[_Place]:
         """Letters that were written in an encoding, which goes on behind them, or the text does."""
         if encoding <= len(self._embedded):
             text = place._replace(encoding=0, state="")
             folded = "".join(map(self._letters, letters))
-            if not letters and text.node:
-                yield text._replace(gap=place.gap or 1)
-            elif folded:
-                leet = self._disguises.leet and encoding == 1
-                yield from self._read(text, folded, 0 if leet else _PLAIN)
+            if self._disguises.leet and encoding == 1:
+                yield from self._read(text, folded, 0)
+            elif not folded:
+                if text.node:
+                    yield text._replace(gap=place.gap or 1)
+            elif len(letters) == 1:
+                char: _Char = self.char_class(letters).key
+                yield from self._read_char(text, char)
+                if text.node:
+                    yield from self._skip(text, char)
+            else:
+                yield from self._read(text, folded, _PLAIN)
             return
         node, words = place.node, self._sets[place.words]
         for letter in "".join(map(self._letters, letters)):
             node = words.child(node, letter)
             if not node:
                 return
-        yield place._replace(node=node, flags=place.flags | _EXACT | _PLAIN, state=state)
+        yield place._replace(node=node, flags=place.flags | _EXACT | _PLAIN, encoding=encoding, state=state)
 
     def _read(self, place: _Place, letters: str, flag: int) -> Iterator[_Place]:
         """All letters of one character, one after the other. A match may end before the last."""
@@ -229,7 +249,7 @@ class ObfuscatedWords(StateMachine):
 
     def _letter(self, place: _Place, letter: str, flag: int) -> list[_Place]:
         words, node = self._sets[place.words], place.node
-        flags = place.flags | flag | _EXACT
+        flags = place.flags & ~_BLANK | flag | _EXACT
         if flag & place.flags & _PLAIN:
             flags |= _SECOND_PLAIN
         if node and not place.gap:
@@ -294,14 +314,28 @@ class ObfuscatedWords(StateMachine):
             yield place._replace(state=_NEW_LINE)
         if blank and place.state == _NEW_LINE and char.code in _LINE_MARKS:
             yield place
-        if not char.gap or place.gap & _GAP_LENGTH == MAX_GAP:
-            return
-        gap = place.gap + 1 if place.gap or char.gap == 1 else _BLANK_GAP + 1
+        if char.gap:
+            yield from self._widen(place, char)
+        elif place.state[:1] in (_LINE, _NUMBER) and char.code.isdigit() and len(place.state) <= _MAX_DIGITS:
+            yield place._replace(state=_NUMBER + place.state[1:] + "0", gap=place.gap & _BLANK_GAP | 1)
+
+    def _widen(self, place: _Place, char: _Char) -> Iterator[_Place]:
+        """The gap goes on."""
+        words = self._sets[place.words]
+        blank = char.gap == 2
+        gap = place.gap
+        if not (gap and blank and place.flags & _BLANK):
+            if gap & _GAP_LENGTH == MAX_GAP:
+                return
+            gap = gap + 1 if gap or not blank else _BLANK_GAP + 1
         if self._disguises.spacing and place.flags & _EDGED:
-            yield place._replace(gap=gap, flags=place.flags | _GAPPED)
+            flags = place.flags & ~_BLANK | _GAPPED | _BLANK * blank
+            marked = place.state == _LINE and (blank or char.code in _LINE_MARKS)
+            widened = place._replace(gap=gap, flags=flags, state=_LINE if char.line_end or marked else "")
+            yield widened
             child = words.child(place.node, " ")
             if child:
-                yield place._replace(node=child, gap=gap, flags=place.flags | _GAPPED)
+                yield widened._replace(node=child)
         elif self._disguises.markup and char.code in _EMPHASIS:
             yield place._replace(gap=gap)
 
@@ -329,7 +363,7 @@ class ObfuscatedWords(StateMachine):
         """May a word of this weight be written so?"""
         if flags & _GAPPED and flags & (_JOINED | _UNEVEN) and weight < SHORT_SPACED:
             return False
-        return not (flags & _DOUBLED and weight < SHORT)
+        return not (flags & _DOUBLED and weight < SHORT) and not (flags & _MASKED and weight < SHORT_MASKED)
 
     def _continues(self, place: _Place) -> bool:
         """May a further character lead on?"""
