@@ -95,6 +95,9 @@ def _divided(size: int, more: int) -> tuple[Format, ...]:
     )
 
 
+_DIVIDED_PEM = tuple(chain.from_iterable(starmap(_divided, _DIVIDED.items())))
+
+
 def _aligned(text: str) -> str:
     """What base64 makes of `text`, wherever in the encoded bytes it stands."""
     forms = []
@@ -205,7 +208,16 @@ PRIVATE_KEY = Detector(
     name="private_key",
     label="PRIVATE_KEY",
     title="Private key",
-    formats=(*_PEM, *chain.from_iterable(starmap(_divided, _DIVIDED.items())), *_BASE64, *_HEX, *_JWK, *_XML, *_WIREGUARD, *_OTHER_FILES),
+    formats=(
+        *_PEM,
+        *_DIVIDED_PEM,
+        *_BASE64,
+        *_HEX,
+        *_JWK,
+        *_XML,
+        *_WIREGUARD,
+        *_OTHER_FILES,
+    ),
     validate=is_private_key,
     examples=(
         f"{_dashed('BEGIN PRIVATE KEY')}\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n"
