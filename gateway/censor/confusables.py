@@ -105,7 +105,7 @@ _ALSO = {
     "b": "3B2",
     "c": "3F2",
     "d": "2202",
-    "e": "3B5",
+    "e": "3B5 454",
     "n": "3B7",
     "r": "44F",
     "t": "442",
@@ -118,7 +118,7 @@ _ALPHABETS = (0x249C, 0x1F110, 0x1F150, 0x1F170, 0x1F1E6)
 _PARENTHESISED_ONE = 0x2474
 _BRAILLE = "⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚⠅⠇⠍⠝⠕⠏⠟⠗⠎⠞⠥⠧⠺⠭⠽⠵"
 _TABLE = {chr(int(code, 16)): target for target, codes in _LISTED.items() for code in codes.split()}
-_TABLE |= {chr(int(code, 16)): target for target, code in _ALSO.items()}
+_TABLE |= {chr(int(code, 16)): target for target, codes in _ALSO.items() for code in codes.split()}
 _TABLE |= {chr(first + at): chr(ord("A") + at) for first in _ALPHABETS for at in range(26)}
 _TABLE |= {chr(_PARENTHESISED_ONE + at): str(at + 1) for at in range(9)}
 _TABLE |= {char: chr(ord("a") + at) for at, char in enumerate(_BRAILLE)}

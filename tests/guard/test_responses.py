@@ -262,3 +262,11 @@ def test_an_id_is_censored_once_wherever_it_is_repeated() -> None:
     seen |= {event["item"]["id"] for event in client.events if "item" in event}
     (item,) = openai_response(client)["output"]
     assert seen | {item["id"]} == {"output_t[em]xt_1"}
+
+
+def test_what_reasoning_holds_leaves_with_its_end_before_the_next_item() -> None:
+    client = stream(policy(), given.events(given.reasoning("so 12MON"), given.message("x")))
+    types = [(event["type"], event.get("delta")) for event in client.events]
+    held = types.index(("response.reasoning_text.delta", "12MON"))
+    assert held < types.index(("response.output_text.delta", "x"))
+    assert held < types.index(("response.output_item.done", None)) < len(types)
