@@ -62,12 +62,18 @@ def ascii_form(char: str) -> str:
 class TextEncoding(AnyLetter):
     """Letters written as texts: `unit` is the regular expression of one, `prefix` of everything that may become one,
     `separator` of what may stand between two. `decode` returns the letters of a text that matches `unit`, None for
-    none. Where `separator` is None, a letter ends the encoding (its state is empty)."""
+    none. Where `separator` is None, a letter ends the encoding (its state is empty). `abridged` is the same for texts
+    that are begun and of which the same can come."""
 
     def __init__(
-        self, unit: str, prefix: str, decode: Callable[[str], str | None], separator: tuple[str, str] | None = None
+        self,
+        unit: str,
+        prefix: str,
+        decode: Callable[[str], str | None],
+        separator: tuple[str, str] | None = None,
+        abridged: Callable[[str], str] = str,
     ) -> None:
-        self._decode = decode
+        self._decode, self._abridged = decode, abridged
         self._unit = re.compile(unit, re.I | re.A)
         self._after = ""
         if separator is not None:
@@ -89,7 +95,7 @@ class TextEncoding(AnyLetter):
                 if letters is not None:
                     yield Reading(letters, self._after)
         if self._prefix.fullmatch(text):
-            yield Reading(None, text)
+            yield Reading(None, self._abridged(text))
 
 
 # What stands within Base64 as people and programs write it.
@@ -115,7 +121,8 @@ class BitEncoding(AnyLetter):
         if char in self._passed:
             yield Reading(None, state)
         if char in self._values:
-            count, value = map(int, state.split(","))
+            before, _, begun = state.partition(",")
+            count, value = int(before), int(begun)
             count, value = count + self._width, value << self._width | self._values[char]
             letter = None
             if count >= 8:
@@ -141,6 +148,9 @@ class Decoded(AnyLetter):
         for letters, inner in readings:
             if letters is None or letters == "\0":
                 yield Reading(None, f"{begun}:{inner}")
+                continue
+            if not begun and letters < "\x80":
+                yield Reading(letters, f":{inner}")
                 continue
             data = bytes.fromhex(begun) + letters.encode("latin-1", "replace")
             try:
@@ -300,9 +310,18 @@ VARIANTS: dict[str, Encoding] = {
         (rf"{_MORSE_BETWEEN}{{1,6}}", rf"{_MORSE_BETWEEN}{{0,6}}"),
     ),
 }
+
+
+def _abridge_control(begun: str) -> str:
+    """Of a sequence, only the kinds of its characters matter."""
+    kinds = ("0" if char >= "0" else char if char == "\x1b" else " " for char in begun[2:])
+    return begun[:2] + "".join(kinds)
+
+
 # Terminal control sequences (ECMA-48), of colours and the like.
 CONTROL_SEQUENCES = TextEncoding(
     rf"\x1b\[[0-?]{{0,16}}[ -/]{{0,2}}[@-~]|\x1b\][^\x07\x1b]{{0,{MAX_TAG}}}(?:\x07|\x1b\\)",
     rf"\x1b(?:\[[0-?]{{0,16}}[ -/]{{0,2}}|\][^\x07\x1b]{{0,{MAX_TAG}}}\x1b?)?",
     lambda text: "",
+    abridged=_abridge_control,
 )

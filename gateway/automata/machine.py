@@ -18,10 +18,10 @@ caller is sent to the other form: it costs time, never correctness.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate
+from functools import cached_property, lru_cache
+from itertools import accumulate, count
 from typing import Any, NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS
@@ -63,67 +63,97 @@ class FoldedText(NamedTuple):
 
 
 class CharClass:
-    """Characters that no pattern can tell apart: which states they lead to.
+    """Characters that no pattern can tell apart. `key` is what the machine knows the class by; `number` + the kind of
+    what stands before, what a position's steps are kept by."""
 
-    `steps` are those that are known, by KINDS x state + what stands before; `after` works out the others. `key` is what
-    the machine knows the class by.
+    __slots__ = ("key", "kind", "number")
+
+    def __init__(self, key: Any, kind: int, number: int) -> None:
+        self.key = key
+        self.kind = kind
+        self.number = number
+
+
+class Position:
+    """A position of an automaton. Where bit k is for a character of kind k that has just led to it,
+
+    * `arrives`: a match is certain on arrival; `waits`: the contexts that make a waiting match certain;
+    * `goes_on`: a match is possible that needs a further character or the end; `continues`: a longer one is;
+    * `owner`: the index in `StateMachine.patterns` of what a match belongs to; `region` and `past` as in `Positions`.
+
+    `kinds` are those that can lead to it. `passes`: nothing ends here and something goes on, whichever it was. `steps`
+    are the positions behind it that are known, by the class of the next character and what stands before that.
     """
 
-    __slots__ = ("_machine", "key", "kind", "steps")
+    __slots__ = ("arrives", "continues", "goes_on", "owner", "passes", "past", "region", "searched", "steps", "waits")
 
-    def __init__(self, machine: StateMachine, key: Any, kind: int) -> None:
-        self._machine = machine
-        self.key = key
-        self.steps: dict[int, tuple[int, ...]] = {}
-        self.kind = kind
+    def __init__(
+        self,
+        owner: int,
+        searched: Searched,
+        *,
+        arrives: int,
+        waits: int,
+        continues: int,
+        kinds: int = ALL_RIGHTS,
+        region: Region = Region.SPAN,
+        past: int = 0,
+    ) -> None:
+        self.owner, self.searched = owner, searched
+        self.region, self.past = region, past
+        self.arrives, self.waits, self.continues = arrives, waits, continues
+        self.goes_on = continues
+        if waits:
+            self.goes_on |= sum(1 << kind for kind in range(KINDS) if waits >> KINDS * kind & ALL_RIGHTS)
+        self.passes = not arrives and not waits and continues & kinds == kinds
+        self.steps: dict[int, tuple[Position, ...]] = {}
 
-    def after(self, position: int, left: int) -> tuple[int, ...]:
-        """The states that follow `position` when this letter is next, -1 before any; `left` is what stands before
-        it."""
-        steps = self.steps.get(KINDS * position + left)
-        return self._work_out(position, left) if steps is None else steps
-
-    def _work_out(self, position: int, left: int) -> tuple[int, ...]:
-        self._machine.count_kept_step()
-        steps = self.steps[KINDS * position + left] = self._machine.successors(position, left, self)
-        return steps
+    def rights(self, kind: int) -> int:
+        """What may stand behind a character of this kind for a match to end with it: a bit for each."""
+        return ALL_RIGHTS if self.arrives >> kind & 1 else self.waits >> KINDS * kind & ALL_RIGHTS
 
 
 class PatternState(dict[str, "PatternState"]):
     """A determinised state *is* the table of its transitions, which works out those that it lacks.
 
-    `entries` are Glushkov's states with the register of their earliest beginning; -1 for one in a pattern's context,
-    before any beginning. `left` is what the last character was. `moves` is how the registers change on arrival (-1: a
-    beginning at this very character), None when they stay; `live` the register of the live suffix, or -1. `targets` is
-    the same table by letters, so that a character never seen before costs little where its letter is known. `ends`: the
-    end of the text may make something certain here; None where `PatternMachine.may_end` has not worked it out.
+    `positions` each have in `registers` that of their earliest beginning, the earliest first; -1, and last, for one in a
+    pattern's context, before any beginning. `left` is what the last character was. `moves` is how the registers change
+    on arrival (-1: a beginning at this very character), None when they stay; `count` of them, and `live` that of the
+    live suffix, or -1. `waits`: the contexts that make a match certain. `targets` is the same table by letters, so that
+    a character never seen before costs little where its letter is known; None where the state itself is not kept.
     """
 
-    __slots__ = ("ends", "entries", "left", "live", "machine", "moves", "targets")
+    __slots__ = ("count", "left", "live", "machine", "moves", "positions", "registers", "targets", "waits")
 
     machine: StateMachine
-    entries: tuple[tuple[int, int], ...]
+    positions: tuple[Position, ...]
+    registers: tuple[int, ...]
     left: int
     moves: tuple[int, ...] | None
+    count: int
     live: int
-    targets: dict[CharClass, PatternState]
-    ends: bool | None
+    waits: int
+    targets: dict[CharClass, PatternState] | None
 
     def __missing__(self, char: str) -> PatternState:
         return self.machine.work_out(self, char)
 
     def clear(self) -> None:
         super().clear()
-        self.targets = {}
+        if self.targets is not None:
+            self.targets = {}
 
     @property
-    def contexts(self) -> tuple[int, ...]:
-        """The states that stand before any beginning."""
+    def entries(self) -> list[tuple[Position, int]]:
+        return list(zip(self.positions, self.registers, strict=True))
+
+    @property
+    def contexts(self) -> tuple[Position, ...]:
+        """The positions that stand before any beginning."""
         return tuple(position for position, register in self.entries if register < 0)
 
 
-# An arrival that only `gateway.automata.nfa` can decide: a match is certain, or the target is not worked out
-# because too many were, or a character becomes none or several.
+# An arrival that only `gateway.automata.nfa` can decide: a match is certain, or a character becomes none or several.
 UNDECIDED = PatternState()
 UNDECIDED.moves = ()
 
@@ -131,23 +161,11 @@ UNDECIDED.moves = ()
 class StateMachine:
     """The states of an automaton of sets of positions, worked out when they are needed and kept in a bounded cache.
 
-    A subclass says what the positions are: `char_class` and `successors`, and per position p, where bit k is for a
-    character of kind k that has just led to p,
-
-    * `arrives[p]`: a match is certain on arrival; `waits[p]`: the contexts that make a waiting match certain;
-    * `goes_on[p]`: a match is possible that needs a further character or the end; `continues[p]`: a longer one is;
-    * `owner[p]`: the index in `patterns` of what a match belongs to; `region[p]` and `past[p]` as in `Positions`.
+    A subclass says what the positions are: `class_key` and `successors`. `start_position` is the one before any.
     """
 
     patterns: Sequence[Searched]
-    owner: Sequence[int] | Mapping[int, int]
-    region: Sequence[Region] | Mapping[int, Region]
-    past: Sequence[int] | Mapping[int, int]
-    arrives: Sequence[int] | Mapping[int, int]
-    waits: Sequence[int] | Mapping[int, int]
-    goes_on: Sequence[int] | Mapping[int, int]
-    continues: Sequence[int] | Mapping[int, int]
-    furthest = 0  # the greatest of `past`
+    furthest = 0  # the greatest of `Position.past`
 
     def __init__(self, fold: Callable[[str], Folded], max_transitions: int, max_targets: int = MAX_TARGETS) -> None:
         self.fold = lru_cache(MAX_CHAR_CLASSES)(fold)
@@ -155,6 +173,7 @@ class StateMachine:
         self._is_kept = re.compile(f"[{''.join(kept)}]*").fullmatch
         self._classes: dict[str, CharClass] = {}
         self._by_key: dict[Hashable, CharClass] = {}
+        self._numbers = count(step=KINDS)
         self._steps = 0
         self._states: dict[tuple[object, ...], PatternState] = {}
         self._transitions = 0
@@ -163,23 +182,28 @@ class StateMachine:
         self._max_targets = max_targets
         self._entries = 0
         self._countdown = KEPT_ONE_IN
+        self.start_position = Position(-1, Searched(tag=-1), arrives=0, waits=0, continues=ALL_RIGHTS)
 
     def class_key(self, unit: str) -> tuple[Any, int]:
         """What tells the class of a folded character from the others, and its kind."""
         raise NotImplementedError
 
-    def successors(self, position: int, left: int, char_class: CharClass) -> tuple[int, ...]:
-        """The positions that follow `position` (-1: before any) with a character of this class, behind one of the kind
-        `left`, and from which a match is possible."""
+    def successors(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
+        """The positions that follow `position` with a character of this class, behind one of the kind `left`, and from
+        which a match is possible."""
+        raise NotImplementedError
+
+    def positions(self) -> Iterable[Position]:
+        """Those whose steps are kept, besides `start_position`."""
         raise NotImplementedError
 
     def start(self) -> PatternState:
         """The state before any text."""
-        return self.state((), EDGE, None)
+        return self.state((), (), EDGE, None)
 
-    def idle(self, contexts: tuple[int, ...], left: int) -> PatternState:
-        """The state in which no match has begun, with these states before any beginning."""
-        return self.state(tuple((position, _BEFORE) for position in sorted(contexts)), left, None)
+    def idle(self, contexts: tuple[Position, ...], left: int) -> PatternState:
+        """The state in which no match has begun, with these positions before any beginning."""
+        return self.state(contexts, (_BEFORE,) * len(contexts), left, None)
 
     def folded_text(self, text: str) -> FoldedText:
         """The text through the lens."""
@@ -187,10 +211,6 @@ class StateMachine:
             return FoldedText(text, range(len(text)))
         pieces = [self.fold(char).text for char in text]
         return FoldedText("".join(pieces), list(accumulate(map(len, pieces), initial=0)))
-
-    def pattern(self, position: int) -> Searched:
-        """Whose state it is."""
-        return self.patterns[self.owner[position]]
 
     def char_class(self, unit: str) -> CharClass:
         """The class of a folded character, and of all others that lead to the same states. Kept for the first
@@ -200,27 +220,40 @@ class StateMachine:
             key = self.class_key(unit)
             char_class = self._by_key.get(key)
             if char_class is None:
-                char_class = self._by_key.setdefault(key, CharClass(self, *key))
+                char_class = self._by_key.setdefault(key, CharClass(*key, next(self._numbers)))
             if len(self._classes) < MAX_CHAR_CLASSES:
                 self._classes[unit] = char_class
         return char_class
 
+    def after(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
+        """`successors`, worked out once."""
+        steps = position.steps.get(char_class.number + left)
+        if steps is None:
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                self._steps = 0
+                self.forget_steps()
+            steps = position.steps[char_class.number + left] = self.successors(position, left, char_class)
+        return steps
+
+    def forget_steps(self) -> None:
+        """Drop the steps that are kept, since there are too many."""
+        for position in (self.start_position, *self.positions()):
+            position.steps.clear()
+
     def work_out(self, state: PatternState, char: str) -> PatternState:
-        """The transition that is missing."""
+        """The transition that is missing. Where there are many, only some are kept: the others are worked out again."""
         folded = self.fold(char).text
         if len(folded) != 1:
             return UNDECIDED
         char_class = self.char_class(folded)
-        target = state.targets.get(char_class)
+        target = state.targets.get(char_class) if state.targets else None
         if target is None:
-            if self._targets > self._max_targets // 4 or self._entries > MAX_ENTRIES // 4:
-                self._countdown -= 1
-                if self._countdown:
-                    return UNDECIDED
-                self._countdown = KEPT_ONE_IN
-                if self._targets > self._max_targets:
-                    self._empty_cache()
-            target = state.targets[char_class] = self._follow(state, char_class)
+            keep = self._has_room()
+            target = self._follow(state, char_class, keep=keep)
+            if not keep or state.targets is None:
+                return target
+            state.targets[char_class] = target
             self._targets += 1
         if self._transitions > self._max_transitions:
             self._empty_cache()
@@ -228,79 +261,104 @@ class StateMachine:
         state[char] = target
         return target
 
-    def state(self, entries: tuple[tuple[int, int], ...], left: int, moves: tuple[int, ...] | None) -> PatternState:
-        """The one state with these `entries`, sorted, `left` and `moves` (see `PatternState`). A full cache is emptied
-        first, so states of before may have equals that are other objects."""
-        key = entries, left, moves
+    def _has_room(self) -> bool:
+        """Is the next target to be kept?"""
+        if self._targets > self._max_targets // 4 or self._entries > MAX_ENTRIES // 4:
+            self._countdown -= 1
+            if self._countdown:
+                return False
+            self._countdown = KEPT_ONE_IN
+            if self._targets > self._max_targets:
+                self._empty_cache()
+        return True
+
+    def state(
+        self,
+        positions: tuple[Position, ...],
+        registers: tuple[int, ...],
+        left: int,
+        moves: tuple[int, ...] | None,
+        *,
+        keep: bool = True,
+    ) -> PatternState:
+        """The one state that is so (see `PatternState`); if there is none yet, one that is kept, or not. A full cache is
+        emptied first, so states of before may have equals that are other objects."""
+        key = positions, registers, left, moves
         state = self._states.get(key)
         if state is None:
             state = PatternState()
-            state.machine, state.entries, state.left, state.moves = self, entries, left, moves
-            state.targets = {}
-            state.ends = None
-            holding = [register for position, register in entries if register >= 0 and self.pattern(position).holds]
-            state.live = min(holding, default=-1)
-            if self._entries + len(entries) >= MAX_ENTRIES:
-                self._empty_cache()
-            self._entries += 1 + len(entries)
-            self._states[key] = state
+            state.machine, state.left, state.moves = self, left, moves
+            state.positions, state.registers = positions, registers
+            state.targets = {} if keep else None
+            state.count = max(registers, default=-1) + 1
+            waits, live = 0, -1
+            for position, register in zip(positions, registers, strict=True):
+                if position.waits:
+                    waits |= position.waits
+                if live < 0 and position.searched.holds:
+                    live = register
+            state.waits, state.live = waits, live
+            if keep:
+                if self._entries + len(positions) >= MAX_ENTRIES:
+                    self._empty_cache()
+                self._entries += 1 + len(positions)
+                self._states[key] = state
         return state
 
     def may_end(self, state: PatternState) -> bool:
         """Could the end of the text make anything certain in this state?"""
-        if state.ends is None:
-            context = KINDS * state.left + EDGE
-            state.ends = any(
-                self.waits[position] >> context & 1 or self.pattern(position).guard for position, _ in state.entries
-            )
-        return state.ends
+        if state.waits >> KINDS * state.left + EDGE & 1:
+            return True
+        return self._guards and any(position.searched.guard for position in state.positions)
 
-    def count_kept_step(self) -> None:
-        """Count a step about to be kept by a letter; all are dropped when there are too many."""
-        self._steps += 1
-        if self._steps > MAX_STEPS:
-            self._steps = 0
-            for char_class in list(self._by_key.values()):
-                char_class.steps.clear()
+    @cached_property
+    def _guards(self) -> bool:
+        return any(searched.guard for searched in self.patterns)
 
-    def _follow(self, state: PatternState, char_class: CharClass) -> PatternState:
-        left = state.left
-        context = KINDS * left + char_class.kind
-        earliest: dict[int, int] = {}
-        for position, register in state.entries:
-            if self.waits[position] >> context & 1:
-                return UNDECIDED
-            for target in char_class.after(position, left):
-                start = _start(self.region[target], register)
-                if start < earliest.get(target, _NEW + 1):
-                    earliest[target] = start
-        for target in char_class.after(_BEFORE, left):
-            earliest.setdefault(target, _start(self.region[target], _BEFORE))
+    def _follow(self, state: PatternState, char_class: CharClass, *, keep: bool) -> PatternState:
+        left, kind = state.left, char_class.kind
+        if state.waits >> KINDS * left + kind & 1:
+            return UNDECIDED
+        number = char_class.number + left
+        earliest: dict[Position, int] = {}
+        for position, register in zip(state.positions, state.registers, strict=True):
+            targets = position.steps.get(number)
+            for target in self.after(position, left, char_class) if targets is None else targets:
+                # Registers come in their order, and before what begins only now.
+                if target not in earliest:
+                    earliest[target] = register if register >= 0 else _start(target.region)
+        for target in self.after(self.start_position, left, char_class):
+            if target not in earliest:
+                earliest[target] = _start(target.region)
         rights: dict[int, int] = {}
+        ended: list[Position] = []
         for target in earliest:
-            owner = self.owner[target]
-            rights[owner] = rights.get(owner, 0) | self.rights(target, char_class.kind)
+            if not target.passes:
+                rights[target.owner] = rights.get(target.owner, 0) | target.rights(kind)
+                if not target.goes_on >> kind & 1:
+                    ended.append(target)
         if ALL_RIGHTS in rights.values():
             return UNDECIDED  # certain: one state, or several together, accept any next character
-        kept = {target: start for target, start in earliest.items() if self.goes_on[target] >> char_class.kind & 1}
-        starts = sorted({start for start in kept.values() if start >= 0})
-        register_of = {start: register for register, start in enumerate(starts)} | {_BEFORE: _BEFORE}
-        entries = tuple(sorted((target, register_of[start]) for target, start in kept.items()))
-        moves = tuple(-1 if start == _NEW else start for start in starts)
-        registers = 1 + max((register for _, register in state.entries), default=-1)
-        return self.state(entries, char_class.kind, None if moves == tuple(range(registers)) else moves)
-
-    def rights(self, position: int, kind: int) -> int:
-        """What may stand behind a character of this kind for a match to end with it: a bit for each."""
-        return ALL_RIGHTS if self.arrives[position] >> kind & 1 else self.waits[position] >> KINDS * kind & ALL_RIGHTS
+        for target in ended:
+            del earliest[target]
+        contexts = [target for target, start in earliest.items() if start == _BEFORE]
+        for target in contexts:
+            del earliest[target]
+        register_of = {start: register for register, start in enumerate(dict.fromkeys(earliest.values()))}
+        moves = tuple([-1 if start == _NEW else start for start in register_of])
+        return self.state(
+            (*earliest, *contexts),
+            (*map(register_of.__getitem__, earliest.values()), *[_BEFORE] * len(contexts)),
+            kind,
+            None if moves == tuple(range(state.count)) else moves,
+            keep=keep,
+        )
 
     def _empty_cache(self) -> None:
         forget(self._states)
         self._transitions = self._targets = self._entries = 0
 
 
-def _start(region: Region, register: int) -> int:
-    """Where the way into a state of this region began, coming from a state with `register`."""
-    if region is Region.BEFORE:
-        return _BEFORE
-    return _NEW if register < 0 else register
+def _start(region: Region) -> int:
+    """Where the way into a state of this region begins, if it did not before."""
+    return _BEFORE if region is Region.BEFORE else _NEW

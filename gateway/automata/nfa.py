@@ -14,7 +14,7 @@ from operator import and_
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS
-from gateway.automata.machine import PatternState, Searched, StateMachine
+from gateway.automata.machine import PatternState, Position, Searched, StateMachine
 from gateway.automata.positions import Region
 
 # How far back is remembered what was known before a beginning.
@@ -32,7 +32,7 @@ class Hit(NamedTuple):
 class StartContext(NamedTuple):
     """What was known before a character at which a match may have begun: enough to begin again there."""
 
-    contexts: tuple[int, ...]
+    contexts: tuple[Position, ...]
     left: int
 
 
@@ -45,6 +45,7 @@ class NfaSimulation:
     """
 
     __slots__ = (
+        "_begun",
         "_ends",
         "_machine",
         "_oldest",
@@ -65,7 +66,8 @@ class NfaSimulation:
         self.origin = origin
         self.contexts = state.contexts
         self.left = state.left
-        self.active: dict[int, int] = {}
+        self.active: dict[Position, int] = {}
+        self._begun: list[Position] = []
         self.history: dict[int, StartContext] = {}
         self.left_window: dict[int, int] = {}
 
@@ -90,6 +92,7 @@ class NfaSimulation:
         hits: dict[tuple[int, int], int] = {}
         context = StartContext(self.contexts, self.left)
         fresh = 1 << (offset - self.origin)
+        self._begun = []
         for index, unit in enumerate(folded):
             # Inside an atomic expansion no match may end, nor begin.
             inside = atomic and index > 0
@@ -98,7 +101,7 @@ class NfaSimulation:
             self._ends.append(offset + 1 if ends_here else -1)
             del self._ends[: -machine.furthest - 1]
             self._arrive(hits)
-        if any(starts & fresh for starts in self.active.values()):
+        if self._begun and any(self.active.get(position, 0) & fresh for position in self._begun):
             self.history[offset] = context
             if len(self.history) > 2 * MAX_REGISTERED:
                 self.history = dict(islice(self.history.items(), MAX_REGISTERED, None))
@@ -113,21 +116,19 @@ class NfaSimulation:
 
     def at_end(self) -> list[Hit]:
         """The matches that the end of the text makes certain."""
-        waits = self._machine.waits
         context = KINDS * self.left + EDGE
         hits: dict[tuple[int, int], int] = {}
         for position, starts in self.active.items():
-            if waits[position] >> context & 1:
+            if position.waits >> context & 1:
                 self._hit(position, starts, hits)
         return self._named(hits)
 
     def alive(self, tag: int | None = None, holding: bool = False) -> int | None:
         """The earliest beginning that may still become a match; of all patterns, or those that hold, or a tag's."""
-        owner, patterns = self._machine.owner, self._machine.patterns
         starts = 0
         for position, of_this in self.active.items():
-            pattern = patterns[owner[position]]
-            if (tag is None or pattern.tag == tag) and (pattern.holds or not holding):
+            searched = position.searched
+            if (tag is None or searched.tag == tag) and (searched.holds or not holding):
                 starts |= of_this
         return self.offset_of(starts) if starts else None
 
@@ -141,61 +142,61 @@ class NfaSimulation:
         earliest = {position: self.offset_of(starts) for position, starts in self.active.items()}
         offsets = sorted(set(earliest.values()))
         register_of = {offset: register for register, offset in enumerate(offsets)}
-        entries = [(position, register_of[offset]) for position, offset in earliest.items()]
-        entries += [(position, -1) for position in self.contexts]
-        state = self._machine.state(tuple(sorted(entries)), self.left, None)
+        ordered = sorted(earliest, key=earliest.__getitem__)
+        state = self._machine.state(
+            (*ordered, *self.contexts),
+            (*(register_of[earliest[position]] for position in ordered), *[-1] * len(self.contexts)),
+            self.left,
+            None,
+        )
         return state, [(offset, self._machine.idle(*self.history[offset])) for offset in offsets]
 
     def _step(self, unit: str, fresh: int, hits: dict[tuple[int, int], int]) -> None:
         machine = self._machine
         char_class, left = machine.char_class(unit), self.left
-        context = KINDS * left + char_class.kind
-        region, waits, after, known = machine.region, machine.waits, char_class.after, char_class.steps
-        reached: dict[int, int] = {}
-        contexts: list[int] = []
+        context, number = KINDS * left + char_class.kind, char_class.number + left
+        reached: dict[Position, int] = {}
         for position, starts in self.active.items():
-            if waits[position] >> context & 1:
+            if position.waits and position.waits >> context & 1:
                 self._hit(position, starts, hits)
-            targets = known.get(KINDS * position + left)
-            for target in after(position, left) if targets is None else targets:
-                reached[target] = reached.get(target, 0) | starts
-        for position in (-1, *self.contexts):
-            for target in after(position, left):
-                if region[target] is Region.BEFORE:
-                    contexts.append(target)
+            targets = position.steps.get(number)
+            for target in machine.after(position, left, char_class) if targets is None else targets:
+                reached[target] = reached[target] | starts if target in reached else starts
+        contexts: dict[Position, None] = {}
+        for position in (machine.start_position, *self.contexts):
+            for target in machine.after(position, left, char_class):
+                if target.region is Region.BEFORE:
+                    contexts[target] = None
                 elif fresh:
-                    reached[target] = reached.get(target, 0) | fresh
+                    reached[target] = reached[target] | fresh if target in reached else fresh
+                    self._begun.append(target)
         self.active = reached
-        self.contexts = tuple(sorted(set(contexts)))
+        self.contexts = tuple(contexts)
         self.left = char_class.kind
 
     def _arrive(self, hits: dict[tuple[int, int], int]) -> None:
         """Report what is certain now, and keep only what may go on."""
-        arrives, goes_on, kind = self._machine.arrives, self._machine.goes_on, self.left
-        ended = waiting = False
-        for position, starts in self.active.items():
-            if arrives[position] >> kind & 1:
-                self._hit(position, starts, hits)
-            elif self._machine.waits[position] >> KINDS * kind & ALL_RIGHTS:
+        kind = self.left
+        waiting = False
+        for position in [position for position in self.active if not position.passes]:
+            if position.arrives >> kind & 1:
+                self._hit(position, self.active[position], hits)
+            elif position.waits >> KINDS * kind & ALL_RIGHTS:
                 waiting = True
-            ended = ended or not goes_on[position] >> kind & 1
-        if ended:
-            self.active = {
-                position: starts for position, starts in self.active.items() if goes_on[position] >> kind & 1
-            }
-
+            if not position.goes_on >> kind & 1:
+                del self.active[position]
         if waiting:
             self._stop_waiting(hits)
 
     def _stop_waiting(self, hits: dict[tuple[int, int], int]) -> None:
         """Nothing waits for what comes next where it does not matter: one state has no need of it, or several together
         want everything that can come."""
-        machine, kind = self._machine, self.left
+        kind = self.left
         wanted: dict[tuple[int, int], list[int]] = {}
-        waiting: list[tuple[int, tuple[int, int]]] = []
+        waiting: list[tuple[Position, tuple[int, int]]] = []
         for position, starts in self.active.items():
-            rights = machine.waits[position] >> KINDS * kind & ALL_RIGHTS
-            key = machine.owner[position], self._ends[-1 - machine.past[position]]
+            rights = position.waits >> KINDS * kind & ALL_RIGHTS
+            key = position.owner, self._ends[-1 - position.past]
             if not rights or key[1] < 0:
                 continue
             waiting.append((position, key))
@@ -208,16 +209,16 @@ class NfaSimulation:
             if starts:
                 hits[key] = hits.get(key, 0) | starts
         for position, key in waiting:
-            if certain[key] and not machine.continues[position] >> kind & 1:
+            if certain[key] and not position.continues >> kind & 1:
                 self.active[position] &= ~certain[key]
                 if not self.active[position]:
                     del self.active[position]
 
-    def _hit(self, position: int, starts: int, hits: dict[tuple[int, int], int]) -> None:
+    def _hit(self, position: Position, starts: int, hits: dict[tuple[int, int], int]) -> None:
         """A match that ends where `position`'s span ends, which is some folded characters ago for a context behind."""
-        end = self._ends[-1 - self._machine.past[position]]
+        end = self._ends[-1 - position.past]
         if end >= 0:
-            key = self._machine.owner[position], end
+            key = position.owner, end
             hits[key] = hits.get(key, 0) | starts
 
     def _named(self, hits: dict[tuple[int, int], int]) -> list[Hit]:
@@ -227,7 +228,7 @@ class NfaSimulation:
         """Beginnings before `earliest` are none any more."""
         machine, kept = self._machine, -1 << (earliest - self.origin)
         leaving: dict[int, int] = {}
-        held = [(machine.owner[position], starts) for position, starts in self.active.items()]
+        held = [(position.owner, starts) for position, starts in self.active.items()]
         held += [(owner, starts) for (owner, _), starts in hits.items()]
         for owner, starts in held:
             if (gone := starts & ~kept) and (pattern := machine.patterns[owner]).holds:

@@ -2,18 +2,21 @@
 
 The words are a trie, and a position of the automaton is a node of it with what the way there leaves open: how many
 edits it took, how many characters lie since the last letter, what of an encoded letter has been read. Positions are
-worked out when a text first leads to them, are numbers that say all of it, and no list of them is kept; so ten thousand
-words in every disguise cost their trie and what texts have met (`gateway.automata.machine`). Edits are followed as in
-Schulz and Mihov's Levenshtein automata (2002), in their nondeterministic form; a transposition is one edit.
+worked out when a text first leads to them; so ten thousand words in every disguise cost their trie and what texts have
+met (`gateway.automata.machine`). Edits are followed as in Schulz and Mihov's Levenshtein automata (2002), in their
+nondeterministic form; a transposition is one edit.
+
+What a hostile text costs is the number of positions that it keeps alive, so there are as few as can be: a letter that
+stands for another one leads to one position, whichever letter it replaces, and a word without its first letters is
+one of a second trie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS, OTHER, WORD_CHAR
+from gateway.automata.contexts import OTHER, WORD_CHAR
 from gateway.automata.edges import is_word_char
 from gateway.automata.encodings import (
     CONTROL_SEQUENCES,
@@ -23,58 +26,58 @@ from gateway.automata.encodings import (
     PUNCTUATION,
     VARIANTS,
     Encoding,
+    Reading,
     Spellings,
     ascii_form,
 )
 from gateway.automata.literals import Folded
-from gateway.automata.machine import MAX_TRANSITIONS, CharClass, StateMachine
+from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Position, StateMachine
 from gateway.automata.markup import BETWEEN, escapes
-from gateway.automata.positions import Region
-from gateway.automata.states import Always, Lookup
 from gateway.automata.trie import ROOT
+from gateway.automata.word_places import (
+    BLANK,
+    BLANK_GAP,
+    DONE,
+    DOUBLED,
+    EDGED,
+    EXACT,
+    GAP_LENGTH,
+    GAPPED,
+    JOINED,
+    LINE,
+    MASKED,
+    NEW_LINE,
+    NUMBER,
+    OFTEN,
+    PLAIN,
+    SECOND_PLAIN,
+    SWAPPED,
+    TWICE,
+    UNEVEN,
+    Bundle,
+    Obfuscation,
+    Place,
+    Places,
+    bundled,
+    distinct,
+)
 from gateway.automata.word_trie import WordSet, WordTrie
 
-# A gap is its length, and whether it begins with a blank: of short words all are alike.
-_GAP_LENGTH, _BLANK_GAP = 7, 8
+__all__ = ["ESCAPE", "ObfuscatedWords", "Obfuscation"]
+
 MAX_GAP = 7  # characters between two letters that are spaced out; a run of blanks is one
 # Shorter words need more to count as disguised, or they would be found in ordinary text: `as s` is not spaced out, of
 # `4$s` one letter is too few, and in `conn` no letter is repeated.
 SHORT_SPACED = 5  # all letters are spaced out alike
-SHORT_MASKED = 4  # no letter is an asterisk
 SHORT = 5  # two letters are as they are, and a letter comes at least three times
 # States of a few positions each, of which disguises need many.
 MAX_TARGETS = 160_000
+MAX_READINGS = 50_000  # of characters in an encoding
 
-_AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that ends a word
-# What is known of a way besides its node.
-_EDGED, _GAPPED, _JOINED, _PLAIN, _SECOND_PLAIN, _DOUBLED, _UNEVEN, _EXACT, _DONE, _BLANK, _MASKED = (
-    1 << bit for bit in range(11)
-)
-_FLAGS = 11
+_MAX_DIGITS = 3
 _LINE_MARKS = frozenset(">-*+#|")
 _EMPHASIS = frozenset("*_~`")
-_SWAPPED = "\x02"  # then the letter that must come next
-_NEW_LINE = "\n"  # in the white space of a phrase, behind a line end
 ESCAPE = "\x1b"
-_LINE = "\x06"  # in a gap, where a line begins
-_NUMBER = "\x07"  # in a gap, behind the number of a list: as many as there are digits
-_MAX_DIGITS = 3
-_TWICE = "\x04"  # behind a letter that has come once more than in the word
-_OFTEN = "\x05"  # and more often
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Obfuscation:
-    """How words are written: in a text, with these disguises; or, if there are `variants` (names of
-    `encodings.VARIANTS`), in one of these codes only."""
-
-    leet: bool = False
-    spacing: bool = False
-    repeats: bool = False
-    markup: bool = False
-    url: bool = False
-    controls: bool = False  # of terminals, which do not show them
-    variants: tuple[str, ...] = ()
 
 
 class _Char(NamedTuple):
@@ -86,19 +89,11 @@ class _Char(NamedTuple):
     code: str
     gap: int  # may it lie between letters: 1; a blank: 2
     line_end: bool
+    begins: tuple[int, ...]  # the encodings within a text of which a letter begins
+    is_mere: bool  # it is one letter or none, and nothing besides
 
 
-class _Place(NamedTuple):
-    """A position. `encoding` 0 is the text itself; in it `state` is empty, or one of the special ones above."""
-
-    words: int
-    node: int
-    edits: int
-    flags: int
-    gap: int
-    spaced: int  # characters between the first two letters that are spaced out, where all are to be as far apart
-    encoding: int
-    state: str
+Led = list[Place | None]  # places that a character leads to; None: none from which a match is possible
 
 
 class ObfuscatedWords(StateMachine):
@@ -117,7 +112,6 @@ class ObfuscatedWords(StateMachine):
     ) -> None:
         super().__init__(fold, max_transitions, MAX_TARGETS)
         self.patterns = words
-        self._sets = [WordTrie(each) for each in words]
         self._alphabet = frozenset(char for each in words for word in each.words for char in word)
         self._letters, self._disguises = letters, disguises
         # Within a text, each for one letter, and for whole words.
@@ -127,306 +121,307 @@ class ObfuscatedWords(StateMachine):
         if disguises.controls:
             self._embedded.append(CONTROL_SEQUENCES)
         self._encodings = [*self._embedded, *(VARIANTS[name] for name in disguises.variants)]
-        self.region, self.past = Always(Region.SPAN), Always(0)
-        self.owner = Lookup(lambda position: _unpack(position).words)
-        self._rights = Lookup(lambda position: self._rights_of(_unpack(position)))
-        self.arrives = Lookup(lambda position: ALL_RIGHTS if self._rights[position] == ALL_RIGHTS else 0)
-        self.waits = Lookup(lambda position: self._waits(self._rights[position]))
-        self.continues = Lookup(lambda position: ALL_RIGHTS if self._continues(_unpack(position)) else 0)
-        self.goes_on = Lookup(lambda position: ALL_RIGHTS if self.waits[position] else self.continues[position])
+        self._looks_ahead = [isinstance(each, Spellings) for each in self._encodings]
+        self._any_case = not (disguises.markup or disguises.url or disguises.variants)
+        self._readings: dict[tuple[int, str | None, str], tuple[Reading, ...]] = {}
+        self._places = Places(disguises, len(self._embedded), SHORT_SPACED, SHORT)
+        tries = [trie for owner, each in enumerate(words) for trie in tries_of(each, owner)]
+        self._roots = [self._places.root(trie, 0) for trie in tries if not trie.edged]
+        self._edged_roots = [self._places.root(trie, EDGED) for trie in tries]
+
+    def positions(self) -> Iterable[Position]:
+        return self._places
+
+    def forget_steps(self) -> None:
+        """Drop the places, too: states keep those that texts stand on."""
+        super().forget_steps()
+        self._places.clear()
 
     # -- characters ----------------------------------------------------------------------------------------------------
 
     def class_key(self, unit: str) -> tuple[_Char, int]:
         letters = self._letters(unit)
+        code = ascii_form(unit) if self._encodings or unit in _LINE_MARKS else ""
+        code = code.lower() if self._any_case else code
+        plain = letters if self._alphabet.intersection(letters) else ""
+        looks_like = "".join(self._alphabet.intersection(LEET.get(unit, ""))) if self._disguises.leet else ""
+        embedded = range(1, len(self._embedded) + 1)
+        begins = tuple(encoding for encoding in embedded if self._read_code(encoding, None, code))
         char = _Char(
-            plain=letters if self._alphabet.intersection(letters) else "",
-            looks_like="".join(self._alphabet.intersection(LEET.get(unit, ""))) if self._disguises.leet else "",
+            plain=plain,
+            looks_like=looks_like,
             is_sign=unit in PUNCTUATION,
-            code=ascii_form(unit) if self._encodings or unit in _LINE_MARKS else "",
+            code=code,
             gap=0 if unit.isalnum() else 2 if unit.isspace() else 1,
             line_end=unit in "\n\r\u2028\u2029",
+            begins=begins,
+            is_mere=len(plain) < 2 and not looks_like and not begins and unit.isalnum(),
         )
         return char, WORD_CHAR if is_word_char(unit) else OTHER
 
+    def _read_code(self, encoding: int, state: str | None, code: str) -> tuple[Reading, ...]:
+        """What a character comes to in an encoding, its letters as the words have them; `state` None: where it begins.
+        What cannot lead on in any word is left out."""
+        key = encoding, state, code
+        readings = self._readings.get(key)
+        if readings is None:
+            reads = self._encodings[encoding - 1]
+            found = (reads.begin(code) if state is None else reads.go_on(state, code)) if code else ()
+            folded: list[Reading] = []
+            for letters, rest in found:
+                if letters:
+                    seen = "".join(map(self._letters, letters))
+                    if encoding > len(self._embedded) and not self._alphabet.issuperset(seen):
+                        continue
+                    # One that is escaped may be a disguise of another, or stand between two.
+                    letters = letters if seen and len(letters) == 1 and encoding <= len(self._embedded) else seen
+                folded.append(Reading(letters, rest))
+            if len(self._readings) >= MAX_READINGS:
+                self._readings.clear()
+            readings = self._readings[key] = tuple(folded)
+        return readings
+
     # -- positions -----------------------------------------------------------------------------------------------------
 
-    def successors(self, position: int, left: int, char_class: CharClass) -> tuple[int, ...]:
+    def successors(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
         char: _Char = char_class.key
-        places = self._begin(char, left) if position < 0 else self._go_on(_unpack(position), char)
-        return tuple(sorted({_pack(place) for place in places if self._may_match(place)}))
+        if self._places.is_full():
+            self.forget_steps()
+        if isinstance(position, Bundle):
+            led = [led for place in position.places for led in self.successors(place, left, char_class)]
+        elif not isinstance(position, Place):
+            return bundled(self._begin(char, left))
+        elif position.encoding:
+            led = self._read_encoded(position, position.encoding, position.state, char.code)
+        elif char.is_mere and position.edits == position.trie.set.edits and self._leads_nowhere(position, char.plain):
+            return ()
+        else:
+            led = self._go_on(position, char)
+        return distinct(led) if led else ()
 
-    def _begin(self, char: _Char, left: int) -> Iterator[_Place]:
-        edged = _EDGED if left != WORD_CHAR else 0
-        for words in range(len(self._sets)):
-            root = _Place(words, ROOT, 0, edged, 0, 0, 0, "")
+    @staticmethod
+    def _leads_nowhere(place: Place, letter: str) -> bool:
+        """Most letters of a hostile text, so it should cost little: is it none of those that may come next?"""
+        trie, node = place.trie.trie, place.node
+        if place.state.startswith((LINE, NUMBER)):
+            return False
+        if not letter:
+            return True
+        if place.skip or place.state or trie.labels[node] == letter:
+            return False
+        return trie.labels.find(letter, trie.first[node], trie.first[node + 1]) < 0
+
+    def _begin(self, char: _Char, left: int) -> Led:
+        led: Led = []
+        for root in self._roots if left == WORD_CHAR else self._edged_roots:
             if not self._disguises.variants:
-                yield from self._read_char(root, char)
+                led += self._read_char(root, char)
                 for at in range(1, len(char.plain)):
-                    yield from self._read(root, char.plain[at:], _PLAIN)
-            for encoding, each in enumerate(self._encodings, start=1):
-                for letters, state in each.begin(char.code) if char.code else ():
-                    if letters is not None:
-                        yield from self._read_encoded(root, encoding, letters, state)
-                    elif encoding > len(self._embedded) or state[0] not in BETWEEN:
-                        yield root._replace(encoding=encoding, state=state)
+                    led += self._read(root, char.plain[at:], PLAIN)
+            for encoding in (*char.begins, *range(len(self._embedded) + 1, len(self._encodings) + 1)):
+                led += self._read_encoded(root, encoding, None, char.code)
+        return led
 
-    def _go_on(self, place: _Place, char: _Char) -> Iterator[_Place]:
-        if place.flags & _DONE:
-            return
+    def _go_on(self, place: Place, char: _Char) -> Led:
         if place.encoding:
-            for letters, state in (
-                self._encodings[place.encoding - 1].go_on(place.state, char.code) if char.code else ()
-            ):
-                if letters is not None:
-                    yield from self._read_encoded(place, place.encoding, letters, state)
-                elif state == place.state and not char.line_end:  # passed by: a short word stands in one piece
-                    yield place._replace(flags=place.flags | _GAPPED | _JOINED)
-                else:
-                    yield place._replace(state=state)
-            return
-        if place.state.startswith(_SWAPPED):
-            if place.state[1:] in (char.plain, *char.looks_like):
-                yield place._replace(state="")
-            return
-        if not place.state.startswith(_NUMBER):
-            yield from self._read_char(place, char)
-        for encoding, each in enumerate(self._embedded, start=1):
-            for letters, state in each.begin(char.code) if char.code else ():
-                if letters is None:
-                    yield place._replace(encoding=encoding, state=state)
-                else:
-                    yield from self._read_encoded(place, encoding, letters, state)
-        yield from self._skip(place, char)
-        yield from self._edit(place)
+            return self._read_encoded(place, place.encoding, place.state, char.code)
+        if place.flags & DONE:
+            return []
+        if place.state.startswith(SWAPPED):
+            comes = place.state[1:] in (char.plain, *char.looks_like)
+            return [self._places.at(place.trie, place.node, place.edits, place.flags)] if comes else []
+        led = self._read_char(place, char) if not place.state.startswith(NUMBER) else []
+        for encoding in char.begins:
+            led += self._read_encoded(place, encoding, None, char.code)
+        if char.gap or place.state.startswith((LINE, NUMBER)):
+            led += self._skip(place, char)
+        if place.edits < place.trie.set.edits:
+            led += self._edit(place)
+        return led
 
-    def _read_char(self, place: _Place, char: _Char) -> Iterator[_Place]:
+    def _read_char(self, place: Place, char: _Char) -> Led:
         """The character is a letter."""
-        if char.plain:
-            yield from self._read(place, char.plain, _PLAIN)
+        led = self._read(place, char.plain, PLAIN) if char.plain else []
         for letter in char.looks_like if place.node or not char.is_sign else "":
-            for read in self._read(place, letter, _MASKED if char.code == MASK else 0):
-                # At a word's end it is what it is: punctuation.
-                yield read._replace(flags=read.flags & ~_EXACT) if char.is_sign else read
+            read = self._read(place, letter, MASKED if char.code == MASK else 0)
+            # At a word's end it is what it is: punctuation.
+            led += [self._inexact(each) for each in read if each] if char.is_sign else read
+        return led
 
-    def _read_encoded(self, place: _Place, encoding: int, letters: str, state: str) -> Iterator[_Place]:
-        """Letters that were written in an encoding, which goes on behind them, or the text does."""
-        if encoding <= len(self._embedded):
-            text = place._replace(encoding=0, state="")
-            folded = "".join(map(self._letters, letters))
-            if self._disguises.leet and encoding == 1:
-                yield from self._read(text, folded, 0)
-            elif not folded:
-                if text.node:
-                    yield text._replace(gap=place.gap or 1)
-            elif len(letters) == 1:
-                char: _Char = self.char_class(letters).key
-                yield from self._read_char(text, char)
-                if text.node:
-                    yield from self._skip(text, char)
+    def _inexact(self, place: Place) -> Place | None:
+        flags = place.flags & ~EXACT
+        return self._places.at(
+            place.trie, place.node, place.edits, flags, place.gap, place.spaced, 0, place.state, place.skip
+        )
+
+    def _read_encoded(self, place: Place, encoding: int, begun: str | None, code: str) -> Led:
+        """A character in an encoding, which goes on behind it, or the text does."""
+        led: Led = []
+        for letters, state in self._read_code(encoding, begun, code):
+            if letters is None:
+                if encoding > len(self._embedded):
+                    led.append(self._coded(place, encoding, state, code))
+                elif not place.node and state[0] in BETWEEN:
+                    continue
+                elif not self._looks_ahead[encoding - 1] or self._may_become(place, encoding, state):
+                    led.append(self._places.encoded(place, encoding, state))
+            elif encoding <= len(self._embedded):
+                led += self._read_embedded(place, encoding, letters)
             else:
-                yield from self._read(text, folded, _PLAIN)
-            return
-        node, words = place.node, self._sets[place.words]
-        for letter in "".join(map(self._letters, letters)):
-            node = words.child(node, letter)
-            if not node:
-                return
-        yield place._replace(node=node, flags=place.flags | _EXACT | _PLAIN, encoding=encoding, state=state)
+                node = place.node
+                for letter in letters:
+                    node = place.trie.child(node, letter)
+                    if not node:
+                        break
+                else:
+                    flags = place.flags | EXACT | PLAIN
+                    led.append(self._places.at(place.trie, node, place.edits, flags, 0, 0, encoding, state))
+        return led
 
-    def _read(self, place: _Place, letters: str, flag: int) -> Iterator[_Place]:
+    def _coded(self, place: Place, encoding: int, state: str, code: str) -> Place | None:
+        """Of a code more is needed. What it passes by may be no part of it: a short word stands in one piece."""
+        if state != place.state or code in "\r\n":
+            return self._places.encoded(place, encoding, state)
+        flags = place.flags | DOUBLED
+        return self._places.at(place.trie, place.node, place.edits, flags, 0, 0, encoding, state)
+
+    def _may_become(self, place: Place, encoding: int, state: str) -> bool:
+        """May what has begun become a letter that leads on?"""
+        text, outcomes = self._text(place, place.gap), self._encodings[encoding - 1].outcomes(state) or ""
+        return text is not None and any(any(self._letter(text, letter, 0)) for letter in outcomes)
+
+    def _text(self, place: Place, gap: int) -> Place | None:
+        """The place in the text at which an encoded letter began."""
+        if not place.encoding and gap == place.gap and not place.state or not place.node:
+            return place
+        return self._places.at(place.trie, place.node, place.edits, place.flags, gap, place.spaced, 0, "", place.skip)
+
+    def _read_embedded(self, place: Place, encoding: int, letters: str) -> Led:
+        if not letters:  # what is written stands for nothing
+            return [self._text(place, place.gap or 1)] if place.node else []
+        text = self._text(place, place.gap)
+        if text is None:
+            return []
+        if self._disguises.leet and encoding == 1:
+            return self._read(text, letters, 0)
+        if len(letters) > 1:
+            return self._read(text, letters, PLAIN)
+        char: _Char = self.char_class(letters).key
+        led = self._read_char(text, char)
+        return [*led, *self._skip(text, char)] if text.node else led
+
+    def _read(self, place: Place, letters: str, flag: int) -> Led:
         """All letters of one character, one after the other. A match may end before the last."""
-        places = {place}
+        return self._letter(place, letters, flag) if len(letters) == 1 else list(self._read_each(place, letters, flag))
+
+    def _read_each(self, place: Place, letters: str, flag: int) -> Iterator[Place | None]:
+        places: dict[Place, None] = {place: None}
         for at, letter in enumerate(letters):
-            places = {each for place in places for each in self._letter(place, letter, flag)}
+            places = dict.fromkeys(led for each in places for led in self._letter(each, letter, flag) if led)
             if at < len(letters) - 1:
-                yield from (each._replace(flags=each.flags | _DONE) for each in places if self._rights_of(each))
+                for each in places:
+                    if each.arrives or each.waits:
+                        flags = each.flags | DONE
+                        yield self._places.at(each.trie, each.node, each.edits, flags, 0, each.spaced, 0, each.state)
         yield from places
         # One character that is several letters comes again, as a Hangul syllable.
-        repeats = len(letters) > 1 and self._disguises.repeats and place.flags & _EXACT
-        if repeats and self._sets[place.words].trie.path(place.node).endswith(letters):
-            yield place._replace(state=_OFTEN if place.state in (_TWICE, _OFTEN) else _TWICE, gap=0)
+        repeats = self._disguises.repeats and place.flags & EXACT
+        if repeats and place.trie.trie.path(place.node).endswith(letters):
+            often = OFTEN if place.state in (TWICE, OFTEN) else TWICE
+            yield self._places.at(place.trie, place.node, place.edits, place.flags, 0, place.spaced, 0, often)
 
-    def _letter(self, place: _Place, letter: str, flag: int) -> list[_Place]:
-        words, node = self._sets[place.words], place.node
-        flags = place.flags & ~_BLANK | flag | _EXACT
-        if flag & place.flags & _PLAIN:
-            flags |= _SECOND_PLAIN
+    def _letter(self, place: Place, letter: str, flag: int) -> Led:
+        trie, node, edits, skip, at = place.trie, place.node, place.edits, place.skip, self._places.at
+        flags = place.flags & ~BLANK | flag | EXACT
+        if flag & place.flags & PLAIN:
+            flags |= SECOND_PLAIN
         if node and not place.gap:
-            flags |= _JOINED
-        if place.state == _TWICE and words.trie.labels[node] != letter:
-            flags |= _DOUBLED
+            flags |= JOINED
+        same = node > ROOT and not skip and trie.trie.labels[node] == letter
+        if place.state == TWICE and not same:
+            flags |= DOUBLED
         spaced = place.spaced
-        if flags & _GAPPED and words.lightest[node] < SHORT_SPACED:
+        if flags & GAPPED and trie.lightest[node] < SHORT_SPACED:
             if spaced and spaced != place.gap:
-                flags |= _UNEVEN
+                flags |= UNEVEN
             spaced = spaced or place.gap
-        came = place._replace(flags=flags, gap=0, spaced=spaced, state="")
-        child = words.child(node, letter)
-        if child and (node or place.flags & _EDGED or not words.needs_edge(child)):
-            found = [came._replace(node=child)]
-        else:
-            found = []
-        if node and words.trie.labels[node] == letter:
+        found: Led = []
+        if skip:
+            found = [at(trie, below, edits, flags, 0, spaced) for below in trie.descendants(node, skip + 1, letter)]
+        elif child := trie.child(node, letter):
+            if node or place.flags & EDGED or trie.missing or not trie.needs_edge(child):
+                found.append(at(trie, child, edits, flags, 0, spaced))
+        if same:
             if letter == " ":
-                found.append(place._replace(flags=place.flags | flag, gap=0))
-            elif self._disguises.repeats and place.flags & _EXACT:
-                found.append(came._replace(state=_OFTEN if place.state in (_TWICE, _OFTEN) else _TWICE))
-        if place.edits < words.set.edits:
-            found += self._delete(came, node, place.edits, letter)
-            edited = came._replace(edits=place.edits + 1, flags=came.flags & ~_EXACT)
-            for other in words.children(node) if node else ():
-                swapped, expected = words.child(other, letter), words.trie.labels[other]
-                if swapped and expected != letter:
-                    found.append(edited._replace(node=swapped, state=_SWAPPED + expected))
+                found.append(at(trie, node, edits, place.flags | flag, 0, place.spaced, 0, place.state))
+            elif self._disguises.repeats and place.flags & EXACT:
+                often = OFTEN if place.state in (TWICE, OFTEN) else TWICE
+                found.append(at(trie, node, edits, flags, 0, spaced, 0, often))
+        if node and edits < trie.set.edits:
+            # Behind one letter or more that are missing, or before the letter that should stand before it.
+            for missing in range(1, trie.set.edits - edits + 1):
+                for below in trie.descendants(node, skip + 1 + missing, letter):
+                    found.append(at(trie, below, edits + missing, flags, 0, spaced))
+            for below in trie.descendants(node, skip + 2, letter):
+                expected = trie.trie.labels[trie.parent(below)]
+                if expected != letter:
+                    found.append(at(trie, below, edits + 1, flags & ~EXACT, 0, spaced, 0, SWAPPED + expected))
         return found
 
-    def _delete(self, came: _Place, node: int, edits: int, letter: str) -> Iterator[_Place]:
-        """The letter comes after one or more that are missing."""
-        words = self._sets[came.words]
-        if edits == words.set.edits:
-            return
-        for missing in words.children(node):
-            if node == ROOT and words.needs_edge(missing) and not came.flags & _EDGED:
-                continue
-            child = words.child(missing, letter)
-            if child:
-                yield came._replace(node=child, edits=edits + 1)
-            yield from self._delete(came, missing, edits + 1, letter)
-
-    def _edit(self, place: _Place) -> Iterator[_Place]:
+    def _edit(self, place: Place) -> Led:
         """The character is one too many, or stands for another letter."""
-        words = self._sets[place.words]
-        if place.edits < words.set.edits:
-            edited = place._replace(edits=place.edits + 1, flags=place.flags & ~_EXACT, gap=0, state="")
-            yield edited
-            for other in words.children(place.node):
-                yield edited._replace(node=other)
+        trie, node, skip, at = place.trie, place.node, place.skip, self._places.at
+        edits, flags = place.edits + 1, place.flags & ~EXACT
+        led = [at(trie, node, edits, flags, 0, place.spaced, 0, "", each) for each in (skip, skip + 1)]
+        if trie.has_blanks:  # of which there may be several
+            led += [at(trie, below, edits, flags, 0, place.spaced) for below in trie.descendants(node, skip + 1, " ")]
+        return led
 
-    def _skip(self, place: _Place, char: _Char) -> Iterator[_Place]:
+    def _skip(self, place: Place, char: _Char) -> Iterator[Place | None]:
         """The character lies between two letters, or in the white space of a phrase."""
-        words = self._sets[place.words]
         if char.code == ESCAPE:
             yield place  # and the rest of a sequence may be read as it is
             return
-        blank = words.trie.labels[place.node] == " "
+        if place.skip:
+            return
+        trie, node, edits, flags, gap, spaced = (
+            place.trie, place.node, place.edits, place.flags, place.gap, place.spaced,
+        )  # fmt: skip
+        blank = trie.trie.labels[node] == " "
         if blank and char.line_end:
-            yield place._replace(state=_NEW_LINE)
-        if blank and place.state == _NEW_LINE and char.code in _LINE_MARKS:
+            yield self._places.at(trie, node, edits, flags, gap, spaced, 0, NEW_LINE)
+        if blank and place.state == NEW_LINE and char.code in _LINE_MARKS:
             yield place
         if char.gap:
             yield from self._widen(place, char)
-        elif place.state[:1] in (_LINE, _NUMBER) and char.code.isdigit() and len(place.state) <= _MAX_DIGITS:
-            yield place._replace(state=_NUMBER + place.state[1:] + "0", gap=place.gap & _BLANK_GAP | 1)
+        elif place.state[:1] in (LINE, NUMBER) and char.code.isdigit() and len(place.state) <= _MAX_DIGITS:
+            numbered = NUMBER + place.state[1:] + "0"
+            yield self._places.at(trie, node, edits, flags & ~BLANK, gap & BLANK_GAP | 1, spaced, 0, numbered)
 
-    def _widen(self, place: _Place, char: _Char) -> Iterator[_Place]:
+    def _widen(self, place: Place, char: _Char) -> Iterator[Place | None]:
         """The gap goes on."""
-        words = self._sets[place.words]
+        trie, node, edits, gap, spaced = place.trie, place.node, place.edits, place.gap, place.spaced
         blank = char.gap == 2
-        gap = place.gap
-        if not (gap and blank and place.flags & _BLANK):
-            if gap & _GAP_LENGTH == MAX_GAP:
+        if not (gap and blank and place.flags & BLANK):
+            if gap & GAP_LENGTH == MAX_GAP:
                 return
-            gap = gap + 1 if gap or not blank else _BLANK_GAP + 1
-        if self._disguises.spacing and place.flags & _EDGED:
-            flags = place.flags & ~_BLANK | _GAPPED | _BLANK * blank
-            marked = place.state == _LINE and (blank or char.code in _LINE_MARKS)
-            widened = place._replace(gap=gap, flags=flags, state=_LINE if char.line_end or marked else "")
-            yield widened
-            child = words.child(place.node, " ")
-            if child:
-                yield widened._replace(node=child)
+            gap = gap + 1 if gap or not blank else BLANK_GAP + 1
+        if self._disguises.spacing and place.flags & EDGED:
+            flags = place.flags & ~BLANK | GAPPED | BLANK * blank
+            marked = place.state == LINE and (blank or char.code in _LINE_MARKS)
+            state = LINE if char.line_end or marked else ""
+            yield self._places.at(trie, node, edits, flags, gap, spaced, 0, state)
+            if child := trie.child(node, " "):
+                yield self._places.at(trie, child, edits, flags, gap, spaced, 0, state)
         elif self._disguises.markup and char.code in _EMPHASIS:
-            yield place._replace(gap=gap)
-
-    # -- what can come of a position -----------------------------------------------------------------------------------
-
-    def _may_match(self, place: _Place) -> bool:
-        words = self._sets[place.words]
-        longest = words.longest[place.node]
-        if longest < words.set.edits_from:
-            return False
-        heaviest = words.heaviest[place.node]
-        if self._disguises.leet and 1 < heaviest < SHORT:
-            plain = bool(place.flags & _PLAIN) + bool(place.flags & _SECOND_PLAIN)
-            if plain + heaviest - words.weight[place.node] < 2:
-                return False
-        if not self._suffices(place.flags, heaviest):
-            return False
-        if place.encoding and (outcomes := self._encodings[place.encoding - 1].outcomes(place.state)) is not None:
-            text = place._replace(encoding=0, state="")
-            return any(self._may_match(each) for letter in outcomes for each in self._letter(text, letter, 0))
-        return self._continues(place) or bool(self._rights_of(place))
-
-    @staticmethod
-    def _suffices(flags: int, weight: int) -> bool:
-        """May a word of this weight be written so?"""
-        if flags & _GAPPED and flags & (_JOINED | _UNEVEN) and weight < SHORT_SPACED:
-            return False
-        return not (flags & _DOUBLED and weight < SHORT) and not (flags & _MASKED and weight < SHORT_MASKED)
-
-    def _continues(self, place: _Place) -> bool:
-        """May a further character lead on?"""
-        if place.flags & _DONE:
-            return False
-        words = self._sets[place.words]
-        if len(words.children(place.node)):
-            return True
-        if not place.flags & _EXACT or place.gap:
-            return False
-        return not place.encoding and (self._disguises.repeats or words.trie.labels[place.node] == " ")
-
-    def _rights_of(self, place: _Place) -> int:
-        """What may stand behind the position for a match to end with it."""
-        words, node = self._sets[place.words], place.node
-        embedded = 0 < place.encoding <= len(self._embedded)
-        if not node or place.gap or embedded or not place.flags & _EXACT or not place.flags & _PLAIN:
-            return 0
-        rights = 0
-        for end, edits in self._ends(words, node, place.edits):
-            length = words.trie.length[end]
-            if words.set.edits and (not edits or length < words.set.edits_from):
-                continue
-            doubled = _DOUBLED if place.state == _TWICE else 0
-            weight = words.weight[end]
-            if not place.flags & _SECOND_PLAIN and self._disguises.leet and 1 < weight < SHORT:
-                continue
-            if not self._suffices(place.flags | doubled, weight):
-                continue
-            whole = not place.encoding and (place.flags & _GAPPED or words.needs_edge(end))
-            rights |= _AT_EDGE if whole else ALL_RIGHTS
-        guard = words.guard[node]
-        guarded = guard and not place.encoding and words.trie.length[node] >= guard
-        if guarded and not words.set.spares(words.trie.path(node)):
-            rights |= 1 << EDGE
-        return rights
-
-    def _ends(self, words: WordTrie, node: int, edits: int) -> Iterator[tuple[int, int]]:
-        """The words that end here, or that only lack their last letters."""
-        if words.ends(node):
-            yield node, edits
-        if edits < words.set.edits:
-            for child in words.children(node):
-                yield from self._ends(words, child, edits + 1)
-
-    @staticmethod
-    def _waits(rights: int) -> int:
-        if not 0 < rights < ALL_RIGHTS:
-            return 0
-        return sum(rights << KINDS * kind for kind in range(KINDS))
+            yield self._places.at(trie, node, edits, place.flags, gap, spaced, 0, place.state)
 
 
-def _pack(place: _Place) -> int:
-    state = int.from_bytes(b"\1" + place.state.encode(), "big") if place.state else 0
-    number = (((state << 8 | place.encoding) << 4 | place.spaced) << 4 | place.gap) << 4 | place.edits
-    return ((number << _FLAGS | place.flags) << 32 | place.node) << 24 | place.words
-
-
-def _unpack(position: int) -> _Place:
-    words, position = position & 0xFFFFFF, position >> 24
-    node, position = position & 0xFFFFFFFF, position >> 32
-    flags, position = position & (1 << _FLAGS) - 1, position >> _FLAGS
-    edits, gap, position = position & 0xF, position >> 4 & 0xF, position >> 8
-    spaced, encoding, state = position & 0xF, position >> 4 & 0xFF, position >> 12
-    text = state.to_bytes((state.bit_length() + 7) // 8, "big")[1:].decode() if state else ""
-    return _Place(words, node, edits, flags, gap, spaced, encoding, text)
+def tries_of(words: WordSet, owner: int) -> Iterator[WordTrie]:
+    """The trie of the words, and those of what is left of them where their first letters are missing."""
+    yield WordTrie(words, owner)
+    for missing in range(1, words.edits + 1):
+        for edged in (True, False) if words.whole else (None,):
+            trie = WordTrie(words, owner, missing, edged)
+            if trie:
+                yield trie

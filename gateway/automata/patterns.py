@@ -13,7 +13,7 @@ from itertools import accumulate
 from gateway.automata.charset import CharSet
 from gateway.automata.contexts import ALL_RIGHTS, KINDS, kinds_of_characters
 from gateway.automata.literals import Folded
-from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Searched, StateMachine
+from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Position, Searched, StateMachine
 from gateway.automata.positions import Positions, Region
 from gateway.automata.regex import RegexError
 
@@ -34,33 +34,30 @@ class PatternMachine(StateMachine):
     """
 
     patterns: list[Pattern]
-    owner: list[int]
-    region: list[Region]
-    past: list[int]
-    arrives: list[int]
-    waits: list[int]
-    goes_on: list[int]
-    continues: list[int]
 
     def __init__(
         self, patterns: Iterable[Pattern], fold: Callable[[str], Folded], max_transitions: int = MAX_TRANSITIONS
     ) -> None:
         super().__init__(fold, max_transitions)
         self.patterns = []
-        self.owner = []
-        self.region = []
-        self.past = []
-        self.first: dict[int, int] = {}
-        self.follow: list[dict[int, int]] = []
+        self._owner: list[int] = []
+        self._region: list[Region] = []
+        self._past: list[int] = []
+        self._first: dict[int, int] = {}
+        self._follow_of: list[dict[int, int]] = []
         self._last: list[int] = []
         self._sets: dict[CharSet, list[int]] = {}
         for pattern in patterns:
             self._add(pattern)
         # A line end is a kind of its own only where some pattern needs it.
         self._kinds = kinds_of_characters(any(pattern.positions.sees_lines for pattern in self.patterns))
-        self.furthest = max(self.past, default=0)
-        self.arrives, self.waits, self.goes_on, self.reaches, self.continues = ([0] * len(self.owner) for _ in range(5))
-        self._weigh()
+        self.furthest = max(self._past, default=0)
+        self._reaches = [0] * len(self._owner)
+        self._positions = self._weigh()
+        self._number = {position: number for number, position in enumerate(self._positions)}
+
+    def positions(self) -> list[Position]:
+        return self._positions
 
     def class_key(self, unit: str) -> tuple[frozenset[int], int]:
         members = frozenset(
@@ -68,62 +65,73 @@ class PatternMachine(StateMachine):
         )
         return members, next(kind for kind, every in self._kinds if unit in every)
 
-    def successors(self, position: int, left: int, char_class: CharClass) -> tuple[int, ...]:
-        candidates = self.first if position < 0 else self.follow[position]
+    def successors(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
+        candidates = self._first if position is self.start_position else self._follow_of[self._number[position]]
         context = 1 << (KINDS * left + char_class.kind)
         return tuple(
-            target
+            self._positions[target]
             for target, contexts in candidates.items()
-            if contexts & context and target in char_class.key and self.reaches[target] >> char_class.kind & 1
+            if contexts & context and target in char_class.key and self._reaches[target] >> char_class.kind & 1
         )
 
     def _add(self, pattern: Pattern) -> None:
-        positions, base = pattern.positions, len(self.owner)
-        self.owner += [len(self.patterns)] * len(positions.sets)
+        positions, base = pattern.positions, len(self._owner)
+        self._owner += [len(self.patterns)] * len(positions.sets)
         self.patterns.append(pattern)
-        self.region += positions.region
-        self.past += positions.past
-        self.first |= {base + position: contexts for position, contexts in positions.first.items()}
-        self.follow += [{base + target: contexts for target, contexts in step.items()} for step in positions.follow]
+        self._region += positions.region
+        self._past += positions.past
+        self._first |= {base + position: contexts for position, contexts in positions.first.items()}
+        self._follow_of += [{base + target: contexts for target, contexts in step.items()} for step in positions.follow]
         self._last += [positions.last.get(position, 0) for position in range(len(positions.sets))]
         for position, charset in enumerate(positions.sets):
             self._sets.setdefault(charset, []).append(base + position)
 
-    def _weigh(self) -> None:
-        """Work out, for each state and each kind of its last character, what can still come of it."""
-        count = len(self.owner)
-        kinds = [0] * count
+    def _weigh(self) -> list[Position]:
+        """Work out, for each position and each kind of its last character, what can still come of it."""
+        count = len(self._owner)
+        arrives, waits, continues, kinds = ([0] * count for _ in range(4))
         for charset, positions in self._sets.items():
             possible = sum(1 << kind for kind, every in self._kinds if charset & every)
             for position in positions:
                 kinds[position] = possible
         sources: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         for position in range(count):
-            for target, contexts in self.follow[position].items():
+            for target, contexts in self._follow_of[position].items():
                 sources[target].append((position, contexts))
         waiting: list[tuple[int, int]] = []
         for position in range(count):
             for kind, _ in self._kinds:
                 rights = self._last[position] >> KINDS * kind & ALL_RIGHTS if kinds[position] >> kind & 1 else 0
                 if rights:
-                    self.reaches[position] |= 1 << kind
+                    self._reaches[position] |= 1 << kind
                     waiting.append((position, kind))
                 if rights == ALL_RIGHTS:
-                    self.arrives[position] |= 1 << kind
+                    arrives[position] |= 1 << kind
                 elif rights:
-                    self.waits[position] |= rights << KINDS * kind
-                    self.goes_on[position] |= 1 << kind
+                    waits[position] |= rights << KINDS * kind
         while waiting:
             target, right = waiting.pop()
             for position, contexts in sources[target]:
                 for kind, _ in self._kinds:
                     taken = kinds[position] >> kind & contexts >> KINDS * kind + right
-                    if taken & ~self.continues[position] >> kind & 1:
-                        self.continues[position] |= 1 << kind
-                        self.goes_on[position] |= 1 << kind
-                        if not self.reaches[position] >> kind & 1:
-                            self.reaches[position] |= 1 << kind
+                    if taken & ~continues[position] >> kind & 1:
+                        continues[position] |= 1 << kind
+                        if not self._reaches[position] >> kind & 1:
+                            self._reaches[position] |= 1 << kind
                             waiting.append((position, kind))
+        return [
+            Position(
+                owner,
+                self.patterns[owner],
+                arrives=arrives[at],
+                waits=waits[at],
+                continues=continues[at],
+                kinds=kinds[at],
+                region=self._region[at],
+                past=self._past[at],
+            )
+            for at, owner in enumerate(self._owner)
+        ]
 
 
 def work(positions: Positions) -> int:

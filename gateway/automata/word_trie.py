@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 from gateway.automata.edges import is_cjk, is_word_char
 from gateway.automata.machine import Searched
@@ -31,32 +33,48 @@ class WordSet(Searched):
 
 
 class WordTrie:
-    """The trie of a set of words, with what is below each node."""
+    """The trie of a set of words, with what is below each node; `missing`: without their first letters.
 
-    def __init__(self, words: WordSet) -> None:
-        self.set = words
-        texts = sorted(words.words)
-        nothing = bytes(len(texts))
-        self.trie = trie = Trie(texts, nothing, nothing, None)
+    So a word that lacks its first letters is one of another trie, and does not need a look at every first letter that
+    there is. `edged`: only of the words whose first letter needs an edge, or of those whose does not; None: of all.
+    """
+
+    def __init__(self, words: WordSet, owner: int, missing: int = 0, edged: bool | None = None) -> None:
+        self.set, self.owner = words, owner
+        self.missing, self.edged = missing, edged
+        chosen = [word for word in words.words if edged is None or _needs_edge(words, word[0]) == edged]
+        self._rests = sorted({word[missing:] for word in chosen if len(word) > missing})
+        self._heads = sorted((word[missing:], word[:missing]) for word in chosen) if missing else []
+        nothing = bytes(len(self._rests))
+        self.trie = trie = Trie(self._rests, nothing, nothing, None)
         count = len(trie.labels)
-        self.longest = array("I", trie.length)
-        self.weight = array("I", [0] * count)  # letters, and a character of a script without spaces for several
+        self.has_blanks = " " in trie.labels
+        self.length = array("I", (length + missing for length in trie.length))
+        self.longest = array("I", self.length)
+        # Letters, and a character of a script without spaces for several.
+        self.weight = array("I", [missing] * count)
         self.guard = array("I", [0] * count)  # the fewest characters that count at the end; 0: none do
         for node in range(count):
             for child in self.children(node):
                 self.weight[child] = self.weight[node] + (CJK_WEIGHT if is_cjk(trie.labels[child]) else 1)
         self.heaviest = array("I", self.weight)
         self.lightest = array("I", self.weight)  # of the words that end at the node or below
+        self.to_end = array("I", [0] * count)  # letters that a word lacks which is long enough, at least
         for node in reversed(range(count)):
-            guard = words.guards(trie.length[node]) if self.ends(node) else 0
+            guard = words.guards(self.length[node]) if self.ends(node) else 0
             if not self.ends(node):
                 self.lightest[node] = min((self.lightest[child] for child in self.children(node)), default=0)
+            if not self.ends(node) or self.length[node] < words.edits_from:
+                self.to_end[node] = min((self.to_end[child] + 1 for child in self.children(node)), default=count)
             for child in self.children(node):
                 self.longest[node] = max(self.longest[node], self.longest[child])
                 self.heaviest[node] = max(self.heaviest[node], self.heaviest[child])
                 if self.guard[child]:
                     guard = min(guard, self.guard[child]) if guard else self.guard[child]
             self.guard[node] = guard
+
+    def __bool__(self) -> bool:
+        return bool(self._rests)
 
     def ends(self, node: int) -> bool:
         return node != ROOT and self.trie.out[node] == node
@@ -71,7 +89,32 @@ class WordTrie:
             return trie.root.get(letter, ROOT)
         return max(trie.labels.find(letter, trie.first[node], trie.first[node + 1]), ROOT)
 
+    def descendants(self, node: int, depth: int, letter: str) -> Iterator[int]:
+        """The nodes so far below, to which this letter leads."""
+        first, labels = self.trie.first, self.trie.labels
+        begin, end = node, node + 1
+        for _ in range(depth):
+            begin, end = first[begin], first[end]
+        while (begin := labels.find(letter, begin, end)) >= 0:
+            yield begin
+            begin += 1
+
+    def parent(self, node: int) -> int:
+        return bisect_right(self.trie.first, node) - 1
+
+    def spares(self, node: int) -> bool:
+        """Does the string of the node never count as a beginning?"""
+        path = self.trie.path(node)
+        if not self.missing:
+            return self.set.spares(path)
+        begin = bisect_left(self._heads, (path, ""))
+        heads = takewhile(lambda each: each[0].startswith(path), islice(self._heads, begin, None))
+        return all(self.set.spares(head + path) for head in {head for _, head in heads})
+
     def needs_edge(self, node: int) -> bool:
         """At the character that leads to the node, if it is the first or the last of a whole word."""
-        label = self.trie.labels[node]
-        return self.set.whole and is_word_char(label)
+        return _needs_edge(self.set, self.trie.labels[node])
+
+
+def _needs_edge(words: WordSet, char: str) -> bool:
+    return words.whole and is_word_char(char)

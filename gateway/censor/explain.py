@@ -51,18 +51,18 @@ def _size(rule: Rule, program: Program) -> str:
     what = "pattern" if rule.detector is None else f"detector {rule.detector}"
     (machine,) = program.patterns
     met = _states_met(machine, "".join(prose()))
-    return f"lens {lens}, {what} of {len(machine.owner)} states ({met} determinised on prose)"
+    return f"lens {lens}, {what} of {len(list(machine.positions()))} states ({met} determinised on prose)"
 
 
 def _states_met(machine: StateMachine, text: Iterable[str]) -> int:
     """How many states the determinised automaton has after reading `text`; it begins anew behind a match."""
     state = machine.start()
-    met = {(state.entries, state.left)}
+    met = {(frozenset(state.entries), state.left)}
     for char in text:
         state = state[char]
         if state is UNDECIDED:
             state = machine.start()
-        met.add((state.entries, state.left))
+        met.add((frozenset(state.entries), state.left))
     return len(met)
 
 

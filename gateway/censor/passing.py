@@ -50,4 +50,4 @@ def _no_match(machine: StateMachine, text: str, closed: bool) -> bool:
         state = state[char]
         if state is UNDECIDED:
             return False
-    return not machine.may_end(state) and not (closed and any(register >= 0 for _, register in state.entries))
+    return not machine.may_end(state) and not (closed and state.count)
