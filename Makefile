@@ -20,7 +20,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test test-fast lint cover clients services vllm-test audit-test ray-test bench request-bench bounds decode-bench audit-bench docs lock clean help
+.PHONY: run test test-fast lint cover clients services vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -43,12 +43,13 @@ lint: $(TEST_READY)    ## ruff, mypy, the import table
 cover: $(TEST_READY)    ## the tests, with coverage of the pure core
 	$(BIN)/pytest -m "$(PLAIN)" $(OTHERS:%=--ignore=%) --cov=gateway --cov-report=term-missing:skip-covered
 
-clients: $(TEST_READY)    ## SDKs and frameworks, Python and (where node is present) Node, against a real gateway (1.1 GB of packages)
+clients: $(TEST_READY)    ## SDKs and frameworks, Python and (where node is present) Node, against a real gateway (1.9 GB of packages)
 	tests/clients/install
 	$(BIN)/pytest -n auto -m clients tests/clients
 
-services: $(TEST_READY)    ## what needs Debian's redis-server and prometheus, and node: limits, dashboards, alerts, manifests
+services: $(TEST_READY)    ## what needs Debian's redis-server, prometheus and nginx, and node: limits, dashboards, alerts, manifests, chart, packages
 	tests/install-services
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[chart,release]'
 	$(BIN)/pytest -m services tests/deploy tests/limits
 
 vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny model that is trained here (2.5 GB of packages)
@@ -67,6 +68,10 @@ bench: $(TEST_READY)    ## one table: direct, byte copy, nginx when installed, P
 
 request-bench: $(TEST_READY)    ## CPU time of whole requests, plain ones and streams, beside nginx
 	$(BIN)/python -m loadtest.request_bench
+
+bench-peers: $(TEST_READY)    ## other gateways under the same load, each in an environment of its own (2 GB of packages)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m loadtest.peers
 
 bounds: $(TEST_READY)   ## hostile input of every size, count and depth: callbacks, memory, bytes written
 	$(BIN)/python -m loadtest.bounds
@@ -87,12 +92,18 @@ docs: $(TEST_READY)     ## the documentation as a site in build/site; a link tha
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
 	$(BIN)/python docs/site.py
 
+chart: $(TEST_READY)    ## the manifests in deploy/kubernetes, made of the chart by Helm as a library (75 MB)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[chart]'
+	$(BIN)/python -m tests.support.chart
+
 # uv asks the index that it is configured with. Newer versions: `make lock UPGRADE=--upgrade`, and the tests again.
-LOCK := --quiet --custom-compile-command 'make lock' --no-annotate --generate-hashes --python-version 3.11 \
+LOCK := --quiet --custom-compile-command 'make lock' --no-annotate --generate-hashes --python-version 3.13 \
 	--python-platform x86_64-manylinux_2_28
 lock: $(VENV)/bin/python    ## write the locks of the image anew
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile $(LOCK) $(UPGRADE) --extra redis --extra otel pyproject.toml -o deploy/requirements.lock
+	$(BIN)/uv pip compile $(LOCK) --extra redis --extra otel --extra decode -c deploy/requirements.lock pyproject.toml \
+	    -o deploy/decode.lock
 	echo hatchling | $(BIN)/uv pip compile $(LOCK) $(UPGRADE) - -o deploy/build.lock
 
 $(VENV)/bin/python:

@@ -16,6 +16,7 @@ Chat and text completions are guarded as chunks of choices (`guard.chat`), Respo
 Each line imports only from those below it:
 
     cli                             the commands
+    doctor                          what is not as it should be with a gateway that runs
     serving                         processes, workers, reload, a managed vLLM
     app, scan, audit                the composition root; `portcullis scan`; the audit of a model
     proxy, demo                     sockets and requests; the demo model

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.demo.server import TOKEN_PAUSE, build_demo
-from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Limiter, MemoryLimiter
 from gateway.observe.facts import Fact
@@ -33,6 +33,7 @@ from gateway.proxy.server import Application
 from gateway.proxy.snapshot import Snapshot, build_snapshot, compile_policies, keep_startup_sections
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.vocabularies import read_vocabularies
+from gateway.proxy.stored import StoredAnswers
 from gateway.proxy.upstreams.client import PROBE_TTL
 from gateway.version import TELEMETRY, is_installed, missing_part
 
@@ -82,6 +83,7 @@ class Portcullis:
             limiter=_limiter(config, scratch, slot),
             journal=journal,
             journal_required=config.journal is not None and config.journal.required,
+            stored=_stored_answers(config, scratch, log),
             tracer=make_tracer(config.telemetry, lambda problem: log.event("telemetry", problem=problem)),
         )
         self.public = Application(self._lifespan)
@@ -208,6 +210,15 @@ def _check_masks(config: Config) -> None:
         for rule in policy.masked:
             at = f"policies.{name}.rules[{policy.rules.index(rule)}].decode"
             raise ConfigError(config.source, at, missing_part("decode"))
+
+
+def _stored_answers(config: Config, scratch: Path | None, log: RequestLog) -> StoredAnswers | None:
+    """Not beside other workers: any of them may get the request that refers to an answer."""
+    capacity = config.limits.stored_responses
+    if capacity is None or scratch is None:
+        return None if capacity is None else StoredAnswers(capacity)
+    log.event("stored_responses", problem="nothing is kept: that takes one worker")
+    return None
 
 
 def _limiter(config: Config, scratch: Path | None, slot: int) -> Limiter:

@@ -1,9 +1,10 @@
-"""Types of command-line options."""
+"""What the parsers of all commands have in common: types of options, and help that ends with an example."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import Any
 
 
 def whole_number(kind: str, low: int, high: int) -> Callable[[str], int]:
@@ -15,3 +16,9 @@ def whole_number(kind: str, low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return convert
+
+
+def with_example(command: str, more: str = "") -> dict[str, Any]:
+    """Options of a parser: its help ends with `more` and an example of its use."""
+    epilog = f"{more}\n\nexample:\n  {command}".lstrip()
+    return {"epilog": epilog, "formatter_class": argparse.RawDescriptionHelpFormatter}

@@ -5,18 +5,33 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gateway.arguments import with_example
 from gateway.censor.compile import compile_policy
 from gateway.config import ConfigError, load, warnings
-from gateway.exits import DONE, INTERNAL, INTERRUPTED, NO_MODEL, UNWRITTEN, USAGE, discard_stdout, error_place
+from gateway.exits import (
+    DONE,
+    INTERNAL,
+    INTERRUPTED,
+    NO_MODEL,
+    UNHEALTHY,
+    UNWRITTEN,
+    USAGE,
+    discard_stdout,
+    error_place,
+)
 from gateway.policy.lint import large_list
+from gateway.policy.listen import url_of
 from gateway.policy.model import Balance, Channel, Config, Direction
 from gateway.serving.command import add_serve_commands
 from gateway.serving.vllm.command_line import managed_upstreams
 from gateway.serving.vllm.options import attach_values
 from gateway.version import TELEMETRY, __version__, is_installed, missing_part
+
+SHELLS = ("bash", "zsh")  # for tcsh shtab leaves the options of nested commands out
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,7 +39,11 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if arguments == ["--version"]:
         arguments = ["version"]
-    options = _parser().parse_args(attach_values(arguments))
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return DONE
+    options = parser.parse_args(attach_values(arguments))
     try:
         status: int = options.run(options)
     except ConfigError as error:
@@ -45,14 +64,14 @@ def main(argv: list[str] | None = None) -> int:
 
 class _Command(argparse.ArgumentParser):
     """A sub-parser. One with `run_in` leaves its arguments, `--help` among them, to the function `run` of that module,
-    which the other commands need not wait to be imported."""
+    which the other commands need not wait to be imported; its function `command_parser` says what they are."""
 
     def __init__(self, *, run_in: str | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self._run_in = run_in
+        self.run_in = run_in
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if (module := self._run_in) is None:
+        if (module := self.run_in) is None:
             return super().parse_known_args(args, namespace)
         return argparse.Namespace(run=lambda _: importlib.import_module(module).run(args)), []
 
@@ -61,44 +80,66 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="portcullis",
         description="A streaming guardrail proxy for LLM APIs.",
-        epilog="portcullis --version is portcullis version.",
+        **with_example(
+            "portcullis check portcullis.yaml && portcullis serve --config portcullis.yaml",
+            "portcullis COMMAND --help has the options of one; portcullis --version is portcullis version.",
+        ),
     )
     commands: Any = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Command)
 
+    def add(name: str, what: str, example: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        description = f"{what[0].upper()}{what[1:]}."
+        command = commands.add_parser(name, help=what, description=description, **with_example(example))
+        command.set_defaults(run=run)
+        assert isinstance(command, argparse.ArgumentParser)
+        return command
+
     add_serve_commands(commands)
 
-    check = commands.add_parser("check", help="validate a configuration, explain its rules")
-    check.add_argument("config", type=Path, metavar="F")
+    check = add("check", "validate a configuration, explain its rules", "portcullis check portcullis.yaml", _check)
+    check.add_argument("config", type=Path, metavar="F", help="the configuration, YAML or JSON")
     check.add_argument("--online", action="store_true", help="ask each upstream for its models, too")
-    check.set_defaults(run=_check)
 
-    scan = commands.add_parser("scan", help="run standard input through a policy")
-    scan.add_argument("--config", type=Path, required=True, metavar="F")
+    example = "echo 'The word is SECRET.' | portcullis scan --config portcullis.yaml"
+    scan = add("scan", "run standard input through a policy", example, _scan)
+    scan.add_argument("--config", type=Path, required=True, metavar="F", help="the one that has the policy")
     scan.add_argument("--policy", metavar="NAME", help="default: the policy named default, or the only one")
-    scan.add_argument("--direction", type=Direction, choices=list(Direction), default=Direction.OUTPUT)
-    scan.add_argument("--channel", type=Channel, choices=list(Channel), default=Channel.CONTENT)
+    which = "whose rules: those for answers (output, the default) or for prompts"
+    scan.add_argument("--direction", type=Direction, choices=list(Direction), default=Direction.OUTPUT, help=which)
+    where = "what kind of text it is (content)"
+    scan.add_argument("--channel", type=Channel, choices=list(Channel), default=Channel.CONTENT, help=where)
     scan.add_argument("--chunks", action="store_true", help="JSON strings in, one a line; JSON lines out")
-    scan.set_defaults(run=_scan)
 
-    masks = commands.add_parser("masks", help="write the words that vLLM is to mask into a file")
-    masks.add_argument("--config", type=Path, required=True, metavar="F")
+    example = "portcullis masks --config portcullis.yaml --out /run/portcullis/masks.json"
+    masks = add("masks", "write the words that vLLM is to mask into a file", example, _masks)
+    masks.add_argument("--config", type=Path, required=True, metavar="F", help="the one whose rules have decode: mask")
     masks.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="holds the words in clear, readable by you alone"
     )
-    masks.set_defaults(run=_masks)
 
-    detectors = commands.add_parser("detectors", help="list what a rule's `detector` can be, with examples")
+    what = "list what a rule's `detector` can be, with examples"
+    detectors = add("detectors", what, "portcullis detectors --json", _detectors)
     detectors.add_argument("--json", action="store_true", help="a JSON object a line")
-    detectors.set_defaults(run=_detectors)
 
-    schema = commands.add_parser("schema", help="print the JSON Schema of a configuration, for editors")
-    schema.set_defaults(run=_schema)
+    example = "portcullis schema > portcullis.schema.json"
+    add("schema", "print the JSON Schema of a configuration, for editors", example, _schema)
 
+    what = "say what is not as it should be with a gateway that runs"
+    commands.add_parser("doctor", help=what, run_in="gateway.doctor.command")
     commands.add_parser("audit", help="search for what a model would say", run_in="gateway.audit.cli.command")
-    commands.add_parser("journal", help="search the journal of decisions", run_in="gateway.journal.command")
+    commands.add_parser("journal", help="search the journal of decisions, verify it", run_in="gateway.journal.command")
 
-    version = commands.add_parser("version", help="version, Python, platform, optional parts")
-    version.set_defaults(run=_version)
+    example = "portcullis health http://127.0.0.1:8080"
+    health = add("health", "ask a gateway that runs whether it is up, as the image's probe does", example, _health)
+    where = "default: HEALTH_URL, or what a gateway has left in PORTCULLIS_ADDRESS_FILE, or http://127.0.0.1:8080"
+    health.add_argument("url", nargs="?", metavar="URL", help=where)
+    health.add_argument("--config", type=Path, metavar="F", help="the address that this configuration listens on")
+
+    what = "print what completes commands and options in a shell"
+    completion = add("completion", what, 'eval "$(portcullis completion bash)"', _completion)
+    completion.add_argument("shell", choices=SHELLS, help="the shell that reads it")
+
+    add("version", "version, Python, platform, optional parts", "portcullis version", _version)
     return parser
 
 
@@ -148,7 +189,7 @@ def _check_online(config: Config) -> int:
 
 
 def _scan(options: argparse.Namespace) -> int:
-    from gateway.scan import scan
+    from gateway.scan import ScannedText, scan
 
     config = load(options.config)
     name = options.policy
@@ -157,8 +198,8 @@ def _scan(options: argparse.Namespace) -> int:
     if name not in config.policies:
         known = ", ".join(config.policies)
         raise ConfigError(str(options.config), f"policies.{name}", f"no such policy; there are: {known}")
-    program = compile_policy(config.policies[name]).program(options.direction, options.channel)
-    return scan(program, sys.stdin.buffer, sys.stdout.buffer, chunks=options.chunks)
+    text = ScannedText(compile_policy(config.policies[name]), options.direction, options.channel)
+    return scan(text, sys.stdin.buffer, sys.stdout.buffer, chunks=options.chunks)
 
 
 def _masks(options: argparse.Namespace) -> int:
@@ -220,6 +261,38 @@ def _schema(_: argparse.Namespace) -> int:
 
     print(json.dumps(schema(), indent=2, ensure_ascii=False))
     return DONE
+
+
+def _completion(options: argparse.Namespace) -> int:
+    import shtab
+
+    parser = _parser()
+    (commands,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+    for name, command in commands.choices.items():
+        if isinstance(command, _Command) and command.run_in is not None:
+            commands.choices[name] = importlib.import_module(command.run_in).command_parser()
+    for command in commands.choices.values():
+        for action in command._actions:
+            if action.type is Path:
+                vars(action)["complete"] = shtab.FILE
+    print(shtab.complete(parser, options.shell))
+    return DONE
+
+
+def _health(options: argparse.Namespace) -> int:
+    from gateway.serving import health
+
+    if options.config is not None and options.url is None:
+        listen = load(options.config).listen
+        address = listen.admin or listen
+        options.url = health.reachable(url_of(address.host, address.port))
+    try:
+        problem = health.problem(options.url or health.own_address())
+    except OSError as error:
+        problem = f"no gateway has left its address: {error}"
+    if problem is not None:
+        print(f"portcullis: {problem}", file=sys.stderr)
+    return DONE if problem is None else UNHEALTHY
 
 
 def _version(_: argparse.Namespace) -> int:

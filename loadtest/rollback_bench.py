@@ -41,7 +41,7 @@ from loadtest import process, sections
 from loadtest.judge import Figure, Verdict
 from loadtest.process import choose_cores
 from loadtest.report import environment, judgement
-from loadtest.targets import TargetError, _wait_until_ready, free_port
+from loadtest.targets import TargetError, free_port, wait_until_ready
 from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, NotStarted, Server, serving
 
 ANSWERS, QUICK_ANSWERS = 400, 40
@@ -243,7 +243,7 @@ def gateway(directory: Path, base_url: str, policies: Mapping[str, Sequence[str]
     started = process.start(command, cores=frozenset(), log=log)
     try:
         # Not /readyz: that may ask for masks at the server, of which there are none here.
-        _wait_until_ready("portcullis", started, port, "/healthz", log)
+        wait_until_ready("portcullis", started, port, "/healthz", log)
         yield f"http://127.0.0.1:{port}"
     except httpx.HTTPError as error:
         output = log.read_text(errors="replace")[-800:].strip()

@@ -62,7 +62,7 @@ def running(
         started = process.start(command, cores=cores, log=directory / "log", directory=checkout)
         try:
             ready_path = "/readyz" if name.startswith("portcullis") else "/v1/models"
-            _wait_until_ready(name, started, port, ready_path, directory / "log")
+            wait_until_ready(name, started, port, ready_path, directory / "log")
             yield Running(port, started.pid, name.startswith("portcullis"), directory)
         finally:
             process.stop(started)
@@ -131,7 +131,8 @@ def gateway_configuration(port: int, upstream_port: int, guard: Guard) -> dict[s
     }
 
 
-def _wait_until_ready(name: str, started: subprocess.Popen[bytes], port: int, path: str, log: Path) -> None:
+def wait_until_ready(name: str, started: subprocess.Popen[bytes], port: int, path: str, log: Path) -> None:
+    """Ask until it answers 200. Raises `TargetError` with the end of its output."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and started.poll() is None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)

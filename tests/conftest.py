@@ -26,6 +26,7 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 
 # Tests make many objects and hardly any garbage that has to be looked for: the usual thresholds cost a tenth of all.
 gc.set_threshold(10_000, 20, 20)
+gc.disable()  # until all is collected
 
 SLOWEST = 15  # files whose time is printed
 # What starts processes takes longest and waits most: first, so that no worker ends alone with it.
@@ -53,6 +54,7 @@ def pytest_collection_finish() -> None:
     """What the collection of thousands of tests has made stays; `gc.collect()` in a test need not go through it."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

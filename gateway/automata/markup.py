@@ -99,8 +99,18 @@ _MARKUP_PREFIX = (
     rf"|{HEX_DIGIT}{{1,6}}|N(?:\{{[a-z0-9 -]{{0,60}})?)?"
     rf"|{_TERMINAL}(?:\[[0-9;]{{0,16}})?"
 )
-_URL_UNIT = rf"(?:%(?:25){{0,4}}{HEX_DIGIT}{{2}}){{1,4}}|%u{HEX_DIGIT}{{4}}|\+"
-_URL_PREFIX = rf"(?:%(?:25){{0,4}}{HEX_DIGIT}{{2}}){{0,3}}(?:%(?:25){{0,4}}{HEX_DIGIT}?)?(?<!^)|%u{HEX_DIGIT}{{0,3}}"
+# Bytes of UTF-8: how many there are is known from the first. Each percent sign may be escaped again.
+_P = "%(?:25){0,4}"
+_C = f"{_P}[89ab]{HEX_DIGIT}"
+_URL_UNIT = (
+    rf"{_P}[0-7]{HEX_DIGIT}|{_P}[cd]{HEX_DIGIT}{_C}|{_P}e{HEX_DIGIT}{_C}{_C}|{_P}f{HEX_DIGIT}{_C}{_C}{_C}"
+    rf"|%u{HEX_DIGIT}{{4}}|\+"
+)
+_BEGUN = f"{_P}{HEX_DIGIT}?"
+_URL_PREFIX = (
+    rf"{_BEGUN}|{_P}[cd]{HEX_DIGIT}(?:{_BEGUN})?|{_P}e{HEX_DIGIT}(?:{_C})?(?:{_BEGUN})?"
+    rf"|{_P}f{HEX_DIGIT}(?:{_C}){{0,2}}(?:{_BEGUN})?|%u{HEX_DIGIT}{{0,3}}"
+)
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
 
 

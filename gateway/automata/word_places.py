@@ -1,4 +1,4 @@
-"""The positions of words in disguise: a node of their trie with what the way there leaves open, and what can come of it.
+"""The positions of words in disguise: a node of their trie with what the way there leaves open, and what comes of it.
 
 Ways between which no later text can tell are one position: what matters only to short words is left out where all
 words below the node are long.
@@ -152,7 +152,7 @@ class Places:
             spaced = 0
         if lightest >= self._short:
             flags &= ~(SECOND_PLAIN | DOUBLED | MASKED)
-            if state == TWICE or state == OFTEN:
+            if state in (TWICE, OFTEN):
                 state = ""
         return self._at((trie, node, edits, flags, gap, spaced, encoding, state, skip))
 
@@ -166,7 +166,7 @@ class Places:
         if key in self._known:
             return self._known[key]
         encoding, skip = key[6], key[8]
-        rights = 0 if skip or encoding and encoding <= self._embedded else self._rights(key)
+        rights = 0 if skip or 0 < encoding <= self._embedded else self._rights(key)
         continues = self._continues(key)
         place = Place(key, rights, continues=continues) if (rights or continues) and self._fits(key) else None
         return self._known.setdefault(key, place)

@@ -1,4 +1,4 @@
-"""What a rule compiled to, in one line: lens, size, longest hold, and the hold measured on ordinary prose."""
+"""What a rule compiled to, in one line: lens, size, longest hold, and hold and matches measured on ordinary prose."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def explain(policy: Policy) -> Iterator[str]:
     for rule in policy.rules:
         program = compile_rule(policy, rule)
         silent = rule.action is Action.FLAG or policy.mode is Mode.OBSERVE
-        hold = "holds nothing" if silent else f"{_longest_hold(rule, program)}, {_typical_hold(rule, program)}"
+        on_prose = "" if rule.protect is not None else _on_prose(program, silent=silent)
+        hold = "holds nothing" if silent else _longest_hold(rule, program)
         strength = "" if rule.strength is Strength.PLAIN else f", {explained(rule.strength)}"
-        yield f"rule {rule.id}: {rule.action}, {_size(rule, program)}, {hold}{strength}"
+        yield f"rule {rule.id}: {rule.action}, {_size(rule, program)}, {hold}{on_prose}{strength}"
 
 
 def _size(rule: Rule, program: Program) -> str:
@@ -86,19 +87,27 @@ def _longest_hold(rule: Rule, program: Program) -> str:
     return f"longest hold {min(most, program.max_hold)} characters"
 
 
-def _typical_hold(rule: Rule, program: Program) -> str:
-    if rule.protect is not None:
-        return "typical hold unknown: it depends on the prompt"
+def _on_prose(program: Program, *, silent: bool) -> str:
+    """How much the rule holds of ordinary prose, and how often it matches there."""
     censor = Censor(program)
     held: list[int] = []
     for piece in prose():
         censor.feed(piece)
         held.append(censor.held)
         if censor.ended:
-            return "typical hold unknown: it blocks the bundled prose"
+            return ", typical hold unknown: it blocks the bundled prose"
+    censor.finish()
+    matches = f"{len(censor.matches) or 'no'} {'match' if len(censor.matches) == 1 else 'matches'}"
+    found = f", {matches} in {_words_of_prose():,} words of prose"
+    if silent:
+        return found
     waiting = sum(1 for count in held if count) / len(held)
-    mean = sum(held) / len(held)
     return (
-        f"typical hold {mean:.2f} "
-        f"({waiting:.1%} of pieces of prose end with something held, at most {max(held)} characters)"
+        f", typical hold {sum(held) / len(held):.2f} "
+        f"({waiting:.1%} of pieces of prose end with something held, at most {max(held)} characters){found}"
     )
+
+
+@cache
+def _words_of_prose() -> int:
+    return len("".join(prose()).split())

@@ -13,6 +13,7 @@ from dataclasses import replace
 from gateway.censor.compile import CompiledRule, Program
 from gateway.censor.inner import NestedScanner
 from gateway.censor.releaser import Releaser
+from gateway.censor.scanner import Scanner
 from gateway.censor.stream import Censor
 from gateway.inner_texts import Opened, Reader
 from gateway.policy.model import Action
@@ -85,6 +86,10 @@ class NestedCensor(Censor):
         self._leave()
         self._high = high
         return "".join(out)
+
+    def quick_scanner(self) -> tuple[Scanner, int] | None:
+        """None, too, while an inner text is open; a backtick may open one."""
+        return super().quick_scanner() if self._passing else None
 
     def feed_exempt(self, text: str) -> str:
         out = self._end_surrogate()

@@ -184,6 +184,14 @@ class Censor:
         releaser.base += cut
         return held[:cut]
 
+    def quick_scanner(self) -> tuple[Scanner, int] | None:
+        """What steps over the next text, and how long that may be, if `feed` would do no more with it than release all
+        but the live suffix, as long as nothing in it is remarkable; else None."""
+        program, releaser = self._program, self.releaser
+        if program is None or not program.quick or self.ended or self._high or releaser.queue or releaser.marks_to:
+            return None
+        return self._scanner, program.piece
+
     def feed_exempt(self, text: str) -> str:
         """Take a piece of the text that stays as it is: no match counts within it, and one that begins in it counts
         from its end on. One that begins before it counts as a whole."""

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.censor.nested import NestedCensor
 from gateway.censor.passing import passes
 from gateway.censor.stream import Censor
+from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS, Finding, Histogram, OnFinding
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, RestoredPiece, Restorer
 from gateway.inner_texts import Opened, Reader
 from gateway.observe.facts import (
     ChannelCount,
     ConstraintCount,
-    HistogramCounts,
     MatchCount,
     RestoredCount,
     TextScanned,
@@ -31,49 +29,11 @@ from gateway.wire.jsontext import escaped
 MAX_RESTORED = 1 << 20
 MAX_TEXTS = 512  # text fields of one answer, all choices together, and likewise tool calls; a kilobyte or two each
 
-HELD_BOUNDS: tuple[float, ...] = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-HOLD_BOUNDS: tuple[float, ...] = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_OTHER = Channel.OTHER
 
 
 class InvalidAnswer(Exception):
     """The upstream's answer cannot be passed on: it breaks a bound or the protocol. The message quotes no text."""
-
-
-class Histogram:
-    """A histogram in the making, cheap enough for every chunk."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def distribution(self) -> HistogramCounts:
-        return HistogramCounts(self.bounds, tuple(self.counts), self.total)
-
-
-class Finding(NamedTuple):
-    """One match in one text. `seen` is the word as its lens sees it: for the journal, which writes only its HMAC."""
-
-    rule: str
-    action: Action
-    direction: Direction
-    channel: Channel
-    choice: int | None
-    offset: int
-    length: int
-    seen: str
-
-    def __repr__(self) -> str:
-        return f"Finding(rule={self.rule!r}, offset={self.offset}, length={self.length})"
-
-
-OnFinding = Callable[[Finding], None]
 
 
 class _Counts:
@@ -107,6 +67,7 @@ class ChannelCounts:
         self.json_content = json_content
         self.compiled = compiled
         self.direction = direction
+        self._is_answer = direction is Direction.OUTPUT
         self.now = 0.0
         self.overflows = 0
         self.values_in_json = 0  # of the JSON texts of a prompt
@@ -161,9 +122,13 @@ class ChannelCounts:
         need not be opened. `closed`: whatever follows it."""
         if self._concealer is not None and "<" in text:
             return False  # it may be a placeholder's
-        if not passes(self.compiled.program(self.direction, channel), text, closed=closed):
+        program = self.compiled.programs.get((self.direction, channel))
+        remembers = self._is_answer and channel is _OTHER  # most labels come with every answer
+        if not (remembers and program is not None and text in program.passed) and not passes(
+            program, text, closed=closed, remembers=remembers
+        ):
             return False
-        counts = self._counts_of(channel)
+        counts = self._counts.get(channel) or self._counts_of(channel)
         counts.scanned += len(text)
         counts.written += len(text)
         self.held.counts[0] += 1
@@ -210,14 +175,22 @@ class ChannelCounts:
             policy=self.compiled.policy.name,
             direction=self.direction,
             channels=tuple(
-                ChannelCount(channel, c.scanned, c.written - c.inserted, c.replaced, c.withheld)
-                for channel, c in self._counts.items()
+                [
+                    ChannelCount(channel, c.scanned, c.written - c.inserted, c.replaced, c.withheld)
+                    for channel, c in self._counts.items()
+                ]
             ),
             matches=tuple(
-                MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()
-            ),
-            restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items()),
-            constraints=tuple(ConstraintCount(outcome, count) for outcome, count in self._constraints.items()),
+                [MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()]
+            )
+            if self._matches
+            else (),
+            restored=tuple(RestoredCount(channel, count) for channel, count in self._restored.items())
+            if self._restored
+            else (),
+            constraints=tuple(ConstraintCount(outcome, count) for outcome, count in self._constraints.items())
+            if self._constraints
+            else (),
             overflows=self.overflows,
             unknown_events=self.unknown_events,
             blocked_by=self.blocked_by,
@@ -242,42 +215,42 @@ class GuardedText(Protocol):
 class ChannelText:
     """One text under the censor, counted when it ends."""
 
-    __slots__ = ("_censor", "_channel", "_choice", "_closed", "_counts", "_held_since", "_written")
+    __slots__ = ("_censor", "_channel", "_choice", "_closed", "counts", "held_since", "written")
 
     def __init__(self, counts: ChannelCounts, channel: Channel, choice: int | None, censor: Censor) -> None:
-        self._counts = counts
+        self.counts = counts
         self._choice = choice
         self._channel = channel
         self._censor = censor
-        self._written = 0
-        self._held_since: float | None = None
+        self.written = 0
+        self.held_since: float | None = None
         self._closed = False
 
     def feed(self, text: str) -> str:
         censor = self._censor
         out = censor.feed(text)
-        self._written += len(out)
+        self.written += len(out)
         held = censor.releaser.held
-        if not held and self._held_since is None:
-            self._counts.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
+        if not held and self.held_since is None:
+            self.counts.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
             if censor.ended:
                 self._close()
             return out
-        self._note_held(out, len(held))
+        self.note_held(out, len(held))
         return out
 
     def _feed_pieces(self, pieces: list[RestoredPiece]) -> str:
         censor = self._censor
         return "".join([(censor.feed_exempt if piece.restored else censor.feed)(piece.text) for piece in pieces])
 
-    def _note_held(self, out: str, held: int) -> None:
-        counts = self._counts
+    def note_held(self, out: str, held: int) -> None:
+        counts = self.counts
         counts.held.observe(held)
-        if self._held_since is not None and (out or not held):
-            counts.hold.observe(counts.now - self._held_since)
-            self._held_since = counts.now if held else None
-        elif held and self._held_since is None:
-            self._held_since = counts.now
+        if self.held_since is not None and (out or not held):
+            counts.hold.observe(counts.now - self.held_since)
+            self.held_since = counts.now if held else None
+        elif held and self.held_since is None:
+            self.held_since = counts.now
         if self._censor.ended:
             self._close()
 
@@ -287,7 +260,7 @@ class ChannelText:
 
     def finish(self) -> str:
         out = self._censor.finish()
-        self._written += len(out)
+        self.written += len(out)
         self._close()
         return out
 
@@ -300,13 +273,13 @@ class ChannelText:
         if self._closed:
             return
         self._closed = True
-        if self._held_since is not None:
-            self._counts.hold.observe(self._counts.now - self._held_since)
-        self._counts.add_text(self._channel, self._choice, self._censor, self._written)
+        if self.held_since is not None:
+            self.counts.hold.observe(self.counts.now - self.held_since)
+        self.counts.add_text(self._channel, self._choice, self._censor, self.written)
 
     def count_again(self) -> None:
         """Count and report the text again: an equal one has come."""
-        self._counts.add_text(self._channel, self._choice, self._censor, self._written)
+        self.counts.add_text(self._channel, self._choice, self._censor, self.written)
 
     @property
     def censor(self) -> Censor:
@@ -343,10 +316,10 @@ class RestoredText(ChannelText):
             return super().feed(text)
         pieces = self._restorer.feed(text)
         if values := [piece.text for piece in pieces if piece.restored]:
-            self._counts.note_restored(self._channel, values)
+            self.counts.note_restored(self._channel, values)
         out = self._feed_pieces(pieces)
-        self._written += len(out)
-        self._note_held(out, self._censor.held + self._restorer.held)
+        self.written += len(out)
+        self.note_held(out, self._censor.held + self._restorer.held)
         return out
 
     def end_part(self) -> str:

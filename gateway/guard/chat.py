@@ -11,8 +11,9 @@ from itertools import zip_longest
 from typing import Any, NamedTuple, TypeGuard
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
-from gateway.guard.channels import ChannelCounts, InvalidAnswer, OnFinding
+from gateway.guard.channels import ChannelCounts, InvalidAnswer
 from gateway.guard.choice import Choice
+from gateway.guard.findings import OnFinding
 from gateway.guard.metadata import Metadata, has_more
 from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.guard.pseudonyms import Pseudonyms

@@ -11,7 +11,8 @@ from typing import Any
 
 from gateway.censor.compile import CompiledRule
 from gateway.decode.constraints import ConstraintAcceptor, compiled
-from gateway.guard.channels import ChannelCounts, Finding, GuardedText
+from gateway.guard.channels import ChannelCounts, GuardedText
+from gateway.guard.findings import Finding
 from gateway.observe.facts import HELD, LEFT, UNFINISHED
 from gateway.policy.model import Action, Channel, Conflict, Language, Mode, Policy, Violation
 from gateway.wire.json import Json

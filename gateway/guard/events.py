@@ -12,19 +12,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
-from gateway.guard.channels import ChannelCounts, OnFinding
+from gateway.guard.channels import ChannelCounts
 from gateway.guard.chat import is_count
 from gateway.guard.constrained import ConstraintCheck, asks_for_json
 from gateway.guard.event_objects import EventObjects
+from gateway.guard.event_own import OwnEvents
 from gateway.guard.event_parts import EventParts
 from gateway.guard.event_shown import EventAssembler, ShownAnswer
 from gateway.guard.event_texts import EventTexts
+from gateway.guard.findings import OnFinding
 from gateway.guard.metadata import Metadata
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.policy.model import Direction, Unknown
 from gateway.wire import sse
 from gateway.wire.dialect import BLOCKED
-from gateway.wire.event_table import EventForm, EventTable, Kind, Role, TextField, content_of
+from gateway.wire.event_table import EventForm, EventTable, Kind, Role, content_of
 from gateway.wire.json import Json
 from gateway.wire.message import Path
 from gateway.wire.typed_deltas import TextDelta
@@ -58,6 +60,7 @@ class EventGuard:
         self._objects = EventObjects(self.metadata, table, self._texts)
         self._shown = ShownAnswer(table, self._texts, self.metadata.enforces)
         self._parts = EventParts(table, self._texts, self._shown)
+        self._own = OwnEvents(table, self._texts, self._shown, self.counts)
         self._reason: Any = None
         self._over = False
         self._number: int | None = None
@@ -109,7 +112,7 @@ class EventGuard:
         return self._guard_all(late, events)
 
     def _guard_all(self, late: list[tuple[Path, str]], events: list[Json]) -> list[Json]:
-        sent = [made for at, text in late for made in self._delta(at, text)]
+        sent = [made for at, text in late for made in self._own.delta(at, text)]
         for event in events:
             sent += self._guard_now(event)
         rule = None if self._over else self._blocked()
@@ -228,7 +231,7 @@ class EventGuard:
         """A signature holds only for the text as the upstream wrote it: with a changed one it is left out."""
         assert form.text is not None
         signed = (*place[:-1], form.text.signs)
-        tails = self._tails(signed)
+        tails = self._own.tails(signed)
         text = self._texts.places.get(signed)
         if text is not None and not text.exact:
             return tails
@@ -237,7 +240,7 @@ class EventGuard:
         return [*tails, event]
 
     def _close(self, event: Json, form: EventForm, place: Path, holder: Json) -> list[Json]:
-        tails = self._tails(place)
+        tails = self._own.tails(place)
         if self._texts.rule is not None:
             return tails
         value = holder.get(form.key)
@@ -269,7 +272,7 @@ class EventGuard:
         return [event]
 
     def _conclude(self, event: Json, form: EventForm, holder: Json) -> list[Json]:
-        tails = self._tails(())
+        tails = self._own.tails(())
         self._objects.read_event(event, (form.within,))
         self._objects.read(holder, (form.within,), ends=True)
         for name, value in holder.items():
@@ -281,7 +284,7 @@ class EventGuard:
         return [*tails, event]
 
     def _end(self, event: Json, form: EventForm, answer: Any) -> list[Json]:
-        tails = self._tails(())
+        tails = self._own.tails(())
         if self._texts.rule is not None:
             return tails
         if isinstance(answer, dict):
@@ -315,40 +318,14 @@ class EventGuard:
             )
             self._texts.rule = self._texts.rule or rule
 
-    def _tails(self, place: Path) -> list[Json]:
-        """End the texts at and below a place: the deltas that show what they held, up to a block."""
-        tails: list[Json] = []
-        for at, text in list(self._texts.places.items()):
-            if self._texts.rule is not None:
-                break
-            if not text.closed and at[: len(place)] == place:
-                tail = self._texts.finish(text)
-                tails += self._delta(at, tail)
-        return tails
-
-    def _delta(self, place: Path, text: str) -> list[Json]:
-        """The event of our own making that adds to the text at a place."""
-        if not text or not self._shown.reaches(place):
-            return []
-        kind = self._texts.places[place].field.delta
-        return [self._table.event(kind, place, text, self._shown.item_id(place))]
-
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _block(self, rule: CompiledRule) -> list[Json]:
         """End the answer because a rule has blocked: the events that close what is open, and the end."""
-        place = self._shown.open_text(self._message_field)
-        sent = [event for at, text in self._texts.abandon() for event in self._delta(at, text)]
+        place = self._own.message_place()
+        sent = self._own.abandoned()
         self._conclude_constraint()
-        if rule.message and place is not None:
-            sent += self._say(place, rule.message)
-        sent += self._shown.closing()
-        if rule.message and place is None and self._message_field is not None:
-            for kind, at, value in self._shown.open_message(self._message_field):
-                sent.append(self._table.event(kind, at, value, self._shown.item_id(at) if len(at) > 2 else None))
-                place = (*at, self._message_field.name)
-            assert place is not None
-            sent += self._say(place, rule.message) + self._shown.closing()
+        sent += self._own.closing(rule.message, place)
         self._reason = None
         self._finish()
         self.reasons[-1] = BLOCKED
@@ -357,25 +334,13 @@ class EventGuard:
         self._shown.answer = answer
         return sent + self._table.final(answer)
 
-    @property
-    def _message_field(self) -> TextField | None:
-        """Where a rule's message goes: behind JSON it would make the content unreadable."""
-        return self._table.refusal if self.counts.json_content else self._table.content
-
-    def _say(self, place: Path, message: str) -> list[Json]:
-        assert self._message_field is not None
-        known = self._texts.places.get(place)
-        before = "" if known is None or known.streamed else known.whole()  # it came at once, with the block in it
-        self._texts.insert(place, self._message_field, message)
-        return self._delta(place, before + message)
-
     def end(self) -> list[Json]:
         """The stream is over, well or badly: what is held and no match comes out (semantics rule 7)."""
         if self._over:
             return []
         sent = self._guard_all([], self._parts.pop())
         if not self._over:
-            sent += self._tails(())
+            sent += self._own.tails(())
             self._conclude_constraint()
             rule = self._blocked()
             if rule is not None:

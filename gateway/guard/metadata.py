@@ -36,6 +36,9 @@ MAX_LENGTH = 256  # characters; longer labels are scanned each time
 MAX_PLACES = 2048  # of one answer, at which labels other than constants stand; two kilobytes or so each
 MAX_FIRST = 64  # characters of a first label at a place that is read only when another follows it
 
+_NUMBERS, _HOLDERS = (int, float), (list, dict)
+_OTHER, _SCAN = Channel.OTHER, Unknown.SCAN  # to look up a member of an enumeration takes as long as a call
+
 _ENVELOPE_FIELDS = frozenset(
     {*chunks.HEAD_FIELDS, "usage", "choices", "index", "delta", "message", "finish_reason", "stop_reason", "logprobs"}
 )
@@ -81,13 +84,13 @@ class Metadata:
 
     def show(self, text: str) -> str:
         """A label, censored."""
-        if self.is_clean(text):
+        if text in self._clean or text in CONSTANT_LABELS:
             return text
         if (known := self._changed.get(text)) is not None:
             shown, label = known
             label.count_again()
             return shown
-        if self.counts.pseudonyms is None and self.counts.passes(Channel.OTHER, text):
+        if self.counts.pseudonyms is None and self.counts.passes(_OTHER, text):
             self._remember(text)
             return text
         label = self.counts.open(Channel.OTHER)
@@ -108,6 +111,8 @@ class Metadata:
 
     def passes(self, text: str) -> bool:
         """May a text that can be left out be shown as it is? It blocks nothing."""
+        if text in self._clean or text in CONSTANT_LABELS:
+            return True
         blocked, blocked_by = self.blocked, self.counts.blocked_by
         shown = self.show(text)
         self.blocked, self.counts.blocked_by = blocked, blocked_by
@@ -187,7 +192,7 @@ class Metadata:
         if isinstance(value, list):
             items = self._shown_numbers(value, place, is_usage=is_usage)
             return [self.scrub(item, place, is_usage=is_usage) for item in items]
-        if isinstance(value, int | float) and not isinstance(value, bool) and not (is_usage and is_figure(value)):
+        if isinstance(value, _NUMBERS) and not isinstance(value, bool) and not (is_usage and is_figure(value)):
             shown = self.show(repr(value))
             if place is not None and not self.joins_number(place, shown):
                 return ""
@@ -221,7 +226,7 @@ class Metadata:
 
     def scrub_unknown(self, message: Json) -> None:
         """Where the policy does not scan unknown fields of a delta or message: take them out, or refuse. In place."""
-        if self.enforces and self.unknown is not Unknown.SCAN:
+        if self.enforces and self.unknown is not _SCAN:
             for field in unknown_fields(message):
                 self.keeps(message, field)
 
@@ -231,7 +236,7 @@ class Metadata:
         while pending:
             holder, way = pending.pop()
             for key, value in holder.items() if isinstance(holder, dict) else enumerate(holder):
-                if isinstance(value, list | dict):
+                if isinstance(value, _HOLDERS):
                     at = (*way, key) if isinstance(key, str) else way
                     if isinstance(value, list):
                         holder[key] = value = self._shown_numbers(value, at)
@@ -242,7 +247,7 @@ class Metadata:
         scan what is unknown, and where a rule wants something of the text that they spell."""
         if not may_spell_text(items):
             return items
-        if self.unknown is not Unknown.SCAN and self.enforces and not is_usage:
+        if self.unknown is not _SCAN and self.enforces and not is_usage:
             self.note_unknown("a list of numbers that may be text or tokens")
             return []
         return items if self._spells_clean(items, place) or not self.enforces else []
@@ -263,7 +268,7 @@ class Metadata:
 
     def keeps(self, message: Json, field: str) -> bool:
         """May a field that no dialect knows stay? Else it has been taken out."""
-        if self.unknown is Unknown.SCAN or not self.enforces or not has_text(message[field]):
+        if self.unknown is _SCAN or not self.enforces or not has_text(message[field]):
             return True
         self.note_unknown("a field that this version does not know")
         del message[field]

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gateway.censor.compile import CompiledPolicy, Program
-from gateway.guard.channels import ChannelCounts, Finding, OnFinding
+from gateway.guard.channels import ChannelCounts
+from gateway.guard.findings import Finding, OnFinding
 from gateway.guard.guardedjson import content_text
 from gateway.guard.prompt import MAX_STEP, STEP_OF_A_TEXT
 from gateway.observe.facts import TextScanned
@@ -70,5 +71,5 @@ def _scan(text: str, counts: ChannelCounts) -> Generator[int, None, None]:
 
 def _as_withheld(fact: TextScanned) -> TextScanned:
     """Nothing of the texts is forwarded."""
-    channels = tuple(replace(count, forwarded=0, withheld=count.scanned) for count in fact.channels)
-    return replace(fact, channels=channels)
+    channels = tuple(count._replace(forwarded=0, withheld=count.scanned) for count in fact.channels)
+    return fact._replace(channels=channels)

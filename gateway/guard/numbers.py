@@ -16,6 +16,7 @@ from gateway.wire.message import MAX_DEPTH, Path, position_of
 
 MAX_ENTRIES = 2048  # objects in the lists of one choice that come in pieces
 _CALLS: Path = ("tool_calls",)
+_HOLDERS = (dict, list)
 
 
 class ListNumbering:
@@ -43,7 +44,7 @@ class ListNumbering:
             else:
                 children = [(value, (*path, name)) for name, value in holder.items()]
             if len(path) <= MAX_DEPTH:  # what is deeper is refused
-                pending += [child for child in children if isinstance(child[0], dict | list)]
+                pending += [child for child in children if isinstance(child[0], _HOLDERS)]
 
     def _renumbered(self, items: list[Any], path: Path, whole: bool) -> list[Any]:
         renumbered: list[Any] = []

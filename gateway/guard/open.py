@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.guard.answer_guard import AnswerGuard
-from gateway.guard.channels import OnFinding
 from gateway.guard.chat import ChatGuard
 from gateway.guard.events import EventGuard
+from gateway.guard.findings import OnFinding
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.wire.dialect import Dialect
 

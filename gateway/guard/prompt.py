@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard import fields
-from gateway.guard.channels import ChannelCounts, GuardedText, OnFinding
+from gateway.guard.channels import ChannelCounts, GuardedText
 from gateway.guard.chat import MAX_CHOICES
 from gateway.guard.constrained import FORMATS, remove_formats
+from gateway.guard.findings import OnFinding
 from gateway.guard.guardedjson import GuardedJson, string_text
 from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.parts import JoinedParts, PartText
@@ -70,10 +72,15 @@ def read_request(body: object, dialect: Dialect) -> ChatRequest:
 def _with_own_fields(body: object, dialect: Dialect) -> Json:
     if not isinstance(body, dict):
         raise BadRequest("The body must be a JSON object.")
-    name = misspelled(body, _OWN_FIELDS | dialect.prompt_fields | dialect.refused.keys() | dialect.dropped.keys())
+    name = misspelled(body, _own_fields(dialect))
     if name is not None:
         raise BadRequest(f"A field's name must be spelled `{name}`.", name)
     return body
+
+
+@lru_cache(32)
+def _own_fields(dialect: Dialect) -> frozenset[str]:
+    return _OWN_FIELDS | dialect.prompt_fields | dialect.refused.keys() | dialect.dropped.keys()
 
 
 def _choices(body: Json) -> int:

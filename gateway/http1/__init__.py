@@ -22,11 +22,12 @@ from gateway.http1.connection import Origin
 from gateway.http1.pool import DescriptorsExhausted
 from gateway.http1.response import StreamLimits
 from gateway.http1.stream import Response, ResponseStream
-from gateway.http1.transport import HTTP1Transport, StaleConnection, origin_of
+from gateway.http1.transport import HeadStart, HTTP1Transport, StaleConnection, origin_of
 
 __all__ = [
     "DescriptorsExhausted",
     "HTTP1Transport",
+    "HeadStart",
     "Origin",
     "Response",
     "ResponseStream",

@@ -84,7 +84,8 @@ class ResponseStream(httpx.AsyncByteStream):
     def abort(self) -> None:
         """Like `aclose`, without being awaited."""
         self._queue.parts.clear()
-        self._exchange.fail(httpx.StreamClosed())
+        if not self._queue.ended:
+            self._exchange.fail(httpx.StreamClosed())
 
 
 class Response:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
+from typing import NamedTuple
 
 import httpx
 
@@ -70,23 +70,20 @@ class HTTP1Transport(httpx.AsyncBaseTransport):
 
     async def send(
         self,
-        method: str,
         origin: Origin,
-        target: bytes,
+        start: HeadStart,
         headers: Mapping[str, str],
         body: bytes,
         timeouts: Mapping[str, float | None],
         *,
         fresh: bool = False,
     ) -> Response:
-        """The same without httpx's objects. `headers` are all there are, in ASCII, but for the length of the body,
-        which is written here."""
-        fields = [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
-        if body or method not in _SAFE:
-            fields.append((b"content-length", b"%d" % len(body)))
-        head = _encode_head(method, target, fields)
+        """The same without httpx's objects. `headers` are those that `start` has not, in ASCII, but for the length of
+        the body, which is written here."""
+        length = b"content-length: %d\r\n" % len(body) if body or start.method not in _SAFE else b""
+        head = b"%b%b%b\r\n" % (start.encoded, _encode_lines(_ascii(headers)), length)
         pieces = (head + body,) if len(body) <= _ONE_WRITE else (head, body)
-        return Response(*await self._send(method, origin, _Outgoing(pieces, None, True), timeouts, fresh=fresh))
+        return Response(*await self._send(start.method, origin, _Outgoing(pieces, None, True), timeouts, fresh=fresh))
 
     async def _send(
         self,
@@ -137,8 +134,22 @@ def _ssl_context(verify: ssl.SSLContext | bool) -> ssl.SSLContext:
     return context
 
 
-@dataclass(frozen=True, slots=True)
-class _Outgoing:
+class HeadStart:
+    """The part of a head that many requests have in common, encoded once: method, target, and headers in ASCII.
+
+    Raises `httpx.LocalProtocolError` for what would end a line early.
+    """
+
+    __slots__ = ("encoded", "headers", "method", "target")
+
+    def __init__(self, method: str, target: bytes, headers: Mapping[str, str]) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.encoded = _request_line(method, target) + _encode_lines(_ascii(headers))
+
+
+class _Outgoing(NamedTuple):
     """A request as bytes to write: `pieces` at once, then `rest`, which can be had only once."""
 
     pieces: tuple[bytes, ...]
@@ -163,17 +174,28 @@ def _encode(request: httpx.Request) -> _Outgoing:
 def _encode_head(
     method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], request: httpx.Request | None = None
 ) -> bytes:
-    """Refuses what would end a line early: a header must not be able to smuggle in another."""
+    return b"%b%b\r\n" % (_request_line(method, target, request), _encode_lines(headers, request))
+
+
+def _request_line(method: str, target: bytes, request: httpx.Request | None = None) -> bytes:
     verb = method.encode("ascii")
     if not _TOKEN.fullmatch(verb) or not _TARGET.fullmatch(target):
         raise httpx.LocalProtocolError("the request's method or target holds characters not allowed", request=request)
-    lines = [b"%b %b HTTP/1.1\r\n" % (verb, target)]
+    return b"%b %b HTTP/1.1\r\n" % (verb, target)
+
+
+def _ascii(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+
+
+def _encode_lines(headers: Iterable[tuple[bytes, bytes]], request: httpx.Request | None = None) -> bytes:
+    """Refuses what would end a line early: a header must not be able to smuggle in another."""
+    lines: list[bytes] = []
     for name, value in headers:
         if not _TOKEN.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
             message = f"the request's header {name[:64]!r} holds characters not allowed (line break, NUL)"
             raise httpx.LocalProtocolError(message, request=request)
         lines.append(b"%b: %b\r\n" % (name, value))
-    lines.append(b"\r\n")
     return b"".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""`portcullis journal`: update the index and search it."""
+"""`portcullis journal`: update the index and search it, and verify a chained journal."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.arguments import whole_number
+from gateway.arguments import whole_number, with_example
 from gateway.censor.compile import fold_word, pattern_folds
 from gateway.config import ConfigError, load
 from gateway.exits import USAGE
 from gateway.journal.entries import Line, encode_line, text_hmac
 from gateway.journal.files import index_path
 from gateway.journal.index import search, update
+from gateway.journal.verify_command import add_verify_command, verify_files
 from gateway.policy.model import DEFAULT_FOLD, Config
 
 MOST_LINES = 1_000_000
@@ -34,8 +35,10 @@ class _Unusable(Exception):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run `portcullis journal` with its arguments; returns the exit status, 0 or 2."""
-    options = _parser().parse_args(arguments)
+    """Run `portcullis journal` with its arguments; returns the exit status, 0 or 2, of `verify` 1 besides."""
+    options = command_parser().parse_args(arguments)
+    if options.command == "verify":
+        return verify_files(options)
     try:
         config = load(options.config)
         if config.journal is None:
@@ -58,15 +61,19 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="portcullis journal", description="Find decisions in the journal again.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+def command_parser() -> argparse.ArgumentParser:
+    """The options of `portcullis journal`."""
+    example = with_example("portcullis journal search --config portcullis.yaml --rule password --since 2h")
+    journal = argparse.ArgumentParser(
+        prog="portcullis journal", description="Find decisions in the journal again, and verify it.", **example
+    )
+    commands = journal.add_subparsers(dest="command", required=True, metavar="COMMAND")
     searching = commands.add_parser("search", help="print lines of the journal, the newest first")
     text = searching.add_mutually_exclusive_group()
     text.add_argument("--text", metavar="TEXT", help="matches of this text, however it was written")
     text.add_argument("--text-file", metavar="F", help="the same, with the text in a file; - is standard input")
     searching.add_argument("--rule", metavar="R", help="matches of this rule")
-    searching.add_argument("--request-id", metavar="ID")
+    searching.add_argument("--request-id", metavar="ID", help="the request that had this x-request-id")
     searching.add_argument("--key", metavar="NAME", help="requests with the client key of this name")
     moment = "2026-01-31, 2026-01-31T12:00 (UTC, or with +01:00), Unix seconds, or how long ago: 90s, 15m, 2h, 7d"
     searching.add_argument("--since", type=_moment, metavar="T", help=moment)
@@ -75,9 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     searching.add_argument("--limit", type=limit, default=100, metavar="N", help="at most N lines (100)")
     searching.add_argument("--json", action="store_true", help="the lines as they stand in the journal")
     indexing = commands.add_parser("index", help="bring the index up to date, as every search does")
+    add_verify_command(commands)
     for command in (searching, indexing):
-        command.add_argument("--config", type=Path, required=True, metavar="F")
-    return parser
+        command.add_argument("--config", type=Path, required=True, metavar="F", help="the one that names the journal")
+    return journal
 
 
 def _moment(text: str) -> float:

@@ -20,12 +20,14 @@ from pathlib import Path
 from time import monotonic
 
 from gateway.files import open_private
+from gateway.journal.chain import SEAL_SIZE, Chain
 from gateway.policy.model import Fsync
 
 SYNC_INTERVAL = 1.0  # seconds between two syncs under `fsync: second`
 _CLOSED = re.compile(r"\.(\d{8}T\d{6}Z)-(\d{3})")
 _STAMP = "%Y%m%dT%H%M%SZ"
 _HIGHEST = 999
+_TAIL = 64 * 1024  # bytes; the last line is looked for in them
 
 
 def worker_path(path: Path, worker: int) -> Path:
@@ -61,6 +63,17 @@ def next_closed(path: Path, now: datetime) -> Path:
     return path.with_name(f"{path.name}.{stamp.strftime(_STAMP)}-{number:03}")
 
 
+def worker_files(path: Path) -> list[Path]:
+    """The files of the worker that writes `path`, the oldest first; the last one is being written."""
+    return [*closed_files(path), *([path] if path.exists() else ())]
+
+
+def owner_of(file: Path) -> Path:
+    """The path that the worker writes of whose files this is one."""
+    found = re.fullmatch(rf"(.+?){_CLOSED.pattern}", file.name)
+    return file if found is None else file.with_name(found[1])
+
+
 def _named(path: Path, name: re.Pattern[str]) -> list[Path]:
     return sorted(file for file in path.parent.iterdir() if name.fullmatch(file.name))
 
@@ -72,16 +85,19 @@ def _closing_of(closed: Path) -> tuple[datetime, int]:
 
 
 class JournalFile:
-    """`max_size` is in bytes, and exceeded only by a single line that is longer; `keep` closed files stay."""
+    """`max_size` is in bytes, and exceeded only by a single line that is longer; `keep` closed files stay. Lines are
+    sealed where there is a `chain`."""
 
-    def __init__(self, path: Path, fsync: Fsync, max_size: int, keep: int) -> None:
+    def __init__(self, path: Path, fsync: Fsync, max_size: int, keep: int, chain: Chain | None = None) -> None:
         self._path = path
         self._fsync = fsync
         self._max_size = max_size
         self._keep = keep
+        self._chain = chain
         self._descriptor: int | None = None
         self._size = 0
         self._torn = False
+        self._last: bytes | None = None  # the last complete line when the file was opened
         self._unsynced_since: float | None = None
 
     def open(self) -> None:
@@ -90,6 +106,8 @@ class JournalFile:
             self.close()
         if self._descriptor is None:
             self._open()
+        if self._chain is not None and not self._chain.resumed:
+            self._resume(self._chain)
 
     def append(self, lines: Sequence[bytes]) -> int:
         """Write complete lines; returns how many of them, from the first on, are written: at least one.
@@ -102,7 +120,10 @@ class JournalFile:
             self._rotate()
             fitting = self._fitting(lines)
         size, torn = self._size, self._torn
-        written = self._write(lines[:fitting])
+        lines = lines[:fitting]
+        if self._chain is not None:
+            lines = self._chain.seal(lines, first=self._last is None)
+        written = self._write(lines)
         if self._fsync is Fsync.ALWAYS:
             try:
                 self.sync()
@@ -112,7 +133,16 @@ class JournalFile:
                     self._cut(size)
                     self._torn = torn
                 raise
+        self._last = lines[written - 1]
+        if self._chain is not None:
+            self._chain.advance(written)
         return written
+
+    def save_head(self) -> None:
+        """Write down, beside the file, which line is the chain's last. Not a part of `append`: if it fails, no line is
+        to be written again."""
+        if self._chain is not None:
+            self._chain.save()
 
     def sync_due_in(self) -> float | None:
         """Seconds until `sync` is due, 0 when it is late; None when nothing is unsynced."""
@@ -150,10 +180,19 @@ class JournalFile:
                 _sync_directory(self._path.parent)
             self._size = os.fstat(descriptor).st_size
             self._torn = self._size > 0 and os.pread(descriptor, 1, self._size - 1) != b"\n"
+            self._last = _last_line(descriptor, self._size)
         except BaseException:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
+
+    def _resume(self, chain: Chain) -> None:
+        last = self._last
+        if last is None and (closed := closed_files(self._path)):
+            with closed[-1].open("rb") as file:
+                last = _last_line(file.fileno(), os.fstat(file.fileno()).st_size)
+        if not chain.resume(last) and self._last is not None:
+            self._rotate()  # no file has lines of two chains
 
     def _is_current(self, descriptor: int) -> bool:
         """Is the open file still the one at the path? Otherwise lines would be lost to every reader."""
@@ -165,8 +204,9 @@ class JournalFile:
     def _fitting(self, lines: Sequence[bytes]) -> int:
         """How many lines fit into the file. An empty one takes any first line."""
         size = self._size + self._torn
+        seal = 0 if self._chain is None else SEAL_SIZE
         for count, line in enumerate(lines):
-            size += len(line)
+            size += len(line) + seal
             if size > self._max_size and (count or self._size):
                 return count
         return len(lines)
@@ -220,6 +260,13 @@ class JournalFile:
             with contextlib.suppress(FileNotFoundError):
                 old.unlink()
         self._open()
+
+
+def _last_line(descriptor: int, size: int) -> bytes | None:
+    """The last complete line, without its line end; None where there is none, or it is longer than any of ours."""
+    tail = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
+    complete, end, _ = tail.rpartition(b"\n")
+    return complete.rpartition(b"\n")[2] if end else None
 
 
 def _lock(descriptor: int) -> None:

@@ -16,6 +16,7 @@ from threading import Event, Lock, Thread
 
 from gateway.exits import error_place
 from gateway.journal.backlog import MAX_WAITING, Backlog, OnWritten
+from gateway.journal.chain import Chain
 from gateway.journal.entries import JournalEntry, encode
 from gateway.journal.files import JournalFile, worker_path
 from gateway.policy.model import Journal
@@ -88,7 +89,8 @@ class JournalWriter:
         self._commit_timeout = commit_timeout
         self._backlog = Backlog()
         self._problems = _LastingProblems(on_problem)
-        self._file = JournalFile(path, config.fsync, config.max_size, config.keep)
+        chain = Chain(path, config.key) if config.chain else None
+        self._file = JournalFile(path, config.fsync, config.max_size, config.keep, chain)
         self._attempted = Event()
         self._thread = Thread(target=self._run, name="journal", daemon=True)
 
@@ -201,6 +203,7 @@ class JournalWriter:
             count = self._file.append(lines)
             self._backlog.written(count)
             del lines[:count]
+        self._file.save_head()
         if self._backlog.closed and not self._backlog:
             self._file.close()
         elif self._file.sync_due_in() == 0:

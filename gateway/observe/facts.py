@@ -1,12 +1,15 @@
-"""Events as frozen data, for every sink. They never carry scanned text, only names, numbers and offsets."""
+"""Events as frozen data, for every sink. They never carry scanned text, only names, numbers and offsets.
+
+Those that every request has are tuples, which are made in a third of the time of a frozen class.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelCount:
+class ChannelCount(NamedTuple):
     """Characters of one channel of one answer or prompt, counted when its texts have ended."""
 
     channel: str
@@ -51,8 +54,7 @@ class ConstraintCount:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class HistogramCounts:
+class HistogramCounts(NamedTuple):
     """A histogram's observations: `counts[i]` of them at most `bounds[i]`, the last one above all bounds."""
 
     bounds: tuple[float, ...]
@@ -60,8 +62,7 @@ class HistogramCounts:
     total: float
 
 
-@dataclass(frozen=True, slots=True)
-class TextScanned:
+class TextScanned(NamedTuple):
     """The guard's counts for one prompt or one answer. `held` is in characters, `hold` in seconds."""
 
     policy: str
@@ -108,8 +109,7 @@ class UpstreamFailed:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFinished:
+class RequestFinished(NamedTuple):
     """One request, answered. Times in seconds; `status` is the HTTP status that the client got.
 
     `route` is the glob in the configuration, `outcome` one of ok, redacted, flagged, blocked, failed, cancelled.

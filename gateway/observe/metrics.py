@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -99,7 +99,8 @@ class _Histogram(Histogram):
         for bucket, count in zip(self._buckets, observed.counts, strict=True):
             if count:
                 bucket.inc(count)
-        self._sum.inc(observed.total)
+        if observed.total:
+            self._sum.inc(observed.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +157,20 @@ class Metrics:
             name: Counter(f"portcullis_{name}", documentation, labels, registry=registry)
             for name, (documentation, *labels) in COUNTERS.items()
         }
-        self._series: dict[tuple[str, ...], Counter] = {}  # by name and labels: finding one takes longer than counting
+        # What adds to each counter, by its name and labels: to find one takes longer than to count, and the counter's
+        # own method, for which the value is checked again, twice as long.
+        self._series: dict[tuple[str, ...], Callable[[float], None]] = {}
+        self._chars: dict[str, tuple[Callable[[float], None], ...]] = {}  # those of characters, by channel
         bounds = {"held_chars": held_bounds, "hold_seconds": hold_bounds, **BOUNDS}
         self._histograms = {
             name: _Histogram(f"portcullis_{name}", documentation, buckets=bounds[name], registry=registry)
             for name, documentation in HISTOGRAMS.items()
         }
-        self.streams_active, self.upstream_up, self.mask_in_force = (
+        streams, self.upstream_up, self.mask_in_force = (
             Gauge(name, documentation, labels, registry=registry, multiprocess_mode=mode)
             for name, (documentation, labels, mode) in GAUGES.items()
         )
+        self.set_streams: Callable[[float], None] = streams._value.set  # of requests in flight
 
     def set_upstreams(self, names: Iterable[str]) -> None:
         """Which upstreams are configured; gauges of others, which a reload removed, go."""
@@ -211,13 +216,17 @@ class Metrics:
 
     def _count(self, *series: str, by: int = 1) -> None:
         """Add to one of the counters, given by its name and its labels."""
-        counter = self._series.get(series)
-        if counter is None:
+        add = self._series.get(series) or self._adding(series)
+        if by:
+            add(by)
+
+    def _adding(self, series: tuple[str, ...]) -> Callable[[float], None]:
+        """What adds to a counter, which is shown from now on."""
+        add = self._series.get(series)
+        if add is None:
             name, *labels = series
-            counter = self._series[series] = self._counters[name].labels(*labels)
-        elif not by:
-            return  # it is there, and shown
-        counter.inc(by)
+            add = self._series[series] = self._counters[name].labels(*labels)._value.inc
+        return add
 
     def _record_request(self, fact: RequestFinished) -> None:
         self._count("requests", fact.path, fact.route, fact.policy, str(fact.status))
@@ -235,8 +244,14 @@ class Metrics:
 
     def _record_text(self, fact: TextScanned) -> None:
         for count in fact.channels:
-            for name in ("scanned", "forwarded", "replaced", "withheld"):
-                self._count(f"{name}_chars", count.channel, by=max(getattr(count, name), 0))
+            scanned, forwarded, replaced, withheld = self._chars.get(count.channel) or self._chars_of(count.channel)
+            scanned(count.scanned)
+            if count.forwarded > 0:
+                forwarded(count.forwarded)
+            if count.replaced > 0:
+                replaced(count.replaced)
+            if count.withheld > 0:
+                withheld(count.withheld)
             if count.missing:
                 self._count("coverage_errors", count.channel)
         for match in fact.matches:
@@ -250,6 +265,11 @@ class Metrics:
         for name, observed in (("held_chars", fact.held), ("hold_seconds", fact.hold)):
             if observed is not None:
                 self._histograms[name].add(observed)
+
+    def _chars_of(self, channel: str) -> tuple[Callable[[float], None], ...]:
+        names = ("scanned_chars", "forwarded_chars", "replaced_chars", "withheld_chars")
+        self._chars[channel] = adding = tuple(self._adding((name, channel)) for name in names)
+        return adding
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from gateway.policy.key_table import SECONDS, Form, KeyTable, integer, nested, several
-from gateway.policy.model import Config, CrossOrigin, Listen, ListenAddress
+from gateway.policy.key_table import SECONDS, Form, KeyTable, choice, integer, nested, several
+from gateway.policy.model import Config, CrossOrigin, Listen, ListenAddress, ReadyWhen
 from gateway.policy.value import ConfigError, Scalar, Value
 
 EVERY_ORIGIN = "*"
+_LEFT_OUT = {"http": ":80", "https": ":443"}  # by browsers, from an origin
 ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9._:\[\]-]+")
 HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -25,7 +26,8 @@ def _read_origin(value: Value) -> str:
     origin = value.text()
     if origin != EVERY_ORIGIN and not ORIGIN.fullmatch(origin):
         raise value.wrong("an origin, as https://app.example or http://localhost:3000, or *", "without a path")
-    return origin.lower()
+    origin = origin.lower()
+    return origin.removesuffix(_LEFT_OUT.get(origin.partition(":")[0], ""))
 
 
 HOST = Form("address or host name", {"type": "string", "pattern": r"\S"}, _read_host)
@@ -43,6 +45,7 @@ LISTEN = KeyTable(
         "port": integer(0, 65535),
         "admin": nested(ADMIN),
         "drain_timeout": SECONDS,
+        "ready_when": choice(ReadyWhen),
         "hosts": several(HOST, "list of host names or addresses", lambda hosts: tuple(host.lower() for host in hosts)),
         "cors": nested(CORS),
     },
@@ -79,6 +82,11 @@ def is_loopback(host: str) -> bool:
     """127.0.0.0/8, ::1 and the name localhost; any other name counts as reachable, without a look-up."""
     address = _ip_address(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def url_of(host: str, port: int) -> str:
+    """The URL of a listener; an IPv6 address stands in brackets there."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def host_is_shown(listen: Value) -> bool:

@@ -322,12 +322,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Sizes in bytes, `send_timeout` in seconds."""
+    """Sizes in bytes, `send_timeout` in seconds. `stored_responses`: None keeps none."""
 
     max_body: int = 4 * 1024 * 1024
     max_streams: int = 2000
     max_event: int = 1024 * 1024
     send_timeout: float = 30.0
+    stored_responses: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,6 +344,14 @@ class CrossOrigin:
     origins: tuple[str, ...]
 
 
+class ReadyWhen(StrEnum):
+    """Whether `/readyz` follows the upstreams: never, while all are down, or while one is."""
+
+    ALWAYS = "always"
+    ANY = "any"
+    ALL = "all"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
     """`drain_timeout` in seconds; `hosts` in lower case."""
@@ -351,6 +360,7 @@ class Listen:
     port: int = 8080
     admin: ListenAddress | None = None
     drain_timeout: float = 30.0
+    ready_when: ReadyWhen = ReadyWhen.ANY
     hosts: tuple[str, ...] = ()
     cors: CrossOrigin | None = None
 

@@ -16,7 +16,7 @@ class Fsync(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """The file of decisions; `max_size` in bytes."""
+    """The file of decisions; `max_size` in bytes; with `chain` its lines are signed and chained."""
 
     path: str
     key: str = field(repr=False)
@@ -24,6 +24,7 @@ class Journal:
     max_size: int = 100 * 1024 * 1024
     keep: int = 10
     required: bool = False
+    chain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,13 @@ def _read_endpoint(value: Value) -> str:
 LIMITS = KeyTable(
     "limits",
     Limits,
-    {"max_body": BYTES, "max_streams": integer(1, MAX_STREAMS), "max_event": BYTES, "send_timeout": SECONDS},
+    {
+        "max_body": BYTES,
+        "max_streams": integer(1, MAX_STREAMS),
+        "max_event": BYTES,
+        "send_timeout": SECONDS,
+        "stored_responses": BYTES,
+    },
 )
 JOURNAL = KeyTable(
     "journal",
@@ -58,6 +64,7 @@ JOURNAL = KeyTable(
         "max_size": BYTES,
         "keep": integer(0, MAX_KEEP),
         "required": BOOLEAN,
+        "chain": BOOLEAN,
     },
 )
 TELEMETRY = KeyTable(

@@ -31,6 +31,22 @@ KINDS = {
 MAX_NODES = 1_000_000
 # In place of a value that is unreadable; later errors about it are dropped.
 UNREAD = Scalar("", ScalarKind.TEXT, substituted=True)
+# What to do about a mistake, by what the scanner says of it; the first that fits.
+ADVICE = (
+    (r"'\\t' that cannot start", "indent with spaces, which alone YAML takes"),
+    ("unknown escape character", r"in double quotes a backslash begins an escape: write '\d' in single quotes"),
+    ("alphabetic or numeric character|undefined alias", "put a value that begins with * or & in quotes, as in '*'"),
+    ("cannot start any token", "put a value that begins with this character in quotes"),
+    (
+        "mapping values are not allowed",
+        "put a value that holds `: ` in quotes, or mend the line above: its colon, or indentation",
+    ),
+    ("expected <block end>|expected <block sequence", "look at the indentation of this line and of those above"),
+    (r"expected ',' or '[\]}]'", "close the bracket, and put values that hold , : [ ] { } in quotes"),
+    ("could not find expected ':'", "write `key: value`, with a blank behind the colon, here or on the line above"),
+    ("unexpected end of stream", "close the quotation mark that was opened last"),
+    ("", "put values that hold characters such as : # { } [ ] , & * ! % @ in quotes"),
+)
 QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 # Left to right: an escaped opening, a well-formed reference, or an opening that is neither.
@@ -74,8 +90,9 @@ def _compose(text: str, source: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        reason = f"{at}not valid YAML: {_without_content(error.problem or 'syntax error')}"
-        reason += "; quote values that hold characters such as : # { } [ ] , & * ! % @"
+        problem = error.problem or "syntax error"
+        advice = next(advice for said, advice in ADVICE if re.search(said, problem))
+        reason = f"{at}not valid YAML: {_without_content(problem)}; {advice}"
     except (ValueError, OverflowError):
         reason = "not valid YAML: an escape such as \\U names no character"
     raise ConfigError(source, "", reason) from None

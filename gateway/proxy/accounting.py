@@ -10,7 +10,7 @@ from time import perf_counter
 
 from gateway.guard.answer import failure
 from gateway.guard.answer_guard import AnswerGuard
-from gateway.guard.channels import Finding, Histogram, OnFinding
+from gateway.guard.findings import Finding, Histogram, OnFinding
 from gateway.journal.entries import BeginEntry, MatchEntry, RequestEntry
 from gateway.journal.writer import JournalWriter
 from gateway.limits import Decision, Limiter, headers

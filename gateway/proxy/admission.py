@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
@@ -20,7 +21,7 @@ from gateway.guard.constrained import asks_for_json
 from gateway.guard.conversation import conversation_of
 from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table, guarding_prompt, read_request
 from gateway.observe.facts import Limited
-from gateway.policy.model import Channel, Direction
+from gateway.policy.model import Action, Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
 from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, scan_size, take_body
 from gateway.proxy.context import ANNOTATE_HEADER, RequestContext, RoutedRequest, failure_response
@@ -29,10 +30,13 @@ from gateway.proxy.errors import HTTPFailure, client_error
 from gateway.proxy.relay import Relay
 from gateway.proxy.snapshot import OWN_KEY
 from gateway.proxy.steering.request import RequestRewriter, spoken_dialect
+from gateway.proxy.stored import StoredAnswers
 from gateway.proxy.upstreams.client import CALLERS_KEY
 from gateway.proxy.upstreams.models import SAFE_ID
 from gateway.wire import json
+from gateway.wire.chat import CHAT
 from gateway.wire.json import Json
+from gateway.wire.responses import RESPONSES
 
 BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 MAX_SHOWN_MODELS = 1024  # names of models, with their policies, of which it is kept whether a log may show them
@@ -176,6 +180,7 @@ async def prepare_relay(context: RequestContext) -> Relay:
     snapshot, record, chat = context.snapshot, context.record, context.chat
     route, config = context.route, context.snapshot.config
     policy = await _policy_for_answer(context)
+    stored = _stored_for(context) if context.body.get("store") is not False else None
     rewriter = await offload(
         len(context.raw),
         RequestRewriter,
@@ -186,6 +191,7 @@ async def prepare_relay(context: RequestContext) -> Relay:
         [config.upstreams[name] for name in route.upstreams],
         snapshot.masks,
         snapshot.vocabularies,
+        None if stored is None else partial(stored.keep, context.key.name),
     )
     routed = RoutedRequest(
         chat=chat,
@@ -290,10 +296,25 @@ def _routed(context: RequestContext) -> RequestContext:
         context = context._replace(route=replace(context.route, upstream=serving[0], others=tuple(serving[1:])))
     record.model = _shown_model(context)
     try:
+        if (stored := _stored_for(context)) is not None:
+            limit = context.snapshot.config.limits.max_body
+            context = context._replace(body=stored.written_out(context.key.name, context.body, limit))
         apply_request_table(context.body, policy, dialect)
     except BadRequest as error:
         raise _bad_request(error) from None
     return context
+
+
+def _stored_for(context: RequestContext) -> StoredAnswers | None:
+    """Where answers to such a request are kept: those that are translated, whichever upstream takes it, and have no
+    placeholders, which mean nothing in another request."""
+    stored, dialect, policy = context.state.stored, context.chat.dialect, context.policy
+    if stored is None or dialect is not RESPONSES:
+        return None
+    if any(rule.action is Action.PSEUDONYMIZE for rule in policy.policy.rules):
+        return None
+    upstreams = [context.snapshot.config.upstreams[name] for name in context.route.upstreams]
+    return stored if all(spoken_dialect(dialect, each, policy) is CHAT for each in upstreams) else None
 
 
 def _shown_model(context: RequestContext) -> str | None:

@@ -40,10 +40,7 @@ _long_work = ThreadPoolExecutor(2, "offload-long")
 
 def scan_cost(policy: CompiledPolicy, direction: Direction) -> int:
     """The bytes that each byte of such text counts for in a decision to offload its scan."""
-    programs = (program for (way, _), program in policy.programs.items() if way is direction)
-    constrained = direction is Direction.OUTPUT and policy.policy.constrain is not None
-    costly = any(program.patterns or program.prompts for program in programs)
-    return PATTERN_COST if constrained or costly else 1
+    return max(policy.costs[direction], PATTERN_COST if direction in policy.costly else 1)
 
 
 def scan_size(data: bytes) -> int:

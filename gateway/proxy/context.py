@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
 POLICY_HEADER, ANNOTATE_HEADER = "x-portcullis-policy", "x-portcullis-annotate"
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _READ = frozenset(
     name.encode() for name in (OWN_KEY, POLICY_HEADER, ANNOTATE_HEADER, "content-length", *FORWARDED_UP, *CALLERS_KEY)
 )
@@ -73,11 +73,12 @@ class RequestContext(NamedTuple):
         for name, value in request.scope["headers"]:
             if name in _READ or name.startswith(_READ_PREFIXES):
                 headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
-        return cls(request, headers, state, state.current, record_of(request, state.record, path), dialect)
+        record = record_of(request, state.record, path, headers.get("x-request-id", ""))
+        return cls(request, headers, state, state.current, record, dialect)
 
     def on_route(self, route: Route) -> RequestContext:
         """On a route, under its policy and the one that the request asks for. Raises `HTTPFailure`."""
-        given = self.request.headers.getlist(POLICY_HEADER)
+        given = self.request.headers.getlist(POLICY_HEADER) if POLICY_HEADER in self.headers else []
         if given and given != [route.policy]:
             name, allowed = combined_name(route.policy, given[0]), self.key.policies
             if len(given) > 1 or name not in self.snapshot.policies or not (allowed is None or given[0] in allowed):
@@ -118,13 +119,15 @@ def _discard(fact: Fact) -> None:
     pass
 
 
-def record_of(request: Request, emit: Callable[[Fact], None] = _discard, path: str | None = None) -> RequestRecord:
-    """The record of a request, which the first call opens. Its id is the client's own if that is a plain one; `path` is
-    that of its endpoint, where the framework has found none."""
+def record_of(
+    request: Request, emit: Callable[[Fact], None] = _discard, path: str | None = None, given: str | None = None
+) -> RequestRecord:
+    """The record of a request, which the first call opens. Its id is the client's own, `given` where it is known, if
+    that is a plain one; `path` is that of its endpoint, where the framework has found none."""
     record: RequestRecord | None = request.scope.get(_RECORD)
     if record is None:
-        given = next((value for name, value in request.scope["headers"] if name == b"x-request-id"), b"")
-        request_id = given.decode("ascii") if _REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(16)}"
+        given = request.headers.get("x-request-id", "") if given is None else given
+        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
         # The path as the gateway spells it: metrics have no label of a client's making.
         route = request.scope.get("route")
         record = RequestRecord(request_id, path or ("other" if route is None else str(route.path)), emit)

@@ -43,7 +43,16 @@ from gateway.proxy.accounting import (
     RequestRecord,
     not_journalled,
 )
-from gateway.proxy.asgi import MAX_INLINE, SERVER_SEND, UNREAD_SIZE, DisconnectWatch, offload, scan_cost, scan_size
+from gateway.proxy.asgi import (
+    MAX_INLINE,
+    PATTERN_COST,
+    SERVER_SEND,
+    UNREAD_SIZE,
+    DisconnectWatch,
+    offload,
+    scan_cost,
+    scan_size,
+)
 from gateway.proxy.context import RoutedRequest
 from gateway.proxy.errors import HTTPFailure, from_transport, shown_error
 from gateway.proxy.hotpath import HOT_READ, BodyWriter, HotPath
@@ -66,7 +75,9 @@ class Relay(Response):
     client that has read them and sends another request finds itself counted and its place free."""
 
     def __init__(self, request: RoutedRequest, record: RequestRecord) -> None:
-        super().__init__()
+        # The base's constructor would make a response. Where the framework has the endpoint, it looks at these.
+        self.status_code, self.body, self.background = 200, b"", None
+        self.raw_headers = []
         self._request = request
         self._record = record
         self._limits = request.limits
@@ -75,8 +86,8 @@ class Relay(Response):
         self._left = False  # has the client?
         record.stream, record.upstream = request.chat.stream, request.route.upstream
         # A short read can hold placeholders of long values.
-        expansion = 1 if request.pseudonyms is None else request.pseudonyms.stretch
-        self._scan_cost = expansion * scan_cost(request.policy, Direction.OUTPUT)
+        self._expansion = 1 if request.pseudonyms is None else request.pseudonyms.stretch
+        self._scan_cost = self._expansion * scan_cost(request.policy, Direction.OUTPUT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Cancels its own task when the client has left or the time is over; from outside only the server does."""
@@ -171,8 +182,7 @@ class Relay(Response):
             else:
                 await self._plain(response, guard, spoken, encoder)
         finally:
-            with contextlib.suppress(httpx.HTTPError):
-                await opened.close()
+            await opened.close()
 
     def _open_guard(self, spoken: Dialect) -> AnswerGuard:
         request = self._request
@@ -223,11 +233,13 @@ class Relay(Response):
         )
         answer.encoder = self._annotating(answer.encoder, guard)
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
-        source: Any = response.stream if is_uncompressed(response) else inflated(response)
+        source = _body_of(response)
         at_once = MAX_INLINE // self._scan_cost
         hot_path, writer = None, BodyWriter.of(self._reply.send)
         # A compressed answer, and one that httpx's transport reads behind an HTTP proxy, are no `ResponseStream`.
-        if at_once >= HOT_READ and isinstance(source, ResponseStream) and writer is not None:
+        # A placeholder may come in pieces, and only the last one of them shows how much there is to scan.
+        hot = PATTERN_COST * HOT_READ * self._expansion <= MAX_INLINE or self._expansion == 1
+        if hot and isinstance(source, ResponseStream) and writer is not None:
             hot_path = HotPath(source, answer, writer, self._perform, self._record.overhead, at_once)
         last, ending = b"", list[Command]()
         failed: HTTPFailure | None = None
@@ -300,7 +312,7 @@ class Relay(Response):
         record = self._record
         try:
             size = 0
-            async for data in inflated(response):
+            async for data in _body_of(response):
                 weighed = scan_size(data)
                 size += weighed
                 arrived = perf_counter()
@@ -373,6 +385,10 @@ class Relay(Response):
         self._record.note(GuardFailed.of(self._request.policy.policy.name, error))
         if not self._reply.status:
             await self._reply.fail(HTTPFailure(500, GUARD_FAILED, "guard_failed"))
+
+
+def _body_of(response: UpstreamResponse) -> Any:
+    return response.stream if is_uncompressed(response) else inflated(response)
 
 
 def _headers_up(request: RoutedRequest, record: RequestRecord) -> Mapping[str, str]:

@@ -32,6 +32,7 @@ class Reply:
     """
 
     send: Send
+    _cycle: Any = None
     _protocol: Any = None  # our own server's; None where another one runs the application
 
     def __init__(self, record: RequestRecord, error_body: Callable[[Json, int], Json]) -> None:
@@ -44,7 +45,8 @@ class Reply:
     def open(self, send: Send, timeout: float) -> None:
         """Write to `send`, the server's own, which cuts off a client that takes nothing for `timeout` seconds."""
         self.send = send
-        self._protocol = getattr(getattr(send, "__self__", None), "protocol", None)
+        self._cycle = getattr(send, "__self__", None)
+        self._protocol = getattr(self._cycle, "protocol", None)
         if self._protocol is not None:
             self._protocol.send_timeout = timeout
 
@@ -73,7 +75,12 @@ class Reply:
 
     async def write_json(self, status: int, headers: Headers, body: bytes) -> None:
         """The complete answer."""
-        await self.start(status, [*JSON_HEADERS, *headers, (b"content-length", str(len(body)).encode())])
+        headers = [*JSON_HEADERS, *headers, (b"content-length", b"%d" % len(body))]
+        if self._protocol is not None and len(body) <= WRITE_SIZE:
+            self.status = status
+            if self._cycle.send_whole(status, [*self._own, *headers], body):
+                return
+        await self.start(status, headers)
         # In pieces, so that a client that does not read is noticed and its answer is not kept for it.
         for start in range(0, max(len(body), 1), WRITE_SIZE):
             end = start + WRITE_SIZE

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from gateway.observe.metrics import CONTENT_TYPE
+from gateway.policy.model import ReadyWhen
 from gateway.proxy import admission
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
 from gateway.proxy.errors import HTTPFailure, internal_error
@@ -18,6 +20,7 @@ from gateway.proxy.moderations import moderate
 from gateway.proxy.paths import dialect_of, unknown_path, wrong_method
 from gateway.proxy.retrieval import CANCEL, STORED, retrieve
 from gateway.proxy.server import Application
+from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.mask_probe import MaskProbes
 from gateway.wire import moderations
@@ -65,34 +68,44 @@ class AnswerEndpoint:
         await answer(scope, receive, send)
 
 
+class PlainRoute(Route):
+    """A route whose endpoint takes the request: FastAPI would read its signature, which takes most of what it takes to
+    build an application."""
+
+    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], *methods: str) -> None:
+        super().__init__(path, endpoint)
+        self.methods = set(methods)  # given to the constructor, GET would bring HEAD along
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child_scope = super().matches(scope)
+        return match, {**child_scope, "route": self}
+
+
 def _add_others(app: FastAPI, state: AppState, prefix: str) -> None:
-    @app.post(prefix + moderations.PATH)
     async def check(request: Request) -> Response:
         return await moderate(request, state)
 
-    @app.api_route(prefix + STORED, methods=["GET", "DELETE"])
-    @app.post(prefix + STORED + CANCEL)
     async def stored(request: Request) -> Response:
         return await retrieve(request, state)
 
-    @app.get(prefix + "/models")
     async def models(request: Request) -> Response:
         return await _models(request, state)
 
-    @app.get(prefix + "/models/{model:path}")
-    async def model(request: Request, model: str) -> Response:
-        return await _models(request, state, model)
+    app.router.routes += [
+        PlainRoute(prefix + moderations.PATH, check, "POST"),
+        PlainRoute(prefix + STORED, stored, "GET", "DELETE"),
+        PlainRoute(prefix + STORED + CANCEL, stored, "POST"),
+        PlainRoute(prefix + "/models", models, "GET"),
+        PlainRoute(prefix + "/models/{model:path}", models, "GET"),
+    ]
 
 
 def add_admin_routes(app: FastAPI, state: AppState) -> None:
     """What orchestrators and Prometheus use: on the same listener, or on one of their own."""
 
-    # Some monitors send HEAD.
-    @app.api_route("/healthz", methods=["GET", "HEAD"])
     async def healthz(request: Request) -> Response:
         return json_response(record_of(request), {"status": "ok"})
 
-    @app.api_route("/readyz", methods=["GET", "HEAD"])
     async def readyz(request: Request) -> Response:
         states = await state.probe()
         masks = state.current.masks
@@ -102,10 +115,16 @@ def add_admin_routes(app: FastAPI, state: AppState) -> None:
             body["masks"] = masks.states
         return json_response(record_of(request), body, 200 if status == READY else 503)
 
-    @app.get("/metrics")
     async def metrics(request: Request) -> Response:
         await state.probe()
         return Response(state.metrics.exposition(), headers=record_of(request).headers, media_type=CONTENT_TYPE)
+
+    # Some monitors send HEAD.
+    app.router.routes += [
+        PlainRoute("/healthz", healthz, "GET", "HEAD"),
+        PlainRoute("/readyz", readyz, "GET", "HEAD"),
+        PlainRoute("/metrics", metrics, "GET"),
+    ]
 
 
 def _status(state: AppState, masks: MaskProbes) -> dict[str, str]:
@@ -114,13 +133,22 @@ def _status(state: AppState, masks: MaskProbes) -> dict[str, str]:
         return {"status": "stopping"}
     if state.journal_fails:
         return {"status": "the journal cannot be written"}
-    if not state.current.fleet.usable:
-        return {"status": "all upstreams are down"}
+    if unready := _why_unready(state.current):
+        return {"status": unready}
     if (missing := masks.missing) is not None:
         mask = missing.mask
         status = f"the mask of policy {mask.entry} is not in force at upstream {mask.upstream}"
         return {"status": status, "reason": missing.status.reason}
     return READY
+
+
+def _why_unready(current: Snapshot) -> str | None:
+    down, when = current.fleet.down, current.config.listen.ready_when
+    if when is ReadyWhen.ALL and down:
+        return f"upstream {down[0]} is down"
+    if when is ReadyWhen.ANY and len(down) == len(current.config.upstreams):
+        return "all upstreams are down"
+    return None
 
 
 def add_error_handlers(app: FastAPI, state: AppState) -> None:
@@ -139,8 +167,9 @@ def add_error_handlers(app: FastAPI, state: AppState) -> None:
         return refuse(request, answer, state.record, dialect_of(request.url.path))
 
 
-async def _models(request: Request, state: AppState, wanted: str | None = None) -> Response:
-    """The list of models, or the entry of the one that is `wanted`."""
+async def _models(request: Request, state: AppState) -> Response:
+    """The list of models, or the entry of the one that the path names."""
+    wanted: str | None = request.path_params.get("model")
     record = record_of(request, state.record)
     try:
         context = await admission.authenticate(RequestContext.of(request, state))

@@ -19,6 +19,7 @@ from gateway.policy.model import Channel, ClientKey, Direction
 from gateway.proxy.errors import HTTPFailure, overloaded, rate_limited
 from gateway.proxy.snapshot import Snapshot
 from gateway.proxy.steering.mask_probe import MaskProbe
+from gateway.proxy.stored import StoredAnswers
 from gateway.proxy.upstreams.models import ModelList
 
 # Of the gateway's slots (`limits.max_streams`), one part in so many may be taken by the unfinished bodies of one key.
@@ -78,6 +79,7 @@ class AppState:
     journal: JournalWriter | None = None
     journal_required: bool = False
     tracer: Tracer | None = None
+    stored: StoredAnswers | None = None
     pending_bodies: PendingBodies = field(default_factory=PendingBodies)
     in_flight: int = 0
     draining: bool = False
@@ -136,11 +138,11 @@ class AppState:
         if self.in_flight >= most:
             raise overloaded(f"The gateway is at its limit of {most} streams.")
         self.in_flight += 1
-        self.metrics.streams_active.set(self.in_flight)
+        self.metrics.set_streams(self.in_flight)
 
     def release_slot(self) -> None:
         self.in_flight -= 1
-        self.metrics.streams_active.set(self.in_flight)
+        self.metrics.set_streams(self.in_flight)
         if not self.in_flight:
             self.idle.set()
         self.count_dropped()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -14,16 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.arguments import whole_number
+from gateway.arguments import whole_number, with_example
 from gateway.config import ConfigError, load, warnings
 from gateway.demo.config import demo_config
 from gateway.exits import CANNOT_LISTEN, DONE, INTERRUPTED, NOT_STARTED, VLLM_FAILED
 from gateway.policy.files import Files
-from gateway.policy.listen import check_exposure
+from gateway.policy.listen import check_exposure, url_of
 from gateway.policy.model import Auth, ClientKey, Config, Listen, Upstream
 from gateway.policy.upstreams import read_upstreams
 from gateway.policy.value import Node, Scalar, ScalarKind, Value, key_from
 from gateway.serving.announce import announce, announce_if_read
+from gateway.serving.health import ADDRESS_FILE, leave_address
 from gateway.serving.vllm.command_line import (
     COMMAND_LINE,
     PreparationFailed,
@@ -47,7 +49,8 @@ ENVIRONMENT = "environment"  # what an error names in place of a file
 
 def add_serve_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the sub-parsers of both commands."""
-    serving = commands.add_parser("serve", help="run the gateway")
+    example = with_example("portcullis serve --config portcullis.yaml --workers 4")
+    serving = commands.add_parser("serve", help="run the gateway", description="Run the gateway.", **example)
     without = "without it: the demo policy, in front of UPSTREAM_BASE_URL or else the demo upstream"
     serving.add_argument("--config", type=Path, metavar="F", help=without)
     _add_listen(serving)
@@ -59,15 +62,20 @@ def add_serve_commands(commands: argparse._SubParsersAction[argparse.ArgumentPar
     add_vllm_options(serving)
     serving.set_defaults(run=_serve)
 
-    demo = commands.add_parser("demo", help="serve with the embedded demo upstream and its policy")
+    what = "serve with the embedded demo upstream and its policy"
+    demo = commands.add_parser(
+        "demo", help=what, description=f"{what.capitalize()}.", **with_example("portcullis demo")
+    )
     _add_listen(demo)
     demo.set_defaults(run=_demo, config=None, workers=1, watch=False)
 
 
 def _add_listen(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", metavar="H")
-    parser.add_argument("--port", type=whole_number("a port", 0, 65535), metavar="P")
-    parser.add_argument("--log", choices=["json", "console"], help="default: console on a terminal, else json")
+    port = whole_number("a port", 0, 65535)
+    parser.add_argument("--host", metavar="H", help="the address to listen on (listen.host of the file, or 127.0.0.1)")
+    parser.add_argument("--port", type=port, metavar="P", help="0 takes a free one (listen.port of the file, or 8080)")
+    logged = "the log's form on standard error; default: console on a terminal, else json"
+    parser.add_argument("--log", choices=["json", "console"], help=logged)
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -134,11 +142,15 @@ def _run(
     vllm: VllmOptions | None = None,
 ) -> int:
     config = _with_listen_options(config, options)
+    # Nothing of what is imported is garbage, which the collector would look for again and again.
+    gc.disable()
     # FastAPI takes longest to import; `check` and `scan` need not wait for it.
     from gateway.app import check_parts
     from gateway.observe.log import RequestLog
     from gateway.serving.reload import ConfigSource, fingerprint
     from gateway.serving.servers import NotStarted
+
+    gc.enable()
 
     log = RequestLog(options.log or ("console" if sys.stderr.isatty() else "json"))
     check_parts(config)
@@ -185,6 +197,7 @@ def _serve_until_stopped(
     """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker comes up."""
     import uvloop
 
+    from gateway.guard.bytes_path import is_native
     from gateway.proxy.hotpath import hot_path_problem
     from gateway.serving import single
     from gateway.serving.acceptor import ADMIN, CLIENT
@@ -200,8 +213,12 @@ def _serve_until_stopped(
         listeners.append((ADMIN, listener))
 
     def on_ready() -> None:
+        try:
+            leave_address(admin_address or address)
+        except OSError as error:
+            print(f"portcullis: {ADDRESS_FILE}: cannot be written: {error.strerror}", file=sys.stderr)
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
-        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem)
+        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem, native=is_native())
         threading.Thread(target=_log_upstream_problems, args=(config, log), daemon=True).start()
         if model_server is None:
             announce(address, config)
@@ -264,5 +281,4 @@ def _listen(host: str, port: int) -> tuple[socket.socket, str]:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise _CannotListen(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    shown = f"[{host}]" if ":" in host else host
-    return listener, f"http://{shown}:{listener.getsockname()[1]}"
+    return listener, url_of(host, listener.getsockname()[1])

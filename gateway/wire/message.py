@@ -18,6 +18,7 @@ from gateway.wire.json import Json
 Path = tuple[str | int, ...]
 
 MAX_DEPTH = 64  # of objects and lists within each other in a field
+_NUMBERS = (int, float)  # as a union it would be made at each look
 _MAX_FIGURE = 10**11  # in seconds a time of this age, and so many tokens are no answer's
 _LAST_CHARACTER, _BYTE, _ASCII = 0x10FFFF, 0xFF, 0x7F
 
@@ -205,7 +206,7 @@ def is_character(item: Any) -> bool:
 
 def is_figure(value: Any) -> bool:
     """Can this be a count, a place or a time? Larger numbers, such as a card's, are text like any other."""
-    return isinstance(value, int | float) and -_MAX_FIGURE < value < _MAX_FIGURE
+    return isinstance(value, _NUMBERS) and -_MAX_FIGURE < value < _MAX_FIGURE
 
 
 def position_of(item: Any, position: int) -> int:

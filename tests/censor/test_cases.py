@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gateway.censor.compile import Program, compile_policy
+from gateway.censor.compile import CompiledPolicy, Program, compile_policy
 from gateway.censor.stream import MAX_REPORTED, Censor
 from gateway.config import parse
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
-from gateway.scan import scan, verdict_of
+from gateway.scan import ScannedText, scan, verdict_of
 from tests.support.commands import portcullis
 
 Case = dict[str, Any]
@@ -34,9 +34,16 @@ def config_text(case: Case) -> str:
     return json.dumps(config)
 
 
+def compiled(case: Case) -> CompiledPolicy:
+    return compile_policy(parse(config_text(case), "cases.toml", Path()).policies["default"])
+
+
 def program_of(case: Case) -> Program | None:
-    config = parse(config_text(case), "cases.toml", Path())
-    return compile_policy(config.policies["default"]).program(*OUTPUT)
+    return compiled(case).program(*OUTPUT)
+
+
+def scanned(case: Case) -> ScannedText:
+    return ScannedText(compiled(case), *OUTPUT)
 
 
 def expected_of(case: Case) -> tuple[str, str, list[list[Any]]]:
@@ -81,7 +88,7 @@ def test_a_case_comes_out_the_same_however_it_is_cut(case: Case) -> None:
 def test_a_case_through_scan(case: Case) -> None:
     text, output, _ = expected_of(case)
     sink = io.BytesIO()
-    assert scan(program_of(case), io.BytesIO(text.encode()), sink, chunks=False) == EXIT_STATUS[case["verdict"]]
+    assert scan(scanned(case), io.BytesIO(text.encode()), sink, chunks=False) == EXIT_STATUS[case["verdict"]]
     assert sink.getvalue().decode() == output
 
 
@@ -90,7 +97,7 @@ def test_a_case_through_scan_in_chunks(case: Case) -> None:
     text, output, matches = expected_of(case)
     source = io.BytesIO("".join(json.dumps(text[at : at + 2]) + "\n" for at in range(0, len(text), 2)).encode())
     sink = io.BytesIO()
-    assert scan(program_of(case), source, sink, chunks=True) == EXIT_STATUS[case["verdict"]]
+    assert scan(scanned(case), source, sink, chunks=True) == EXIT_STATUS[case["verdict"]]
     records = [json.loads(line) for line in sink.getvalue().splitlines()]
     assert "".join(record["release"] for record in records) == output
     assert len(records[-1]["matches"]) == len(matches)
@@ -99,8 +106,8 @@ def test_a_case_through_scan_in_chunks(case: Case) -> None:
 
 def test_scan_passes_over_empty_lines_and_counts_them() -> None:
     sink = io.BytesIO()
-    assert scan(None, io.BytesIO(b'"a"\n\n \n{\n'), sink, chunks=True) == 2
-    assert sink.getvalue() == b'{"release": "a"}\n'
+    assert scan(scanned(CASES[0]), io.BytesIO(b'"~"\n\n \n{\n'), sink, chunks=True) == 2
+    assert sink.getvalue() == b'{"release": "~"}\n'
 
 
 @pytest.mark.parametrize("case", CASES[::6], ids=[case["name"] for case in CASES[::6]])

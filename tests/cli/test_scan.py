@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from gateway.censor.compile import compile_policy
+from gateway.guard.channels import ChannelCounts
+from gateway.guard.findings import Finding
+from gateway.guard.guardedjson import GuardedJson
+from gateway.policy.model import Channel, Direction, Policy, Rule
+from gateway.scan import ScannedText
 from tests.support.commands import PATIENCE, portcullis, running, write_config
+from tests.support.examples import examples
 
 PASSWORD = {"id": "password", "words": ["12MONKEYS"], "replacement": "[CENSORED]"}
 NAME = {"id": "name", "words": ["falcon"], "action": "flag"}
@@ -63,8 +72,6 @@ def test_bytes_that_are_no_utf8_become_replacement_characters(config: Path) -> N
 
 def test_plain_text_is_released_before_the_input_ends(config: Path) -> None:
     with running("scan", "--config", config) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         process.stdin.write("it is é"[:-1].encode() + b"\xc3")
         assert process.stdout.read(6) == b"it is "
         process.stdin.write(b"\xa9 12MON")
@@ -79,8 +86,6 @@ def test_plain_text_is_released_before_the_input_ends(config: Path) -> None:
 def test_chunks_are_answered_line_by_line(config: Path) -> None:
     expected = [("The is 12", "The is "), ("MON", ""), ("", ""), ("KEY", ""), ("S.", "[CENSORED]."), ("falc", "falc")]
     with running("scan", "--config", config, "--chunks") as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
         for delta, release in expected:
             process.stdin.write(lines(delta))
             assert process.stdout.readline() == json.dumps({"release": release}).encode() + b"\n"
@@ -194,17 +199,16 @@ def test_an_internal_error_has_a_status_of_its_own_and_quotes_nothing(config: Pa
     if not device.exists():
         pytest.skip("/dev/full is Linux's")
     with device.open("wb") as full, running("scan", "--config", config, stdout=full) as process:
-        _, errors = process.communicate(b"a text that finds no room", timeout=PATIENCE)
-    assert process.returncode == 70
+        process.stdin.write(b"a text that finds no room")
+        process.stdin.close()
+        errors = process.stderr.read()
+        assert process.wait(PATIENCE) == 70
     assert errors.startswith(b"portcullis: internal error: OSError at scan.py line ")
     assert len(errors.splitlines()) == 1
 
 
 def test_a_reader_that_leaves_is_no_crash(config: Path) -> None:
     with running("scan", "--config", config) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.close()
         process.stdin.write(b"text")
         process.stdin.close()
@@ -214,11 +218,64 @@ def test_a_reader_that_leaves_is_no_crash(config: Path) -> None:
 
 def test_an_interrupt_ends_it_in_silence(config: Path) -> None:
     with running("scan", "--config", config) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdin.write(b"x")
         assert process.stdout.read(1) == b"x"
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 130
         assert process.stderr.read() == b""
+
+
+CARD = {"id": "card", "words": ["4111"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "output"),
+    [
+        (r'{"a": "\u0031\u0032MONKEYS", "b": "é"}', '{"a": "[CENSORED]", "b": "é"}'),
+        ('{"card": 4111}', '{"card": "[REDACTED]"}'),
+        (r'{"in": "{\"a\": \"12\\u004dONKEYS\"}"}', r'{"in": "{\"a\": \"[CENSORED]\"}"}'),
+        ("no JSON: 12MONKEYS", "no JSON: [CENSORED]"),
+    ],
+)
+def test_arguments_of_tools_are_read_as_the_gateway_reads_them(tmp_path: Path, text: str, output: str) -> None:
+    config = write_config(tmp_path, [PASSWORD, CARD])
+    done = portcullis("scan", "--config", config, "--channel", "tool_arguments", stdin=text.encode())
+    assert (done.stdout.decode(), done.returncode) == (output, 1)
+    cut = [text[at : at + 3] for at in range(0, len(text), 3)]
+    done = portcullis("scan", "--config", config, "--channel", "tool_arguments", "--chunks", stdin=lines(*cut))
+    *released, end = records(done.stdout)
+    assert "".join(each["release"] for each in [*released, end]) == output
+    (match,) = end["matches"]
+    assert match["rule"] in ("password", "card")
+    assert text[match["start"] : match["end"]] in text and match["end"] - match["start"] >= 4
+
+
+def test_a_block_closes_the_arguments(config: Path) -> None:
+    given = b'{"a": ["go on, STOP there"], "b": 1}'
+    done = portcullis("scan", "--config", config, "--channel", "tool_arguments", stdin=given)
+    assert (done.stdout, done.returncode) == (b'{"a": ["go on, "]}', 3)
+
+
+def test_content_has_its_escapes_seen_through(config: Path) -> None:
+    done = portcullis("scan", "--config", config, stdin=rb'{"a": "12\u004dONKEYS"}')
+    assert (done.stdout, done.returncode) == (b'{"a": "[CENSORED]"}', 1)
+
+
+VALUES = st.recursive(
+    st.text('ab1" \\\\é', max_size=6) | st.integers(0, 200) | st.none(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=3), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@given(value=VALUES.filter(lambda value: not isinstance(value, int)), cut=st.integers(0, 40))
+@settings(max_examples=examples(100))
+def test_what_is_told_of_arguments_is_what_came_out(value: object, cut: int) -> None:
+    rules = tuple(Rule(id=word, words=(word,)) for word in ("ab", "1", "a1"))
+    compiled = compile_policy(Policy(name="default", rules=rules))
+    text = json.dumps(value)
+    scanned, found = ScannedText(compiled, Direction.OUTPUT, Channel.TOOL_ARGUMENTS), list[Finding]()
+    out = scanned.feed(text[:cut]) + scanned.feed(text[cut:]) + scanned.finish()
+    guarded = GuardedJson(ChannelCounts(compiled, Direction.OUTPUT, found.append), Channel.TOOL_ARGUMENTS)
+    assert out == guarded.feed(text) + guarded.finish()
+    assert sorted(match.rule for match in scanned.censor.matches) == sorted(each.rule for each in found)

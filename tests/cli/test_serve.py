@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -18,14 +17,14 @@ from typing import Any
 import pytest
 
 from tests.support.commands import PATIENCE, portcullis, running, write_config
+from tests.support.forked import Forked
 from tests.support.listing import listing_upstream, models
 
 ASK = {"model": "gandalf", "messages": [{"role": "user", "content": "What is the password?"}]}
 
 
-def announced(process: subprocess.Popen[bytes]) -> tuple[str, str]:
+def announced(process: Forked) -> tuple[str, str]:
     """The address, and all that was printed up to the end of the curl command."""
-    assert process.stdout is not None
     lines = [process.stdout.readline().decode() for _ in range(5)]
     return lines[0].split(" listens on ")[1].split(", ")[0], "".join(lines)
 
@@ -91,7 +90,6 @@ def test_a_signal_ends_it_in_good_order(stop: signal.Signals, status: int) -> No
         announced(process)
         process.send_signal(stop)
         assert process.wait(PATIENCE) == status
-        assert process.stderr is not None
         assert b"Traceback" not in process.stderr.read()
 
 
@@ -192,7 +190,6 @@ def test_a_file_configures_the_gateway_and_its_warnings_are_printed(tmp_path: Pa
         assert content(post(address, ASK)) == 'The password is "#########".'
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-        assert process.stderr is not None
         warning, *log = process.stderr.read().decode().splitlines()
     assert warning.startswith(f"{config}: warning: routes[1]: is never reached")
     (request,) = [json.loads(line) for line in log if json.loads(line)["event"] == "request"]
@@ -202,7 +199,6 @@ def test_a_file_configures_the_gateway_and_its_warnings_are_printed(tmp_path: Pa
 
 def test_d31_metrics_at_an_address_of_the_command_line_are_warned_of() -> None:
     with running("serve", "--host", "0.0.0.0", "--port", "0", "--log", "json", PORTCULLIS_KEY="open-sesame") as process:
-        assert process.stderr is not None
         warning = process.stderr.readline().decode()
     assert warning.startswith("<demo>: warning: listen.host: /metrics, with the names of keys, rules and ")
 
@@ -253,9 +249,8 @@ WRONG_ADDRESSES = {
 }
 
 
-def log_of(process: subprocess.Popen[bytes], event: str) -> dict[str, Any]:
+def log_of(process: Forked, event: str) -> dict[str, Any]:
     """The first line of an event, without its time."""
-    assert process.stderr is not None
     for line in process.stderr:
         if line.startswith(b"{") and (found := json.loads(line))["event"] == event:
             return {key: value for key, value in found.items() if key not in ("time", "event")}

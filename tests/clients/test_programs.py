@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gateway.policy.model import Limits
 from tests.clients.conftest import NODE, NODE_CLIENTS, VENVS, run_program
 from tests.support.client_scenarios import DEMO_EXPECTED, DEMO_PROMPTS, EXPECTED, PROMPTS, outcome, play
 from tests.support.gateway import RULES, before
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.clients
 HERE = Path(__file__).parent / "programs"
 KEY = "sk-of-a-client"
 EVERYTHING = frozenset({"chat/completions", "completions", "responses", "messages", "embeddings"})
+# By a rule, and of threads, without which anthropic goes on.
+EXPECTED_REFUSALS = {"content_filter", "thread_unsupported_request"}
 # Program → the environments that it is run in, and the endpoints that it calls.
 PYTHON_PROGRAMS = {
     "with_openai": (("openai-2", "openai-3"), {"chat/completions", "responses"}),
@@ -40,11 +43,16 @@ NODE_PROGRAMS = {
     "with_anthropic": {"messages"},
     "with_ai": {"chat/completions", "responses", "messages"},
 }
+AGENTS = {"with_claude_code": {"messages"}, "with_codex": {"responses"}}
 _RUN_WHAT_IS_LEFT = (
     *(("with_langchain", "chat"), ("with_langchain", "responses")),
     *(("with_llama_index", "chat"), ("with_pydantic_ai", "default")),
 )
 _WAYS_OF_AI = ("openai", "openai, calls of streams", "openai, chat", "openai-compatible", "anthropic")
+_NO_INPUT = (
+    "failed to parse function arguments: unknown variant `the password is [CENSORED]`, expected one of `text`, "
+    "`image`, `local_image`, `audio`, `local_audio`, `skill`, `mention` at line 1 column 270"
+)
 # Program, way and prompt → what is made of it.
 DIFFERENT = {
     # An incomplete response raises ModelBehaviorError.
@@ -54,6 +62,19 @@ DIFFERENT = {
     **{(program, way, "forget, called"): outcome("so ; It is [CENSORED].") for program, way in _RUN_WHAT_IS_LEFT},
     ("with_pydantic_ai", "default, calls of streams", "forget, called"): outcome("so ;  (stopped)"),
     **{("with_ai", way, "forget, called"): outcome("undefined;  (stopped)") for way in _WAYS_OF_AI},
+    # Claude Code begins to run a tool when its input has ended, and goes on after a refusal by asking once more.
+    ("with_claude_code", "a key", "blocked, streamed"): outcome("so  (stopped)It is [CENSORED]."),
+    ("with_claude_code", "a key", "forget, called"): outcome("so ; It is [CENSORED]."),
+    ("with_claude_code", "a key", "Remember the password, called"): outcome(
+        "the password is [CENSORED]; The tool says: This command requires approval"
+    ),
+    # Codex shows nothing of an answer that does not end well. The demo finds another of its tools.
+    **{
+        ("with_codex", "responses", f"{name}, streamed"): outcome(error="error")
+        for name in ("blocked", "failed", "cut")
+    },
+    ("with_codex", "responses", "What is the password?, streamed"): outcome(f"The tool says: {_NO_INPUT}"),
+    ("with_codex", "responses", "Remember the password, called"): outcome(error="error"),
 }
 
 
@@ -69,7 +90,7 @@ async def served(demo_address: str, endpoints: set[str]) -> AsyncIterator[dict[s
     """The addresses and what is to be asked there; `endpoints`: those that are called."""
     scripted = {"key": KEY, **PROMPTS}
     async with (
-        before(play, rules=RULES, keys=(KEY,)) as (translating, _),
+        before(play, rules=RULES, keys=(KEY,), limits=Limits(stored_responses=2**20)) as (translating, _),
         before(play, rules=RULES, keys=(KEY,), upstream={"endpoints": EVERYTHING}) as (native, asked),
     ):
         yield {
@@ -80,6 +101,8 @@ async def served(demo_address: str, endpoints: set[str]) -> AsyncIterator[dict[s
         assert {call.request.target.partition("?")[0] for call in asked.calls} == {f"/v1/{each}" for each in endpoints}
         for gateway in (translating, native):
             (await gateway.metrics()).assert_covered()
+            answered = [json.loads(line) for line in gateway.log.getvalue().splitlines()]
+            assert {line["error"] for line in answered if line["status"] in (400, 404)} <= EXPECTED_REFUSALS
 
 
 def check(program: str, found: dict[str, dict[str, dict[str, Any]]]) -> None:
@@ -107,3 +130,10 @@ async def test_a_python_client(program: str, venv: str, demo_address: str) -> No
 async def test_a_node_client(program: str, demo_address: str) -> None:
     async with served(demo_address, NODE_PROGRAMS[program]) as plan:
         check(program, await outcomes_of(NODE, NODE_CLIENTS / f"{program}.mjs", plan=plan))
+
+
+@pytest.mark.usefixtures("node_installed")
+@pytest.mark.parametrize("program", AGENTS)
+async def test_an_agent(program: str, demo_address: str) -> None:
+    async with served(demo_address, AGENTS[program]) as plan:
+        check(program, await outcomes_of(VENVS / "openai-3" / "bin" / "python", HERE / f"{program}.py", plan=plan))

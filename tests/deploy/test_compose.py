@@ -13,6 +13,9 @@ import yaml
 
 from gateway.config import ConfigError, load
 from tests.support.deploy_files import COMPOSE_FILES, DEPLOY, KEYS, Json, documents
+from tests.support.served_demo import demo_address
+
+__all__ = ["demo_address"]
 
 SCHEMA = ["--builtin-schema", "vendor.compose-spec"]
 PATIENCE = 60  # seconds; ends a hang
@@ -67,6 +70,9 @@ def test_every_service_is_hardened_and_bounded(name: str) -> None:
 def test_every_service_has_a_health_check(name: str) -> None:
     """The gateway's own is in the image."""
     check = ALL[name]["healthcheck"]
+    if ALL[name].get("profiles") == ["demo"]:
+        assert check == {"disable": True}
+        return
     assert check["test"][0] == "CMD"
     assert seconds(check["timeout"]) < seconds(check["interval"])
 
@@ -89,6 +95,26 @@ def test_e10_no_variable_has_to_be_set(path: Path) -> None:
     found = list(VARIABLE.finditer(path.read_text("utf-8")))
     assert found
     assert [each[0] for each in found if each["rule"] != ":-"] == []
+
+
+def test_the_example_of_an_environment_names_every_variable() -> None:
+    used = {each["name"] for path in COMPOSE_FILES for each in VARIABLE.finditer(path.read_text("utf-8"))}
+    example = (DEPLOY / ".env.example").read_text("utf-8")
+    assert re.findall(r"^# (\w+)=", example, re.MULTILINE) and used == set(
+        re.findall(r"^# (\w+)=", example, re.MULTILINE)
+    )
+    assert not re.search(r"^[^#\n]", example, re.MULTILINE), "a copy would change the demo"
+
+
+@pytest.mark.services
+def test_the_visitor_of_the_demo_asks_it(demo_address: str) -> None:
+    (mount,) = STACK["visitor"]["volumes"]
+    script = DEPLOY / mount.split(":")[0]
+    command = [sys.executable, str(script)]
+    with subprocess.Popen(command, env={"GATEWAY_URL": demo_address}, stdout=subprocess.PIPE, text=True) as visitor:
+        assert visitor.stdout is not None
+        assert re.fullmatch(r"plainly 200 \d+ bytes\n", visitor.stdout.readline())
+        visitor.kill()
 
 
 def test_e10_with_nothing_set_the_demo_runs() -> None:

@@ -19,7 +19,11 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.parametrize("path", sorted(DEPLOY.glob("**/*.y*ml")), ids=lambda path: str(path.relative_to(ROOT)))
+# Templates are no YAML yet.
+YAML = [path for path in sorted(DEPLOY.glob("**/*.y*ml")) if "templates" not in path.parts]
+
+
+@pytest.mark.parametrize("path", YAML, ids=lambda path: str(path.relative_to(ROOT)))
 def test_it_parses(path: Path) -> None:
     assert all(isinstance(document, dict) for document in documents(path))
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.metrics import Metrics
 from gateway.policy.model import Limits
 from tests.support.deploy_files import ALERT_CASES, ROOT, Json, alerts, dashboard, documents, panels

@@ -47,7 +47,7 @@ def test_the_linter_finds_nothing() -> None:
 
 def test_both_stages_have_the_same_base_with_an_exact_version() -> None:
     arguments = dict(text.partition("=")[::2] for text in texts("ARG"))
-    assert re.fullmatch(r"3\.11\.\d+-slim-bookworm", arguments["PYTHON_TAG"])
+    assert re.fullmatch(r"3\.13\.\d+-slim-trixie", arguments["PYTHON_TAG"])
     assert {text.partition(" AS ")[0] for text in texts("FROM")} == {"python:${PYTHON_TAG}${PYTHON_DIGEST}"}
 
 
@@ -109,25 +109,47 @@ def test_the_command_runs_and_nothing_can_be_installed(image: Stages) -> None:
 
 @pytest.mark.services
 @pytest.mark.parametrize("more", [(), ("--workers", "2")], ids=["one-worker", "two-workers"])
-def test_the_default_command_serves_and_the_health_check_sees_it(image: Stages, more: tuple[str, ...]) -> None:
+def test_the_default_command_serves_and_the_health_check_sees_it(
+    image: Stages, more: tuple[str, ...], tmp_path: Path
+) -> None:
     port, admin = free_port(), free_port()
     config = image.root / "etc" / "portcullis" / "portcullis.yaml"
-    # The image has its ports for itself, a test has not.
+    # The image has its ports, and its /tmp, for itself; a test has not.
     text = (ROOT / "deploy" / "image" / "portcullis.yaml").read_text("utf-8")
     config.write_text(text.replace("8080", str(port)).replace("9090", str(admin)), "utf-8")
-    health_url = {"HEALTH_URL": f"http://127.0.0.1:{admin}/healthz"}
-    assert image.run(image.health, **health_url).returncode == 1
+    image.environ["PORTCULLIS_ADDRESS_FILE"] = str(tmp_path / "address")
+    assert "has left its address" in image.run(image.health).stderr
     with serving(image, *more) as process:
-        while (checked := image.run(image.health, **health_url)).returncode != 0:
-            assert process.poll() is None, "the gateway has ended"
-            assert "refused" in checked.stderr
-            time.sleep(0.05)
+        wait_until_healthy(image, process)
+        assert (tmp_path / "address").read_text() == f"http://127.0.0.1:{admin}\n"
         assert "[CENSORED]" in asked(port)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-    done = image.run(image.health, **health_url)
+    done = image.run(image.health)
     assert done.returncode == 1
-    assert "set HEALTH_URL" in done.stderr
+    assert "refused" in done.stderr
+
+
+@pytest.mark.services
+def test_the_readmes_configuration_is_healthy_and_reached_from_outside(image: Stages, tmp_path: Path) -> None:
+    """It listens on the loopback and has no admin address."""
+    port = free_port()
+    config = image.root / "etc" / "portcullis" / "portcullis.yaml"
+    text = (ROOT / "deploy" / "examples" / "gateway.yaml").read_text("utf-8")
+    assert "host: 127.0.0.1, port: 8080" in text
+    config.write_text(text.replace("8080", str(port)).replace("lists/", f"{ROOT}/deploy/examples/lists/"), "utf-8")
+    image.environ |= {"PORTCULLIS_ADDRESS_FILE": str(tmp_path / "address"), "OPENAI_API_KEY": "an-upstream-key"}
+    with serving(image) as process:
+        wait_until_healthy(image, process)
+        with socket.create_connection(("127.0.0.2", port), PATIENCE):  # no address of its configuration
+            pass
+
+
+def wait_until_healthy(image: Stages, process: subprocess.Popen[bytes]) -> None:
+    while (checked := image.run(image.health)).returncode != 0:
+        assert process.poll() is None, "the gateway has ended"
+        assert "has left its address" in checked.stderr or "refused" in checked.stderr
+        time.sleep(0.05)
 
 
 @contextlib.contextmanager

@@ -1,23 +1,31 @@
-"""The Kubernetes manifests: valid by the schemas, whole among themselves, and in step with the configuration inside."""
+"""The Kubernetes manifests, which are made of the chart: valid by the schemas, whole among themselves, and in step with
+the configuration inside."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 from copy import deepcopy
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from gateway.config import ConfigError, parse
-from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.metrics import Metrics
 from gateway.proxy.upstreams.client import PROBE_TIMEOUT
-from tests.support.deploy_files import Json, Resource, configuration_of, resource, resources
+from gateway.serving.vllm.command_line import MASKS as RULES
+from gateway.version import __version__
+from tests.support.deploy_files import DEPLOY, ROOT, Json, Resource, configuration_of, documents, resource, resources
 
 OLDEST, NEWEST = "1.30", "1.37"
 OPERATORS_OWN = {"ServiceMonitor"}  # of the Prometheus operator; Kubernetes has no schema for it
@@ -31,6 +39,10 @@ DEPLOYMENTS = resources("Deployment")
 def pod_of(deployment: Json) -> Json:
     spec: Json = deployment["spec"]["template"]["spec"]
     return spec
+
+
+def of_application(deployment: Json) -> bool:
+    return any(container["name"] == "app" for container in containers(deployment))
 
 
 def pod_labels(deployment: Json) -> dict[str, str]:
@@ -79,12 +91,22 @@ def test_the_schema_would_see_a_slip(each: Resource) -> None:
 
 
 @pytest.mark.services
-async def test_the_operators_schema_accepts_the_service_monitor() -> None:
-    (monitor,) = resources("ServiceMonitor")
+async def test_the_operators_schema_accepts_service_monitor_and_alerts() -> None:
+    monitor, *_ = resources("ServiceMonitor")
     await node("npm", "ci", "--no-audit", "--no-fund", "--prefer-offline")
     assert await node("node", "check.mjs", stdin=json.dumps(monitor.body)) == 0
     broken = deepcopy(monitor.body)
     broken["spec"]["endpoints"][0]["port"] = 9090
+    assert await node("node", "check.mjs", stdin=json.dumps(broken)) == 1
+    alerts = documents(DEPLOY / "prometheus" / "alerts.yml")[0]
+    rule = {
+        "apiVersion": monitor.body["apiVersion"],
+        "kind": "PrometheusRule",
+        "metadata": {"name": "r"},
+        "spec": alerts,
+    }
+    assert await node("node", "check.mjs", stdin=json.dumps(rule)) == 0
+    broken = {**rule, "spec": {"groups": [{"rules": []}]}}
     assert await node("node", "check.mjs", stdin=json.dumps(broken)) == 1
 
 
@@ -108,6 +130,7 @@ def test_every_kind_is_there() -> None:
         "PodDisruptionBudget",
         "Secret",
         "Service",
+        "ServiceAccount",
         "ServiceMonitor",
     }
 
@@ -141,13 +164,13 @@ def test_network_policies_name_ports_that_exist(each: Resource) -> None:
     assert rules["metrics"], "the admin port asks for no key and is open to everybody"
 
 
-def test_the_service_monitor_finds_each_service() -> None:
-    (monitor,) = resources("ServiceMonitor")
-    wanted = monitor.body["spec"]["selector"]["matchLabels"]
-    for service in resources("Service"):
-        assert wanted.items() <= service.body["metadata"]["labels"].items(), service.name
-        names = {port["name"] for port in service.body["spec"]["ports"]}
-        assert {endpoint["port"] for endpoint in monitor.body["spec"]["endpoints"]} <= names
+@pytest.mark.parametrize("service", resources("Service"), ids=str)
+def test_a_service_monitor_finds_each_service(service: Resource) -> None:
+    (monitor,) = [each.body for each in resources("ServiceMonitor") if each.name == service.name]
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= service.body["metadata"]["labels"].items()
+    names = {port["name"] for port in service.body["spec"]["ports"]}
+    assert {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]} <= names
 
 
 @pytest.mark.parametrize("each", DEPLOYMENTS, ids=str)
@@ -187,7 +210,7 @@ def test_the_grace_period_covers_the_drain(each: Resource, tmp_path: Path) -> No
     drain = configuration_of(config_map_of(each.body), tmp_path).listen.drain_timeout
     pod = pod_of(each.body)
     pauses = [pause_before_stop(container) for container in pod["containers"]]
-    assert max(pauses) + drain < pod["terminationGracePeriodSeconds"]
+    assert max(pauses) + drain + 10 <= pod["terminationGracePeriodSeconds"]
     if gateway_of(each.body) in pod["containers"]:
         others = [c for c in pod["containers"] if c["name"] != "portcullis"]
         assert all(pause_before_stop(other) > pause_before_stop(gateway_of(each.body)) > 0 for other in others)
@@ -213,6 +236,22 @@ def test_probes_ask_the_admin_port(each: Resource, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("each", DEPLOYMENTS, ids=str)
+def test_readiness_follows_no_provider(each: Resource, tmp_path: Path) -> None:
+    """A model server in the same pod is another matter."""
+    listen = configuration_of(config_map_of(each.body), tmp_path).listen
+    assert (listen.ready_when == "always") is (each.name != "vllm")
+    assert (listen.host == "127.0.0.1") is of_application(each.body)
+
+
+@pytest.mark.parametrize("each", DEPLOYMENTS, ids=str)
+def test_pods_are_spread_over_nodes(each: Resource) -> None:
+    pod = pod_of(each.body)
+    for spread in pod["topologySpreadConstraints"]:
+        assert spread["labelSelector"]["matchLabels"].items() <= pod_labels(each.body).items()
+    assert pod["serviceAccountName"] in {account.name for account in resources("ServiceAccount")}
+
+
+@pytest.mark.parametrize("each", DEPLOYMENTS, ids=str)
 def test_e10_readiness_is_waited_for_as_long_as_it_takes(each: Resource) -> None:
     """A probe of the upstreams and, behind it, a canary."""
     assert gateway_of(each.body)["readinessProbe"]["timeoutSeconds"] > 2 * PROBE_TIMEOUT
@@ -232,6 +271,37 @@ def test_the_vllm_container_is_reached_through_the_gateway_only() -> None:
     (vllm,) = [c for c in containers(resource("Deployment", "vllm")) if c["name"] == "vllm"]
     assert "--host=127.0.0.1" in vllm["args"]
     assert "ports" not in vllm
+
+
+def test_vllm_gets_the_words_of_the_gateway_beside_it() -> None:
+    named = {container["name"]: container for container in containers(resource("Deployment", "vllm"))}
+    vllm, masks, plugin = named["vllm"], named["masks"], named["plugin"]
+    written = masks["args"][masks["args"].index("--out") + 1]
+    assert {"name": RULES, "value": written} in vllm["env"]
+    assert {"name": "PYTHONPATH", "value": "/plugin"} in vllm["env"]
+    assert "--logits-processors=gateway.decode.vllm_plugin:BannedWords" in vllm["args"]
+    # The file is for its owner only, and without capabilities root cannot read what is another's.
+    assert masks["securityContext"]["runAsUser"] == vllm["securityContext"]["runAsUser"]
+    assert masks["image"] == named["portcullis"]["image"]
+    for container, needed in ((vllm, {"masks", "plugin"}), (masks, {"masks"}), (plugin, {"plugin"})):
+        assert needed <= {mount["name"] for mount in container["volumeMounts"]}
+
+
+@pytest.mark.services
+def test_the_plugin_finds_what_it_imports_beside_vllm() -> None:
+    """It is installed without dependencies: vLLM has the others."""
+    imported = "gateway.decode.masks, gateway.decode.maskfile, gateway.decode.vocabulary"
+    script = f"import sys, {imported}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
+    modules = packages_distributions()
+    needed = {canonicalize_name(modules[name][0]) for name in done.stdout.split() if name in modules}
+    pins = (ROOT / "tests" / "vllm" / "requirements.txt").read_text("utf-8").splitlines()
+    with_vllm = {canonicalize_name(Requirement(line).name) for line in pins if line and not line.startswith("#")}
+    (plugin,) = [c for c in containers(resource("Deployment", "vllm")) if c["name"] == "plugin"]
+    given = {canonicalize_name(name): version for name, version in (word.split("==") for word in plugin["args"])}
+    assert given["portcullis-gateway"] == __version__
+    assert needed - {"setuptools", "cython"} <= with_vllm | given.keys()
+    assert given.keys() - {"portcullis-gateway"} <= needed
 
 
 @pytest.mark.parametrize("each", DEPLOYMENTS, ids=str)

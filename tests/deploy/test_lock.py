@@ -14,7 +14,7 @@ from packaging.version import Version
 from tests.support.deploy_files import DEPLOY, ROOT
 
 EXTRAS = ("redis", "otel")  # of the image
-ENVIRONMENT = {"python_version": "3.11", "python_full_version": "3.11.14", "platform_system": "Linux", "extra": ""}
+ENVIRONMENT = {"python_version": "3.13", "python_full_version": "3.13.16", "platform_system": "Linux", "extra": ""}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
@@ -43,7 +43,7 @@ def wanted(requirements: list[str]) -> list[Requirement]:
     return [each for each in parsed if each.marker is None or each.marker.evaluate(ENVIRONMENT)]
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "build.lock"])
+@pytest.mark.parametrize("name", ["requirements.lock", "decode.lock", "build.lock"])
 def test_d35_a_lock_names_hashes_and_no_index(name: str) -> None:
     assert locked(name)
     text = (DEPLOY / name).read_text("utf-8")
@@ -55,6 +55,13 @@ def test_d35_the_lock_satisfies_the_project() -> None:
     for requirement in wanted([*PROJECT["dependencies"], *(each for extra in EXTRAS for each in optional[extra])]):
         assert requirement.specifier.contains(LOCKED[canonicalize_name(requirement.name)]), requirement
     assert "hatchling" in locked("build.lock")
+
+
+def test_the_image_that_steers_a_vllm_has_the_same_versions() -> None:
+    decode = locked("decode.lock")
+    assert decode.items() >= LOCKED.items()
+    for requirement in wanted(PROJECT["optional-dependencies"]["decode"]):
+        assert requirement.specifier.contains(decode[canonicalize_name(requirement.name)]), requirement
 
 
 def test_d35_the_lock_is_whole_and_the_tests_run_with_it() -> None:
@@ -71,7 +78,7 @@ def test_d35_the_lock_is_whole_and_the_tests_run_with_it() -> None:
 def test_d35_what_is_known_from_the_inside_has_bounds_on_both_sides() -> None:
     (uvicorn,) = (each for each in wanted(PROJECT["dependencies"]) if each.name == "uvicorn")
     assert {each.operator for each in uvicorn.specifier} == {">=", "<"}
-    assert not uvicorn.specifier.contains("0.33.0") and uvicorn.specifier.contains("0.34.0")
+    assert not uvicorn.specifier.contains("0.52.0") and uvicorn.specifier.contains("0.53.0")
 
 
 def test_d35_the_plugin_installs_beside_vllm() -> None:

@@ -75,6 +75,8 @@ class Bound(NamedTuple):
     @property
     def value(self) -> str:
         number = resolved(self.where)
+        if number is None:
+            return "none"
         if self.unit == "bytes":
             for name, size in _SIZES:
                 if number % size == 0:
@@ -201,6 +203,8 @@ _CLIENTS = {
     "instructor": ("instructor", "chat completions"),
     "litellm": ("litellm", "chat completions, responses, messages"),
     "Vercel AI SDK": ("node:ai", "responses; chat completions and messages by provider"),
+    "Claude Code": ("node:@anthropic-ai/claude-code", "messages"),
+    "Codex": ("node:@openai/codex", "responses"),
     "curl": ("", "all of them"),
 }
 

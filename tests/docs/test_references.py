@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ FOLDERS = (ROOT, ROOT / "gateway")
 PATH = re.compile(r"\.?\w[\w.-]*(?:/[\w.-]+)*/?")
 SUFFIXES = (".md", ".py", ".toml", ".json", ".yaml", ".yml")
 CODE = re.compile(r"`([^`\n]+)`")
+CLASS_OR_METHOD = re.compile(r"_?(?:[A-Z][a-z0-9]+){2,}(?:\.\w+)?|_?[A-Z][a-z]+\.\w+")
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def sources() -> Iterator[Path]:
@@ -73,3 +76,27 @@ def test_files_that_a_page_names_are_there(name: str) -> None:
     named = set(paths_of(ROOT / name))
     assert named
     assert [path for path in sorted(named) if not any((folder / path).exists() for folder in FOLDERS)] == []
+
+
+def test_every_module_at_the_top_is_on_the_map() -> None:
+    there = {path.name for path in (ROOT / "gateway").iterdir() if path.name not in ("__init__.py", "__pycache__")}
+    map_ = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert [name for name in sorted(there) if f"`{name}" not in map_] == []
+
+
+def names_of_classes() -> frozenset[str]:
+    """Classes of the package, and their methods with the class in front."""
+    names: set[str] = set()
+    for path in (ROOT / "gateway").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                names.add(node.name)
+                names |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, FUNCTION)}
+    return frozenset(names)
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "docs/hot-path.md"])
+def test_classes_and_methods_that_a_page_names_are_there(name: str) -> None:
+    named = {code for code in CODE.findall(prose(ROOT / name)) if CLASS_OR_METHOD.fullmatch(code)}
+    assert len(named) > 10
+    assert sorted(named - names_of_classes()) == []

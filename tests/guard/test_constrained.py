@@ -9,9 +9,9 @@ import pytest
 
 from gateway.censor.compile import compile_policy
 from gateway.guard.answer import failure
-from gateway.guard.channels import Finding
 from gateway.guard.chat import ChatGuard
 from gateway.guard.constrained import FORMATS
+from gateway.guard.findings import Finding
 from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt
 from gateway.observe.facts import ConstraintCount, RequestFinished, TextScanned
 from gateway.observe.log import outcome_of, request_fields

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.censor.compile import compile_policy
 from gateway.censor.detectors import DETECTORS
 from gateway.guard import channels as texts
 from gateway.guard import pseudonyms as module
 from gateway.guard.prompt import GuardedPrompt, guard_prompt
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, RestoredPiece, Restorer
 from gateway.policy.model import Action, Channel, Direction, Fold, Mode, Policy, Rule
+from tests.support.compiled import compiled
 from tests.support.examples import examples
 from tests.support.guard_client import call, calls, chunk, completion, plain, policy, rule, stream
 
@@ -32,7 +32,7 @@ SHAPE = re.compile(r"<([A-Z0-9_]+)_([0-9]+)_([a-z2-7]{8})>")
 def ask(policy: Policy, *messages: Any) -> tuple[list[dict[str, Any]], GuardedPrompt]:
     """The messages as they are forwarded; a string is what a user says."""
     body = {"messages": [{"content": each} if isinstance(each, str) else each for each in messages]}
-    guarded = guard_prompt(body, compile_policy(policy))
+    guarded = guard_prompt(body, compiled(policy))
     assert guarded.scanned is not None and all(count.missing == 0 for count in guarded.scanned.channels)
     return body["messages"], guarded
 
@@ -178,7 +178,7 @@ def test_the_nonce_is_none_that_the_request_holds(monkeypatch: pytest.MonkeyPatc
     drawn = iter([b"\0" * 5, b"\0" * 5, b"\1" * 5])
     monkeypatch.setattr(secrets, "token_bytes", lambda size: next(drawn))
     body = {"messages": [{"content": "Ann"}], "tools": [{"about": "aaaaaaaa"}]}
-    guard_prompt(body, compile_policy(BOTH))
+    guard_prompt(body, compiled(BOTH))
     assert body["messages"][0]["content"] == "<PERSON_1_aeaqcaib>"
 
 

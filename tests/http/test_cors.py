@@ -74,6 +74,10 @@ async def test_another_page_reads_nothing(origin: str) -> None:
             assert preflight.status_code in (403, 405) and allowed(preflight.headers) is None
             answer = await gateway.post(question(), {"origin": origin, **KEY})
             assert answer.status_code == status and allowed(answer.headers) is None
+            own = await gateway.client.get("/v1/models", headers=KEY)
+            assert own.status_code == 200 and allowed(own.headers) is None
+            # So that no cache gives what it keeps of these to a page that may read them.
+            assert all(each.headers["vary"] == "Origin" for each in (preflight, answer, own))
             if status == 403:
                 assert error_of(answer, 403)["code"] == "origin_not_allowed"
 
@@ -100,7 +104,8 @@ async def test_what_is_no_name_of_a_header_is_not_repeated() -> None:
 
 async def test_without_the_key_nothing_is_added() -> None:
     async with before(keys=(ClientKey.of("sk", "team"),)) as (gateway, _):
-        assert allowed((await gateway.post(question(), {"origin": ORIGIN, **KEY})).headers) is None
+        answer = await gateway.post(question(), {"origin": ORIGIN, **KEY})
+        assert allowed(answer.headers) is None and "vary" not in answer.headers
         assert (await preflighted(gateway, origin=ORIGIN)).status_code == 405
 
 
@@ -109,6 +114,10 @@ def test_the_configuration() -> None:
     cors = read(text).listen.cors
     assert cors is not None
     assert cors.origins == ("https://app.example", "http://localhost:3000", "http://[::1]:5173")
+    ports = "{cors: {origins: ['https://a.example:443', 'http://[::1]:80', 'http://a.example:443', 'https://a.example:80']}}"
+    found = read(text_of(listen=ports)).listen.cors
+    assert found is not None
+    assert found.origins == ("https://a.example", "http://[::1]", "http://a.example:443", "https://a.example:80")
     everything = "{cors: {origins: ['*']}}"
     assert read(text_of(listen=everything, auth="{keys: [sk-1]}")).listen.cors == CrossOrigin(origins=("*",))
     refused(text_of(listen=everything), "listen.cors.origins", "would let every page use")

@@ -6,11 +6,12 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gateway.policy.model import Balance, Health, Retries, Route
+from gateway.policy.model import Balance, Health, Listen, ReadyWhen, Retries, Route
 from tests.support.descriptors import none_left
 from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, quick, running
 from tests.support.upstream import (
@@ -340,6 +341,32 @@ async def test_all_down_is_not_ready() -> None:
             assert error_of(await gateway.ask(), 502)["code"] == "upstream_unreachable"
             assert [await is_up(gateway, name) for name in BOTH] == [False, False]
             assert (await gateway.client.get("/readyz")).status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("when", "one_down", "both_down"),
+    [
+        (ReadyWhen.ALWAYS, "ready", "ready"),
+        (ReadyWhen.ANY, "ready", "all upstreams are down"),
+        (ReadyWhen.ALL, "upstream second is down", "upstream second is down"),
+    ],
+)
+async def test_readiness_follows_as_many_upstreams_as_it_is_told(
+    when: ReadyWhen, one_down: str, both_down: str
+) -> None:
+    async def status(gateway: RunningGateway) -> str:
+        ready = await gateway.client.get("/readyz")
+        assert (ready.status_code == 200) is (ready.json()["status"] == "ready")
+        return str(ready.json()["status"])
+
+    with nobody() as absent, nobody() as other:
+        async with playing(answering) as first:
+            made = config_for(first.base_url, others={"second": absent})
+            async with running(replace(made, listen=Listen(ready_when=when))) as gateway:
+                assert await status(gateway) == one_down
+        made = config_for(other, others={"second": absent})
+        async with running(replace(made, listen=Listen(ready_when=when))) as gateway:
+            assert await status(gateway) in (both_down, both_down.replace("second", "played"))
 
 
 # -- connections that were kept ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from gateway.http1 import HTTP1Transport, Origin, origin_of
+from gateway.http1 import HeadStart, HTTP1Transport, Origin, origin_of
 from tests.support.http1_scripts import (
     CHUNKED,
     MIB,
@@ -331,7 +331,7 @@ async def test_a_request_without_httpx_objects_is_the_same_on_the_wire() -> None
 
     async with talking(script) as (transport, url):
         origin = origin_of(httpx.URL(url))
-        response = await transport.send("POST", origin, b"/v1?a=b", {"host": "h", "x": "y"}, b"body", {})
+        response = await transport.send(origin, HeadStart("POST", b"/v1?a=b", {"host": "h"}), {"x": "y"}, b"body", {})
         assert (response.status_code, response.is_success) == (404, False)
         assert response.headers == {"x-a": "1, 2", "content-length": "2"}
         assert b"".join([part async for part in response.stream]) == b"ok"
@@ -343,4 +343,6 @@ async def test_a_request_without_httpx_objects_is_the_same_on_the_wire() -> None
 async def test_it_smuggles_in_no_header_either(headers: dict[str, str]) -> None:
     async with HTTP1Transport() as transport:
         with pytest.raises(httpx.LocalProtocolError):
-            await transport.send("POST", Origin("http", "127.0.0.1", 9), b"/", headers, b"", {})
+            await transport.send(Origin("http", "127.0.0.1", 9), HeadStart("POST", b"/", {}), headers, b"", {})
+        with pytest.raises(httpx.LocalProtocolError):
+            HeadStart("POST", b"/", headers)

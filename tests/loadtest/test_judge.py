@@ -38,8 +38,8 @@ def one_round(speed: float) -> Round:
         measured("portcullis-10", 18 * speed, 0.4, 1.2, "words-200"),
         measured("portcullis-100000", 27 * speed, 0.4, 1.2, "words-200"),
         measured("portcullis-1000", 18 * speed, 0.4, 1.2, "workers-400"),
-        measured("portcullis-1000", 18 * speed, 0.4, 1.2, "dialects-400"),
-        measured("portcullis-1000-messages", 27 * speed, 0.4, 1.2, "dialects-400"),
+        measured("portcullis-1000", 18 * speed, 0.4, 1.2, "dialects-120"),
+        measured("portcullis-1000-messages", 27 * speed, 0.4, 1.2, "dialects-120"),
         measured("portcullis-1000-x2", 18.9 * speed, 0.4, 1.2, "workers-400"),
     ]
     return {(run.scenario, run.target): run for run in runs}
@@ -61,7 +61,7 @@ def test_verdicts_take_the_worst_list_of_words() -> None:
         *(["paced-200"] * 3 + ["together-200"] * 2),
         "words-200",
         "workers-400",
-        *(["dialects-400"] * 4),
+        *(["dialects-120"] * 4),
     ]
     found = {verdict.what.partition(": ")[2]: verdict for verdict in judged}
     assert found["CPU a chunk, 1,000 words / nginx"].figure == Figure(2, 2, 2)

@@ -153,7 +153,7 @@ def test_a_text_without_distributions_adds_none() -> None:
 
 def test_gauges_are_set_by_whoever_knows() -> None:
     metrics = Metrics(HELD, HOLD)
-    metrics.streams_active.inc()
+    metrics.set_streams(1)
     metrics.upstream_up.labels("openai").set(0)
     assert value(metrics, "streams_active") == 1
     assert value(metrics, "upstream_up", upstream="openai") == 0

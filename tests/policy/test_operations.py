@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config import ConfigError, load, warnings
-from gateway.policy.model import Balance, Fsync, Health, Journal, Listen, ListenAddress, Retries, Telemetry
+from gateway.policy.model import Balance, Fsync, Health, Journal, Listen, ListenAddress, ReadyWhen, Retries, Telemetry
 from tests.support.policies import SECRET, read, read_parts, refused, text_of
 
 TWO = "{u: {type: demo}, v: {type: demo}}"
@@ -24,6 +24,7 @@ LISTENS = {
     "{admin: {host: '::', port: 8080}}": Listen(admin=ListenAddress(host="::", port=8080)),
     "{admin: {host: 127.0.0.2, port: 8080}}": Listen(admin=ListenAddress(host="127.0.0.2", port=8080)),
     "{drain_timeout: 0.5}": Listen(drain_timeout=0.5),
+    "{ready_when: always}": Listen(ready_when=ReadyWhen.ALWAYS),
     "{hosts: [Gateway.Internal, 10.0.0.5]}": Listen(hosts=("gateway.internal", "10.0.0.5")),
 }
 
@@ -103,6 +104,7 @@ REFUSED = [
     ("listen", "{host: '::1', admin: {host: '0:0::1', port: 8080}}", "listen.admin.port", "another port"),
     ("listen", "{admin: {host: 0.0.0.0, port: 8080}}", "listen.admin.port", "another port"),
     ("listen", "{drain_timeout: 0}", "listen.drain_timeout", "must be a positive number of seconds, not 0"),
+    ("listen", "{ready_when: never}", "listen.ready_when", "must be one of always, any, all, not 'never'"),
     ("listen", "{hosts: []}", "listen.hosts", "is an empty list"),
     ("listen", "{hosts: gateway}", "listen.hosts", "write [...] around it"),
     ("listen", "{hosts: ['*.internal']}", "listen.hosts[0]", "an IP address (without brackets) or a host name"),

@@ -15,7 +15,7 @@ from gateway.automata.vocabulary import Vocabulary
 from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.decode.rollback import Caps
-from gateway.guard.channels import Finding
+from gateway.guard.findings import Finding
 from gateway.policy.model import Action, Channel, Direction, Exhausted, Policy, Rule
 from gateway.proxy.steering import rollback as rollback_module
 from gateway.proxy.steering.resume import answer_limits, first_request, resumed_request

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import environment, portcullis
+from tests.support.forked import AsyncForked
 from tests.support.gateway import PATIENCE, http_client
 from tests.support.managed_vllm import MODEL, StandIn, lives
 from tests.support.served import Served, write
@@ -59,14 +60,8 @@ def configuration(**more: object) -> dict[str, object]:
 @asynccontextmanager
 async def starting(stand_in: StandIn, *arguments: str, **variables: str) -> AsyncIterator[Started]:
     """`portcullis serve --vllm …`, from when it listens; killed at the end if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway.cli", "serve", "--log", "json"),
-        *("--vllm", MODEL, "--vllm-command", stand_in.command, *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment(**variables),
-    )
-    assert process.stdout is not None and process.stderr is not None
+    command = ("serve", "--log", "json", "--vllm", MODEL, "--vllm-command", stand_in.command, *arguments)
+    process = await AsyncForked.start(*command, env=environment(**variables))
     async with http_client() as client:
         started = Started(process, "", "", [], client)
         reading = [

@@ -26,6 +26,7 @@ _THOUGHT = "They want 12MONKEYS."
 _NOTE = '{"note": "it is 12MON\\u004bEYS"}'
 _FORBIDDEN = '{"note": "so FORBIDDEN things"}'
 _ARGUMENTS = {"note": _NOTE, "remember": _NOTE, "forget": _FORBIDDEN}  # of a tool, by prompt
+_COMMANDS = {"Bash": "command", "exec_command": "cmd"}  # tool of an agent → its argument instead of `note`
 _REFUSED = {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}
 
 
@@ -59,7 +60,10 @@ DEMO_EXPECTED = {
 
 
 def prompt_of(body: Json) -> str:
-    """The text of the user's last message, in any of the dialects. Once a tool was called, that is `redacted`."""
+    """The text of the user's last message, in any of the dialects.
+
+    Once a tool was called, and where a program asks further by itself, that is `redacted`.
+    """
     if any(f'"{result}"' in json.dumps(body) for result in ("tool_call_id", "function_call_output", "tool_result")):
         return "redacted"
     given: Any = body.get("messages", body.get("input"))
@@ -67,7 +71,7 @@ def prompt_of(body: Json) -> str:
         given = [message for message in given if message.get("role") == "user"][-1]["content"]
     if isinstance(given, list):
         given = given[-1]["text"]
-    return str(given)
+    return given if given in (*PROMPTS["ask"], *_ARGUMENTS) else "redacted"
 
 
 async def play(call: Call) -> None:
@@ -86,6 +90,13 @@ def _failure(name: str) -> bytes:
     return plain({"error": {"message": "no 12MONKEYS", "type": "server_error", "code": "boom"}}, 500)
 
 
+def _call(name: str, tools: list[Json]) -> tuple[str, str]:
+    """The tool that is called, of those that are offered, and its arguments."""
+    names = [tool["name"] for tool in tools if "name" in tool]
+    tool = next((each for each in names if each in _COMMANDS), names[0])
+    return tool, _ARGUMENTS[name].replace("note", _COMMANDS.get(tool, "note"), 1)
+
+
 def _chat(name: str, body: Json) -> bytes:
     streamed = body.get("stream")
     if name in SCENARIOS:
@@ -93,7 +104,8 @@ def _chat(name: str, body: Json) -> bytes:
     if not body.get("tools"):
         return sse(events(*_PIECES[name])) if streamed else plain(completion(_NOTE))
     call = {"index": 0, "id": "call_1", "type": "function"}
-    call["function"] = {"name": body["tools"][0]["function"]["name"], "arguments": _ARGUMENTS[name]}
+    tool, arguments = _call(name, [each["function"] for each in body["tools"]])
+    call["function"] = {"name": tool, "arguments": arguments}
     if not streamed:
         return plain(completion(None, "tool_calls", tool_calls=[call], reasoning_content=_THOUGHT))
     told = (delta(role="assistant", reasoning_content=_THOUGHT), delta(tool_calls=[call]), delta(finish="tool_calls"))
@@ -116,7 +128,8 @@ def _responses(name: str, body: Json) -> bytes:
         return _failure(name)
     items = [response_streams.message(*_PIECES[name])]
     if name in _ARGUMENTS and body.get("tools"):
-        call = response_streams.function_call(_ARGUMENTS[name], name=body["tools"][0]["name"])
+        tool, arguments = _call(name, body["tools"])
+        call = response_streams.function_call(arguments, name=tool)
         items = [response_streams.summary(_THOUGHT), call]
     if not body.get("stream"):
         whole = plain(response_streams.response(*(item.done for item in items)))
@@ -138,9 +151,9 @@ def _messages(name: str, body: Json) -> bytes:
     block, stop = message_streams.text(*_PIECES[name]), "end_turn"
     whole: Json = {"type": "text", "text": "".join(_PIECES[name])}
     if name in _ARGUMENTS and body.get("tools"):
-        tool = body["tools"][0]["name"]
-        block, stop = message_streams.tool_use(_ARGUMENTS[name], name=tool), "tool_use"
-        whole = {"type": "tool_use", "id": "toolu_1", "name": tool, "input": json.loads(_ARGUMENTS[name])}
+        tool, arguments = _call(name, body["tools"])
+        block, stop = message_streams.tool_use(arguments, name=tool), "tool_use"
+        whole = {"type": "tool_use", "id": "toolu_1", "name": tool, "input": json.loads(arguments)}
     if not body.get("stream"):
         answer = plain(message_streams.message(whole, stop_reason=stop))
         return answer[:-10] if name == "cut" else answer

@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 from unittest import mock
 
 from gateway.cli import main
+from tests.support import forked
+from tests.support.forked import Forked
 
 COMMAND = [sys.executable, "-m", "gateway.cli"]
 PATIENCE = 60  # seconds until a process that hangs fails the test; nothing is measured
@@ -52,31 +54,15 @@ def portcullis_process(
     *arguments: str | Path, stdin: bytes = b"", **variables: str
 ) -> subprocess.CompletedProcess[bytes]:
     """A command in a process of its own, run to its end."""
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=PATIENCE, env=environment(**variables))
+    return forked.run([*map(str, arguments)], stdin, environment(**variables), PATIENCE)
 
 
 @contextmanager
-def running(
-    *arguments: str | Path, stdout: int | IO[bytes] = subprocess.PIPE, **variables: str
-) -> Iterator[subprocess.Popen[bytes]]:
+def running(*arguments: str | Path, stdout: int | IO[bytes] = subprocess.PIPE, **variables: str) -> Iterator[Forked]:
     """A command with three unbuffered pipes, or writing into `stdout`; it is gone afterwards."""
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        env=environment(**variables),
-    )
-    try:
+    streams = (subprocess.PIPE, stdout, subprocess.PIPE)
+    with closing(Forked([*map(str, arguments)], env=environment(**variables), streams=streams)) as process:
         yield process
-    finally:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
 
 
 def write_config(folder: Path, rules: Rules, **sections: Any) -> Path:

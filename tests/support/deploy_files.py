@@ -63,9 +63,10 @@ def resource(kind: str, name: str) -> Json:
 
 
 def mounted(config_map: Json, folder: Path) -> Path:
-    """The configuration of a ConfigMap, written into `folder` as Kubernetes mounts it."""
+    """The configuration of a ConfigMap, written into `folder` as Kubernetes mounts it. The tokenizer that an init
+    container fetches to /tokenizer is the examples'."""
     for name, text in config_map["data"].items():
-        (folder / name).write_text(text, "utf-8")
+        (folder / name).write_text(text.replace("/tokenizer", str(DEPLOY / "examples" / "model")), "utf-8")
     return folder / "portcullis.yaml"
 
 

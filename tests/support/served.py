@@ -6,18 +6,20 @@ import asyncio
 import contextlib
 import json
 import resource
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import httpx
 
+from tests.support.forked import AsyncForked
 from tests.support.gateway import PATIENCE, Metrics, http_client, question
 from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, stream_head
 
 KEY = "sk-of-the-client"
+Process: TypeAlias = asyncio.subprocess.Process | AsyncForked
 
 
 def many_sockets() -> None:
@@ -87,7 +89,7 @@ class Reading:
 
 @dataclass
 class Served:
-    process: asyncio.subprocess.Process
+    process: Process
     url: str
     admin: str
     log: list[dict[str, object]]
@@ -147,25 +149,25 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    path: Path,
-    *arguments: str,
-    command: tuple[str, ...] = (sys.executable, "-m", "gateway.cli"),
-    directory: Path | None = None,
+    path: Path, *arguments: str, command: tuple[str, ...] = (), directory: Path | None = None
 ) -> AsyncIterator[Served]:
-    """`portcullis serve --config PATH …`, from when it says that it listens; killed at the end if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        "serve",
-        "--config",
-        str(path),
-        "--log",
-        "json",
-        *arguments,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        cwd=directory,
-        limit=1 << 20,
-    )
+    """`portcullis serve --config PATH …`, from when it says that it listens; killed at the end if it still runs.
+
+    It is forked, or started with `command` where the start itself matters.
+    """
+    options = ("serve", "--config", str(path), "--log", "json", *arguments)
+    process: Process
+    if command:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            *options,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=directory,
+            limit=1 << 20,
+        )
+    else:
+        process = await AsyncForked.start(*options, cwd=directory)
     assert process.stdout is not None
     log: list[dict[str, object]] = []
     reading = asyncio.create_task(_follow(process, log))
@@ -185,7 +187,7 @@ async def serving(
         reading.cancel()
 
 
-async def _follow(process: asyncio.subprocess.Process, log: list[dict[str, object]]) -> None:
+async def _follow(process: Process, log: list[dict[str, object]]) -> None:
     assert process.stderr is not None
     while line := await process.stderr.readline():
         text = line.decode()

@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gateway import exits
-from gateway.audit.cli.options import parse_options
+from gateway.audit.cli.options import command_parser, parse_options
 from gateway.audit.language.automaton import AutomatonTooLarge
 from gateway.audit.language.count import cardinality
 from gateway.audit.query.load import load_query
 from gateway.audit.query.model import compile
 from gateway.policy.value import ConfigError
 from gateway.version import missing_part
+
+__all__ = ["command_parser", "count", "run"]
 
 INFINITE = "infinite"
 

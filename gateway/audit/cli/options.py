@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gateway.arguments import whole_number
+from gateway.arguments import whole_number, with_example
 from gateway.audit.cli.emit_rules import ACTIONS
 from gateway.audit.query.load import MAX_BATCH, MAX_TEMPERATURE, MIN_TEMPERATURE
 from gateway.audit.query.model import Decoding, LocalModel, ServedModel
@@ -26,7 +26,7 @@ _PROMPT_LEAST = 0.001
 
 def parse_options(arguments: Sequence[str]) -> argparse.Namespace:
     """The options; exits with status 2 for a wrong use. `model` is None, a LocalModel or a ServedModel."""
-    parser = _parser()
+    parser = command_parser()
     # Files of queries may stand before and behind options.
     options = parser.parse_intermixed_args(arguments)
     if bool(options.queries) == (options.policy is not None):
@@ -105,13 +105,17 @@ _temperature = _decimal(
 )
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """The options of `portcullis audit`."""
+    statuses = (
+        "Exit status: 0 done, 1 --verify found something still, 2 wrong query or usage,\n3 --fail-on-findings and "
+        "something was found, 70 internal error, 75 the model cannot\nbe asked or failed on the way, 130 stopped."
+    )
     parser = argparse.ArgumentParser(
         prog="portcullis audit",
         description="Ask a model what it would say: a query's strings, or what breaks a policy; the most likely first.",
-        epilog="Exit status: 0 done, 1 --verify found something still, 2 wrong query or usage, 3 --fail-on-findings "
-        "and something was found, 70 internal error, 75 the model cannot be asked or failed on the way, 130 stopped.",
         allow_abbrev=False,
+        **with_example("portcullis audit phone.yaml --model hf:./model --limit 20", statuses),
     )
     parser.add_argument("queries", nargs="*", type=Path, metavar="QUERY", help="a query's file, YAML or JSON")
     parser.add_argument("--count", action="store_true", help="only print how many strings a query has")
@@ -162,14 +166,14 @@ def _parser() -> argparse.ArgumentParser:
     rules.add_argument("--verify-samples", type=_number, metavar="N", help="answers that a gateway gives (20)")
 
     prompts = parser.add_argument_group("prompts: would a model break a policy's rules?")
-    prompts.add_argument("--policy", metavar="NAME")
+    prompts.add_argument("--policy", metavar="NAME", help="the policy whose rules are asked about")
     prompts.add_argument("--config", type=Path, metavar="F", help="the configuration that has the policy")
     prompts.add_argument("--prompts", type=Path, metavar="FILE", help="one a line")
     prompts.add_argument("--chat", action="store_true", help="each is a user's message, in the model's template")
     prompts.add_argument("--max-tokens", type=_number, metavar="N", help="tokens of an answer (32)")
     prompts.add_argument("--top-k", type=_number, metavar="K", help="of them, the K likeliest at each place (40)")
-    prompts.add_argument("--top-p", type=_share, metavar="P")
-    prompts.add_argument("--temperature", type=_temperature, metavar="T")
+    prompts.add_argument("--top-p", type=_share, metavar="P", help="of them, the likeliest that have P together (1)")
+    prompts.add_argument("--temperature", type=_temperature, metavar="T", help="at which probabilities are read (1)")
     return parser
 
 

@@ -24,6 +24,8 @@ from gateway.proxy.context import record_of, refuse
 from gateway.proxy.errors import HTTPFailure, client_error
 
 PREFLIGHT_TTL = 600  # seconds that a browser keeps the answer to a preflight
+_ALLOW_ORIGIN = "access-control-allow-origin"
+_VARY = {"vary": "Origin"}
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9_., -]{1,2048}")
 _ORIGIN = re.compile(r"[!-~]{1,300}")
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._-]{1,255}))(?::[0-9]{1,5})?")
@@ -50,12 +52,13 @@ class LocalNames:
         return app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> HTTPFailure | None:
-        if not all(self._is_ours(_host_of(host)) for host in _values(scope, b"host")):
+        hosts, origins = _values(scope, b"host", b"origin")
+        if not all(self._is_ours(_host_of(host)) for host in hosts):
             message = f"Without keys this gateway answers only to the names of its own machine: {_ADVICE}."
             return client_error(421, message, "host_not_allowed")
-        if ORIGIN_HEADERS in scope:
+        if _ALLOW_ORIGIN in scope.get(ORIGIN_HEADERS, ()):
             return None
-        if not all(self._is_ours(_origin_of(origin)) for origin in _values(scope, b"origin")):
+        if origins and not all(self._is_ours(_origin_of(origin)) for origin in origins):
             message = f"Without keys this gateway answers no pages of other sites: {_ADVICE}."
             return client_error(403, message, "origin_not_allowed")
         return None
@@ -76,15 +79,14 @@ class AllowedOrigins:
         self._origins = origins
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        origins = _values(scope, b"origin") if scope["type"] == "http" else []
-        if len(origins) != 1 or not self._allows(origins[0]):
+        if scope["type"] != "http":
             return self._app(scope, receive, send)
-        scope[ORIGIN_HEADERS] = {
-            "access-control-allow-origin": origins[0],
-            "access-control-expose-headers": "*",
-            "vary": "Origin",
-        }
-        is_preflight = scope["method"] == "OPTIONS" and _values(scope, b"access-control-request-method")
+        (origins,) = _values(scope, b"origin")
+        if len(origins) != 1 or not self._allows(origins[0]):
+            scope[ORIGIN_HEADERS] = _VARY  # what a cache keeps of it is not for the pages that are allowed
+            return self._app(scope, receive, send)
+        scope[ORIGIN_HEADERS] = {_ALLOW_ORIGIN: origins[0], "access-control-expose-headers": "*", **_VARY}
+        is_preflight = scope["method"] == "OPTIONS" and _values(scope, b"access-control-request-method")[0]
         app = self._preflight(Request(scope)) if is_preflight else self._app
         return app(scope, receive, send)
 
@@ -108,17 +110,23 @@ def check_content_type(scope: Scope, key: ClientKey) -> None:
     None at all is what simple programs send; a browser, which always adds an Origin, can do so too. Raises
     `HTTPFailure`.
     """
-    given = () if key.digest else _values(scope, b"content-type")
-    if key.digest or (not given and not _values(scope, b"origin")):
+    if key.digest:
+        return
+    given, origins = _values(scope, b"content-type", b"origin")
+    if not given and not origins:
         return
     if not given or not all(map(_is_json, given)):
         message = "The body must be JSON, with the header Content-Type: application/json."
         raise client_error(415, message, "unsupported_media_type")
 
 
-def _values(scope: Scope, wanted: bytes) -> list[str]:
-    """All values of a header, whose name is in lower case."""
-    return [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]
+def _values(scope: Scope, *wanted: bytes) -> list[list[str]]:
+    """All values of each of these headers, whose names are in lower case."""
+    found: dict[bytes, list[str]] = {name: [] for name in wanted}
+    for name, value in scope["headers"]:
+        if name in found:
+            found[name].append(value.decode("latin-1"))
+    return list(found.values())
 
 
 @lru_cache(64)

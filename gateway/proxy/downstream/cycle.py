@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from gateway.proxy.context import failure_response, record_of
 from gateway.proxy.errors import internal_error
 
 if TYPE_CHECKING:
     from gateway.proxy.downstream.protocol import BoundedProtocol
+
+
+def _nothing() -> None:
+    pass
 
 
 class RequestCycle(RequestResponseCycle):
@@ -33,15 +37,23 @@ class RequestCycle(RequestResponseCycle):
         self.protocol = protocol
 
     async def run_asgi(self, app: Any) -> None:
-        async def answered(scope: Any, receive: Any, send: Any) -> None:
-            try:
-                await app(scope, receive, send)
-            except Exception as error:
-                if not self.response_complete:
-                    raise  # uvicorn logs it and closes the connection
-                self.logger.error("Exception in ASGI application", exc_info=error)
-
-        await super().run_asgi(answered)
+        try:
+            await app(self.scope, self.receive, self.send)
+        except BaseException as error:
+            self.logger.error("Exception in ASGI application", exc_info=error)
+            if not self.response_started:
+                await self.send_500_response()
+            elif not self.response_complete or not isinstance(error, Exception):
+                self.transport.close()
+        else:
+            if not self.response_complete and not self.disconnected:
+                self.logger.error("The ASGI application returned before its response was complete.")
+                if self.response_started:
+                    self.transport.close()
+                else:
+                    await self.send_500_response()
+        finally:
+            self.on_response = _nothing  # no cycle of references is left
         if not self.response_complete:
             self.protocol.watch_client()  # the connection is closed when the client has taken what was written
 
@@ -72,6 +84,22 @@ class RequestCycle(RequestResponseCycle):
             # uvicorn would close at once; with bytes unread that resets the connection and may take the answer along.
             self.keep_alive, self.last = True, True
         return super().send(message)
+
+    def send_whole(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+        """`send` for a complete response, in one write and without checking headers again, which must be sound and have
+        the body's length. False, and nothing is done, where only `send` can do it."""
+        if self.disconnected or self.flow.write_paused or self.response_started or self.scope["method"] == "HEAD":
+            return False
+        self.response_started, self.waiting_for_100_continue = True, False
+        close = b"" if self.keep_alive and not self.more_body else b"connection: close\r\n"
+        lines = [b"%b: %b\r\n" % pair for pair in (*self.default_headers, *headers)]
+        self.transport.write(b"".join([STATUS_LINE[status], *lines, close, b"\r\n", body]))
+        if close:
+            self.keep_alive, self.last = True, True
+        self.response_complete = True
+        self.message_event.set()
+        self.on_response()
+        return True
 
     async def send_500_response(self) -> None:
         if self.flow.write_paused:

@@ -19,13 +19,17 @@ def fault_of(version: str, method: bytes, headers: list[tuple[bytes, bytes]]) ->
         return client_error(505, "This is a server of HTTP/1.1.", "http_version_not_supported")
     if method == b"CONNECT":
         return invalid("This server is no proxy.")
-    hosts = [value for name, value in headers if name == b"host"]
+    hosts: list[bytes] = []
+    codings: list[bytes] = []
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"transfer-encoding":
+            codings += [coding.strip().lower() for coding in value.split(b",")]
     if len(hosts) > 1 or not (hosts or version == "1.0"):
         return invalid("A request has exactly one Host header.")
     if hosts and not _HOST.fullmatch(hosts[0]):
         return invalid("The Host header is no host.")
-    lists = [value.split(b",") for name, value in headers if name == b"transfer-encoding"]
-    codings = [coding.strip().lower() for each in lists for coding in each]
     if not codings:
         return None
     if set(codings) != {b"chunked"}:

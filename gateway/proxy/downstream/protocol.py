@@ -44,6 +44,7 @@ HEAD_SLICE = 4 * 1024
 CHUNKED_SLICE = 16 * 1024  # may hold thousands of chunks
 BODY_SLICE = 64 * 1024  # of a body with a length, which costs next to nothing to parse
 
+_NOTED = frozenset({b"expect", b"transfer-encoding"})  # headers that change how the rest is read
 _NOTSENT_LOWAT = 25  # TCP_NOTSENT_LOWAT, which Python's socket module does not name before 3.12
 
 
@@ -151,6 +152,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._running is not None and (not self.cycle.keep_alive or len(self._waiting) == MAX_AHEAD):
             raise _Stop
         super().on_message_begin()
+        self._body_slice = BODY_SLICE
         if not self._in_head:
             self._head_begins()
 
@@ -164,7 +166,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.headers) == MAX_HEADERS:
             self._fault = client_error(431, f"The head has more than {MAX_HEADERS} headers.", "head_too_large")
             raise _Stop
-        super().on_header(name, value)
+        name = name.lower()
+        if name in _NOTED:
+            self._note(name, value)
+        self.headers.append((name, value))
+
+    def _note(self, name: bytes, value: bytes) -> None:
+        if name == b"transfer-encoding":
+            self._body_slice = CHUNKED_SLICE
+        elif value.lower() == b"100-continue":
+            self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         if self._head_again:
@@ -175,8 +186,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._fault is not None:
             raise _Stop
         self._in_head, self._in_body, self._since = False, True, 0
-        chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
-        self._body_slice = CHUNKED_SLICE if chunked else BODY_SLICE
         self._stop_head_timer()
         self.scope["method"] = method.decode("ascii")
         self.scope["http_version"] = version

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.censor.compile import CompiledPolicy
-from gateway.guard.channels import OnFinding
+from gateway.guard.findings import OnFinding
 from gateway.guard.prompt import BadRequest, apply_request_table
 from gateway.policy.model import Action, Mode, Upstream, UpstreamType
 from gateway.proxy.errors import client_error
@@ -20,16 +21,19 @@ from gateway.proxy.steering.resume import (
     resumed_request,
 )
 from gateway.proxy.steering.rollback import Resume, RollbackParams, RollbackStream
+from gateway.proxy.stored import input_items
 from gateway.proxy.upstreams.client import UpstreamRequest
 from gateway.wire import json
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
 from gateway.wire.dialect import AnswerEncoder, Dialect, Translation
 from gateway.wire.json import Json
+from gateway.wire.translation.responses_answer import ResponsesEncoder
 
 if TYPE_CHECKING:
     from gateway.automata.vocabulary import Vocabulary
 
+_VLLM = UpstreamType.VLLM
 _STEERED = {dialect.path for dialect in (CHAT, COMPLETIONS)}
 
 
@@ -37,6 +41,7 @@ class RequestRewriter:
     """One request's form for each of the upstreams that may get it, and the rollback of its answer.
 
     `body` is the client's in `dialect`, as it may be forwarded; each of `upstreams` serves that (`spoken_dialect`).
+    `keep` is called with the items of the input and the answer, if that is translated into a response.
     Raises `HTTPFailure` for a body that cannot be encoded or translated, and for one whose answer could not be rolled
     back where a rule requires that.
     """
@@ -50,6 +55,7 @@ class RequestRewriter:
         upstreams: Sequence[Upstream],
         masks: MaskProbes,
         vocabularies: Mapping[str, Vocabulary],
+        keep: Callable[[Iterable[bytes], Json], None] | None = None,
     ) -> None:
         self._dialect = dialect
         self._stream = stream
@@ -60,16 +66,19 @@ class RequestRewriter:
         self.model = str(body["model"])  # the name that the upstream gets
         self._encoder: AnswerEncoder | None = None  # of an answer that is translated
         self._plain: dict[str, UpstreamRequest] = {}  # by path
-        spoken = {spoken_dialect(dialect, each, policy) for each in upstreams}
+        self._spoken = {each.name: spoken_dialect(dialect, each, policy) or dialect for each in upstreams}
+        spoken = set(self._spoken.values())
         if dialect in spoken:
             content = b"" if dialect.method else _encoded(body)
             method = dialect.method or "POST"
             self._plain[dialect.path] = UpstreamRequest(dialect.path, content, stream, self.model, method)
         if dialect.translation is not None and CHAT in spoken:
-            self._encoder = dialect.translation.encoder(body)
+            self._encoder, given = dialect.translation.encoder(body), input_items(body)
             body = _translated(dialect.translation, body, policy)
             self._plain[CHAT.path] = UpstreamRequest(CHAT.path, _encoded(body), stream, self.model)
-        steered = any(each.type == UpstreamType.VLLM for each in upstreams)
+            if keep is not None and isinstance(self._encoder, ResponsesEncoder):
+                self._encoder.keep_with(partial(keep, tuple(map(json.encode, given))))
+        steered = any(each.type == _VLLM for each in upstreams)
         self._steers = dialect.generates and policy.policy.mode is Mode.ENFORCE and steered
         if dialect.generates and policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
@@ -88,16 +97,16 @@ class RequestRewriter:
 
     def spoken(self, upstream: Upstream) -> tuple[Dialect, AnswerEncoder | None]:
         """The dialect of this upstream's answer, and what writes it for the client if that speaks another."""
-        dialect = spoken_dialect(self._dialect, upstream, self._policy) or self._dialect
+        dialect = self._spoken[upstream.name]
         return dialect, None if dialect is self._dialect else self._encoder
 
     def _rolls_back(self, upstream: Upstream) -> bool:
-        return upstream.type == UpstreamType.VLLM and upstream.name in self._vocabularies
+        return upstream.type == _VLLM and upstream.name in self._vocabularies
 
     def request_for(self, upstream: Upstream) -> UpstreamRequest:
         dialect, _ = self.spoken(upstream)
         plain = self._plain[dialect.path]
-        if not self._steers or upstream.type != UpstreamType.VLLM or dialect.path not in _STEERED:
+        if not self._steers or upstream.type != _VLLM or dialect.path not in _STEERED:
             return plain
         body, stream = self._body, self._stream
         constrain = self._policy.policy.constrain
@@ -146,7 +155,7 @@ def spoken_dialect(client: Dialect, upstream: Upstream, policy: CompiledPolicy) 
     constrains = policy.policy.constrain is not None and client.generates
     if constrains and client.path not in _STEERED:  # only answers in these forms are checked
         return translated
-    return (translated or native) if policy.stops is not None or policy.policy.masked else (native or translated)
+    return (translated or native) if policy.steers else (native or translated)
 
 
 def _translated(translation: Translation, body: Json, policy: CompiledPolicy) -> Json:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gateway.censor.compile import Program
 from gateway.censor.stream import Censor
 from gateway.decode.rollback import Attempts, Caps
-from gateway.guard.channels import Finding, OnFinding
+from gateway.guard.findings import Finding, OnFinding
 from gateway.observe.facts import RolledBack
 from gateway.policy.model import Action, Channel, Direction
 from gateway.proxy.steering.answer_tokens import AnswerTokens

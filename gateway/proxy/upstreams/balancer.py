@@ -96,8 +96,9 @@ class _Member:
         return (client.upstream, client.base_url, client.max_connections) == (upstream, base_url, max_connections)
 
     def enter(self) -> None:
+        if not self.busy:
+            self._idle.clear()
         self.busy += 1
-        self._idle.clear()
 
     def leave(self) -> None:
         self.busy -= 1
@@ -212,10 +213,13 @@ class LoadBalancer:
         return states
 
     @property
-    def usable(self) -> bool:
-        """Whether any upstream was up within the last `READINESS_GRACE` seconds, by the calls of `states`."""
+    def down(self) -> list[str]:
+        """The upstreams that were not up within the last `READINESS_GRACE` seconds, by the calls of `states`."""
         now = self._clock()
-        return any(m.down_since is None or now - m.down_since < READINESS_GRACE for m in self._members.values())
+        lasting = (
+            (name, now - member.down_since) for name, member in self._members.items() if member.down_since is not None
+        )
+        return [name for name, seconds in lasting if seconds >= READINESS_GRACE]
 
     async def open(
         self,

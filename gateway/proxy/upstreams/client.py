@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from gateway.http1 import HTTP1Transport, Origin, Response, ResponseStream, origin_of
+from gateway.http1 import HeadStart, HTTP1Transport, Origin, Response, ResponseStream, origin_of
 from gateway.policy.model import Upstream
 from gateway.policy.providers import DEPLOYMENTS, MODEL_PLACE, KeyHeader, provider_of
 from gateway.proxy.asgi import offload
@@ -69,11 +69,18 @@ class UpstreamClient:
         self.upstream = upstream
         self.base_url = base_url
         self.max_connections = max_connections
-        self._defaults = {"user-agent": "portcullis", **dict(provider_of(base_url).headers)}
+        configured = dict(upstream.headers)
+        self._defaults = {
+            name: value for name, value in provider_of(base_url).headers if name not in configured
+        }  # the client's go before these
+        held_back = BILLING_HEADERS if upstream.api_key else frozenset()
+        self._passed = (FORWARDED_UP | CALLERS_KEY if upstream.passes_key else FORWARDED_UP) - held_back
+        self._held_back = held_back
+        self._answer_timeouts = self._timeouts(upstream.timeouts.first_byte)
         self._transport = _transport_for(base_url.replace(MODEL_PLACE, ""), max_connections)
         self._probe = Cached(self._is_answering, PROBE_TTL, result=False)
         self._answered = False
-        self._places: dict[tuple[str, bool], tuple[Origin, bytes, str]] = {}  # by path
+        self._starts: dict[tuple[str, str, bool], tuple[Origin, HeadStart]] = {}  # by method, path, stream
         self._context_lengths: dict[str, int] = {}
 
     async def open(
@@ -83,35 +90,23 @@ class UpstreamClient:
 
         `fresh`: on a new connection, which the server has no reason to close.
         """
-        held_back = BILLING_HEADERS if self.upstream.api_key else ()
-        listed = FORWARDED_UP | CALLERS_KEY if self.upstream.passes_key else FORWARDED_UP
-        passed = {
-            name: value
-            for name, value in client_headers.items()
-            if (name in listed or name.startswith(FORWARDED_UP_PREFIXES))
-            and name not in held_back
-            and _is_visible_ascii(value)
-        }
-        origin, target, host = self._place(request.path, request.model)
-        headers = self._headers(host, passed)
-        headers["accept"] = "text/event-stream" if request.stream else "application/json"
-        if request.method == "POST":
-            headers["content-type"] = "application/json"
-        timeouts = self._timeouts(self.upstream.timeouts.first_byte)
-        return await self._transport.send(request.method, origin, target, headers, request.body, timeouts, fresh=fresh)
+        origin, start = self._start(request)
+        own, listed, held_back, headers = start.headers, self._passed, self._held_back, dict(self._defaults)
+        for name, value in client_headers.items():
+            passes = name in listed or (name.startswith(FORWARDED_UP_PREFIXES) and name not in held_back)
+            if passes and name not in own and _is_visible_ascii(value):
+                headers[name] = value
+        return await self._transport.send(origin, start, headers, request.body, self._answer_timeouts, fresh=fresh)
 
     async def call(self, method: str, path: str, seconds: float, body: bytes = b"") -> tuple[int, bytes]:
         """A small JSON request of our own: status and body, all within `seconds`. Raises httpx's errors."""
-        origin, target, host = self._place(path)
-        headers = self._headers(host, {}) | {"accept": "application/json"}
-        if body:
-            headers["content-type"] = "application/json"
+        origin, target, host = self._place(path, None)
+        types = {"accept": "application/json", **({"content-type": "application/json"} if body else {})}
+        start = HeadStart(method, target, {**self._defaults, **self._own_headers(host), **types})
         try:
             async with asyncio.timeout(seconds):
                 timeouts = self._timeouts(seconds)
-                response = await self._transport.send(
-                    method, origin, target, headers, body, timeouts, fresh=method != "GET"
-                )
+                response = await self._transport.send(origin, start, {}, body, timeouts, fresh=method != "GET")
                 received = bytearray()
                 try:
                     async for data in inflated(response):
@@ -154,11 +149,26 @@ class UpstreamClient:
             self._answered = status < 500
         return self._answered
 
-    def _headers(self, host: str, passed: Mapping[str, str]) -> dict[str, str]:
-        """Those `passed` on of the client's, and our own, of which the configured ones go before the client's."""
+    def _start(self, request: UpstreamRequest) -> tuple[Origin, HeadStart]:
+        """Where a request goes, and what its head has whoever sent it."""
+        key = (request.method, request.path, request.stream)
+        known = self._starts.get(key)
+        if known is None:
+            origin, target, host = self._place(request.path, request.model)
+            headers = self._own_headers(host)
+            headers["accept"] = "text/event-stream" if request.stream else "application/json"
+            if request.method == "POST":
+                headers["content-type"] = "application/json"
+            known = origin, HeadStart(request.method, target, headers)
+            if MODEL_PLACE not in self.base_url and len(self._starts) < MAX_PLACES:
+                self._starts[key] = known
+        return known
+
+    def _own_headers(self, host: str) -> dict[str, str]:
+        """Our own, which go before the client's; the client's go before `_defaults` and what `upstream` has not."""
         upstream = self.upstream
         # Compressed answers would have to be inflated and would arrive in blocks.
-        headers = {"host": host, **self._defaults, **passed, **dict(upstream.headers), "accept-encoding": "identity"}
+        headers = {"host": host, "user-agent": "portcullis", **dict(upstream.headers), "accept-encoding": "identity"}
         if upstream.api_key:
             bearer = upstream.auth is KeyHeader.BEARER
             headers["authorization" if bearer else upstream.auth] = f"{'Bearer ' * bearer}{upstream.api_key}"
@@ -171,15 +181,10 @@ class UpstreamClient:
         query = f"{'&' if '?' in path else '?'}api-version={version}" if version else ""
         return base.replace(MODEL_PLACE, quote(model or "", safe="")) + path + query
 
-    def _place(self, path: str, model: str | None = None) -> tuple[Origin, bytes, str]:
+    def _place(self, path: str, model: str | None) -> tuple[Origin, bytes, str]:
         """Where a request to `path` goes: the origin, the target and the Host header."""
-        known = self._places.get((path, model is None))
-        if known is None:
-            url = httpx.URL(self._url(path, model))
-            known = origin_of(url), url.raw_path, url.netloc.decode("ascii")
-            if MODEL_PLACE not in self.base_url and len(self._places) < MAX_PLACES:
-                self._places[path, model is None] = known
-        return known
+        url = httpx.URL(self._url(path, model))
+        return origin_of(url), url.raw_path, url.netloc.decode("ascii")
 
     def _timeouts(self, first_byte: float) -> dict[str, float | None]:
         timeouts = self.upstream.timeouts
@@ -196,18 +201,18 @@ class _ProxiedTransport:
 
     async def send(
         self,
-        method: str,
         origin: Origin,
-        target: bytes,
+        start: HeadStart,
         headers: Mapping[str, str],
         body: bytes,
         timeouts: Mapping[str, float | None],
         *,
         fresh: bool = False,
     ) -> httpx.Response:
-        url = httpx.URL(scheme=origin.scheme, host=origin.host, port=origin.port, raw_path=target)
+        url = httpx.URL(scheme=origin.scheme, host=origin.host, port=origin.port, raw_path=start.target)
         extensions = {"timeout": timeouts, "fresh": fresh}
-        request = httpx.Request(method, url, headers=headers, content=body, extensions=extensions)
+        both = {**start.headers, **headers}
+        request = httpx.Request(start.method, url, headers=both, content=body, extensions=extensions)
         return await self._transport.handle_async_request(request)
 
     async def aclose(self) -> None:
@@ -277,7 +282,8 @@ def is_uncompressed(response: UpstreamResponse) -> bool:
 
 
 def _encoding(response: UpstreamResponse) -> str:
-    return str(response.headers.get("content-encoding", "identity")).strip().lower()
+    given = response.headers.get("content-encoding")
+    return "" if given is None else str(given).strip().lower()
 
 
 def forwarded_headers(response: UpstreamResponse) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from gateway.proxy.errors import from_transport
 
 _UNHEALTHY = frozenset({500, 502, 503, 504})  # statuses by which the server, not the request, is at fault
 _NOT_PROCESSED = frozenset({429, 503})  # statuses by which the server did no work
+_FAULTS = _UNHEALTHY | _NOT_PROCESSED
 # Out of connections, or of the resources for one, in this process: not the upstream's failure.
 LOCAL_SHORTAGE = (httpx.PoolTimeout, DescriptorsExhausted)
 # Failures before an answer that may be the upstream's fault.
@@ -51,7 +52,7 @@ class Breaker:
 
         A request that is sent although `allows` is False is no trial, but its outcome counts.
         """
-        if self.state(now) is not BreakerState.HALF_OPEN or self._trial is not None:
+        if self._opened_at is None or self.state(now) is not BreakerState.HALF_OPEN or self._trial is not None:
             return None
         self._trial = object()
         return self._trial
@@ -92,7 +93,7 @@ class Fault:
 
 def fault_of_response(response: Response | httpx.Response) -> Fault | None:
     status = response.status_code
-    if status not in _UNHEALTHY | _NOT_PROCESSED:
+    if status not in _FAULTS:
         return None
     return Fault("status", status not in _UNHEALTHY, status in _NOT_PROCESSED, retry_after_of(response.headers))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from time import monotonic
 
 from gateway.app import LIMITS, METRICS, NotAdopted, log_unapplied_sections
-from gateway.guard.channels import HELD_BOUNDS, HOLD_BOUNDS
+from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS
 from gateway.observe.facts import Reloaded
 from gateway.observe.log import RequestLog
 from gateway.observe.metrics import Metrics, SharedFiles

@@ -69,6 +69,7 @@ class ChatAnswer:
 
     def __init__(self, model: str, max_text: int = MAX_TEXT) -> None:
         self.id = ""  # of letters, digits, `_` and `-`; there once it has begun
+        self.own_id: str | None = None  # instead of the upstream's
         self.model = model
         self.created = 0  # seconds
         self.usage: Usage | None = None
@@ -111,7 +112,7 @@ class ChatAnswer:
             return False
         given = chunk.get("id")
         known = _CHAT_ID.fullmatch(given) if isinstance(given, str) else None
-        self.id = known[1] if known else uuid.uuid4().hex
+        self.id = self.own_id or (known[1] if known else uuid.uuid4().hex)
         if isinstance(model := chunk.get("model"), str) and model:
             self.model = model
         if isinstance(created := chunk.get("created"), int) and is_figure(created):

@@ -7,6 +7,13 @@ from typing import Any
 from gateway.wire import json
 from gateway.wire.dialect import BadRequest
 from gateway.wire.json import Json
+from gateway.wire.translation.messages_tools import (
+    BLOCK_FIELDS,
+    TOOL_CHANGES,
+    offered_tools,
+    referenced_name,
+    tool_choice,
+)
 from gateway.wire.translation.request import (
     OF_CHAT,
     a_list,
@@ -14,7 +21,7 @@ from gateway.wire.translation.request import (
     add_assistant,
     add_system,
     an_object,
-    picked,
+    blocks_of,
     refuse,
     refuse_others,
     unsupported_type,
@@ -29,10 +36,10 @@ TRANSLATED = {
     "system": "the first of `messages`, with the role `system`",
     "max_tokens": "`max_completion_tokens`",
     "stop_sequences": "`stop`",
-    "tools": "`tools`: those with an `input_schema`",
+    "tools": "`tools`: those with an `input_schema`; one with `defer_loading` as soon as the conversation names it",
     "tool_choice": "`tool_choice` and `parallel_tool_calls`",
     "thinking": "shows the answer's reasoning as thinking; without it reasoning is left out. No budget is kept",
-    "output_config": "`response_format` and `reasoning_effort`",
+    "output_config": "`response_format` and `reasoning_effort`, which system messages may change",
     "output_format": "`response_format`",
     "metadata": "`user`, for `user_id`",
     "context_management": "nothing, for edits of thinking, which is left out; others are refused",
@@ -58,7 +65,6 @@ _NO_THREADS = "thread_unsupported_request"  # Anthropic's code, for which its cl
 _THINKING = ("thinking", "redacted_thinking")
 _THINKING_TYPES = ("enabled", "adaptive", "between_tools", "disabled")
 _NO_THINKING = {"type": "disabled"}
-_BLOCK_FIELDS = ("type", "cache_control")
 
 
 def to_chat(body: Json) -> Json:
@@ -78,12 +84,10 @@ def to_chat(body: Json) -> Json:
         chat["max_completion_tokens"] = most
     if stops := a_list(body.get("stop_sequences") or [], "stop_sequences"):
         chat["stop"] = stops
-    if tools := body.get("tools"):
-        chat["tools"] = [
-            _tool(an_object(tool, f"tools[{at}]"), f"tools[{at}]") for at, tool in enumerate(a_list(tools, "tools"))
-        ]
+    if tools := offered_tools(body):
+        chat["tools"] = tools
         if choice := body.get("tool_choice"):
-            chat |= _tool_choice(an_object(choice, "tool_choice"))
+            chat |= tool_choice(an_object(choice, "tool_choice"))
     chat |= _output(body)
     metadata = an_object(body.get("metadata") or {}, "metadata")
     refuse_others(metadata, ("user_id",), "metadata")
@@ -106,7 +110,7 @@ def _output(body: Json) -> Json:
     config = an_object(body.get("output_config") or {}, "output_config")
     refuse_others(config, ("effort", "format"), "output_config")
     chat: Json = {}
-    if (effort := config.get("effort")) is not None:
+    if (effort := _effort(body, config.get("effort"))) is not None:
         chat["reasoning_effort"] = effort
     for place, given in (("output_config.format", config.get("format")), ("output_format", body.get("output_format"))):
         if given is not None:
@@ -119,35 +123,22 @@ def _output(body: Json) -> Json:
     return chat
 
 
-# -- tools -------------------------------------------------------------------------------------------------------------
-
-
-def _tool(tool: Json, place: str) -> Json:
-    if tool.get("type") not in (None, "custom"):
-        raise unsupported_type(place, tool["type"])
-    known = ("name", "description", "input_schema", "strict", "eager_input_streaming", "allowed_callers")
-    refuse_others(tool, (*_BLOCK_FIELDS, *known), place)
-    if tool.get("allowed_callers") not in (None, [], ["direct"]):
-        raise untranslatable(f"{place}.allowed_callers")
-    schema = an_object(tool.get("input_schema"), f"{place}.input_schema")
-    function = {**picked(tool, ("name", "description", "strict")), "parameters": schema}
-    return {"type": "function", "function": function}
-
-
-def _tool_choice(choice: Json) -> Json:
-    refuse_others(choice, ("type", "name", "disable_parallel_tool_use"), "tool_choice")
-    chosen: Any
-    match kind := choice.get("type"):
-        case "auto" | "none":
-            chosen = kind
-        case "any":
-            chosen = "required"
-        case "tool":
-            chosen = {"type": "function", "function": picked(choice, ("name",))}
-        case _:
-            raise unsupported_type("tool_choice", kind)
-    single = {"parallel_tool_calls": False} if choice.get("disable_parallel_tool_use") else {}
-    return {"tool_choice": chosen, **single}
+def _effort(body: Json, effort: Any) -> Any:
+    """The effort of the answer: a system message changes it for the user's turn before it, else from the next one."""
+    waiting: Any = None
+    answers_input = False  # the turn of the model that comes next answers something new, and not results of tools
+    for position, message in enumerate(body["messages"]):
+        if message["role"] != "system":
+            answers_input = message["role"] == "user" and any(
+                block.get("type") != "tool_result" for block, _ in blocks_of(message.get("content"), "messages")
+            )
+        elif config := message.get("output_config"):
+            place = f"messages[{position}].output_config"
+            refuse_others(an_object(config, place), ("effort",), place)
+            waiting = config.get("effort")
+        if answers_input and waiting is not None:
+            effort, waiting = waiting, None
+    return effort
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------
@@ -162,14 +153,16 @@ def _messages(body: Json) -> list[Json]:
         raise BadRequest("`messages` must be a non-empty list.", "messages")
     for position, message in enumerate(given):
         place = f"messages[{position}]"
-        refuse_others(an_object(message, place), ("role", "content"), place)
-        match message.get("role"):
+        role = an_object(message, place).get("role")
+        refuse_others(message, ("role", "content", *(("output_config",) if role == "system" else ())), place)
+        match role:
             case "user":
                 _add_user(messages, message.get("content"), f"{place}.content")
             case "assistant":
                 _add_assistant(messages, message.get("content"), f"{place}.content")
             case "system":
-                add_system(messages, _system_text(message.get("content"), f"{place}.content"))
+                if text := _system_text(message.get("content"), f"{place}.content", TOOL_CHANGES):
+                    add_system(messages, text)
             case _:
                 raise BadRequest(f"`{place}.role` must be user, assistant or system.", f"{place}.role")
     if given[-1]["role"] == "assistant":
@@ -177,21 +170,16 @@ def _messages(body: Json) -> list[Json]:
     return messages
 
 
-def _blocks(content: Any, place: str) -> list[tuple[Json, str]]:
-    """The blocks of a message, each with its place."""
-    if isinstance(content, str):
-        return [({"type": "text", "text": content}, place)]
-    return [(an_object(block, f"{place}[{at}]"), f"{place}[{at}]") for at, block in enumerate(a_list(content, place))]
-
-
-def _system_text(content: Any, place: str) -> str:
-    return "\n\n".join(_text(block, where) for block, where in _blocks(content, place))
+def _system_text(content: Any, place: str, others: tuple[str, ...] = ()) -> str:
+    """The text of instructions, without blocks of the types `others`."""
+    texts = (_text(block, where) for block, where in blocks_of(content, place) if block.get("type") not in others)
+    return "\n\n".join(texts)
 
 
 def _text(block: Json, place: str) -> str:
     if block.get("type") != "text":
         raise unsupported_type(place, block.get("type"))
-    refuse_others(block, (*_BLOCK_FIELDS, "text", "citations"), place)
+    refuse_others(block, (*BLOCK_FIELDS, "text", "citations"), place)
     return a_string(block.get("text"), f"{place}.text")
 
 
@@ -200,7 +188,7 @@ def _add_user(messages: list[Json], content: Any, place: str) -> None:
     parts: list[Json] = []
     media: list[Json] = []  # of the results
     results: list[Json] = []
-    for block, where in _blocks(content, place):
+    for block, where in blocks_of(content, place):
         if block.get("type") == "tool_result":
             results.append(_tool_result(block, where, media))
         else:
@@ -211,8 +199,8 @@ def _add_user(messages: list[Json], content: Any, place: str) -> None:
 
 
 def _tool_result(block: Json, place: str, media: list[Json]) -> Json:
-    refuse_others(block, (*_BLOCK_FIELDS, "tool_use_id", "content", "is_error"), place)
-    inner = _blocks("" if block.get("content") is None else block["content"], f"{place}.content")
+    refuse_others(block, (*BLOCK_FIELDS, "tool_use_id", "content", "is_error"), place)
+    inner = blocks_of("" if block.get("content") is None else block["content"], f"{place}.content")
     parts = [part for each, where in inner for part in _user_parts(each, where)]
     media += [part for part in parts if part["type"] != "text"]
     content = user_content([part for part in parts if part["type"] == "text"])
@@ -225,10 +213,12 @@ def _user_parts(block: Json, place: str) -> list[Json]:
         case "text":
             return [{"type": "text", "text": _text(block, place)}]
         case "image":
-            refuse_others(block, (*_BLOCK_FIELDS, "source"), place)
+            refuse_others(block, (*BLOCK_FIELDS, "source"), place)
             return [{"type": "image_url", "image_url": {"url": _url(block.get("source"), f"{place}.source")}}]
+        case "tool_reference":
+            return [{"type": "text", "text": referenced_name(block, place)}]
         case "document":
-            refuse_others(block, (*_BLOCK_FIELDS, "source", "title", "context", "citations"), place)
+            refuse_others(block, (*BLOCK_FIELDS, "source", "title", "context", "citations"), place)
             refuse_others(an_object(block.get("citations") or {}, f"{place}.citations"), (), f"{place}.citations")
             about = [a_string(block[field], f"{place}.{field}") for field in ("title", "context") if block.get(field)]
             texts: list[Json] = [{"type": "text", "text": text} for text in about]
@@ -253,7 +243,7 @@ def _document(source: Json, place: str) -> list[Json]:
         case "base64":
             return [{"type": "file", "file": {"filename": "document.pdf", "file_data": _url(source, place)}}]
         case "content":
-            inner = _blocks(source.get("content"), f"{place}.content")
+            inner = blocks_of(source.get("content"), f"{place}.content")
             return [part for block, where in inner for part in _user_parts(block, where)]
     raise unsupported_type(place, kind)
 
@@ -261,7 +251,7 @@ def _document(source: Json, place: str) -> list[Json]:
 def _add_assistant(messages: list[Json], content: Any, place: str) -> None:
     texts: list[str] = []
     calls: list[Json] = []
-    for block, where in _blocks(content, place):
+    for block, where in blocks_of(content, place):
         match block.get("type"):
             case "tool_use":
                 calls.append(_call(block, where))
@@ -276,7 +266,7 @@ def _add_assistant(messages: list[Json], content: Any, place: str) -> None:
 
 
 def _call(block: Json, place: str) -> Json:
-    refuse_others(block, (*_BLOCK_FIELDS, "id", "name", "input", "caller"), place)
+    refuse_others(block, (*BLOCK_FIELDS, "id", "name", "input", "caller"), place)
     arguments = json.encode(an_object(block.get("input"), f"{place}.input")).decode()
     function = {"name": a_string(block.get("name"), f"{place}.name"), "arguments": arguments}
     return {"id": a_string(block.get("id"), f"{place}.id"), "type": "function", "function": function}

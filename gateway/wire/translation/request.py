@@ -74,6 +74,13 @@ def a_string(value: Any, place: str) -> str:
     return value
 
 
+def blocks_of(content: Any, place: str) -> list[tuple[Json, str]]:
+    """The blocks of a message of Anthropic's, each with its place."""
+    if isinstance(content, str):
+        return [({"type": "text", "text": content}, place)]
+    return [(an_object(block, f"{place}[{at}]"), f"{place}[{at}]") for at, block in enumerate(a_list(content, place))]
+
+
 def picked(given: Json, names: tuple[str, ...]) -> Json:
     """These fields, as far as they are there and not null."""
     return {name: given[name] for name in names if given.get(name) is not None}

@@ -9,7 +9,8 @@ Source of the shapes: the types of the official client, `openai.types.responses`
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from gateway.wire import json, sse
@@ -154,9 +155,15 @@ class ResponsesEncoder:
         self._items: list[_Item | _Call] = []
         self._calls: dict[int, _Call] = {}
         self._sequence = 0
+        self._keep: Callable[[Json], None] | None = None
         self._content: _Part | None = None  # that the content goes to, and what all events of it have in common
         self._delta_goes_on = b""
         self._closed = False
+
+    def keep_with(self, keep: Callable[[Json], None]) -> None:
+        """Have the response kept, once it is complete; ids of upstreams need not be new ones."""
+        self._keep = keep
+        self._answer.own_id = uuid.uuid4().hex
 
     def events(self, chunk: Json) -> bytes:
         """The events for one guarded chunk."""
@@ -187,7 +194,7 @@ class ResponsesEncoder:
             out += self._piece(piece)
         out += self._close()
         status = self._status()
-        return b"".join([*out, self._event(f"response.{status}", response=self._response(status))])
+        return b"".join([*out, self._event(f"response.{status}", response=self._complete(status))])
 
     def error(self, error: Json) -> bytes:
         """An error in OpenAI's shape; it ends the stream.
@@ -205,7 +212,13 @@ class ResponsesEncoder:
         """A whole guarded answer as the client's object."""
         for piece in [*self._answer.read(answer, "message"), *self._answer.end()]:
             self._piece(piece)
-        return self._response(self._status())
+        return self._complete(self._status())
+
+    def _complete(self, status: Literal["completed", "incomplete"]) -> Json:
+        response = self._response(status)
+        if self._keep is not None:
+            self._keep(response)
+        return response
 
     # -- items ---------------------------------------------------------------------------------------------------------
 
@@ -324,7 +337,7 @@ class ResponsesEncoder:
             "incomplete_details": cut,
             "model": answer.model,
             **self._repeated,
-            "store": False,
+            "store": self._keep is not None,
             "output": [item.shown(shown) for item in self._items],
             "usage": None if answer.usage is None or status == "in_progress" else _usage(answer.usage),
         }

@@ -40,7 +40,7 @@ TRANSLATED = {
     "truncation": "nothing, for `disabled`; `auto` is refused",
 }
 WITHOUT_EFFECT = {
-    "store": "nothing is stored; the answer says `store: false`",
+    "store": "the answer says whether [the gateway keeps it](responses.md#what-the-gateway-keeps)",
     "metadata": "comes back with the answer; chat takes it for stored answers only",
     "max_tool_calls": "counts calls of hosted tools, of which there are none",
     "background_options": "there is no background",
@@ -48,7 +48,7 @@ WITHOUT_EFFECT = {
 }
 REFUSED = {
     "background": "an answer is not kept until it is fetched",
-    "previous_response_id": "no answer is stored; send the items of the conversation as `input`",
+    "previous_response_id": "the answer is not kept; send the items of the conversation as `input`",
     "conversation": "no conversation is stored; send its items as `input`",
     "prompt": "prompt templates are kept by OpenAI",
     "context_management": "the conversation is forwarded as it is",

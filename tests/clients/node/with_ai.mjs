@@ -37,6 +37,16 @@ const streamedCalls = (model) => ({
   },
 });
 
+// With its default the texts of the first turn are named by their ids in the second one.
+const twoTurns = (model) => ({
+  async ask(prompt) {
+    const messages = [{ role: "user", content: prompt }];
+    const { response } = await generateText({ model, messages });
+    messages.push(...response.messages, { role: "user", content: prompt });
+    return (await generateText({ model, messages })).text;
+  },
+});
+
 // Without the option schemas are not sent.
 const compatible = (url, apiKey) =>
   createOpenAICompatible({ name: "portcullis", baseURL: `${url}/v1`, apiKey, supportsStructuredOutputs: true });
@@ -44,6 +54,7 @@ const compatible = (url, apiKey) =>
 await run({
   openai: (url, apiKey) => way(createOpenAI({ baseURL: `${url}/v1`, apiKey })("gpt-4o")),
   "openai, calls of streams": (url, apiKey) => streamedCalls(createOpenAI({ baseURL: `${url}/v1`, apiKey })("gpt-4o")),
+  "openai, two turns": (url, apiKey) => twoTurns(createOpenAI({ baseURL: `${url}/v1`, apiKey })("gpt-4o")),
   "openai, chat": (url, apiKey) => way(createOpenAI({ baseURL: `${url}/v1`, apiKey }).chat("gpt-4o")),
   "openai-compatible": (url, apiKey) => way(compatible(url, apiKey)("gpt-4o")),
   anthropic: (url, apiKey) => way(createAnthropic({ baseURL: `${url}/v1`, apiKey })("claude-sonnet-4-5")),

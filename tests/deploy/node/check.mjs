@@ -1,9 +1,12 @@
-// Reads one ServiceMonitor as JSON from standard input; exits 1 with the reason if the operator's schema refuses it.
-import { ServiceMonitor } from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1/ServiceMonitor";
+// Reads a resource of the Prometheus operator as JSON from standard input; exits 1 with the reason if the operator's
+// schema refuses it.
 import { readFileSync } from "node:fs";
 
+const resource = JSON.parse(readFileSync(0, "utf8"));
+const group = "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1";
+const { [resource.kind]: Model } = await import(`${group}/${resource.kind}`);
 try {
-  new ServiceMonitor(JSON.parse(readFileSync(0, "utf8"))).validate();
+  new Model(resource).validate();
 } catch (error) {
   console.error(error.message);
   process.exit(1);

@@ -41,6 +41,48 @@ def result(content: Any = "42", **rest: Any) -> Json:
     return {"type": "tool_result", "tool_use_id": "t1", "content": content, **rest}
 
 
+FOUND = {"type": "tool_reference", "tool_name": "get"}
+
+
+def effort(level: str) -> Json:
+    return {"role": "system", "content": [], "output_config": {"effort": level}}
+
+
+def change(kind: str, name: str) -> Json:
+    return {"role": "system", "content": [{"type": kind, "tool": {"type": "tool_reference", "name": name}, **CACHED}]}
+
+
+def defined(name: str) -> Json:
+    tool = {"type": "tool_definition", "definition": {**TOOL, "name": name}}
+    return {"role": "system", "content": [text("now:"), {"type": "tool_addition", "tool": tool}]}
+
+
+# name: what follows the first question, and the names of the tools that are offered; `late` is deferred.
+OFFERS: dict[str, tuple[list[Json], list[str]]] = {
+    "deferred": ([], ["get"]),
+    "referred to by a result": ([assistant(USE), user(result([{**FOUND, "tool_name": "late"}]))], ["get", "late"]),
+    "offered": ([change("tool_addition", "late")], ["get", "late"]),
+    "withdrawn": ([change("tool_removal", "get")], []),
+    "withdrawn and offered again": ([change("tool_removal", "get"), HI, change("tool_addition", "get")], ["get"]),
+    "offered and withdrawn": ([change("tool_addition", "late"), HI, change("tool_removal", "late")], ["get"]),
+    "defined": ([defined("new")], ["get", "new"]),
+    "defined anew": ([defined("late")], ["get", "late"]),
+}
+
+# name: what follows the first question, and the effort of the answer; `high` is the request's
+EFFORTS: dict[str, tuple[list[Json], str]] = {
+    "none changes it": ([], "high"),
+    "for the turn before": ([effort("low")], "low"),
+    "behind other instructions": ([{"role": "system", "content": "b"}, effort("low")], "low"),
+    "for the next turn": ([assistant(text("a")), effort("low"), HI], "low"),
+    "not for results": ([assistant(USE), effort("low"), user(result())], "high"),
+    "after results": ([assistant(USE), user(result()), effort("low")], "high"),
+    "once there is input": ([assistant(USE), user(result()), effort("low"), assistant(text("a")), HI], "low"),
+    "input beside results": ([assistant(USE), effort("low"), user(result(), text("b"))], "low"),
+    "twice": ([effort("low"), assistant(text("a")), HI, effort("max")], "max"),
+}
+
+
 # name: system, messages, messages of chat
 CONVERSATIONS: dict[str, tuple[Any, list[Json], list[Json]]] = {
     "a string": (None, [HI], [HI]),
@@ -216,7 +258,25 @@ REFUSALS: list[tuple[Json, str]] = [
         )
     ),
     ({"tools": [{"name": "n"}]}, "tools[0].input_schema"),
-    ({"tools": [{**TOOL, "defer_loading": True}]}, "tools[0].defer_loading"),
+    ({"tools": [{"input_schema": SCHEMA}]}, "tools[0].name"),
+    ({"tools": [TOOL, TOOL]}, "tools[1].name"),
+    ({"messages": [HI, change("tool_addition", "get")]}, "messages[1].content[0]"),
+    ({"tools": [TOOL], "messages": [HI, change("tool_removal", "x")]}, "messages[1].content[0]"),
+    *(
+        (
+            {"messages": [HI, {"role": "system", "content": [{"type": kind, "tool": tool}]}]},
+            f"messages[1].content[0].{place}",
+        )
+        for kind, tool, place in (
+            ("tool_addition", {"type": "mcp_toolset_reference", "server_name": "s"}, "tool"),
+            ("tool_addition", None, "tool"),
+            ("tool_addition", {"type": "tool_definition", "definition": {**TOOL, "name": 3}}, "tool.definition.name"),
+            ("tool_addition", {"type": "tool_definition", "definition": {"name": "x"}}, "tool.definition.input_schema"),
+            ("tool_removal", {"type": "tool_definition", "definition": TOOL}, "tool"),
+        )
+    ),
+    ({"messages": [HI, {"role": "system", "content": [], "output_config": {"x": 1}}]}, "messages[1].output_config.x"),
+    ({"messages": [{**HI, "output_config": {"effort": "low"}}]}, "messages[0].output_config"),
     ({"tools": [{**TOOL, "allowed_callers": ["code_execution_20250825"]}]}, "tools[0].allowed_callers"),
     ({"tools": ["x"]}, "tools[0]"),
     ({"tools": [TOOL], "tool_choice": {"type": "x"}}, "tool_choice"),
@@ -250,7 +310,8 @@ REFUSALS: list[tuple[Json, str]] = [
         {"messages": [user({"type": "document", "citations": {"enabled": True}})]},
         "messages[0].content[0].citations.enabled",
     ),
-    ({"messages": [user(result([{"type": "tool_reference"}]))]}, "messages[0].content[0].content[0]"),
+    ({"messages": [user(result([{"type": "tool_reference"}]))]}, "messages[0].content[0].content[0].tool_name"),
+    ({"messages": [user(result([FOUND]))]}, "messages[0].content[0].content[0]"),
     ({"messages": [user({"type": "tool_result"})]}, "messages[0].content[0].tool_use_id"),
     ({"messages": [assistant({**USE, "input": "{}"}), HI]}, "messages[0].content[0].input"),
     ({"messages": [assistant({**text("x"), "odd": 1}), HI]}, "messages[0].content[0].odd"),
@@ -266,6 +327,24 @@ def test_a_conversation(name: str) -> None:
     assert body == before
     for each in expected:
         TypeAdapter(ChatCompletionMessageParam).validate_python(each)
+
+
+@pytest.mark.parametrize("name", OFFERS)
+def test_the_tools_that_a_conversation_offers(name: str) -> None:
+    messages, expected = OFFERS[name]
+    late = {**TOOL, "name": "late", "defer_loading": True}
+    chat = to_chat({"model": "m", "messages": [HI, *messages], "tools": [TOOL, late]})
+    assert [tool["function"]["name"] for tool in chat.get("tools", ())] == expected
+    for each in chat["messages"]:
+        TypeAdapter(ChatCompletionMessageParam).validate_python(each)
+    assert all(each["content"] for each in chat["messages"] if each["role"] == "system")
+
+
+@pytest.mark.parametrize("name", EFFORTS)
+def test_the_effort_that_a_conversation_asks_for(name: str) -> None:
+    messages, expected = EFFORTS[name]
+    body = {"model": "m", "messages": [HI, *messages], "output_config": {"effort": "high"}}
+    assert to_chat(body)["reasoning_effort"] == expected
 
 
 @pytest.mark.parametrize("name", FIELDS)

@@ -1,0 +1,207 @@
+"""What can happen to what the gateway keeps: the journal's disk is full, hangs or loses a file; Redis comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.faults.client import request_of
+from tests.faults.fault import Act, Counts, Fault, Trial, answered, total
+from tests.faults.process_faults import under_load
+from tests.faults.speech import Speech
+from tests.support.redis_servers import RedisServer
+from tests.support.upstream import END, Call, completion, plain, stream_head
+
+REQUESTS = 10
+HANGS = "hangs"  # while this file is in the gateway's folder, its disk does not answer
+# Imported by the gateway's own Python at its start: a disk that hangs, as one over a network does.
+HANGING_DISK = """
+import os, time
+hangs, write, sync = os.environ["FAULTS_HANGS"], os.write, os.fsync
+def wait(call):
+    def waiting(*arguments):
+        while os.path.exists(hangs):
+            time.sleep(0.01)
+        return call(*arguments)
+    return waiting
+os.write, os.fsync = wait(write), wait(sync)
+"""
+
+
+async def _whole(call: Call, speech: Speech) -> None:
+    if call.body["stream"]:
+        await call.send(stream_head() + speech.begun + speech.rest + END)
+    else:
+        await call.send(plain(completion(speech.text)))
+
+
+def journal_of(trial: Trial) -> Path:
+    return trial.world.folder / "journal.jsonl"
+
+
+def _requests_in(path: Path) -> int:
+    files = path.parent.glob(f"{path.name}*")
+    return sum(file.read_bytes().count(b'"type":"request"') for file in files if ".head" not in file.name)
+
+
+async def _lines(trial: Trial, count: int) -> None:
+    """Wait for the lines of as many requests, no more."""
+    while _requests_in(journal_of(trial)) < count:
+        await asyncio.sleep(0.02)
+    trial.expect("lines of requests", _requests_in(journal_of(trial)), count)
+
+
+def _no_room(trial: Trial) -> int:
+    """The journal's file cannot grow by a line; gives the limit that was."""
+    pid = trial.world.served.process.pid
+    size = journal_of(trial).stat().st_size
+    before, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size + trial.rng.randrange(100), hard))
+    return before
+
+
+def _room(trial: Trial, limit: int) -> None:
+    pid = trial.world.served.process.pid
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit, resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]))
+
+
+async def _ask(trial: Trial, *gets: str) -> None:
+    trial.world.stage.scene = _whole
+    for number, wanted in enumerate(gets):
+        answer = await trial.world.ask(trial, stream=bool(number % 2))
+        trial.expect("answer", answer.summary, wanted)
+
+
+_ANSWERS = ("200", "200 done") * (REQUESTS // 2)
+
+
+async def _disk_full(trial: Trial) -> None:
+    await _ask(trial, "200")
+    await asyncio.sleep(0.2)
+    before, limit = _requests_in(journal_of(trial)), _no_room(trial)
+    await _ask(trial, *_ANSWERS)
+    _room(trial, limit)
+    await _lines(trial, before + REQUESTS)
+
+
+async def _disk_hangs(trial: Trial) -> None:
+    await _ask(trial, "200")
+    await asyncio.sleep(0.2)
+    before, flag = _requests_in(journal_of(trial)), trial.world.folder / HANGS
+    flag.touch()
+    await _ask(trial, *_ANSWERS)
+    flag.unlink()
+    await _lines(trial, before + REQUESTS)
+
+
+async def _full_and_required(trial: Trial) -> None:
+    await _ask(trial, "200")
+    limit = _no_room(trial)
+    await _ask(trial, "503 journal_failed", "503 overloaded")
+    _room(trial, limit)
+    while (await trial.world.served.client.get(f"{trial.world.served.admin}/readyz")).status_code != 200:
+        await asyncio.sleep(0.05)
+    await _ask(trial, "200")
+
+
+async def _hangs_and_required(trial: Trial) -> None:
+    await _ask(trial, "200")
+    flag = trial.world.folder / HANGS
+    flag.touch()
+    await _ask(trial, "503 journal_failed")
+    flag.unlink()
+    await _ask(trial, "200")
+
+
+async def _moved(trial: Trial) -> None:
+    """As logrotate does: nothing is lost, and a new file is begun."""
+    await _ask(trial, "200")
+    await asyncio.sleep(0.3)
+    before = _requests_in(journal_of(trial))
+    journal_of(trial).rename(journal_of(trial).with_name("journal.jsonl.20200101T000000Z-000"))
+    await _ask(trial, *_ANSWERS)
+    await _lines(trial, before + REQUESTS)
+
+
+def _redis(what: str) -> Act:
+    async def act(trial: Trial) -> None:
+        server = trial.world.parts["redis"]
+        assert isinstance(server, RedisServer)
+        async with under_load(trial) as load:
+            if what in ("killed", "restarted"):
+                await asyncio.to_thread(server.stop)
+            if what in ("restarted", "flushed"):
+                await asyncio.to_thread(server.stop)
+                await asyncio.to_thread(server.start)
+            if what == "paused":
+                server.suspend()
+            for _ in range(REQUESTS // 2):
+                client = await trial.world.connect()
+                await client.send(request_of("good"))
+                answer = await client.read()
+                trial.got(answer)
+                trial.expect("answer", answer.summary, "200")
+                left = int(answer.headers["x-ratelimit-remaining-requests"])
+                trial.require(0 < left <= 5000, f"{left} requests are left")
+                client.close()
+            if what == "paused":
+                server.resume()
+            if what == "killed":
+                await asyncio.to_thread(server.start)
+        trial.expect(
+            "streams", sorted(each.result().summary for each in load.answers), ["200 done"] * len(load.answers)
+        )
+
+    return act
+
+
+def faults() -> Iterator[Fault]:
+    def fault(name: str, does: str, gets: str, act: Act, counts: Counts, setting: str, **more: bool) -> Fault:
+        return Fault(name, "storage", does, gets, act, counts, setting=setting, **more)
+
+    served = answered(REQUESTS + 1)
+    refused: Counts = {"status 503": 1, "failed: journal": 1}
+    yield fault(
+        "the disk is full",
+        "the journal cannot grow, for ten requests",
+        "200; its lines come later, each once",
+        _disk_full,
+        served,
+        "journal",
+        sample=True,
+    )
+    yield fault(
+        "the disk hangs",
+        "no write of the journal returns, for ten requests",
+        "200; its lines come later, each once",
+        _disk_hangs,
+        served,
+        "journal",
+        sample=True,
+    )
+    yield fault("the journal is moved", "its file is renamed", "200; no line is lost", _moved, served, "journal")
+    yield fault(
+        "full, and required",
+        "the journal cannot grow, and answers need it",
+        "503 journal_failed, 503 overloaded, 200 again",
+        _full_and_required,
+        total(answered(2), refused, {"status 503": 1, "failed: overloaded": 1}),
+        "required",
+        sample=True,
+    )
+    yield fault(
+        "hangs, and required",
+        "no write of the journal returns, and answers need it",
+        "503 journal_failed after 5 s, 200 again",
+        _hangs_and_required,
+        total(answered(2), refused),
+        "required",
+    )
+    for what, does in {
+        "killed": "is killed under eight streams, and started again",
+        "paused": "takes connections and answers nothing",
+        "restarted": "is killed and comes back empty",
+    }.items():
+        yield fault(f"Redis {what}", does, "200, within the limits", _redis(what), answered(8 + REQUESTS // 2), "redis", sample=what == "paused")  # fmt: skip
