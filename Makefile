@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 PORT ?= 8080
-PLAIN := not clients and not services and not vllm and not audit and not ray
+PLAIN := not clients and not services and not vllm and not audit and not ray and not faults
 # What has a mark of its own throughout is not even imported.
 OTHERS := tests/audit tests/clients tests/vllm
 # All characters of Unicode, hundreds of layouts of a key: `make test` has them, `make test-fast` has not.
@@ -20,7 +20,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test test-fast lint cover clients services vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock clean help
+.PHONY: run test test-fast lint cover clients services faults faults-short vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -51,6 +51,15 @@ services: $(TEST_READY)    ## what needs Debian's redis-server, prometheus and n
 	tests/install-services
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[chart,release]'
 	$(BIN)/pytest -m services tests/deploy tests/limits
+
+# `make faults SEED=17` repeats a run; without a seed, each run draws its own.
+faults: $(TEST_READY)    ## every fault against real processes, an exception at every line of the guard; writes docs/faults.md
+	tests/install-services
+	$(BIN)/python -m tests.faults --write $(SEED:%=--seed %)
+
+faults-short: $(TEST_READY)    ## a sample of them
+	tests/install-services
+	$(BIN)/pytest -m faults tests/faults
 
 vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny model that is trained here (2.5 GB of packages)
 	tests/vllm/install

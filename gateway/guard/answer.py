@@ -290,6 +290,7 @@ class StreamAnswer(_Answer):
             except Exception as worse:
                 error = worse
         self._error(GUARD_FAILED)
+        self._guard.counts.failed = True
         with contextlib.suppress(Exception):
             self._guard.abandon()
         return [RecordFact(GuardFailed.of(self._guard.counts.compiled.policy.name, error)), *self._commands()]

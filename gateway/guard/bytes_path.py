@@ -18,7 +18,8 @@ from typing import Protocol, cast
 from gateway.censor.literal_cursor import LiteralCursor
 from gateway.censor.releaser import Releaser
 from gateway.censor.scanner import Scanner
-from gateway.guard.channels import ChannelCounts, ChannelText, Histogram
+from gateway.guard.channels import ChannelCounts, ChannelText
+from gateway.guard.findings import Histogram
 from gateway.wire.chunk_template import ChunkTemplate, decode_string, encode
 from gateway.wire.sse import EVENT_END, ONE_LINE, escape_line_ends
 

@@ -73,6 +73,7 @@ class ChannelCounts:
         self.values_in_json = 0  # of the JSON texts of a prompt
         self.unknown_events = 0
         self.blocked_by: str | None = None
+        self.failed = False  # the guard has: what did not go out by then was withheld, wherever in it the text was
         self.held = Histogram(HELD_BOUNDS)
         self.hold = Histogram(HOLD_BOUNDS)
         self._counts: dict[Channel, _Counts] = {}
@@ -170,16 +171,16 @@ class ChannelCounts:
         if censor.blocked is not None and self.blocked_by is None:
             self.blocked_by = censor.blocked.id
 
+    def _channel_count(self, channel: Channel, counts: _Counts) -> ChannelCount:
+        forwarded, replaced = counts.written - counts.inserted, counts.replaced
+        withheld = max(0, counts.scanned - forwarded - replaced) if self.failed else counts.withheld
+        return ChannelCount(channel, counts.scanned, forwarded, replaced, withheld)
+
     def fact(self) -> TextScanned:
         return TextScanned(
             policy=self.compiled.policy.name,
             direction=self.direction,
-            channels=tuple(
-                [
-                    ChannelCount(channel, c.scanned, c.written - c.inserted, c.replaced, c.withheld)
-                    for channel, c in self._counts.items()
-                ]
-            ),
+            channels=tuple([self._channel_count(channel, counts) for channel, counts in self._counts.items()]),
             matches=tuple(
                 [MatchCount(rule, action, channel, count) for (rule, action, channel), count in self._matches.items()]
             )

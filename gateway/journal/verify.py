@@ -121,15 +121,14 @@ class _Walk:
         head, end = self._head, self.end
         if head is None or self._head_seen:
             return
-        at = self._at or ((self._files[-1], 0) if self._files else (Path("journal"), 0))
+        at = self._at or (self._files[-1], 0)
         if self._unread is not None:
             why = Why.CHANGED if self._unread_whole else Why.CUT
             raise Broken(self._unread, why, f"this is no line, and line {head.seq} is in the head file only")
         if end is None or head.chain != end.chain:
             raise Broken(at, Why.CUT, f"the head file names line {head.seq} of a chain that does not end here")
         if head.seq > end.seq:
-            count = head.seq - end.seq
-            raise Broken(at, Why.CUT, f"{count} lines behind it, up to line {head.seq}, are in the head file only")
+            raise Broken(at, Why.CUT, f"it is line {end.seq} of the chain, and the head file names line {head.seq}")
 
     def _pass_over(self, line: _Line) -> None:
         """A line without a seal: half a line, or one that the chain never had."""
@@ -169,8 +168,9 @@ class _Walk:
         if seal.seq <= end.seq:
             raise Broken(line.at, Why.REORDERED, f"line {seal.seq} of the chain stands behind line {end.seq}")
         if seal.seq > end.seq + 1:
-            missing = f"lines {end.seq + 1} to {seal.seq - 1} of the chain are missing before it"
-            raise self._gap(line, end.seq + 1, missing)
+            raise self._gap(
+                line, end.seq + 1, f"the chain's lines {end.seq + 1} to {seal.seq - 1} are missing before it"
+            )
         if seal.prev != end.digest:
             assert self._at is not None
             raise Broken(self._at, Why.CHANGED, "this is not what the next line was written behind")

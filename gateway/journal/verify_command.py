@@ -76,14 +76,18 @@ def _verify_all(files: Iterable[Path], key: bytes | None, head: Path | None) -> 
     for file in files:
         owners.setdefault(owner_of(file), []).append(file)
     status, lines = DONE, []
-    for path, written in owners.items():
+    for path, written in sorted(owners.items()):
         # Closed files are in the order of their names; the open one, whose name is the beginning of theirs, is last.
         ordered = sorted(written, key=lambda file: (file == path, file.name))
         try:
-            link = _head_for(head or head_path(path), key, needed=head is not None) if path in written or head else None
-            lines.append(
-                _shown(path, len(ordered), verify([file for file in ordered if file.exists()], key, link), link)
-            )
+            link = None
+            if head is not None or path in written:
+                link = _head_for(head or head_path(path), key, needed=head is not None)
+            if link is not None and not path.exists():
+                ordered = [file for file in ordered if file != path]
+                if not ordered:
+                    raise Broken((path, 0), Why.CUT, f"it is not there, and its head file names line {link.seq}")
+            lines.append(_shown(path, len(ordered), verify(ordered, key, link), link))
         except Broken as broken:
             status = BROKEN
             lines.append(str(broken))
@@ -112,4 +116,4 @@ def _shown(path: Path, files: int, found: Verified, head: Link | None) -> str:
     notes += [f"{found.partial} that a crash cut are left out"] * (found.partial > 0)
     notes += [f"{found.chains} chains"] * (found.chains > 1)
     notes += ["without a head file, lines that were cut off the end are not missed"] * (head is None)
-    return "; ".join([f"{path}: intact, {found.records} lines in {files} files", *notes])
+    return "; ".join([f"{path}: intact; lines: {found.records}, files: {files}", *notes])

@@ -84,6 +84,7 @@ class Relay(Response):
         self._reply = Reply(record, request.chat.dialect.error_body)
         self._deadline = Deadline(record.started + request.timeouts.total)
         self._left = False  # has the client?
+        self._encoder: AnswerEncoder | None = None  # of a stream that has begun
         record.stream, record.upstream = request.chat.stream, request.route.upstream
         # A short read can hold placeholders of long values.
         self._expansion = 1 if request.pseudonyms is None else request.pseudonyms.stretch
@@ -231,7 +232,7 @@ class Relay(Response):
             dialect=spoken,
             encoder=encoder,
         )
-        answer.encoder = self._annotating(answer.encoder, guard)
+        answer.encoder = self._encoder = self._annotating(answer.encoder, guard)
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
         source = _body_of(response)
         at_once = MAX_INLINE // self._scan_cost
@@ -327,7 +328,8 @@ class Relay(Response):
             record.overhead.observe(perf_counter() - arrived)
         except BrokenAnswer as error:
             raise HTTPFailure(502, error.failure, "protocol") from None
-        except BaseException:
+        except BaseException as error:
+            guard.counts.failed = isinstance(error, Exception)
             guard.abandon()
             raise
         finally:
@@ -385,6 +387,9 @@ class Relay(Response):
         self._record.note(GuardFailed.of(self._request.policy.policy.name, error))
         if not self._reply.status:
             await self._reply.fail(HTTPFailure(500, GUARD_FAILED, "guard_failed"))
+        elif self._encoder is not None:
+            with contextlib.suppress(Exception):  # it may be what failed: then the connection ends within the answer
+                await self._reply.write(self._encoder.error(GUARD_FAILED), more=False)
 
 
 def _body_of(response: UpstreamResponse) -> Any:

@@ -317,4 +317,11 @@ def faults() -> Iterator[Fault]:
         answered(),
         slow=True,
     )
-    yield fault("slow bodies", "20 clients send a body a byte at a time", "408 after 60 s", _slow("body", 20, "408 request_timeout"), total(answered(), {"status 408": 20, "failed: request_timeout": 20}), slow=True)  # fmt: skip
+    yield fault(
+        "slow bodies",
+        "20 clients send a body a byte at a time",
+        "408 after 60 s",
+        _slow("body", 20, "408 request_timeout"),
+        total(answered(), {"status 408": 20, "failed: request_timeout": 20}),
+        slow=True,
+    )

@@ -50,8 +50,8 @@ Act = Callable[[Trial], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A row of the table. `act` does it; `gets` says what the client should get; `counted` is what metrics and log have of
-    it, and nothing else. `sample`: it is part of the short form. `slow`: it takes longer than a few seconds.
+    """A row of the table. `act` does it; `gets` says what the client should get; `counted` is what metrics and log have
+    of it, and nothing else. `sample`: it is part of the short form. `slow`: it takes longer than a few seconds.
 
     `setting` is the gateway that it needs, by name; `ends`: the gateway is gone after it, and is started again.
     """

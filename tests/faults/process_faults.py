@@ -198,7 +198,7 @@ def clock_text(days: int) -> str:
 
 
 async def _clock_jumps(trial: Trial) -> None:
-    """A day forth, two days back, within streams; limits, waits and the order of the journal's files are of no clock."""
+    """A day forth, two days back, within streams: limits, waits and the order of the journal's files do not mind."""
     clock = trial.world.folder / CLOCK
     async with under_load(trial) as load:
         for days in (1, -1, 0):
@@ -265,4 +265,13 @@ def faults() -> Iterator[Fault]:
     yield fault(
         "the supervisor killed", "SIGKILL to the supervisor", "200 done", _supervisor_killed, all_done, ends=True
     )
-    yield Fault("the clock jumps", "process", "a day forth, two days back, within eight streams", "200 done", _clock_jumps, answered(STREAMS + 3), sample=True, setting="clock")  # fmt: skip
+    yield Fault(
+        "the clock jumps",
+        "process",
+        "a day forth, two days back, within eight streams",
+        "200 done",
+        _clock_jumps,
+        answered(STREAMS + 3),
+        sample=True,
+        setting="clock",
+    )

@@ -12,12 +12,24 @@ from typing import Any
 from tests.faults.process_faults import CLOCK
 from tests.faults.storage_faults import HANGING_DISK, HANGS
 from tests.faults.world import World, world
-from tests.support.redis_servers import RedisServer
+from tests.support.redis_servers import RedisServer, executable
 from tests.support.served import KEY
 
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), Path("/nowhere"))
 GATEWAY = (sys.executable, "-m", "gateway.cli")
 JOURNAL = {"path": "journal.jsonl", "key": "a key of the journal", "chain": True}
+
+
+def missing(name: str) -> str | None:
+    """What this gateway needs and is not installed."""
+    if name == "clock" and not FAKETIME.exists():
+        return "Debian's package libfaketime is not installed"
+    if name == "redis":
+        try:
+            executable()
+        except AssertionError:
+            return "Debian's package redis-server is not installed"
+    return None
 
 
 @asynccontextmanager

@@ -1,11 +1,12 @@
-"""What an upstream says in a fault, drawn from the seed: filler with the forbidden word in it, spelled and cut at random;
-and in the most naive way what a client may get of it."""
+"""What an upstream says in a fault, drawn from the seed: filler with the forbidden word in it, spelled and cut at
+random; and in the most naive way what a client may get of it."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
 
 from tests.support.upstream import DONE, chunk, delta, event
@@ -13,7 +14,25 @@ from tests.support.upstream import DONE, chunk, delta, event
 LENGTH = 10  # characters of a forbidden word
 TAIL = 6  # of them at the end of an answer are held to be the word: 60 %
 REPLACEMENT = "[GONE]"
-FILLER = "the tram left at noon and nobody on the platform saw where it went after the bridge".split()
+FILLER = [
+    "the",
+    "tram",
+    "left",
+    "at",
+    "noon",
+    "and",
+    "nobody",
+    "on",
+    "the",
+    "platform",
+    "saw",
+    "where",
+    "it",
+    "went",
+    "after",
+    "the",
+    "bridge",
+]
 _LETTERS = "QXZJKV0123456789"
 _INVISIBLE = "\u200b\u2060\ufeff"
 
@@ -62,7 +81,7 @@ def draw_speech(rng: Random, word: str) -> Speech:
         said.insert(at, _spelled(rng, word))
     text = " ".join(said) + " " + word[: rng.randint(1, 3)]
     cuts = sorted({0, len(text), *(rng.randrange(len(text)) for _ in range(rng.randint(4, 40)))})
-    return Speech(word, text, tuple(text[a:b] for a, b in zip(cuts, cuts[1:], strict=False)))
+    return Speech(word, text, tuple(text[a:b] for a, b in pairwise(cuts)))
 
 
 def _spelled(rng: Random, word: str) -> str:

@@ -1,4 +1,4 @@
-"""What can happen to what the gateway keeps: the journal's disk is full, hangs or loses a file; Redis comes and goes."""
+"""What can happen to what the gateway keeps: the journal's disk is full, hangs, loses a file; Redis goes."""
 
 from __future__ import annotations
 
@@ -204,4 +204,12 @@ def faults() -> Iterator[Fault]:
         "paused": "takes connections and answers nothing",
         "restarted": "is killed and comes back empty",
     }.items():
-        yield fault(f"Redis {what}", does, "200, within the limits", _redis(what), answered(8 + REQUESTS // 2), "redis", sample=what == "paused")  # fmt: skip
+        yield fault(
+            f"Redis {what}",
+            does,
+            "200, within the limits",
+            _redis(what),
+            answered(8 + REQUESTS // 2),
+            "redis",
+            sample=what == "paused",
+        )

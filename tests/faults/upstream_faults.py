@@ -1,4 +1,4 @@
-"""What an upstream can do to the gateway: a table of plays, each asked for as a stream, as a plain answer, or as both."""
+"""What an upstream can do to the gateway: a table of plays, each asked for as a stream, as a plain answer, or both."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def _too_short(call: Call, speech: Speech) -> None:
 
 async def _too_long(call: Call, speech: Speech) -> None:
     whole = _whole(speech)
-    head, _, body = whole.partition(b"\r\n\r\n")
+    _, _, body = whole.partition(b"\r\n\r\n")
     length = b"Content-Length: %d" % len(body)
     await call.send(whole.replace(length, b"Content-Length: %d" % (len(body) - 9)))
 
@@ -237,11 +237,18 @@ def _status(status: int) -> Play:
 def _broken_once(how: str) -> Play:
     """A kept connection that ends as its next request comes; on a new one there is an answer."""
 
+    broken = False
+
     async def play(call: Call, speech: Speech) -> None:
+        nonlocal broken
         if len(call.conversation.requests) > 1:
-            getattr(call, how)() if how == "close" else call.conversation.reset()
+            broken = True
+            (call.close if how == "close" else call.conversation.reset)()
+        elif broken:  # nothing is kept for another fault
+            broken = False
+            await call.send(plain(completion(speech.text), 200, "Connection: close"))
         else:
-            await _whole_answer(call, speech)
+            await call.send(_whole(speech))
 
     return play
 
@@ -269,48 +276,173 @@ def _status_counts(status: int) -> Counts:
 _BROKE, _RESET, _SLOW = "upstream_protocol_error", "upstream_reset", "upstream_timeout"
 
 _TABLE: tuple[_Upstream, ...] = (
-    _Upstream("no such host", "its name leads nowhere", _silent, **_both(502, "upstream_unreachable", "dns"), model="nowhere", sample=True),
-    _Upstream("nobody listens", "its port is closed", _silent, **_both(502, "upstream_unreachable", "refused"), model="nobody"),
+    _Upstream(
+        "no such host",
+        "its name leads nowhere",
+        _silent,
+        **_both(502, "upstream_unreachable", "dns"),
+        model="nowhere",
+        sample=True,
+    ),
+    _Upstream(
+        "nobody listens", "its port is closed", _silent, **_both(502, "upstream_unreachable", "refused"), model="nobody"
+    ),
     _Upstream("closes", "closes before it answers", _gone_before, **_both(502, _BROKE, "protocol")),
     _Upstream("resets", "resets before it answers", _reset_before, **_both(502, _RESET, "reset"), sample=True),
     _Upstream("resets in the head", "sends half a head, resets", _reset_in_head, **_both(502, _RESET, "reset")),
     _Upstream("silence", "takes the request, says nothing", _silent, **_both(504, _SLOW, "timeout"), model="hasty"),
-    _Upstream("half a head", "sends half a head, then nothing", _half_a_head, **_both(504, _SLOW, "timeout"), model="hasty"),
-    _Upstream("resets within", "sends half an answer, resets", _reset_within, **_within(502, _RESET, "reset"), sample=True),
+    _Upstream(
+        "half a head", "sends half a head, then nothing", _half_a_head, **_both(504, _SLOW, "timeout"), model="hasty"
+    ),
+    _Upstream(
+        "resets within", "sends half an answer, resets", _reset_within, **_within(502, _RESET, "reset"), sample=True
+    ),
     _Upstream("closes within", "sends half an answer, closes", _closed_within, **_within(502, _BROKE, "protocol")),
-    _Upstream("stalls", "sends half an answer, then nothing", _stalled, **_within(504, _SLOW, "timeout"), model="hasty", sample=True),
-    _Upstream("half a frame", "ends in the middle of a chunk", _half_a_frame, **_within(502, _BROKE, "protocol"), sample=True),
-    _Upstream("half an event", "ends in the middle of an event", _half_an_event, None, ("200 event " + _BROKE, failed(502, "protocol", stream=True))),
-    _Upstream("no chunk", "sends text where a chunk's size belongs", _no_chunk, None, ("200 event " + _BROKE, failed(502, "protocol", stream=True))),
-    _Upstream("a length too long", "sends a byte less than it said, closes", _too_short, (f"502 {_BROKE}", failed(502, "protocol")), None, sample=True),
-    _Upstream("a length too short", "sends nine bytes more than it said", _too_long, (f"502 {_BROKE}", failed(502, "protocol")), None),
-    _Upstream("two lengths", "sends two lengths that differ", _two_lengths, (f"502 {_BROKE}", failed(502, "protocol")), None),
-    _Upstream("a length and chunks", "sends a length and chunks", _length_and_chunks, None, (f"502 {_BROKE}", failed(502, "protocol"))),
+    _Upstream(
+        "stalls",
+        "sends half an answer, then nothing",
+        _stalled,
+        **_within(504, _SLOW, "timeout"),
+        model="hasty",
+        sample=True,
+    ),
+    _Upstream(
+        "half a frame", "ends in the middle of a chunk", _half_a_frame, **_within(502, _BROKE, "protocol"), sample=True
+    ),
+    _Upstream(
+        "half an event",
+        "ends in the middle of an event",
+        _half_an_event,
+        None,
+        ("200 event " + _BROKE, failed(502, "protocol", stream=True)),
+    ),
+    _Upstream(
+        "no chunk",
+        "sends text where a chunk's size belongs",
+        _no_chunk,
+        None,
+        ("200 event " + _BROKE, failed(502, "protocol", stream=True)),
+    ),
+    _Upstream(
+        "a length too long",
+        "sends a byte less than it said, closes",
+        _too_short,
+        (f"502 {_BROKE}", failed(502, "protocol")),
+        None,
+        sample=True,
+    ),
+    _Upstream(
+        "a length too short",
+        "sends nine bytes more than it said",
+        _too_long,
+        (f"502 {_BROKE}", failed(502, "protocol")),
+        None,
+    ),
+    _Upstream(
+        "two lengths", "sends two lengths that differ", _two_lengths, (f"502 {_BROKE}", failed(502, "protocol")), None
+    ),
+    _Upstream(
+        "a length and chunks",
+        "sends a length and chunks",
+        _length_and_chunks,
+        None,
+        (f"502 {_BROKE}", failed(502, "protocol")),
+    ),
     _Upstream("no HTTP", "answers in another protocol", _no_http, **_both(502, _BROKE, "protocol")),
     _Upstream("a byte at a time", "sends head and body bytewise", _slow_start, **_DONE, sample=True),
-    _Upstream("a stream without end", "sends events for ever", _endless_stream, None, ("200 event " + _SLOW, failed(504, "timeout", stream=True)), model="hasty", sample=True),
-    _Upstream("comments without end", "sends nothing but comments, for ever", _endless_comments, None, ("200 event " + _SLOW, failed(504, "timeout", stream=True)), model="hasty"),
-    _Upstream("an event without end", "sends one event for ever", _endless_event, None, ("200 event " + _BROKE, failed(502, "protocol", stream=True)), sample=True),
+    _Upstream(
+        "a stream without end",
+        "sends events for ever",
+        _endless_stream,
+        None,
+        ("200 event " + _SLOW, failed(504, "timeout", stream=True)),
+        model="hasty",
+        sample=True,
+    ),
+    _Upstream(
+        "comments without end",
+        "sends nothing but comments, for ever",
+        _endless_comments,
+        None,
+        ("200 event " + _SLOW, failed(504, "timeout", stream=True)),
+        model="hasty",
+    ),
+    _Upstream(
+        "an event without end",
+        "sends one event for ever",
+        _endless_event,
+        None,
+        ("200 event " + _BROKE, failed(502, "protocol", stream=True)),
+        sample=True,
+    ),
     _Upstream("a head without end", "sends header lines for ever", _endless_head, **_both(502, _BROKE, "protocol")),
-    _Upstream("an answer without end", "sends one JSON text for ever", _endless_body, (f"502 {_BROKE}", failed(502, "protocol")), None),
+    _Upstream(
+        "an answer without end",
+        "sends one JSON text for ever",
+        _endless_body,
+        (f"502 {_BROKE}", failed(502, "protocol")),
+        None,
+    ),
     _Upstream("a flood of 1xx", "sends 103 for ever", _flood_of_1xx, **_both(502, _BROKE, "protocol"), sample=True),
     _Upstream("some 1xx", "sends 100 and five 103 before a whole answer", _some_1xx, ("200", answered()), None),
-    _Upstream("a compression bomb", "sends a gigabyte of zeros as a megabyte of gzip", _bomb, **_within(502, _BROKE, "protocol"), sample=True),
+    _Upstream(
+        "a compression bomb",
+        "sends a gigabyte of zeros as a megabyte of gzip",
+        _bomb,
+        **_within(502, _BROKE, "protocol"),
+        sample=True,
+    ),
     _Upstream("broken gzip", "sends gzip with a wrong byte", _broken_gzip, **_within(502, _BROKE, "protocol")),
-    _Upstream("an unknown encoding", "sends what was not asked for", _unknown_encoding, **_within(502, _BROKE, "protocol")),
+    _Upstream(
+        "an unknown encoding", "sends what was not asked for", _unknown_encoding, **_within(502, _BROKE, "protocol")
+    ),
     _Upstream("a page", "sends HTML with 200", _page, **_within(502, _BROKE, "protocol")),
-    _Upstream("an error in 200", "sends an error with 200", _error_inside, ("502 own_code", failed(502, "protocol")), ("200 event own_code", failed(502, "error_event", stream=True))),
-    _Upstream("an error event", "sends an error in mid-stream, and goes on", _error_event, None, ("200 event own_code", failed(502, "error_event", stream=True)), sample=True),
+    _Upstream(
+        "an error in 200",
+        "sends an error with 200",
+        _error_inside,
+        ("502 own_code", failed(502, "protocol")),
+        ("200 event own_code", failed(502, "error_event", stream=True)),
+    ),
+    _Upstream(
+        "an error event",
+        "sends an error in mid-stream, and goes on",
+        _error_event,
+        None,
+        ("200 event own_code", failed(502, "error_event", stream=True)),
+        sample=True,
+    ),
     _Upstream("no [DONE]", "ends a stream without it", _no_done, None, ("200", answered())),
     _Upstream("more than an answer", "sends a word behind its answer", _garbage_behind, **_DONE),
-    _Upstream("a kept connection closes", "ends a kept connection as its next request comes, answers on a new one", _broken_once("close"), ("200", total(answered(2), {"retries": 1, "upstream reset": 1})), None, model="again", sample=True),
-    _Upstream("a kept connection resets", "resets it as its next request comes, answers on a new one", _broken_once("reset"), ("200", total(answered(2), {"retries": 1, "upstream reset": 1})), None, model="again"),
+    _Upstream(
+        "a kept connection closes",
+        "ends a kept connection as its next request comes, answers on a new one",
+        _broken_once("close"),
+        ("200", total(answered(2), {"retries": 1, "upstream reset": 1})),
+        None,
+        model="again",
+        sample=True,
+    ),
+    _Upstream(
+        "a kept connection resets",
+        "resets it as its next request comes, answers on a new one",
+        _broken_once("reset"),
+        ("200", total(answered(2), {"retries": 1, "upstream reset": 1})),
+        None,
+        model="again",
+    ),
     *(
-        _Upstream(f"status {status}", f"answers {status}, the word in its message", _status(status), **dict.fromkeys(("plain", "stream"), (f"{status} own_code", _status_counts(status))), sample=status == 500)
+        _Upstream(
+            f"status {status}",
+            f"answers {status}, the word in its message",
+            _status(status),
+            **dict.fromkeys(("plain", "stream"), (f"{status} own_code", _status_counts(status))),
+            sample=status == 500,
+        )
         for status in (400, 429, 500, 502, 503, 504, 529)
     ),
     _Upstream("status 401", "refuses the gateway's key", _status(401), **_both(502, "upstream_auth", "auth")),
-)  # fmt: skip
+)
 
 
 def _act(row: _Upstream, *, stream: bool, gets: str) -> Fault:

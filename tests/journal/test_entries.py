@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from gateway.journal.chain import Seal
 from gateway.journal.entries import (
     HMAC_DIGITS,
     BeginEntry,
@@ -113,4 +114,6 @@ def test_fields_of_later_versions_are_passed_over() -> None:
 def test_every_field_is_documented() -> None:
     documented = {(kind, name) for name, kinds, _ in table(PAGE, "fields") for kind in kinds.split(", ")}
     kinds = {"match": MatchLine, "begin": BeginEntry, "request": RequestEntry}
-    assert documented == {(kind, name) for kind, line in kinds.items() for name in ("type", *line.__struct_fields__)}
+    sealed = (*Seal.__struct_fields__, "mac")
+    fields = {kind: ("type", *line.__struct_fields__, *sealed) for kind, line in kinds.items()}
+    assert documented == {(kind, name) for kind, names in fields.items() for name in names}
