@@ -253,18 +253,13 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
 
 
 def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Literal]:
+    nothing: frozenset[int] = frozenset()
     for text, seen in folded_words(rule, lens).items():
+        left = rule.whole_word and is_word_char(text[0])
+        right = rule.whole_word and is_word_char(text[-1])
         for spelling in lens.spellings(text):
-            yield Literal(
-                spelling,
-                tag=order,
-                left=rule.whole_word and is_word_char(text[0]),
-                right=rule.whole_word and is_word_char(text[-1]),
-                holds=holds,
-                guard=_guard(rule, len(spelling)),
-                spared=_spared(rule, spelling),
-                seen=seen,
-            )
+            spared = _spared(rule, spelling) if rule.secret else nothing
+            yield Literal(spelling, order, left, right, holds, _guard(rule, len(spelling)), spared, seen)
 
 
 def _machines(literals: list[Literal], folds: frozenset[Fold]) -> Iterable[LiteralMachine]:
@@ -360,8 +355,6 @@ def _is_spared(rule: Rule, beginning: str) -> bool:
 
 
 def _spared(rule: Rule, word: str) -> frozenset[int]:
-    """The lengths of beginnings that are not guarded."""
-    if not rule.secret:
-        return frozenset()
+    """The lengths of beginnings of a secret that are not guarded."""
     lengths = range(_guard(rule, len(word)), len(word))
     return frozenset(length for length in lengths if _is_spared(rule, word[:length]))
