@@ -247,7 +247,7 @@ def _undisguised(at: str, rule: Rule) -> Iterator[str]:
     if not (rule.fold & DISGUISES or rule.variants or rule.edits):
         return
     if rule.carry:
-        yield f"{at}.carry: sees through no disguise, code or edit; across answers a word is found as written"
+        yield f"{at}.carry: sees through no disguise, code or edit; across answers a word is found as it is"
     if rule.decode is not None:
         yield f"{at}.decode: the mask sees through no disguise, code or edit; a word so written is left to the action"
 
