@@ -36,7 +36,8 @@ CASES = {
     "a strength that carry and masks do not have": (
         {"rules": "{id: r, words: [secrets], carry: true, decode: mask, strength: careful}"},
         [
-            "policies.p.rules[0].carry: sees through no disguise, code or edit; across answers a word is found as it is",
+            "policies.p.rules[0].carry: sees through no disguise, code or edit; across answers a word is found as it "
+            "is",
             "policies.p.rules[0].decode: the mask sees through no disguise, code or edit; a word so written is left "
             "to the action",
             "routes[0]: upstream u is not of type: vllm, so decode: mask has no effect there; the rules of policy p "
