@@ -8,6 +8,7 @@ written anew, by an encoder of the client's dialect; no byte of an upstream reac
 from __future__ import annotations
 
 import contextlib
+import sys
 from abc import ABC, abstractmethod
 from typing import NoReturn
 
@@ -164,22 +165,24 @@ class StreamAnswer(_Answer):
             return self.feed_events(data, now)
         return taken if isinstance(taken, list) else [SendBytes(taken)] if taken else []
 
-    def repeat(self, data: bytes, now: float) -> bytes | list[Command] | None:
-        """`feed` for a read that begins with events which a fast way takes: the bytes to send, where nothing else is to
-        be done. None for any other read, for `feed_events`; nothing has happened then."""
+    def repeat(self, data: bytes, now: float, most: int = sys.maxsize) -> bytes | list[Command] | None:
+        """`feed` for a read that begins with events which a fast way takes, of at most so many characters: the bytes to
+        send, where nothing else is to be done. None for any other read, for `feed_events`; nothing has happened then.
+        """
         if self.done or self._fast is None:
             return None
         try:
             if (path := self._path) is not None:
-                if (shown := path.feed(data, now)) is not None:
+                within = len(data) - self._fast.framing <= most
+                if within and (shown := path.feed(data, now)) is not None:
                     return shown
                 self._path = None
-                if len(path.rest) < len(data):
+                if within and len(path.rest) < len(data):
                     return self._feed_events(path.rest, now, [path.sent] if path.sent else [])
             self._guard.counts.now = now
             self._out = []
             payload = self._decoder.single(data)
-            if payload is None or (taken := self._fast.repeat(payload)) is None:
+            if payload is None or (taken := self._fast.repeat(payload, most)) is None:
                 return None
             self._path = self._fast.bytes_path(self._decoder.limit)
             sent, more = taken

@@ -31,6 +31,7 @@ MAX_TEXTS = 512  # text fields of one answer, all choices together, and likewise
 
 _OTHER = Channel.OTHER
 
+
 class InvalidAnswer(Exception):
     """The upstream's answer cannot be passed on: it breaks a bound or the protocol. The message quotes no text."""
 

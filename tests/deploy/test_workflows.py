@@ -160,7 +160,7 @@ def test_what_can_be_run_here_runs(checkout: Path) -> None:
         done = subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
             cwd=checkout,
-            env=environ,
+            env=environ | step.get("env", {}),
             capture_output=True,
             text=True,
             timeout=PATIENCE,

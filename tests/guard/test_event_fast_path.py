@@ -68,9 +68,9 @@ def received(dialect: Dialect, events: list[Event], mode: Mode, fast: bool) -> t
     assert isinstance(quick, EventFastPath)
 
     class Counted:
-        def repeat(self, data: bytes) -> Any:
+        def repeat(self, data: bytes, *most: int) -> Any:
             nonlocal count
-            sent = quick.repeat(data)
+            sent = quick.repeat(data, *most)
             count += sent is not None
             return sent
 
