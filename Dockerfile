@@ -14,7 +14,7 @@ ARG LOCK=requirements.lock
 RUN python -m pip install --no-cache-dir --disable-pip-version-check --only-binary=:all: --require-hashes -r build.lock \
     && python -m pip wheel --no-cache-dir --disable-pip-version-check --only-binary=:all: --no-deps --require-hashes \
        --wheel-dir /build/wheels -r "${LOCK}"
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY gateway gateway
 RUN python -m pip wheel --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation --no-index \
     --wheel-dir /build/wheels .

@@ -34,7 +34,7 @@ TOKENS_A_TEXT = 400
 PASSES = 3
 _SAMPLE = 60_000  # so many different beginnings that no cache of transitions holds them all
 _OPEN_STREAMS = 50
-_PROSE = Scenario(
+CENSOR_PROSE = Scenario(
     name="censor",
     streams=VARIANTS,
     rate=50,
@@ -87,10 +87,10 @@ class Timing:
 
 def cases() -> list[Case]:
     """Prose with short and long lists, then hostile text: what makes a naive matcher start again and again."""
-    prose = tuple(tokens(_PROSE, variant) for variant in range(VARIANTS))
-    listed = {count: listed_words(_PROSE, count) for count in (10, 1000, 100_000)}
+    prose = tuple(tokens(CENSOR_PROSE, variant) for variant in range(VARIANTS))
+    listed = {count: listed_words(CENSOR_PROSE, count) for count in (10, 1000, 100_000)}
     found = [
-        Case(f"prose, {count:,} words", "prose", (FORBIDDEN, *words), prose, VARIANTS * _PROSE.redactions)
+        Case(f"prose, {count:,} words", "prose", (FORBIDDEN, *words), prose, VARIANTS * CENSOR_PROSE.redactions)
         for count, words in listed.items()
     ]
     basis = found[1]

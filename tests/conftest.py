@@ -52,7 +52,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_collection_finish() -> None:
     """What the collection of thousands of tests has made stays; `gc.collect()` in a test need not go through it."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -122,14 +122,18 @@ class LiteralMachine:
         self._units = _Units(self._fold)
         self._words = by_text
         self._texts = texts = sorted(by_text)
-        free = bytes(any(literal.holds and not literal.left for literal in by_text[text]) for text in texts)
-        edged = bytes(any(literal.holds and literal.left for literal in by_text[text]) for text in texts)
+        free, edged = bytearray(len(texts)), bytearray(len(texts))
         # Without whole words the distinction would only double the states.
-        self._edges = any(literal.left for group in by_text.values() for literal in group)
+        self._edges = waits = False
+        for at, text in enumerate(texts):
+            for literal in by_text[text]:
+                self._edges = self._edges or literal.left
+                waits = waits or literal.right
+                if literal.holds:
+                    (edged if literal.left else free)[at] = 1
         self._edges_hold = 1 in edged
-        waits = any(literal.right for group in by_text.values() for literal in group)
         self.reach = self.longest + (MAX_EMPHASIS + 1 if waits else 0)
-        self._trie = trie = Trie(texts, free, edged, is_word_char if self._edges else None, EMPHASIS)
+        self._trie = trie = Trie(texts, bytes(free), bytes(edged), is_word_char if self._edges else None, EMPHASIS)
         self._spaces = spaces and " " in trie.labels
         self._line_marks = line_marks
         # Where `walk` has to look closer: words end, or a blank does, which takes what follows it.

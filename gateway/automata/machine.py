@@ -116,7 +116,7 @@ class Position:
 class PatternState(dict[str, "PatternState"]):
     """A determinised state *is* the table of its transitions, which works out those that it lacks.
 
-    `positions` each have in `registers` that of their earliest beginning, the earliest first; -1, and last, for one in a
+    `positions` have each in `registers` that of its earliest beginning, the earliest first; -1, and last, one in a
     pattern's context, before any beginning. `left` is what the last character was. `moves` is how the registers change
     on arrival (-1: a beginning at this very character), None when they stay; `count` of them, and `live` that of the
     live suffix, or -1. `waits`: the contexts that make a match certain. `targets` is the same table by letters, so that
@@ -166,6 +166,7 @@ class StateMachine:
 
     patterns: Sequence[Searched]
     furthest = 0  # the greatest of `Position.past`
+    cost = 0  # of a character of hostile text, in 2 microseconds, where that is much
 
     def __init__(self, fold: Callable[[str], Folded], max_transitions: int, max_targets: int = MAX_TARGETS) -> None:
         self.fold = lru_cache(MAX_CHAR_CLASSES)(fold)
@@ -281,8 +282,8 @@ class StateMachine:
         *,
         keep: bool = True,
     ) -> PatternState:
-        """The one state that is so (see `PatternState`); if there is none yet, one that is kept, or not. A full cache is
-        emptied first, so states of before may have equals that are other objects."""
+        """The one state that is so (see `PatternState`); if there is none yet, one that is kept, or not. A full cache
+        is emptied first, so states of before may have equals that are other objects."""
         key = positions, registers, left, moves
         state = self._states.get(key)
         if state is None:

@@ -83,6 +83,12 @@ class Trie:
         """Add the children of all nodes of `depth`, and return them with their labels. Everything that a child's links
         lead to is there already."""
         length, first, fail, out, live = self.length, self.first, self.fail, self.out, self.live
+        # What all or no words are need not be looked for node by node.
+        all_free, some_free, some_edged = 0 not in free, 1 in free, 1 in edged
+        has_edges, find = self._is_word_char is not None, labels.find
+        fails: list[int] = []  # of the children; what they refer to is less deep
+        outs: list[int] = []
+        lives: list[int] = []
         child = len(labels)
         node = child - len(level)
         chars: list[str] = []
@@ -98,24 +104,35 @@ class Trie:
                 suffix = ROOT
                 if depth:
                     at = fail[node]
-                    suffix = labels.find(char, first[at], first[at + 1])
+                    suffix = find(char, first[at], first[at + 1])
                     while suffix < 0 and at:
                         at = fail[at]
-                        suffix = labels.find(char, first[at], first[at + 1])
-                    suffix = max(suffix, ROOT)
+                        suffix = find(char, first[at], first[at + 1])
+                    if suffix < 0:
+                        suffix = ROOT
                 is_word = len(word) == depth + 1
                 rest = begin + is_word
                 chars.append(char)
-                length.append(depth + 1)
-                fail.append(suffix)
-                out.append(child if is_word else out[suffix])
-                live.append(live[suffix] if free.find(1, rest, stop) < 0 else depth + 1)
-                self.edged.append(edged.find(1, rest, stop) >= 0)
-                self.before.append(self.standing(word, depth + 1 - length[suffix], AS_BEFORE))
+                fails.append(suffix)
+                outs.append(child if is_word else out[suffix])
+                goes_on = rest < stop if all_free else some_free and free.find(1, rest, stop) >= 0
+                lives.append(depth + 1 if goes_on else live[suffix])
+                if some_edged:
+                    self.edged.append(edged.find(1, rest, stop) >= 0)
+                if has_edges:
+                    self.before.append(self.standing(word, depth + 1 - length[suffix], AS_BEFORE))
                 deeper.append((rest, stop))
                 child += 1
                 begin = stop
             node += 1
+        length.extend([depth + 1] * len(chars))
+        fail.extend(fails)
+        out.extend(outs)
+        live.extend(lives)
+        if not some_edged:
+            self.edged.extend(bytes(len(chars)))
+        if not has_edges:
+            self.before.extend(bytes(len(chars)))
         return deeper, "".join(chars)
 
     def standing(self, text: str, at: int, before: int) -> int:

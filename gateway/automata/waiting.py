@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.automata.edges import EMPHASIS, is_word_char
@@ -11,8 +10,7 @@ from gateway.automata.edges import EMPHASIS, is_word_char
 MAX_EMPHASIS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(NamedTuple):
     """A word to find. `text` is already folded and not empty.
 
     `left`/`right`: a word character there undoes the match. `holds`: text is held back for it. `guard`: from this many

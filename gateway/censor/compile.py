@@ -64,6 +64,7 @@ class Program:
     `quick`: no word is so long that `max_hold` could matter while every character folds to exactly one. `piece`: a text
     is scanned in pieces of so many characters. Holding and replacing copy what is held; and with patterns, a piece in
     which something is found, or a beginning could grow too old, is scanned character by character, all of it.
+    `cost`: of a character of hostile text, in 2 microseconds, where that is much (`StateMachine.cost`).
     `max_unseen`: so many characters that a rule's lens makes vanish may be held besides. `prompts` and `carries` are
     the rules that depend on what came before the text; `carried` the words that it began. `passed`: short labels in
     which nothing was found; `passing` fills it.
@@ -76,6 +77,7 @@ class Program:
     on_overflow: Overflow
     quick: bool
     piece: int
+    cost: int = 0
     max_unseen: int = MAX_UNSEEN
     prompts: tuple[ProtectedPrompt, ...] = ()
     carries: tuple[CarriedWords, ...] = ()
@@ -101,13 +103,14 @@ class CompiledPolicy:
     """A policy, ready to run. A direction and channel without rules has no program: nothing there is scanned.
     `stops` is `compile_stops`. What every request asks of the programs is worked out once: `reads_conversation` is
     whether a rule for answers depends on the request, `costly` the directions whose texts are scanned for more than
-    words, `steers` whether the model's decoding is influenced."""
+    words, `costs` the largest `Program.cost` of a direction, `steers` whether the model's decoding is influenced."""
 
     policy: Policy
     programs: dict[tuple[Direction, Channel], Program]
     stops: Program | None = None
     reads_conversation: bool = field(init=False, compare=False)
     costly: frozenset[Direction] = field(init=False, compare=False)
+    costs: dict[Direction, int] = field(init=False, compare=False)
     steers: bool = field(init=False, compare=False)
     _scanned: frozenset[Direction] = field(init=False, compare=False)
 
@@ -116,9 +119,13 @@ class CompiledPolicy:
         if self.policy.constrain is not None:
             costly.add(Direction.OUTPUT)
         programs = self.programs.values()
+        costs = {
+            way: max((p.cost for (of, _), p in self.programs.items() if of is way), default=0) for way in Direction
+        }
         for name, value in (
             ("reads_conversation", any(program.prompts or program.carries for program in programs)),
             ("costly", frozenset(costly)),
+            ("costs", costs),
             ("steers", self.stops is not None or bool(self.policy.masked)),
             ("_scanned", frozenset(way for way, _ in self.programs)),
         ):
@@ -224,17 +231,19 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
         else:
             patterns.setdefault(pattern_folds(rule), []).extend(_patterns(rule, order, holds))
     machines = tuple(machine for folds, group in literals.items() for machine in _machines(group, folds))
+    automata = (
+        *(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
+        *(obfuscated(folds, disguises, group) for (folds, disguises, _), group in disguised.items()),
+    )
     return Program(
         rules=tuple(compiled),
         machines=machines,
-        patterns=(
-            *(PatternMachine(group, Lens(folds).fold) for folds, group in patterns.items()),
-            *(obfuscated(folds, disguises, group) for (folds, disguises, _), group in disguised.items()),
-        ),
+        patterns=automata,
         max_hold=policy.max_hold,
         on_overflow=Overflow.RELEASE if stops else policy.on_overflow,
         quick=all(machine.reach < policy.max_hold for machine in machines),
-        piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if patterns or disguised else PIECE,
+        piece=max(1, min(PIECE_WITH_PATTERNS, policy.max_hold // 4)) if automata else PIECE,
+        cost=sum(machine.cost for machine in automata),
         prompts=tuple(prompts),
         carries=tuple(
             CarriedWords(LiteralMachine(group, Lens(folds).fold), Lens(folds), policy.max_hold)
@@ -244,18 +253,13 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
 
 
 def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Literal]:
+    nothing: frozenset[int] = frozenset()
     for text, seen in folded_words(rule, lens).items():
+        left = rule.whole_word and is_word_char(text[0])
+        right = rule.whole_word and is_word_char(text[-1])
         for spelling in lens.spellings(text):
-            yield Literal(
-                spelling,
-                tag=order,
-                left=rule.whole_word and is_word_char(text[0]),
-                right=rule.whole_word and is_word_char(text[-1]),
-                holds=holds,
-                guard=_guard(rule, len(spelling)),
-                spared=_spared(rule, spelling),
-                seen=seen,
-            )
+            spared = _spared(rule, spelling) if rule.secret else nothing
+            yield Literal(spelling, order, left, right, holds, _guard(rule, len(spelling)), spared, seen)
 
 
 def _machines(literals: list[Literal], folds: frozenset[Fold]) -> Iterable[LiteralMachine]:
@@ -351,8 +355,6 @@ def _is_spared(rule: Rule, beginning: str) -> bool:
 
 
 def _spared(rule: Rule, word: str) -> frozenset[int]:
-    """The lengths of beginnings that are not guarded."""
-    if not rule.secret:
-        return frozenset()
+    """The lengths of beginnings of a secret that are not guarded."""
     lengths = range(_guard(rule, len(word)), len(word))
     return frozenset(length for length in lengths if _is_spared(rule, word[:length]))

@@ -87,6 +87,8 @@ def folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
             if not folded:
                 raise ValueError(f"rule {rule.id!r}: a word is empty when seen through the lens {lens}")
             found[folded] = folded
+        if not rule.variants:
+            continue
         word = unicodedata.normalize("NFC", word)
         changed = [word[::-1]] if Variant.REVERSE in rule.variants else []
         changed += [codecs.encode(word, "rot13")] if Variant.ROT13 in rule.variants else []

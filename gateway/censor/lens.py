@@ -129,6 +129,7 @@ class Lens:
         # Lists of many words are folded when they are loaded: a few characters, very often.
         self._known = lru_cache(MAX_FOLDS)(self._fold)
         self._forms = lru_cache(MAX_FOLDS)(self._work_out_forms)
+        self._ascii = {code: self._known(chr(code)).text for code in range(128)}
 
     def __str__(self) -> str:
         return "+".join(fold for fold in Fold if fold in self.folds) or "exact"
@@ -146,7 +147,10 @@ class Lens:
     def fold_word(self, word: str) -> str:
         """A word as the lens sees it, composed as far as the lens leaves compositions; with `space`, a run of blanks
         is one."""
-        folded = "".join(self.fold(char).text for char in word)
+        if word.isascii():
+            folded = word.translate(self._ascii)
+        else:
+            folded = "".join([self.fold(char).text for char in word])
         if Fold.SPACE in self.folds:
             while "  " in folded:
                 folded = folded.replace("  ", " ")

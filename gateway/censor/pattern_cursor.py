@@ -154,9 +154,7 @@ class PatternCursor:
         """What the end of the text makes certain: waiting matches, and beginnings that a rule guards."""
         exact = self._exact or self._start_exact(scanned)
         spans = self._spans(exact.at_end(), scanned)
-        for tag, guard in {
-            (pattern.tag, pattern.guard) for pattern in (position.searched for position in exact.active)
-        }:
+        for tag, guard in {(each.searched.tag, each.searched.guard) for each in exact.active}:
             begin = exact.alive(tag, holding=True) if guard else None
             if begin is None or self._past_exempt(begin, exact.end) == exact.end:
                 continue

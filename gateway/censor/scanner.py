@@ -20,13 +20,13 @@ from gateway.censor.window import Window
 
 class Scanner:
     """The cursors of one text. `scanned`: characters that they have read. `carries`: words that the text before it
-    began count."""
+    began count. `_unusual`: there are readings or carried words, which almost no text has."""
 
-    __slots__ = ("_carries", "_exempt", "literals", "patterns", "readings", "scanned")
+    __slots__ = ("_carries", "_exempt", "_unusual", "literals", "patterns", "readings", "scanned")
 
     def __init__(self, program: Program | None, *, carries: bool = False) -> None:
         self.scanned = 0
-        self._carries = carries and program is not None and bool(program.carried)
+        self._carries = self._unusual = carries and program is not None and bool(program.carried)
         self._exempt: list[tuple[int, int]] = []  # original offsets of what stays as it is
         self.literals: list[LiteralCursor] = []
         self.readings: Readings | None = None  # where a control sequence has begun
@@ -40,10 +40,16 @@ class Scanner:
                 PatternCursor(machine, hold, Window(hold, unseen), self.past_exempt) for machine in program.patterns
             ]
 
+    @property
+    def sole_cursor(self) -> LiteralCursor | None:
+        """The cursor that `scan_quickly` steps over ordinary text, if that is all it does."""
+        alone = len(self.literals) == 1 and not (self.patterns or self.readings or self._carries)
+        return self.literals[0] if alone and not self.literals[0].jumps else None
+
     def scan_quickly(self, text: str) -> int | None:
         """Step all cursors over `text`; the length of the live suffix behind it. None if a character is remarkable (a
         match is certain, or a character folds to none or several): then nothing has happened."""
-        if self.readings is not None:
+        if self._unusual and self.readings is not None:
             return None
         reached = []
         for cursor in self.literals:
@@ -83,7 +89,7 @@ class Scanner:
             if of_this > live:
                 live = of_this
         self.scanned = scanned
-        if self._carries:
+        if self._unusual:
             self._drop_carried()
         return live
 
@@ -103,6 +109,7 @@ class Scanner:
             readings = self.readings or Readings()
             spans, more = readings.step(char, scanned, self.literals, spans)
             self.readings = readings if readings else None
+            self._unusual = self._carries or self.readings is not None
             left += more
         if self._carries:
             self._drop_carried()
@@ -116,6 +123,7 @@ class Scanner:
         kept = [cursor for cursor in self.literals if not (isinstance(cursor, CarriedCursor) and cursor.over)]
         self.literals[:] = kept  # others may have the same list
         self._carries = any(isinstance(cursor, CarriedCursor) for cursor in kept)
+        self._unusual = self._carries or self.readings is not None
 
     def live_start(self) -> int:
         """Where the longest live suffix within its window starts."""

@@ -8,10 +8,12 @@ written anew, by an encoder of the client's dialect; no byte of an upstream reac
 from __future__ import annotations
 
 import contextlib
+import sys
 from abc import ABC, abstractmethod
 from typing import NoReturn
 
 from gateway.guard.answer_guard import AnswerGuard, Assembler
+from gateway.guard.bytes_path import BytesPath
 from gateway.guard.channels import InvalidAnswer
 from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import GUARD_FAILED as GUARD_FAILED
@@ -132,7 +134,7 @@ class StreamAnswer(_Answer):
     seconds, used only to measure how long text was held.
     """
 
-    __slots__ = ("_comments", "_fast", "_out", "_seen_event", "_translates", "fault")
+    __slots__ = ("_comments", "_fast", "_out", "_path", "_seen_event", "_translates", "fault")
 
     def __init__(
         self,
@@ -151,6 +153,7 @@ class StreamAnswer(_Answer):
             self._fast = FastPath(guard, dialect.read_typed, encoder)
         elif isinstance(guard, EventGuard) and isinstance(self.encoder, EventEncoder) and dialect.events is not None:
             self._fast = EventFastPath(guard, dialect.events.read_delta, self.encoder)
+        self._path: BytesPath | None = None  # while the next read may take it
         self._out: list[bytes] = []  # for the client, of the read at hand
         self._comments = 0
         self._seen_event = False
@@ -162,17 +165,26 @@ class StreamAnswer(_Answer):
             return self.feed_events(data, now)
         return taken if isinstance(taken, list) else [SendBytes(taken)] if taken else []
 
-    def repeat(self, data: bytes, now: float) -> bytes | list[Command] | None:
-        """`feed` for a read that is one event which the fast way takes: the bytes to send, where nothing else is to be
-        done. None for any other read, for `feed_events`; nothing has happened then."""
+    def repeat(self, data: bytes, now: float, most: int = sys.maxsize) -> bytes | list[Command] | None:
+        """`feed` for a read that begins with events which a fast way takes, of at most so many characters: the bytes to
+        send, where nothing else is to be done. None for any other read, for `feed_events`; nothing has happened then.
+        """
         if self.done or self._fast is None:
             return None
-        self._guard.counts.now = now
-        self._out = []
         try:
+            if (path := self._path) is not None:
+                within = len(data) - self._fast.framing <= most
+                if within and (shown := path.feed(data, now)) is not None:
+                    return shown
+                self._path = None
+                if within and len(path.rest) < len(data):
+                    return self._feed_events(path.rest, now, [path.sent] if path.sent else [])
+            self._guard.counts.now = now
+            self._out = []
             payload = self._decoder.single(data)
-            if payload is None or (taken := self._fast.repeat(payload)) is None:
+            if payload is None or (taken := self._fast.repeat(payload, most)) is None:
                 return None
+            self._path = self._fast.bytes_path(self._decoder.limit)
             sent, more = taken
             if not more:
                 return sent
@@ -184,16 +196,22 @@ class StreamAnswer(_Answer):
 
     def feed_events(self, data: bytes, now: float) -> list[Command]:
         """`feed` for any read that `repeat` has not taken."""
+        return self._feed_events(data, now, [])
+
+    def _feed_events(self, data: bytes, now: float, out: list[bytes]) -> list[Command]:
+        """`out`: what is to be sent before."""
         if self.done:
             return []
         self._guard.counts.now = now
-        self._out = []
+        self._out, self._path = out, None
         try:
             try:
                 self._events(self._read(data))
             except sse.EventTooLarge as error:
                 self._events(error.before)
                 raise InvalidAnswer(str(error)) from None
+            if self._fast is not None and self._decoder.between and not self.done:
+                self._path = self._fast.bytes_path(self._decoder.limit)
         except Exception as error:
             return self._fail_closed(error)
         if not self._out and self._decoder.comments != self._comments:

@@ -31,6 +31,7 @@ MAX_TEXTS = 512  # text fields of one answer, all choices together, and likewise
 
 _OTHER = Channel.OTHER
 
+
 class InvalidAnswer(Exception):
     """The upstream's answer cannot be passed on: it breaks a bound or the protocol. The message quotes no text."""
 
@@ -215,42 +216,42 @@ class GuardedText(Protocol):
 class ChannelText:
     """One text under the censor, counted when it ends."""
 
-    __slots__ = ("_censor", "_channel", "_choice", "_closed", "_counts", "_held_since", "_written")
+    __slots__ = ("_censor", "_channel", "_choice", "_closed", "counts", "held_since", "written")
 
     def __init__(self, counts: ChannelCounts, channel: Channel, choice: int | None, censor: Censor) -> None:
-        self._counts = counts
+        self.counts = counts
         self._choice = choice
         self._channel = channel
         self._censor = censor
-        self._written = 0
-        self._held_since: float | None = None
+        self.written = 0
+        self.held_since: float | None = None
         self._closed = False
 
     def feed(self, text: str) -> str:
         censor = self._censor
         out = censor.feed(text)
-        self._written += len(out)
+        self.written += len(out)
         held = censor.releaser.held
-        if not held and self._held_since is None:
-            self._counts.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
+        if not held and self.held_since is None:
+            self.counts.held.counts[0] += 1  # observe(0), for the many pieces of which nothing is held
             if censor.ended:
                 self._close()
             return out
-        self._note_held(out, len(held))
+        self.note_held(out, len(held))
         return out
 
     def _feed_pieces(self, pieces: list[RestoredPiece]) -> str:
         censor = self._censor
         return "".join([(censor.feed_exempt if piece.restored else censor.feed)(piece.text) for piece in pieces])
 
-    def _note_held(self, out: str, held: int) -> None:
-        counts = self._counts
+    def note_held(self, out: str, held: int) -> None:
+        counts = self.counts
         counts.held.observe(held)
-        if self._held_since is not None and (out or not held):
-            counts.hold.observe(counts.now - self._held_since)
-            self._held_since = counts.now if held else None
-        elif held and self._held_since is None:
-            self._held_since = counts.now
+        if self.held_since is not None and (out or not held):
+            counts.hold.observe(counts.now - self.held_since)
+            self.held_since = counts.now if held else None
+        elif held and self.held_since is None:
+            self.held_since = counts.now
         if self._censor.ended:
             self._close()
 
@@ -260,7 +261,7 @@ class ChannelText:
 
     def finish(self) -> str:
         out = self._censor.finish()
-        self._written += len(out)
+        self.written += len(out)
         self._close()
         return out
 
@@ -273,13 +274,13 @@ class ChannelText:
         if self._closed:
             return
         self._closed = True
-        if self._held_since is not None:
-            self._counts.hold.observe(self._counts.now - self._held_since)
-        self._counts.add_text(self._channel, self._choice, self._censor, self._written)
+        if self.held_since is not None:
+            self.counts.hold.observe(self.counts.now - self.held_since)
+        self.counts.add_text(self._channel, self._choice, self._censor, self.written)
 
     def count_again(self) -> None:
         """Count and report the text again: an equal one has come."""
-        self._counts.add_text(self._channel, self._choice, self._censor, self._written)
+        self.counts.add_text(self._channel, self._choice, self._censor, self.written)
 
     @property
     def censor(self) -> Censor:
@@ -316,10 +317,10 @@ class RestoredText(ChannelText):
             return super().feed(text)
         pieces = self._restorer.feed(text)
         if values := [piece.text for piece in pieces if piece.restored]:
-            self._counts.note_restored(self._channel, values)
+            self.counts.note_restored(self._channel, values)
         out = self._feed_pieces(pieces)
-        self._written += len(out)
-        self._note_held(out, self._censor.held + self._restorer.held)
+        self.written += len(out)
+        self.note_held(out, self._censor.held + self._restorer.held)
         return out
 
     def end_part(self) -> str:

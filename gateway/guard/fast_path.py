@@ -6,10 +6,12 @@ them equal. An event that does not fit leaves no trace and takes the general way
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from msgspec import UNSET
 
+from gateway.guard.bytes_path import BytesPath, open_bytes_path
 from gateway.guard.chat import ChatGuard
 from gateway.guard.events import EventGuard
 from gateway.wire import chunks, sse
@@ -32,16 +34,22 @@ class EventFastPath:
         self._read = read
         self._encoder = encoder
 
-    def repeat(self, data: bytes) -> tuple[bytes, list[Json]] | None:
-        """What to send, possibly nothing, and the events to send after it; None where only the general way will do."""
+    def repeat(self, data: bytes, most: int = sys.maxsize) -> tuple[bytes, list[Json]] | None:
+        """What to send, possibly nothing, and the events to send after it; None where only the general way will do, or
+        the text has more than so many characters."""
         delta = self._read(data)
-        sent = None if delta is None else self._guard.repeat(delta)
+        sent = None if delta is None or len(delta.text) > most else self._guard.repeat(delta)
         if sent is not None and sent[0]:
             self._encoder.number += 1
         return sent
 
+    framing = 0
+
     def learn(self, data: bytes) -> None:
         """Nothing: the guard knows which texts have begun."""
+
+    def bytes_path(self, limit: int) -> None:
+        """None: each event has a number."""
 
 
 class FastPath:
@@ -62,16 +70,33 @@ class FastPath:
         self._known: TypedChunk | None = None
         self._template: ChunkTemplate | None = None
 
-    def repeat(self, data: bytes) -> tuple[bytes, list[Json]] | None:
-        """What to send, possibly nothing, and the chunks to send after it; None where only the general way will do."""
+    def repeat(self, data: bytes, most: int = sys.maxsize) -> tuple[bytes, list[Json]] | None:
+        """What to send, possibly nothing, and the chunks to send after it; None where only the general way will do, or
+        the content has more than so many characters."""
         template = self._template
         if template is not None and (given := template.read(data)) is not None:
-            return self._censor(template.index, given, template.show)
+            return self._censor(template.index, given, template.show) if len(given) <= most else None
         if self._known is None or (chunk := self._read(data)) is None or not chunk.has_labels_of(self._known):
             return None
         if self._enforces:
             chunk.obfuscation = UNSET
-        return self._censor(chunk.choices[0].index, chunk.choices[0].delta.content, chunk.show)
+        given = chunk.choices[0].delta.content
+        return self._censor(chunk.choices[0].index, given, chunk.show) if len(given) <= most else None
+
+    @property
+    def framing(self) -> int:
+        """The bytes of an event of `bytes_path` that are not its content's."""
+        template = self._template
+        return 0 if template is None else len(template.before) + len(template.between) + len(template.after)
+
+    def bytes_path(self, limit: int) -> BytesPath | None:
+        """The way for the next events, until one of them takes another; None if there is none. `limit`: bytes that an
+        event may have."""
+        template = self._template
+        choice = None if template is None or self._encoder is not None else self._choices.get(template.index)
+        if template is None or choice is None or choice.ended or choice.calls:
+            return None
+        return open_bytes_path(template, choice.texts.get(_CONTENT), limit)
 
     def _censor(self, index: int, given: str, show: Callable[[str], bytes]) -> tuple[bytes, list[Json]] | None:
         choice = self._choices.get(index)

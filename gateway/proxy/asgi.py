@@ -40,7 +40,7 @@ _long_work = ThreadPoolExecutor(2, "offload-long")
 
 def scan_cost(policy: CompiledPolicy, direction: Direction) -> int:
     """The bytes that each byte of such text counts for in a decision to offload its scan."""
-    return PATTERN_COST if direction in policy.costly else 1
+    return max(policy.costs[direction], PATTERN_COST if direction in policy.costly else 1)
 
 
 def scan_size(data: bytes) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from bisect import bisect_left
 from collections.abc import Callable
 from time import perf_counter
@@ -18,7 +19,7 @@ from gateway.guard.findings import Histogram
 from gateway.http1 import ResponseStream
 from gateway.proxy.asgi import SMALL_READ, UNREAD_SIZE, scan_size
 
-# bytes; an ordinary event fits. Where not even so much may be scanned at once, the hot path is not taken.
+# bytes; an ordinary event fits
 HOT_READ = SMALL_READ
 
 
@@ -53,7 +54,8 @@ class BodyWriter:
 
 class HotPath:
     """Guards what `source` reads and writes it on, in the callback of the read, while reads are small and the client
-    keeps up; whatever else happens is left to the relay's own loop. Reads of more than `at_once` bytes are not taken.
+    keeps up; whatever else happens is left to the relay's own loop. Reads of more than `at_once` bytes are not taken,
+    nor, where a usual event has more, contents of more than so many characters.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class HotPath:
         self._perform = perform
         self._overhead = overhead
         self._at_once = at_once
+        self._most = at_once if at_once < HOT_READ else sys.maxsize
         self.last = b""  # what ends the answer; the relay writes it, when everything else is done
         self._failure: Exception | None = None
 
@@ -94,11 +97,11 @@ class HotPath:
             return False
         try:
             arrived = perf_counter()
-            taken = answer.repeat(data, arrived) if small else None
+            taken = answer.repeat(data, arrived, self._most)
             if taken is None:
-                if answer.unread * UNREAD_SIZE > self._at_once:
+                if len(data) > self._at_once or answer.unread * UNREAD_SIZE > self._at_once:
                     return False
-                taken = (answer.feed_events if small else answer.feed)(data, arrived)
+                taken = answer.feed_events(data, arrived)
             body = self._perform(taken) if isinstance(taken, list) else taken
             spent, overhead = perf_counter() - arrived, self._overhead
             overhead.counts[bisect_left(overhead.bounds, spent)] += 1
@@ -149,7 +152,7 @@ def hot_path_problem() -> str | None:
 
     try:
         cycle = RequestResponseCycle(
-            scope={"type": "http", "method": "POST", "http_version": "1.1", "path": "/"},  # type: ignore[typeddict-item]
+            scope={"type": "http", "method": "POST", "http_version": "1.1", "path": "/", "headers": []},  # type: ignore[typeddict-item]
             transport=wire,
             flow=FlowControl(wire),
             logger=logging.getLogger("uvicorn.error"),

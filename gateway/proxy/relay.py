@@ -43,7 +43,16 @@ from gateway.proxy.accounting import (
     RequestRecord,
     not_journalled,
 )
-from gateway.proxy.asgi import MAX_INLINE, SERVER_SEND, UNREAD_SIZE, DisconnectWatch, offload, scan_cost, scan_size
+from gateway.proxy.asgi import (
+    MAX_INLINE,
+    PATTERN_COST,
+    SERVER_SEND,
+    UNREAD_SIZE,
+    DisconnectWatch,
+    offload,
+    scan_cost,
+    scan_size,
+)
 from gateway.proxy.context import RoutedRequest
 from gateway.proxy.errors import HTTPFailure, from_transport, shown_error
 from gateway.proxy.hotpath import HOT_READ, BodyWriter, HotPath
@@ -78,8 +87,8 @@ class Relay(Response):
         self._encoder: AnswerEncoder | None = None  # of a stream that has begun
         record.stream, record.upstream = request.chat.stream, request.route.upstream
         # A short read can hold placeholders of long values.
-        expansion = 1 if request.pseudonyms is None else request.pseudonyms.stretch
-        self._scan_cost = expansion * scan_cost(request.policy, Direction.OUTPUT)
+        self._expansion = 1 if request.pseudonyms is None else request.pseudonyms.stretch
+        self._scan_cost = self._expansion * scan_cost(request.policy, Direction.OUTPUT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Cancels its own task when the client has left or the time is over; from outside only the server does."""
@@ -229,7 +238,9 @@ class Relay(Response):
         at_once = MAX_INLINE // self._scan_cost
         hot_path, writer = None, BodyWriter.of(self._reply.send)
         # A compressed answer, and one that httpx's transport reads behind an HTTP proxy, are no `ResponseStream`.
-        if at_once >= HOT_READ and isinstance(source, ResponseStream) and writer is not None:
+        # A placeholder may come in pieces, and only the last one of them shows how much there is to scan.
+        hot = PATTERN_COST * HOT_READ * self._expansion <= MAX_INLINE or self._expansion == 1
+        if hot and isinstance(source, ResponseStream) and writer is not None:
             hot_path = HotPath(source, answer, writer, self._perform, self._record.overhead, at_once)
         last, ending = b"", list[Command]()
         failed: HTTPFailure | None = None

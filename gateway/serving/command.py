@@ -197,6 +197,7 @@ def _serve_until_stopped(
     """Returns the signal that stopped it. Raises `_CannotListen`, and `NotStarted` if no worker comes up."""
     import uvloop
 
+    from gateway.guard.bytes_path import is_native
     from gateway.proxy.hotpath import hot_path_problem
     from gateway.serving import single
     from gateway.serving.acceptor import ADMIN, CLIENT
@@ -217,7 +218,7 @@ def _serve_until_stopped(
         except OSError as error:
             print(f"portcullis: {ADDRESS_FILE}: cannot be written: {error.strerror}", file=sys.stderr)
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
-        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem)
+        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem, native=is_native())
         threading.Thread(target=_log_upstream_problems, args=(config, log), daemon=True).start()
         if model_server is None:
             announce(address, config)

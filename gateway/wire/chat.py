@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.wire import chunk_template
-from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
+from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, require_messages
 from gateway.wire.json import Json
 from gateway.wire.message import slots
 
@@ -25,12 +25,7 @@ REFUSED_IN_REQUESTS = {
 
 def count_prompts(body: Json) -> int:
     """Always one prompt. Raises `BadRequest` for what no upstream could take."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadRequest("`messages` must be a non-empty list.", "messages")
-    for position, message in enumerate(messages):
-        if not isinstance(message, dict):
-            raise BadRequest(f"`messages[{position}]` must be an object.", f"messages[{position}]")
+    require_messages(body)
     if body.get("prediction") is not None and not isinstance(body["prediction"], dict):
         raise BadRequest("`prediction` must be an object.", "prediction")
     return 1

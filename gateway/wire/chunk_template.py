@@ -67,35 +67,34 @@ class ChunkTemplate:
     parsed again. `of` makes sure that it is the content's place.
     """
 
-    __slots__ = ("_after", "_before", "_between", "_shown_after", "_shown_before", "_size", "index")
+    __slots__ = ("after", "before", "between", "index", "shown_after", "shown_before")
 
     def __init__(self, chunk: TypedChunk, before: bytes, between: bytes, after: bytes) -> None:
+        """`before` ends with the quote that opens the content; what follows the content begins with the one that closes
+        it: that is `between`, up to the padding, if there is one, and `after` if there is none."""
         self.index = chunk.choices[0].index
-        self._before, self._between, self._after = before, between, after  # `between` the content and its padding
-        self._size = len(before) + len(between) + len(after)
+        self.before, self.between, self.after = before, between, after
         chunk.obfuscation = UNSET
         # A quote within a label would stand behind a backslash, so this is found once.
-        self._shown_before, _, rest = chunk.show("").partition(_EMPTY_CONTENT)
-        self._shown_after = b"}" + rest
+        self.shown_before, _, rest = chunk.show("").partition(_EMPTY_CONTENT)
+        self.shown_after = b"}" + rest
 
     @classmethod
     def of(cls, data: bytes, chunk: TypedChunk) -> ChunkTemplate | None:
         """The template of an event and of the chunk read from it, which shows no padding; None if it makes none."""
-        before, key, rest = data.partition(_CONTENT_KEY)
-        value = _STRING.match(rest)
-        if not key or value is None:
+        content = _CONTENT.search(data)
+        if content is None:
             return None
-        before, between, after = before + key, b"", rest[value.end() :]
+        before, between, after = data[: content.end(1)], b"", data[content.end() - 1 :]
         padded = chunk.obfuscation is not UNSET
         if padded:
-            between, key, rest = after.rpartition(_PADDING_KEY)
+            head, key, rest = after.rpartition(_PADDING_KEY)
             value = _STRING.match(rest)
             if not key or value is None:
                 return None
-            begin = rest.index(b'"') + 1
-            between, after = between + key + rest[:begin], rest[value.end() - 1 :]
+            between, after = head + key + rest[: value.end(1)], rest[value.end() - 1 :]
         for probe in ("a", "b"):
-            other = read_typed(before + encode(probe) + between + probe.encode() * padded + after)
+            other = read_typed(before + probe.encode() + between + probe.encode() * padded + after)
             if other is None or other.choices[0].index != chunk.choices[0].index or not other.has_labels_of(chunk):
                 return None
             if other.created != chunk.created or other.choices[0].delta.content != probe:
@@ -106,31 +105,31 @@ class ChunkTemplate:
 
     def read(self, data: bytes) -> str | None:
         """The content in an event's data, None if it differs in anything else."""
-        if not (len(data) > self._size and data.startswith(self._before) and data.endswith(self._after)):
+        begin, end = len(self.before), len(data) - len(self.after)
+        if not (begin <= end and data.startswith(self.before) and data.endswith(self.after)):
             return None
-        end = len(data) - len(self._after)
-        if self._between:
+        if self.between:
             # Nothing in the padding ends a string, so the last place is the one behind the content.
-            at = data.rfind(self._between, len(self._before), end)
-            padding = data[at + len(self._between) : end]
+            at = data.rfind(self.between, begin, end)
+            padding = data[at + len(self.between) : end]
             if at < 0 or (padding and not padding.isalnum()):
                 return None
             end = at
         try:
-            return _decode_string(data[len(self._before) : end])
+            return decode_string(data[begin - 1 : end + 1])
         except (msgspec.DecodeError, UnicodeError):
             return None
 
     def show(self, content: str) -> bytes:
         """The event's data with this content."""
-        return self._shown_before + encode(content) + self._shown_after
+        return self.shown_before + encode(content) + self.shown_after
 
 
-_CONTENT_KEY = b'"content":'
 _PADDING_KEY = b'"obfuscation":'
 _EMPTY_CONTENT = b'""}'
-_STRING = re.compile(rb'[ \t\r\n]*"(?:[^"\\]|\\.)*"')
-_decode_string = msgspec.json.Decoder(str).decode
+_STRING = re.compile(rb'([ \t\r\n]*")(?:[^"\\]|\\.)*"')
+_CONTENT = re.compile(rb'("content":[ \t\r\n]*")(?:[^"\\]|\\.)*"')
+decode_string = msgspec.json.Decoder(str).decode
 
 
 def read_typed(data: bytes) -> TypedChunk | None:

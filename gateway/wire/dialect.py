@@ -35,6 +35,16 @@ class BadRequest(ValueError):
         self.code = code
 
 
+def require_messages(body: Json) -> None:
+    """Raises `BadRequest` unless a request's `messages` are objects, one at least."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise BadRequest("`messages` must be a non-empty list.", "messages")
+    for position, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise BadRequest(f"`messages[{position}]` must be an object.", f"messages[{position}]")
+
+
 class UntranslatableAnswer(ValueError):
     """A chat answer that a client's dialect cannot say. The message never quotes it."""
 

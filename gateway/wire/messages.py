@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.wire import chat
-from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation
+from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation, require_messages
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
 from gateway.wire.message import SlotKind, TextSlot
@@ -20,12 +20,7 @@ _NAMES = frozenset({"cache_control", "media_type", "ttl", "context", "enabled", 
 
 def count_prompts(body: Json) -> int:
     """Always one prompt. Raises `BadRequest` for what no upstream could take."""
-    messages = body.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadRequest("`messages` must be a non-empty list.", "messages")
-    for position, message in enumerate(messages):
-        if not isinstance(message, dict):
-            raise BadRequest(f"`messages[{position}]` must be an object.", f"messages[{position}]")
+    require_messages(body)
     if not (body.get("system") is None or isinstance(body["system"], str | list)):
         raise BadRequest("`system` must be a string or a list of blocks.", "system")
     return 1

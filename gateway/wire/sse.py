@@ -17,6 +17,8 @@ _BOM = b"\xef\xbb\xbf"
 _KEPT_FIELDS = (b"data:", b"event:")
 _LONGEST_FIELD = len(b"event:")  # after so many bytes of a line it is known whether the line is kept
 
+ONE_LINE = b"data: "  # what an event of one line, as `encode` writes it, begins with
+EVENT_END = b"\n\n"
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b":\n\n"
 
@@ -47,14 +49,14 @@ class Decoder:
 
     def __init__(self, max_event: int) -> None:
         self.comments = 0
-        self._limit = max_event
+        self.limit = max_event
         self._start: bytes | None = b""  # the first bytes, while they may still become a byte order mark
         self._after_cr = False  # the last byte was CR, which ended its line: an LF that comes next belongs to it
         self._line = bytearray()  # the incomplete last line; one that is ignored keeps only its first bytes
         self._data: list[bytes] = []
         self._size = 0  # bytes in _data, one LF for each line included
         self._event = ""
-        self._between = False  # nothing of an event is buffered, and the first bytes are behind us
+        self.between = False  # nothing of an event is buffered, and the first bytes are behind us
 
     @property
     def unread(self) -> int:
@@ -67,12 +69,12 @@ class Decoder:
         size = len(data)
         start = data.find(b"\n") + 1 if data.startswith(b"event: ") else 0
         if (
-            self._between
+            self.between
             and data.find(b"\n", start) == size - 2
             and data.startswith(b"data: ", start)
             and data.endswith(b"\n")
             and b"\r" not in data
-            and size <= self._limit
+            and size <= self.limit
         ):
             return data[start + 6 : -2]
         return None
@@ -101,7 +103,7 @@ class Decoder:
             self._read(lines, events)
         self._line += rest
         self._bound_line(events)
-        self._between = not (self._line or self._data or self._event or self._after_cr)
+        self.between = not (self._line or self._data or self._event or self._after_cr)
         return events
 
     def close(self) -> list[Event]:
@@ -124,13 +126,13 @@ class Decoder:
                 self._add(b"", events)
             elif line.startswith(b"event:") or line == b"event":
                 name = line[6:].removeprefix(b" ")
-                if len(name) > self._limit:
-                    raise EventTooLarge(self._limit, events)
+                if len(name) > self.limit:
+                    raise EventTooLarge(self.limit, events)
                 self._event = name.decode("utf-8", "replace")
 
     def _add(self, value: bytes, events: list[Event]) -> None:
-        if self._size + len(value) > self._limit:
-            raise EventTooLarge(self._limit, events)
+        if self._size + len(value) > self.limit:
+            raise EventTooLarge(self.limit, events)
         self._data.append(value)
         self._size += len(value) + 1
 
@@ -145,8 +147,8 @@ class Decoder:
         value_start = line.index(b":") + 1
         value_start += line.startswith(b" ", value_start)
         before = self._size if line.startswith(b"data") else 0
-        if before + len(line) - value_start > self._limit:
-            raise EventTooLarge(self._limit, events)
+        if before + len(line) - value_start > self.limit:
+            raise EventTooLarge(self.limit, events)
 
 
 def encode(payload: bytes, event: str = "") -> bytes:
@@ -157,13 +159,19 @@ def encode(payload: bytes, event: str = "") -> bytes:
     if b"\n" in payload or b"\r" in payload:
         raise ValueError("an event's payload holds a line end: encode it as JSON first")
     if not payload.isascii():
-        for line_end, escape in _OTHER_LINE_ENDS:
-            payload = payload.replace(line_end, escape)
+        payload = escape_line_ends(payload)
     if not event:
         return b"data: " + payload + b"\n\n"
     if "\n" in event or "\r" in event:
         raise ValueError("an event's type holds a line end")
     return b"event: " + event.encode() + b"\ndata: " + payload + b"\n\n"
+
+
+def escape_line_ends(payload: bytes) -> bytes:
+    """JSON without what other readers than an event stream's take for a line end."""
+    for line_end, escape in _OTHER_LINE_ENDS:
+        payload = payload.replace(line_end, escape)
+    return payload
 
 
 # Some clients split lines as Python's str.splitlines does, here too. In JSON these stand in strings only.

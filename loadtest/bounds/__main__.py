@@ -18,6 +18,8 @@ from typing import cast
 
 from loadtest import process
 from loadtest.bounds import cases, connections, drive, probe, streams
+from loadtest.censor_bench import CENSOR_PROSE
+from loadtest.script import listed_words
 from loadtest.sections import put
 from loadtest.targets import free_port
 
@@ -33,6 +35,7 @@ MAX_MEMORY = 64 * 1024 * 1024  # bytes of resident memory that one exchange may 
 MAX_KEYLESS = 40 * 1024 * 1024  # bytes of resident memory that all connections without a key may add
 MAX_DELAY = 0.005  # seconds that those add to the 99th percentile of the delay of other streams' chunks
 
+_LISTED = [word for word in listed_words(CENSOR_PROSE, 1000) if len(word) >= 9]
 _POLICY_RULES: dict[str, list[dict[str, object]]] = {
     "words": [{"id": "w", "words": ["12MONKEYS", "secretword", "dragon"]}],
     "patterns": [{"id": "p", "pattern": r"\bPROJ-\d{1,6}\b"}, {"id": "q", "pattern": r"[a-z]{3,8}@corp"}],
@@ -40,6 +43,8 @@ _POLICY_RULES: dict[str, list[dict[str, object]]] = {
         {"id": name, "detector": name}
         for name in ("credit_card", "email", "iban", "phone", "ipv6", "private_key", "url")
     ],
+    "paranoid": [{"id": "w", "words": ["12MONKEYS", "a" * 19 + "b", *_LISTED], "strength": "paranoid"}],
+    "edits-2": [{"id": "w", "words": ["a" * 19 + "b", *_LISTED], "strength": "paranoid", "edits": 2}],
 }
 
 

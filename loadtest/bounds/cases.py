@@ -75,7 +75,7 @@ REPEATED: Mapping[str, str] = {
     "choices with a field": '{"index":#,"delta":{"x#":"a"}}',
 }
 
-POLICIES = ("words", "patterns", "detectors")
+POLICIES = ("words", "patterns", "detectors", "paranoid", "edits-2")
 SIZES = {Shape.EVENT: MAX_EVENT, Shape.EVENT_PLAIN: MAX_EVENT}
 PIECES = (0, 16 * KIB, 1000)  # bytes of one write; 0 writes all at once
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from loadtest.hostile import DISGUISED
+
 Construct = Callable[[int], str]
 
 
@@ -46,6 +48,16 @@ def _text(piece: str) -> Construct:
     return lambda size: '"' + piece * max(1, (size - 2) // len(piece)) + '"'
 
 
+def _string(text: Construct) -> Construct:
+    """One string of what `text` makes; escapes make it longer."""
+
+    def build(size: int) -> str:
+        written = json.dumps(text(size))
+        return written if len(written) <= size else json.dumps(text(size * size // len(written)))
+
+    return build
+
+
 CONSTRUCTS: Mapping[str, Construct] = {
     "floats with exponents": _items("1e308"),
     "floats with negative exponents": _items("1e-320"),
@@ -74,6 +86,7 @@ CONSTRUCTS: Mapping[str, Construct] = {
     "one string of lone surrogates": _text("\\ud83d"),
     "one string of invisible characters": _text("\\u200b"),
     "one string of quotes": _text('\\"'),
+    **{f"one string: {name}": _string(text) for name, text in DISGUISED.items()},
     "white space": lambda size: "[" + " \n" * (size // 2) + "]",
     "null": _items("null"),
 }

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from gateway.automata import obfuscation
 from gateway.automata.encodings import DRAWN, LEET, PUNCTUATION
+from gateway.censor.compile import compile_policy
 from gateway.policy.folds import DEFAULT_FOLD, DISGUISES
-from gateway.policy.model import EDITS_FROM, Action, Fold, Policy, Rule, Strength, Variant
+from gateway.policy.model import EDITS_FROM, Action, Direction, Fold, Policy, Rule, Strength, Variant
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
 from tests.support.random_policies import censor_for, report, run
@@ -181,6 +182,31 @@ def test_each_disguise_is_seen_through_however_it_is_cut(name: str, text: str, m
         assert run(policy, [whole[:cut], whole[cut:]])[0] == expected, cut
     assert run(policy, list(whole))[0] == expected
     assert run(Policy(name="p", rules=(replace(rule, fold=DEFAULT_FOLD, variants=frozenset()),)), [whole])[0] == whole
+
+
+@pytest.mark.parametrize(("word", "text"), [("tests", "- . ... - ..."), ("eleven", ". .-.. . ...- . -.")])
+def test_words_of_which_a_sign_of_morse_is_the_first_letter(word: str, text: str) -> None:
+    rule = Rule(id="r", words=(word,), variants=frozenset({Variant.MORSE}), replacement="<r>", fold=DEFAULT_FOLD)
+    assert run(Policy(name="p", rules=(rule,)), [f"so {text} it"])[0] == "so <r> it"
+    # And what follows is a sign, too, no letter as it is.
+    assert run(Policy(name="p", rules=(rule,)), [f"so {text[0]}{word[1:]} it"])[0] == f"so {text[0]}{word[1:]} it"
+
+
+def test_a_percent_escape_that_is_complete_is_held_for_no_other() -> None:
+    rule = Rule(id="r", words=("secret",), fold=frozenset({Fold.URL}))
+    censor = censor_for(Policy(name="p", rules=(rule,)))
+    assert [censor.feed(piece) for piece in ("%7", "8", "%c3", "%a9", ".")] == ["", "%78", "", "%c3%a9", "."]
+
+
+def test_what_hostile_text_costs_decides_where_it_is_scanned() -> None:
+    def cost(count: int = 1, **keys: Any) -> int:
+        words = tuple(f"secretword{number}" for number in range(count))
+        rule = Rule(id="r", words=words, **keys)
+        return compile_policy(Policy(name="p", rules=(rule,))).costs[Direction.OUTPUT]
+
+    plain, careful, paranoid = (cost(strength=strength) for strength in Strength)
+    assert plain == 0 < careful < paranoid < cost(strength=Strength.PARANOID, edits=2)
+    assert cost(edits=1) < cost(edits=2) < cost(2000, edits=2)
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,13 @@ from base64 import b64encode
 
 import pytest
 
-from gateway.censor.compile import compile_policy
 from gateway.censor.detectors import DETECTORS
 from gateway.censor.explain import prose
 from gateway.censor.stream import Censor
 from gateway.policy.model import Channel, Direction, Policy, Rule
+from tests.support.compiled import compiled
 
-PROGRAM = compile_policy(
-    Policy(name="all", rules=tuple(Rule(id=name, detector=name) for name in DETECTORS if name != "url"))
-).program(Direction.OUTPUT, Channel.CONTENT)
+RULES = tuple(Rule(id=name, detector=name) for name in DETECTORS if name != "url")
 PICTURE = b64encode(b"\x89PNG\r\n\x1a\n" + random.Random("picture").randbytes(1500)).decode()
 
 TEXTS = {
@@ -51,7 +49,7 @@ TEXTS = {
 
 
 def matches(pieces: list[str]) -> list[tuple[str, str]]:
-    censor = Censor(PROGRAM)
+    censor = Censor(compiled(Policy(name="all", rules=RULES)).program(Direction.OUTPUT, Channel.CONTENT))
     for piece in pieces:
         censor.feed(piece)
     censor.finish()

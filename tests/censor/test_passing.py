@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.censor.compile import Program, compile_policy
 from gateway.censor.detectors import DETECTORS
-from gateway.censor.passing import MAX_PASSING, passes
+from gateway.censor.passing import MAX_PASSED, MAX_PASSED_LENGTH, MAX_PASSING, passes
 from gateway.censor.stream import Censor
 from gateway.policy.model import Action, Channel, Direction, Policy, Rule
 from tests.censor.near_misses import NEAR_MISSES, SURROUNDINGS, VALUES
@@ -86,3 +86,16 @@ def test_d26_what_is_found_or_may_be_does_not_pass(text: str) -> None:
 def test_d26_without_rules_all_passes_but_surrogates() -> None:
     assert passes(None, "12MONKEYS" * 1000)
     assert not passes(None, "\ud83d")
+
+
+def test_what_is_remembered_is_short_and_bounded_and_passes() -> None:
+    program = program_of(Policy(name="p", rules=(Rule(id="r", words=("secret",)),)))
+    assert program is not None
+    texts = ["secret", "a secret", "x" * (MAX_PASSED_LENGTH + 1), "y" * MAX_PASSED_LENGTH]
+    assert [passes(program, text, remembers=True) for text in texts] == [False, False, True, True]
+    assert program.passed == {texts[3]}
+    for at in range(MAX_PASSED):
+        assert passes(program, f"id {at}", remembers=True)
+        assert len(program.passed) <= MAX_PASSED
+    assert passes(program, "a text", remembers=False)
+    assert "a text" not in program.passed

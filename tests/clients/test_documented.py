@@ -1,4 +1,4 @@
-"""The programs of docs/clients.md, each in the environment that has its packages, against `portcullis demo`."""
+"""The programs of docs/clients, each in the environment that has its packages, against `portcullis demo`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from tests.support.pages import ROOT, Block, blocks_of
 
 pytestmark = pytest.mark.clients
 
-PROGRAMS = [block for block in blocks_of(ROOT / "docs" / "clients.md") if block.language in ("python", "js")]
+PAGES = sorted((ROOT / "docs" / "clients").glob("*.md"))
+PROGRAMS = [block for page in PAGES for block in blocks_of(page) if block.language in ("python", "js")]
 OF_OPENAI_2 = ("instructor", "litellm", "llama_index")
 
 

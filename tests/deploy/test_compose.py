@@ -106,6 +106,7 @@ def test_the_example_of_an_environment_names_every_variable() -> None:
     assert not re.search(r"^[^#\n]", example, re.MULTILINE), "a copy would change the demo"
 
 
+@pytest.mark.services
 def test_the_visitor_of_the_demo_asks_it(demo_address: str) -> None:
     (mount,) = STACK["visitor"]["volumes"]
     script = DEPLOY / mount.split(":")[0]

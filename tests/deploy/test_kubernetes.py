@@ -287,6 +287,7 @@ def test_vllm_gets_the_words_of_the_gateway_beside_it() -> None:
         assert needed <= {mount["name"] for mount in container["volumeMounts"]}
 
 
+@pytest.mark.services
 def test_the_plugin_finds_what_it_imports_beside_vllm() -> None:
     """It is installed without dependencies: vLLM has the others."""
     imported = "gateway.decode.masks, gateway.decode.maskfile, gateway.decode.vocabulary"

@@ -41,7 +41,7 @@ from tests.support.pages import (
 SEMANTICS, CONFIGURATION, HTTP, METRICS, CLI, OPERATIONS = (
     ROOT / "docs" / f"{name}.md" for name in ("semantics", "configuration", "http", "metrics", "cli", "operations")
 )
-CLIENTS = ROOT / "docs" / "clients.md"  # its programs are run by `make clients`, which has their packages
+CLIENTS = ROOT / "docs" / "clients"  # their programs are run by `make clients`, which has their packages
 ENVIRONMENT = {
     "PORTCULLIS_KEY": "a-client-key",
     "PORTCULLIS_OLD_KEY": "an-older-client-key",
@@ -88,7 +88,7 @@ def test_python_sessions_print_what_is_shown(page: Path) -> None:
     assert runner.summarize(verbose=False).failed == 0, report.getvalue()
 
 
-@pytest.mark.parametrize("block", [block for block in blocks("python") if block.page != CLIENTS], ids=place)
+@pytest.mark.parametrize("block", [block for block in blocks("python") if block.page.parent != CLIENTS], ids=place)
 def test_python_programs_print_what_their_last_comment_says(block: Block, demo_address: str) -> None:
     """The last line of a program is `# ` and what it prints."""
     *_, last = block.text.strip().splitlines()
@@ -283,6 +283,6 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 def test_only_known_languages_stand_on_fences(page: Path) -> None:
     """`sh`, `text` and `promql` are only shown; an example in any other language would be run by nothing."""
     known = {"pycon", "python", "console", "yaml", "sh", "text", "promql"} | (
-        {"js", "toml"} if page == CLIENTS else set()
+        {"js", "toml"} if page.parent == CLIENTS else set()
     )
     assert {block.language for block in blocks_of(page)} <= known

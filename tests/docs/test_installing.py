@@ -31,7 +31,7 @@ def foreign(text: str) -> list[str]:
 def texts() -> Iterator[tuple[Path, str]]:
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts
-        hidden = any(part.startswith(".") and part not in (".ci", ".dockerignore") for part in parts)
+        hidden = any(part.startswith(".") and part not in (".ci", ".dockerignore", ".github") for part in parts)
         if hidden or MADE & set(parts) or path.suffix not in SUFFIXES or not path.is_file() or path == Path(__file__):
             continue
         yield path, path.read_text("utf-8", errors="replace")

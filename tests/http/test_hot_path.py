@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
+from gateway.guard.bytes_path import is_native
 from gateway.policy.model import Rule
 from gateway.proxy.hotpath import BodyWriter, HotPath, hot_path_problem
 from tests.support.gateway import PATIENCE, before
@@ -69,7 +70,7 @@ async def test_the_log_has_one_line_about_it_at_the_start(tmp_path: Path, worker
     write(path, configuration("http://127.0.0.1:9/v1"))
     async with serving(path, "--workers", workers) as served:
         (line,) = await served.logged("hot_path")
-        assert (line["on"], line["reason"]) == (True, None)
+        assert (line["on"], line["reason"], line["native"]) == (True, None, is_native())
 
 
 async def other_send(self: Any, message: Any) -> None:
@@ -174,7 +175,7 @@ async def test_a_defect_of_the_censor_fails_closed(monkeypatch: pytest.MonkeyPat
         return feed(self, text)
 
     monkeypatch.setattr(Censor, "feed", breaking)
-    async with before(one_by_one([*WORDS, "held 12MON", "trigger"], None)) as (gateway, upstream):
+    async with before(one_by_one([*WORDS, "held 12MON", "`trigger"], None)) as (gateway, upstream):
         answer = await gateway.stream()
         assert answer.content() == "".join(WORDS) + "held "
         assert answer.error is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,8 @@ import pytest
 from gateway import cli
 from gateway.exits import DONE, UNHEALTHY
 from gateway.serving.health import DEFAULT, leave_address, own_address, problem
-from tests.support.served_demo import demo_address
-
-__all__ = ["demo_address"]
+from tests.support.gateway import before
+from tests.support.upstream import sending
 
 
 def test_where_it_asks(tmp_path: Path) -> None:
@@ -31,17 +31,22 @@ def test_where_it_asks(tmp_path: Path) -> None:
     leave_address("http://127.0.0.1:1", {})  # nobody has asked for it
 
 
-def test_what_it_says(demo_address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for url in (demo_address, f"{demo_address}/", f"{demo_address}/readyz"):
-        assert problem(url) is None
-        assert cli.main(["health", url]) == DONE
-    assert "404" in str(problem(f"{demo_address}/nothing"))
-    assert "unknown url type" in str(problem("nowhere"))
-    port = demo_address.rpartition(":")[2]
+async def test_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "portcullis.yaml"
     rest = "upstreams: {demo: {type: demo}}\nroutes: [{model: '*', upstream: demo, policy: p}]\npolicies: {p: {}}\n"
-    config.write_text(f"listen: {{host: 0.0.0.0, port: {port}}}\nauth: none\n{rest}")
-    assert cli.main(["health", "--config", str(config)]) == DONE
+
+    def ask(url: str) -> None:
+        for each in (url, f"{url}/", f"{url}/readyz"):
+            assert problem(each) is None
+            assert cli.main(["health", each]) == DONE
+        assert "404" in str(problem(f"{url}/nothing"))
+        port = url.rpartition(":")[2]
+        config.write_text(f"listen: {{host: 0.0.0.0, port: {port}}}\nauth: none\n{rest}")
+        assert cli.main(["health", "--config", str(config)]) == DONE
+
+    async with before(sending()) as (gateway, _):
+        await asyncio.to_thread(ask, gateway.url)
+    assert "unknown url type" in str(problem("nowhere"))
     config.write_text(f"listen: {{host: '::1', port: 8080, admin: {{port: 1}}}}\n{rest}")
     assert capsys.readouterr().err == ""
     assert cli.main(["health", "--config", str(config)]) == UNHEALTHY

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.media import MIN_PAYLOAD, Envelope, classify, envelope, foresee, is_media, payload_places
+from gateway.wire.media import MIN_PAYLOAD, Envelope, classify, envelope, foresee, payload_places
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(range(200))).decode()
 GIF = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one pixel
@@ -83,13 +83,13 @@ ENVELOPES = {
 
 @pytest.mark.parametrize("value", MEDIA.values(), ids=MEDIA)
 def test_e2_media_are_no_text(value: str) -> None:
-    assert is_media(value)
+    assert classify(value) is True
     assert envelope(value) is None
 
 
 @pytest.mark.parametrize("value", TEXT.values(), ids=TEXT)
 def test_e3_what_is_no_media_is_text(value: str) -> None:
-    assert not is_media(value)
+    assert classify(value) is not True
     opened = envelope(value)
     assert opened is None or opened.text in ("?", PNG + "!"), "percent-encoded text at most"
 
@@ -99,7 +99,7 @@ def test_e3_text_in_an_envelope(text: str, value: str) -> None:
     opened = envelope(value)
     assert isinstance(opened, Envelope)
     assert opened.text == text
-    assert not is_media(value)
+    assert classify(value) is not True
     again = envelope(opened.encoded(opened.parameters, opened.text))
     assert again is not None
     assert again.text == text, "it can be sealed again"
@@ -134,7 +134,7 @@ DECLARED: dict[str, tuple[Any, bool]] = {
 @pytest.mark.parametrize(("given", "expected"), DECLARED.values(), ids=DECLARED)
 def test_bytes_of_no_known_format_are_media_where_no_address_stands(given: Any, expected: bool) -> None:
     (place,) = payload_places({"content": [{"type": "input_audio", "input_audio": given}]})
-    assert is_media(NOISE, place.declared) == expected
+    assert (classify(NOISE, place.declared) is True) == expected
     if given.get("media_type") == "text/plain":
         assert envelope("MTJNT05LRVlT", place.declared) == Envelope("", "", "12MONKEYS", True, doubtful=True)
 
@@ -205,7 +205,7 @@ def test_deep_parts_are_walked_without_recursion() -> None:
 
 
 def test_every_length_at_the_edge() -> None:
-    lengths = [length for length in range(4, 80) if is_media(PNG[:length])]
+    lengths = [length for length in range(4, 80) if classify(PNG[:length]) is True]
     assert lengths == [length for length in range(MIN_PAYLOAD, 80) if length % 4 != 1]
 
 
