@@ -59,7 +59,7 @@ faults: $(TEST_READY)    ## every fault against real processes, an exception at 
 
 faults-short: $(TEST_READY)    ## a sample of them
 	tests/install-services
-	$(BIN)/pytest -m faults tests/faults
+	$(BIN)/pytest -n $(WORKERS) --dist load -m faults tests/faults
 
 vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny model that is trained here (2.5 GB of packages)
 	tests/vllm/install
