@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.policy.model import Health, Retries, Route, Timeouts, Upstream
@@ -109,7 +109,7 @@ async def test_a_reload_takes_over_what_stays_the_same() -> None:
             await (await open_on(new, name)).close()
         assert [len(same.conversations), len(changed.conversations)] == [1, 2]
         await new.close()
-        with pytest.raises(httpx.ConnectError):
+        with pytest.raises(httpx2.ConnectError):
             await open_on(new, "a")
 
 
@@ -133,7 +133,7 @@ async def test_a_retired_fleet_waits_for_what_runs() -> None:
         await made.body("b")
         retiring = asyncio.create_task(made.fleet.retire())
         # The idle one's client is closed, the other's not.
-        with pytest.raises(httpx.ConnectError):
+        with pytest.raises(httpx2.ConnectError):
             while made.tried.count("b") < 100_000:
                 await made.body("b")
         part = await anext(aiter(opened.response.stream))  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ async def test_retirement_ends(how: str) -> None:
             retiring.cancel()
         elif how == "closed":
             await made.fleet.close()
-        with pytest.raises(httpx.ReadError):
+        with pytest.raises(httpx2.ReadError):
             await read(opened)
         await opened.close()
         await asyncio.wait((retiring,), timeout=PATIENCE)
@@ -213,7 +213,7 @@ async def test_d15_no_request_is_sent_more_often_than_its_attempts_allow(attempt
             assert await made.body("a") == ("a", 200, b"good")
             assert made.retried == [("a", "reset")]
         else:
-            with pytest.raises(httpx.ReadError):
+            with pytest.raises(httpx2.ReadError):
                 await made.body("a")
             assert made.retried == []
         assert len(sent) == sent_in_all
@@ -239,7 +239,7 @@ async def test_d15_without_a_budget_nothing_is_sent_again() -> None:
     sent: list[bytes] = []
     async with bench(keeping(GOOD, sent=sent), retries=Retries(attempts=5, budget=0)) as made:
         await made.body("a")
-        with pytest.raises(httpx.ReadError):
+        with pytest.raises(httpx2.ReadError):
             await made.body("a")
         assert len(sent) == 2
 
