@@ -59,7 +59,7 @@ faults: $(TEST_READY)    ## every fault against real processes, an exception at 
 
 faults-short: $(TEST_READY)    ## a sample of them
 	tests/install-services
-	$(BIN)/pytest -m faults tests/faults
+	$(BIN)/pytest -n $(WORKERS) --dist load -m faults tests/faults
 
 # `make fuzz TARGET=sse SECONDS=600 SEED=17`; without a target, each of them.
 SECONDS ?= 60

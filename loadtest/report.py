@@ -23,7 +23,7 @@ _PACKAGES = (
     "fastapi",
     "starlette",
     "uvicorn",
-    "httpx",
+    "httpx2",
 )
 _COLUMNS = (
     "scenario",

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from loadtest import process, sections
 from loadtest.judge import Figure, Verdict
@@ -245,7 +245,7 @@ def gateway(directory: Path, base_url: str, policies: Mapping[str, Sequence[str]
         # Not /readyz: that may ask for masks at the server, of which there are none here.
         wait_until_ready("portcullis", started, port, "/healthz", log)
         yield f"http://127.0.0.1:{port}"
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         output = log.read_text(errors="replace")[-800:].strip()
         raise TargetError(f"{error}; the end of the gateway's output: {output or 'nothing'}") from error
     finally:
@@ -253,10 +253,10 @@ def gateway(directory: Path, base_url: str, policies: Mapping[str, Sequence[str]
 
 
 async def ask(url: str, model: str, count: int) -> list[Answer]:
-    """The answers to all questions, `AT_ONCE` at a time. Raises `httpx.HTTPError` for one that is none."""
+    """The answers to all questions, `AT_ONCE` at a time. Raises `httpx2.HTTPError` for one that is none."""
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(client: httpx.AsyncClient, number: int) -> Answer:
+    async def one(client: httpx2.AsyncClient, number: int) -> Answer:
         body = {
             "model": model,
             "messages": [{"role": "user", "content": QUESTIONS[number % len(QUESTIONS)]}],
@@ -269,7 +269,7 @@ async def ask(url: str, model: str, count: int) -> list[Answer]:
             answer = await client.post("/v1/chat/completions", json=body)
         return Answer.of(answer.raise_for_status().json())
 
-    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as client:
         return await asyncio.gather(*(one(client, number) for number in range(count)))
 
 
@@ -291,7 +291,7 @@ def measure(rungs: Sequence[Rung], count: int) -> list[Tally]:
 
 def made(server: Server) -> int:
     """How many tokens the engine has made so far, as its own metrics say."""
-    return tokens_in(httpx.get(f"{server.url}/metrics", timeout=PATIENCE).raise_for_status().text)
+    return tokens_in(httpx2.get(f"{server.url}/metrics", timeout=PATIENCE).raise_for_status().text)
 
 
 def tokens_in(metrics: str) -> int:
@@ -348,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = environment(choose_cores())  # before it runs: a checkout can change in the minutes that it takes
     try:
         tallies = measure(QUICK_RUNGS if options.quick else RUNGS, count)
-    except (NotStarted, TargetError, httpx.HTTPError, OSError) as error:
+    except (NotStarted, TargetError, httpx2.HTTPError, OSError) as error:
         print(f"WRONG  {error}", file=sys.stderr)
         return 1
     judged = verdicts(tallies)

@@ -8,15 +8,17 @@ readings may be possible at once; all are followed.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from html.entities import html5
 from typing import NamedTuple, Protocol
 
 # Behind a letter: the next one may need a separator before it.
 _NEXT = "\x1f"
 # What is written for a sign of Morse's code, or as a dash, besides ASCII's.
 _AS_ASCII = str.maketrans(dict.fromkeys("·•∙⋅․", ".") | dict.fromkeys("‐‑‒–—―−", "-"))
-MAX_TAG = 64  # characters of an HTML tag within a word
+_OTHER_SIGN = ","  # stands for what is neither ASCII nor a letter
+HEX_DIGIT = "[0-9a-f]"
+MAX_TAG = 256  # characters of a tag, or of a link's address, within a word
 
 
 class Reading(NamedTuple):
@@ -40,7 +42,7 @@ class Encoding(Protocol):
         ...
 
 
-class _AnyLetter:
+class AnyLetter:
     """What is begun is held until it is complete: which letters it may become is not looked up."""
 
     def outcomes(self, state: str) -> str | None:
@@ -49,11 +51,15 @@ class _AnyLetter:
 
 def ascii_form(char: str) -> str:
     """The character as encodings see it; empty if it is in none."""
-    char = char.translate(_AS_ASCII)
-    return char if char.isascii() else ""
+    if char.isascii():
+        return char
+    char = unicodedata.normalize("NFKC", char.translate(_AS_ASCII))
+    if len(char) == 1 and char.isascii():
+        return char
+    return "" if char.isalnum() else _OTHER_SIGN
 
 
-class TextEncoding(_AnyLetter):
+class TextEncoding(AnyLetter):
     """Letters written as texts: `unit` is the regular expression of one, `prefix` of everything that may become one,
     `separator` of what may stand between two. `decode` returns the letters of a text that matches `unit`, None for
     none. Where `separator` is None, a letter ends the encoding (its state is empty). `abridged` is the same for texts
@@ -74,7 +80,7 @@ class TextEncoding(_AnyLetter):
             between, begun = separator
             self._after = _NEXT
             self._separator = re.compile(_NEXT + between, re.I | re.A)
-            prefix = f"{_NEXT}{begun}|(?:{_NEXT}{between})?(?:{prefix})"
+            prefix = f"{_NEXT}(?:{begun})|(?:{_NEXT}{between})?(?:{prefix})"
         self._prefix = re.compile(prefix, re.I | re.A)
 
     def begin(self, char: str) -> Iterator[Reading]:
@@ -92,43 +98,18 @@ class TextEncoding(_AnyLetter):
             yield Reading(None, self._abridged(text))
 
 
-class TwoLevels(_AnyLetter):
-    """An encoding of which each character may be written in it once more, as `&amp;#115;` or `%2573`."""
-
-    def __init__(self, single: TextEncoding) -> None:
-        self._single = single
-
-    def begin(self, char: str) -> Iterator[Reading]:
-        for reading in self._single.begin(char):
-            yield reading if reading.letters is not None else Reading(None, reading.state + "\0")
-            if reading.letters is None:
-                yield Reading(None, "\0" + reading.state)
-
-    def go_on(self, state: str, char: str) -> Iterator[Reading]:
-        outer, inner = state.split("\0")
-        if inner:
-            for letters, rest in self._single.go_on(inner, char):
-                if letters is None:
-                    yield Reading(None, f"{outer}\0{rest}")
-                elif len(letters) == 1 and letters.isascii():
-                    yield from self._outer(outer, letters)
-            return
-        yield from self._outer(outer, char)
-        for _, begun in self._single.begin(char):
-            yield Reading(None, f"{outer}\0{begun}")
-
-    def _outer(self, outer: str, char: str) -> Iterator[Reading]:
-        for letters, rest in self._single.go_on(outer, char):
-            yield Reading(None, rest + "\0") if letters is None else Reading(letters, "")
+# What stands within Base64 as people and programs write it.
+_PASSED = " \t\r\n\"'`,>|-"
 
 
-class BitEncoding(_AnyLetter):
+class BitEncoding(AnyLetter):
     """Bytes in groups of `width` bits a character (RFC 4648), from any bit offset. A letter is a byte, as in Latin-1.
-    Line ends within it do not count."""
+    White space within it, quotation marks and the like do not count."""
 
     def __init__(self, width: int, values: dict[str, int]) -> None:
         self._width, self._values = width, values
         self._skips = sorted({8 * byte % width for byte in range(width)})
+        self._passed = frozenset(_PASSED) - values.keys()
 
     def begin(self, char: str) -> Iterator[Reading]:
         if char in self._values:
@@ -137,7 +118,7 @@ class BitEncoding(_AnyLetter):
                 yield Reading(None, f"{count},{self._values[char] & ((1 << count) - 1)}")
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
-        if char in ("\r", "\n"):
+        if char in self._passed:
             yield Reading(None, state)
         if char in self._values:
             before, _, begun = state.partition(",")
@@ -150,7 +131,7 @@ class BitEncoding(_AnyLetter):
             yield Reading(letter, f"{count},{value & ((1 << count) - 1)}")
 
 
-class Decoded(_AnyLetter):
+class Decoded(AnyLetter):
     """Letters of an encoding of bytes: UTF-8, and ASCII in UTF-16, whose other bytes are 0."""
 
     def __init__(self, encoded: Encoding) -> None:
@@ -179,7 +160,7 @@ class Decoded(_AnyLetter):
                     yield Reading(None, f"{data.hex()}:{inner}")
 
 
-class AnyOf(_AnyLetter):
+class AnyOf(AnyLetter):
     """One of several encodings, the same for all letters of a word."""
 
     def __init__(self, *encodings: Encoding) -> None:
@@ -219,76 +200,10 @@ class Spellings:
         return self._begun[state]
 
 
-def _character(digits: str, base: int = 16) -> str | None:
+def character(digits: str, base: int = 16) -> str | None:
+    """The one with this number, if there is one."""
     code = int(digits, base)
     return chr(code) if 0 < code < 0x110000 and not 0xD800 <= code < 0xE000 else None
-
-
-# -- escapes within a text ---------------------------------------------------------------------------------------------
-
-_H = "[0-9a-f]"
-_ENTITIES = {name: chars for name, chars in html5.items() if name.endswith(";")}
-_MARKUP_UNIT = (
-    rf"&\#[0-9]{{1,8}};?|&\#x{_H}{{1,6}};?|&[a-z0-9]{{2,31}};"
-    rf"|<[/!?a-z][^<>]{{0,{MAX_TAG}}}>"
-    rf"|(?:\\x[c-f]{_H}(?:\\x[89ab]{_H}){{1,3}})|(?:\\3[0-7]{{2}}(?:\\2[0-7]{{2}}){{1,3}})"
-    rf"|\\u{_H}{{4}}|\\ud[89ab]{_H}{{2}}\\ud[c-f]{_H}{{2}}|\\u\{{{_H}{{1,6}}\}}|\\x{_H}{{2}}|\\U{_H}{{8}}|\\[0-7]{{3}}"
-    r"|\\[nrt!-/:-@\[-`{-~]"
-)
-_MARKUP_PREFIX = (
-    rf"&(?:\#(?:[0-9]{{0,8}}|x{_H}{{0,6}})|[a-z0-9]{{0,31}})"
-    rf"|<(?:[/!?a-z][^<>]{{0,{MAX_TAG}}})?"
-    rf"|\\x[c-f]{_H}(?:\\x[89ab]{_H}){{0,2}}(?:\\(?:x(?:[89ab]{_H}?)?)?)?"
-    rf"|\\3[0-7]{{2}}(?:\\2[0-7]{{2}}){{0,2}}(?:\\(?:2[0-7]{{0,2}})?)?"
-    rf"|\\(?:u{_H}{{0,3}}|ud[89ab]{_H}{{2}}(?:\\(?:u(?:d(?:[c-f]{_H}?)?)?)?)?|u\{{{_H}{{0,6}}|x{_H}?|U{_H}{{0,7}}|[0-7]{{0,2}})?"
-)
-# Bytes of UTF-8: how many there are is known from the first.
-_C = f"%[89ab]{_H}"
-_URL_UNIT = rf"%[0-7]{_H}|%[cd]{_H}{_C}|%e{_H}{_C}{_C}|%f{_H}{_C}{_C}{_C}|\+"
-_URL_PREFIX = rf"%{_H}?|%[cd]{_H}(?:%[89ab]?)?|%e{_H}(?:{_C})?(?:%[89ab]?)?|%f{_H}(?:{_C}){{0,2}}(?:%[89ab]?)?"
-_CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
-
-
-def _unescape(text: str) -> str | None:
-    if text[0] == "%":
-        try:
-            return one if len(one := bytes.fromhex(text.replace("%", "")).decode()) == 1 else None
-        except UnicodeDecodeError:
-            return None
-    if text == "+":
-        return " "
-    if text[0] == "<":
-        return ""
-    if text[0] == "&":
-        if text[1] != "#":
-            return _ENTITIES.get(text[1:], _ENTITIES.get(text[1:].lower()))
-        digits = text[2:].rstrip(";")
-        return _character(digits[1:]) if digits[0] in "xX" else _character(digits, 10)
-    kind, rest = text[1], text[2:]
-    if text.count("\\") > 1 and kind in "xX3":
-        parts = text[1:].split("\\")
-        data = bytes(int(part[1:], 16) if kind in "xX" else int(part, 8) for part in parts)
-        try:
-            return one if len(one := data.decode()) == 1 else None
-        except UnicodeDecodeError:
-            return None
-    if kind in "ux" or (kind == "U" and rest):
-        if len(rest) == 10:
-            return bytes.fromhex(rest[:4] + rest[6:]).decode("utf-16-be")
-        return _character(rest.strip("{}"))
-    return _character(text[1:], 8) if kind in "01234567" else _CONTROLS.get(kind.lower(), kind)
-
-
-def escapes(*, markup: bool, url: bool) -> TwoLevels:
-    """HTML's tags and entities, escapes of strings and Markdown (`markup`), percent-encoding (`url`), twice over."""
-    units = [_MARKUP_UNIT] * markup + [_URL_UNIT] * url
-    prefixes = [_MARKUP_PREFIX] * markup + [_URL_PREFIX] * url
-    return TwoLevels(TextEncoding("|".join(units), "|".join(prefixes), _unescape, abridged=_abridge_tag))
-
-
-def _abridge_tag(begun: str) -> str:
-    """Of a tag, only its length matters."""
-    return "<a" + "a" * (len(begun) - 2) if begun[0] == "<" and len(begun) > 2 else begun
 
 
 # -- letters by other characters ---------------------------------------------------------------------------------------
@@ -297,10 +212,11 @@ def _abridge_tag(begun: str) -> str:
 LEET = {
     "0": "o", "1": "il", "2": "z", "3": "e", "4": "a", "5": "s", "6": "gb", "7": "t", "8": "b", "9": "g",
     "@": "a", "$": "s", "!": "il", "|": "il", "+": "t", "(": "c", "<": "c", "{": "c", "#": "h", "€": "e", "£": "l",
-    "¢": "c", "¥": "y", "\u00a7": "s", "†": "t", "°": "o", "µ": "u", "^": "a",
+    "¢": "c", "¥": "y", "\u00a7": "s", "†": "t", "°": "o", "µ": "u", "^": "a", "*": "aeiou",
 }  # fmt: skip
+MASK = "*"  # for a vowel
 # Of these, which are punctuation where a word begins or ends.
-PUNCTUATION = frozenset("!|+(<{#^\u00b0")
+PUNCTUATION = frozenset("!|+(<{#^*\u00b0")
 # Several characters that draw one.
 DRAWN = {
     "/\\": "a", "/-\\": "a", "|3": "b", "13": "b", "|)": "d", "|>": "dp", "[)": "d", "|=": "f", "ph": "f",
@@ -322,6 +238,7 @@ _NATO_DIGITS = "zero one two three four five six seven eight nine"
 _NATO_LETTERS = {name: name[0] for name in _NATO.split()} | {
     name: str(digit) for digit, name in enumerate(_NATO_DIGITS.split())
 }
+_NATO_LETTERS |= {"tree": "3", "fower": "4", "fife": "5", "niner": "9"}
 _MORSE = (
     "a.- b-... c-.-. d-.. e. f..-. g--. h.... i.. j.--- k-.- l.-.. m-- n-. o--- p.--. q--.- r.-. s... t- u..- v...- "
     "w.-- x-..- y-.-- z--.. 0----- 1.---- 2..--- 3...-- 4....- 5..... 6-.... 7--... 8---.. 9----."
@@ -338,41 +255,73 @@ def _prefixes(texts: Iterable[str]) -> str:
     return "|".join(map(re.escape, sorted(begun, key=len, reverse=True)))
 
 
-_CODE_INTRO = r"(?:0x|\\{1,2}x|x|%|=|\\{1,2}u00|u\+00|&\#x)?"
-_CODE_INTRO_BEGUN = r"(?:0x?|\\{1,2}x?|x|%|=|\\{1,2}u0{0,2}|u\+?0{0,2}|&\#?x?)?"
+_SIGN = "[^0-9a-z]"
+_HEX_INTRO = r"(?:0x|x|u00|u\+00)?"
+_HEX_INTRO_BEGUN = r"(?:0x?|x|u0{0,2}|u\+0{0,2})?"
 _HEX = TextEncoding(
-    f"{_H}{{2}}",
-    _H,
-    _byte,
-    (rf"[ ,;:\n'\"-]{{0,4}}{_CODE_INTRO}", rf"[ ,;:\n'\"-]{{0,4}}{_CODE_INTRO_BEGUN}"),
+    f"{HEX_DIGIT}{{2}}", HEX_DIGIT, _byte, (rf"h?{_SIGN}{{0,6}}{_HEX_INTRO}", rf"h?{_SIGN}{{0,6}}{_HEX_INTRO_BEGUN}")
 )
-_BETWEEN_CODES = r"[ ,;:.\n/-]{1,3}", r"[ ,;:.\n/-]{0,3}"
+_HEX_UNITS = TextEncoding(
+    f"{HEX_DIGIT}{{4}}",
+    f"{HEX_DIGIT}{{1,3}}",
+    character,
+    (rf"{_SIGN}{{0,6}}(?:0x|u\+?)?", rf"{_SIGN}{{0,6}}(?:0x?|u\+?)?"),
+)
+_CALLS = ("chr(", "char(", "chrw(", "unichr(", "string.fromcharcode(")
+_CALL, _CALL_BEGUN = "|".join(map(re.escape, _CALLS)), _prefixes(_CALLS)
+_BETWEEN_CODES = rf"{_SIGN}{{1,6}}(?:{_CALL})?", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_CALL_BEGUN}|{_CALL})"
+_OCTAL_BETWEEN = rf"{_SIGN}{{1,6}}(?:0o?)?", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}0o?"
+_BINARY_BETWEEN = rf"{_SIGN}{{0,4}}(?:0b)?", rf"{_SIGN}{{0,4}}(?:0b?)?"
+_BITS_BETWEEN = rf"{_SIGN}{{1,4}}(?:0b)?", rf"{_SIGN}{{0,4}}|{_SIGN}{{1,4}}0b?"
+_MORSE_SIGN, _MORSE_BETWEEN = "[._*-]", "[^0-9a-z._*-]"
+_MORSE_SIGNS = str.maketrans("*_", ".-")
 VARIANTS: dict[str, Encoding] = {
     "base64": Decoded(BitEncoding(6, {char: at for at, char in enumerate(_BASE64)} | {"-": 62, "_": 63})),
     "base32": Decoded(BitEncoding(5, {form: at for at, char in enumerate(_BASE32) for form in (char, char.lower())})),
-    "hex": Decoded(_HEX),
+    "hex": AnyOf(Decoded(_HEX), _HEX_UNITS),
     "decimal": AnyOf(
-        TextEncoding("[0-9]{2,6}", "[0-9]{1,5}", lambda text: _character(text, 10), _BETWEEN_CODES),
-        Decoded(TextEncoding("[0-3]?[0-7]{2}", "[0-7]{1,2}", lambda text: _character(text, 8), _BETWEEN_CODES)),
-        Decoded(TextEncoding("[01]{8}", "[01]{1,7}", lambda text: _character(text, 2), (" ?", " ?"))),
+        TextEncoding("[0-9]{2,6}", "[0-9]{1,5}", lambda text: character(text, 10), _BETWEEN_CODES),
+        Decoded(TextEncoding("[0-9]{2,3}", "[0-9]{1,2}", lambda text: character(text, 10), _BETWEEN_CODES)),
+        Decoded(TextEncoding("[0-3]?[0-7]{2}", "[0-7]{1,2}", lambda text: character(text, 8), _OCTAL_BETWEEN)),
+        Decoded(
+            TextEncoding(
+                "[01]{4} ?[01]{4}",
+                "[01]{1,4}|[01]{4} |[01]{4} ?[01]{1,3}",
+                lambda text: character(text.replace(" ", ""), 2),
+                _BINARY_BETWEEN,
+            )
+        ),
+        TextEncoding("[01]{7}", "[01]{1,6}", lambda text: character(text, 2), _BITS_BETWEEN),
     ),
+    # A number or the letter itself may stand before a name: `2. Bravo`, `B as in Bravo`.
     "nato": TextEncoding(
         "|".join(_NATO_LETTERS),
         _prefixes(_NATO_LETTERS),
         lambda text: _NATO_LETTERS[text.lower()],
-        (r"[ ,.;/\n-]{1,3}", r"[ ,.;/\n-]{0,3}"),
+        (
+            rf"{_SIGN}{{0,8}}(?:[0-9a-z]{{1,2}}(?: as in| for| is)?{_SIGN}{{1,4}})?",
+            rf"{_SIGN}{{0,8}}(?:[0-9a-z]{{1,2}}(?: (?:a|as|as |as i|as in|f|fo|for|i|is))?{_SIGN}{{0,4}})?",
+        ),
     ),
     "morse": TextEncoding(
-        "[.-]{1,5}",
-        "[.-]{1,4}",
-        _MORSE_LETTERS.get,
-        (r"(?: {1,4}| ?[/|,] ?|\n)(?:/ )?", r"(?: {0,4}| ?[/|,]? ?|\n)(?:/ ?)?"),
+        f"{_MORSE_SIGN}{{1,5}}",
+        f"{_MORSE_SIGN}{{1,4}}",
+        lambda text: _MORSE_LETTERS.get(text.translate(_MORSE_SIGNS)),
+        (rf"{_MORSE_BETWEEN}{{1,6}}", rf"{_MORSE_BETWEEN}{{0,6}}"),
     ),
 }
+
+
+def _abridge_control(begun: str) -> str:
+    """Of a sequence, only the kinds of its characters matter."""
+    kinds = ("0" if char >= "0" else char if char == "\x1b" else " " for char in begun[2:])
+    return begun[:2] + "".join(kinds)
+
+
 # Terminal control sequences (ECMA-48), of colours and the like.
 CONTROL_SEQUENCES = TextEncoding(
-    r"\x1b\[[0-?]{0,16}[ -/]{0,2}[@-~]",
-    r"\x1b(?:\[[0-?]{0,16}[ -/]{0,2})?",
+    rf"\x1b\[[0-?]{{0,16}}[ -/]{{0,2}}[@-~]|\x1b\][^\x07\x1b]{{0,{MAX_TAG}}}(?:\x07|\x1b\\)",
+    rf"\x1b(?:\[[0-?]{{0,16}}[ -/]{{0,2}}|\][^\x07\x1b]{{0,{MAX_TAG}}}\x1b?)?",
     lambda text: "",
-    abridged=lambda begun: begun[:2] + "".join("0" if char >= "0" else " " for char in begun[2:]),
+    abridged=_abridge_control,
 )

@@ -112,9 +112,10 @@ class LiteralMachine:
         spaces: bool = False,
         line_marks: frozenset[str] = LINE_MARKS,
     ) -> None:
-        by_text: dict[str, list[Literal]] = {}
+        by_text: dict[str, tuple[Literal, ...]] = {}
         for literal in literals:
-            by_text.setdefault(literal.text, []).append(literal)
+            before = by_text.get(literal.text)
+            by_text[literal.text] = (literal,) if before is None else (*before, literal)
         if not by_text or "" in by_text:
             raise ValueError("a machine needs at least one word, and no empty one")
         self.longest = max(map(len, by_text))

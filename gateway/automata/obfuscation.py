@@ -23,18 +23,20 @@ from gateway.automata.encodings import (
     CONTROL_SEQUENCES,
     DRAWN,
     LEET,
+    MASK,
     PUNCTUATION,
     VARIANTS,
     Encoding,
     Reading,
     Spellings,
     ascii_form,
-    escapes,
 )
 from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Position, StateMachine
+from gateway.automata.markup import BETWEEN, escapes
 from gateway.automata.trie import ROOT
 from gateway.automata.word_places import (
+    BLANK,
     BLANK_GAP,
     DONE,
     DOUBLED,
@@ -43,7 +45,10 @@ from gateway.automata.word_places import (
     GAP_LENGTH,
     GAPPED,
     JOINED,
+    LINE,
+    MASKED,
     NEW_LINE,
+    NUMBER,
     OFTEN,
     PLAIN,
     SECOND_PLAIN,
@@ -61,10 +66,10 @@ from gateway.automata.word_trie import WordSet, WordTrie
 
 __all__ = ["ESCAPE", "ObfuscatedWords", "Obfuscation"]
 
-MAX_GAP = 5  # characters between two letters that are spaced out
+MAX_GAP = 7  # characters between two letters that are spaced out; a run of blanks is one
 # Shorter words need more to count as disguised, or they would be found in ordinary text: `as s` is not spaced out, of
 # `4$s` one letter is too few, and in `conn` no letter is repeated.
-SHORT_SPACED = 6  # all letters are spaced out alike
+SHORT_SPACED = 5  # all letters are spaced out alike
 SHORT = 5  # two letters are as they are, and a letter comes at least three times
 # States of a few positions each, of which disguises need many.
 MAX_TARGETS = 160_000
@@ -73,6 +78,7 @@ MAX_READINGS = 50_000  # of characters in an encoding
 # 1 and 2 edits of a thousand words. With edits, ten times as many words cost so much again for each edit.
 DISGUISES_COST, CODES_COST, EDITS_COST = 40, 80, (80, 240)
 
+_MAX_DIGITS = 3
 _LINE_MARKS = frozenset(">-*+#|")
 _EMPHASIS = frozenset("*_~`")
 ESCAPE = "\x1b"
@@ -169,11 +175,11 @@ class ObfuscatedWords(StateMachine):
             folded: list[Reading] = []
             for letters, rest in found:
                 if letters:
-                    letters = "".join(map(self._letters, letters))
-                    if not letters and encoding <= len(self._embedded):
+                    seen = "".join(map(self._letters, letters))
+                    if encoding > len(self._embedded) and not self._alphabet.issuperset(seen):
                         continue
-                    if encoding > len(self._embedded) and not self._alphabet.issuperset(letters):
-                        continue
+                    # One that is escaped may be a disguise of another, or stand between two.
+                    letters = letters if seen and len(letters) == 1 and encoding <= len(self._embedded) else seen
                 folded.append(Reading(letters, rest))
             if len(self._readings) >= MAX_READINGS:
                 self._readings.clear()
@@ -196,6 +202,8 @@ class ObfuscatedWords(StateMachine):
     def _leads_nowhere(place: Place, letter: str) -> bool:
         """Most letters of a hostile text, so it should cost little: is it none of those that may come next?"""
         trie, node = place.trie.trie, place.node
+        if place.state.startswith((LINE, NUMBER)):
+            return False
         if not letter:
             return True
         if place.skip or place.state or trie.labels[node] == letter:
@@ -206,10 +214,9 @@ class ObfuscatedWords(StateMachine):
         led: Led = []
         for root in self._roots if left == WORD_CHAR else self._edged_roots:
             if not self._disguises.variants:
-                for at in range(len(char.plain)):
+                led += self._read_char(root, char)
+                for at in range(1, len(char.plain)):
                     led += self._read(root, char.plain[at:], PLAIN)
-                for letter in char.looks_like if not char.is_sign else "":
-                    led += self._read(root, letter, 0)
             for encoding in (*char.begins, *range(len(self._embedded) + 1, len(self._encodings) + 1)):
                 led += self._read_encoded(root, encoding, None, char.code)
         return led
@@ -223,17 +230,22 @@ class ObfuscatedWords(StateMachine):
         if place.state.startswith(SWAPPED):
             comes = place.state[1:] in (char.plain, *char.looks_like)
             return [self._places.at(place.trie, place.node, place.edits, place.flags)] if comes else []
-        led = self._read(place, char.plain, PLAIN) if char.plain else []
-        for letter in char.looks_like:
-            read = self._read(place, letter, 0)
-            # At a word's end it is what it is: punctuation.
-            led += [self._inexact(each) for each in read if each] if char.is_sign else read
+        led = self._read_char(place, char) if not place.state.startswith(NUMBER) else []
         for encoding in char.begins:
             led += self._read_encoded(place, encoding, None, char.code)
-        if char.gap:
+        if char.gap or place.state.startswith((LINE, NUMBER)):
             led += self._skip(place, char)
         if not last:
             led += self._edit(place)
+        return led
+
+    def _read_char(self, place: Place, char: _Char) -> Led:
+        """The character is a letter."""
+        led = self._read(place, char.plain, PLAIN) if char.plain else []
+        for letter in char.looks_like if place.node or not char.is_sign else "":
+            read = self._read(place, letter, MASKED if char.code == MASK else 0)
+            # At a word's end it is what it is: punctuation.
+            led += [self._inexact(each) for each in read if each] if char.is_sign else read
         return led
 
     def _inexact(self, place: Place) -> Place | None:
@@ -247,7 +259,11 @@ class ObfuscatedWords(StateMachine):
         led: Led = []
         for letters, state in self._read_code(encoding, begun, code):
             if letters is None:
-                if not self._looks_ahead[encoding - 1] or self._may_become(place, encoding, state):
+                if encoding > len(self._embedded):
+                    led.append(self._coded(place, encoding, state, code))
+                elif not place.node and state[0] in BETWEEN:
+                    continue
+                elif not self._looks_ahead[encoding - 1] or self._may_become(place, encoding, state):
                     led.append(self._places.encoded(place, encoding, state))
             elif encoding <= len(self._embedded):
                 led += self._read_embedded(place, encoding, letters)
@@ -261,6 +277,13 @@ class ObfuscatedWords(StateMachine):
                     flags = place.flags | EXACT | PLAIN
                     led.append(self._places.at(place.trie, node, place.edits, flags, 0, 0, encoding, state))
         return led
+
+    def _coded(self, place: Place, encoding: int, state: str, code: str) -> Place | None:
+        """Of a code more is needed. What it passes by may be no part of it: a short word stands in one piece."""
+        if state != place.state or code in "\r\n":
+            return self._places.encoded(place, encoding, state)
+        flags = place.flags | DOUBLED
+        return self._places.at(place.trie, place.node, place.edits, flags, 0, 0, encoding, state)
 
     def _may_become(self, place: Place, encoding: int, state: str) -> bool:
         """May what has begun become a letter that leads on?"""
@@ -279,7 +302,13 @@ class ObfuscatedWords(StateMachine):
         text = self._text(place, place.gap)
         if text is None:
             return []
-        return self._read(text, letters, 0 if self._disguises.leet and encoding == 1 else PLAIN)
+        if self._disguises.leet and encoding == 1:
+            return self._read(text, letters, 0)
+        if len(letters) > 1:
+            return self._read(text, letters, PLAIN)
+        char: _Char = self.char_class(letters).key
+        led = self._read_char(text, char)
+        return [*led, *self._skip(text, char)] if text.node else led
 
     def _read(self, place: Place, letters: str, flag: int) -> Led:
         """All letters of one character, one after the other. A match may end before the last."""
@@ -303,7 +332,7 @@ class ObfuscatedWords(StateMachine):
 
     def _letter(self, place: Place, letter: str, flag: int) -> Led:
         trie, node, edits, skip, at = place.trie, place.node, place.edits, place.skip, self._places.at
-        flags = place.flags | flag | EXACT
+        flags = place.flags & ~BLANK | flag | EXACT
         if flag & place.flags & PLAIN:
             flags |= SECOND_PLAIN
         if node and not place.gap:
@@ -364,16 +393,29 @@ class ObfuscatedWords(StateMachine):
             yield self._places.at(trie, node, edits, flags, gap, spaced, 0, NEW_LINE)
         if blank and place.state == NEW_LINE and char.code in _LINE_MARKS:
             yield place
-        if not char.gap or gap & GAP_LENGTH == MAX_GAP:
-            return
-        gap = gap + 1 if gap or char.gap == 1 else BLANK_GAP + 1
-        if self._disguises.spacing and flags & EDGED:
-            yield self._places.at(trie, node, edits, flags | GAPPED, gap, spaced, 0, place.state)
-            child = trie.child(node, " ")
-            if child:
-                yield self._places.at(trie, child, edits, flags | GAPPED, gap, spaced, 0, place.state)
+        if char.gap:
+            yield from self._widen(place, char)
+        elif place.state[:1] in (LINE, NUMBER) and char.code.isdigit() and len(place.state) <= _MAX_DIGITS:
+            numbered = NUMBER + place.state[1:] + "0"
+            yield self._places.at(trie, node, edits, flags & ~BLANK, gap & BLANK_GAP | 1, spaced, 0, numbered)
+
+    def _widen(self, place: Place, char: _Char) -> Iterator[Place | None]:
+        """The gap goes on."""
+        trie, node, edits, gap, spaced = place.trie, place.node, place.edits, place.gap, place.spaced
+        blank = char.gap == 2
+        if not (gap and blank and place.flags & BLANK):
+            if gap & GAP_LENGTH == MAX_GAP:
+                return
+            gap = gap + 1 if gap or not blank else BLANK_GAP + 1
+        if self._disguises.spacing and place.flags & EDGED:
+            flags = place.flags & ~BLANK | GAPPED | BLANK * blank
+            marked = place.state == LINE and (blank or char.code in _LINE_MARKS)
+            state = LINE if char.line_end or marked else ""
+            yield self._places.at(trie, node, edits, flags, gap, spaced, 0, state)
+            if child := trie.child(node, " "):
+                yield self._places.at(trie, child, edits, flags, gap, spaced, 0, state)
         elif self._disguises.markup and char.code in _EMPHASIS:
-            yield self._places.at(trie, node, edits, flags, gap, spaced, 0, place.state)
+            yield self._places.at(trie, node, edits, place.flags, gap, spaced, 0, place.state)
 
 
 def _cost(words: Sequence[WordSet], disguises: Obfuscation) -> int:

@@ -16,13 +16,18 @@ from gateway.automata.trie import ROOT
 from gateway.automata.word_trie import WordTrie
 
 # What is known of a way besides its node.
-EDGED, GAPPED, JOINED, PLAIN, SECOND_PLAIN, DOUBLED, UNEVEN, EXACT, DONE = (1 << bit for bit in range(9))
+EDGED, GAPPED, JOINED, PLAIN, SECOND_PLAIN, DOUBLED, UNEVEN, EXACT, DONE, BLANK, MASKED = (
+    1 << bit for bit in range(11)
+)
 SWAPPED = "\x02"  # then the letter that must come next
 NEW_LINE = "\n"  # in the white space of a phrase, behind a line end
+LINE = "\x06"  # in a gap, where a line begins
+NUMBER = "\x07"  # in a gap, behind the number of a list: as many as there are digits
 TWICE = "\x04"  # behind a letter that has come once more than in the word
 OFTEN = "\x05"  # and more often
 # A gap is its length, and whether it begins with a blank: of short words all are alike.
 GAP_LENGTH, BLANK_GAP = 7, 8
+SHORT_MASKED = 4  # in shorter words no letter is an asterisk
 MAX_PLACES = 100_000  # of some 700 bytes, with their steps
 _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that ends a word
 
@@ -146,7 +151,7 @@ class Places:
             gap &= GAP_LENGTH
             spaced = 0
         if lightest >= self._short:
-            flags &= ~(SECOND_PLAIN | DOUBLED)
+            flags &= ~(SECOND_PLAIN | DOUBLED | MASKED)
             if state in (TWICE, OFTEN):
                 state = ""
         return self._at((trie, node, edits, flags, gap, spaced, encoding, state, skip))
@@ -184,7 +189,7 @@ class Places:
         """May a word of this weight be written so?"""
         if flags & GAPPED and flags & (JOINED | UNEVEN) and weight < self._short_spaced:
             return False
-        return not (flags & DOUBLED and weight < self._short)
+        return not (flags & DOUBLED and weight < self._short) and not (flags & MASKED and weight < SHORT_MASKED)
 
     def _continues(self, key: _Key) -> bool:
         """May a further character lead on?"""

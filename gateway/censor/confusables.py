@@ -100,13 +100,28 @@ _LISTED = {
     "y": "1B4 24F 263 28F 3B3 443 4AF 10E7 1D8C 1EFF AB5A 118DC",
     "z": "1B6 225 290 1D22 1D76 AB93 118C4",
 }  # fmt: skip
-# Greek letters that are used for what they resemble, which the list leaves out.
-_ALSO = {"b": "3B2", "c": "3F2", "e": "3B5", "n": "3B7", "u": "3BC", "w": "3C9", "x": "3C7"}
-# Rows of the alphabet: negative circled and squared letters, and the letters that flags are made of.
-_ALPHABETS = (0x1F150, 0x1F170, 0x1F1E6)
+# Letters and signs that are used for what they resemble, which the list leaves out.
+_ALSO = {
+    "b": "3B2",
+    "c": "3F2",
+    "d": "2202",
+    "e": "3B5 454",
+    "n": "3B7",
+    "r": "44F",
+    "t": "442",
+    "u": "3BC",
+    "w": "3C9",
+    "x": "3C7",
+}
+# Rows of the alphabet: parenthesised, negative circled and squared letters, and the letters that flags are made of.
+_ALPHABETS = (0x249C, 0x1F110, 0x1F150, 0x1F170, 0x1F1E6)
+_PARENTHESISED_ONE = 0x2474
+_BRAILLE = "⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚⠅⠇⠍⠝⠕⠏⠟⠗⠎⠞⠥⠧⠺⠭⠽⠵"
 _TABLE = {chr(int(code, 16)): target for target, codes in _LISTED.items() for code in codes.split()}
-_TABLE |= {chr(int(code, 16)): target for target, code in _ALSO.items()}
+_TABLE |= {chr(int(code, 16)): target for target, codes in _ALSO.items() for code in codes.split()}
 _TABLE |= {chr(first + at): chr(ord("A") + at) for first in _ALPHABETS for at in range(26)}
+_TABLE |= {chr(_PARENTHESISED_ONE + at): str(at + 1) for at in range(9)}
+_TABLE |= {char: chr(ord("a") + at) for at, char in enumerate(_BRAILLE)}
 
 
 def skeleton(char: str, *, ignore_case: bool) -> str:

@@ -49,7 +49,7 @@ class NestedCensor(Censor):
     `Censor`. A pseudonym takes the place only of what is spelled as it is.
     """
 
-    __slots__ = ("_nested", "_outer", "_passing", "_reported", "_write")
+    __slots__ = ("_nested", "_outer", "_passing", "_write")
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class NestedCensor(Censor):
         self._outer = self._scanner
         self._nested.follow(self._outer)
         self._passing = False
-        self._reported: set[tuple[str, int, int]] = set()
+        self._places = set()
 
     def feed(self, text: str) -> str:
         if self._passing and "`" not in text:
@@ -128,13 +128,6 @@ class NestedCensor(Censor):
             self._scanner = self._outer
 
     # -- what a match does ---------------------------------------------------------------------------------------------
-
-    def _report(self, rule: str, start: int, end: int, action: Action, seen: str = "") -> None:
-        if (rule, start, end) in self._reported:
-            return
-        super()._report(rule, start, end, action, seen)
-        if not self.truncated:
-            self._reported.add((rule, start, end))
 
     def _report_runs(self, ended: bool = False) -> None:
         for run in self._nested.pop_all_runs(self.scanned, ended):

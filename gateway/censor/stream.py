@@ -63,6 +63,7 @@ class Censor:
     __slots__ = (
         "_high",
         "_last_reported",
+        "_places",
         "_program",
         "_scanner",
         "blocked",
@@ -85,6 +86,7 @@ class Censor:
         self.matches: list[Match] = []
         self.seen: list[str] = []  # of each match, the word as its lens sees it; empty for an overflow
         self._last_reported: dict[str, tuple[int, int]] = {}  # by rule, the last place that is reported
+        self._places: set[tuple[str, int, int]] | None = None  # that are reported; None while none can come twice
         self.truncated = False
         self.blocked: CompiledRule | None = None
         self.ended = False
@@ -242,6 +244,8 @@ class Censor:
         Returns what comes out when that blocks the text, else None.
         """
         self.overflows += 1
+        if self._places is None:
+            self._places = {match[:3] for match in self.matches}
         if program.on_overflow is Overflow.RELEASE:
             left = [(start, tag) for start, tag in left if program.rules[tag].secret]
             if not left:
@@ -279,7 +283,11 @@ class Censor:
         return None if first_block is None else self._block(first_block, program.rules[order])
 
     def _report(self, rule: str, start: int, end: int, action: Action, seen: str = "") -> None:
+        if self._places is not None and (rule, start, end) in self._places:
+            return
         if len(self.matches) < MAX_REPORTED:
+            if self._places is not None:
+                self._places.add((rule, start, end))
             self.matches.append(Match(rule, start, end, action))
             self.seen.append(seen)
         else:

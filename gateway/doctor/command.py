@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-import httpx
+import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.arguments import with_example
@@ -73,7 +73,7 @@ def addresses(config: Config | None, url: str | None) -> tuple[str, str]:
 def observe(url: str, admin: str, config: Config | None) -> Observed:
     """Ask everything, one after the other. Raises `_CannotAsk`."""
     # What is asked is on this machine or in its network: no proxy of the environment is in between.
-    with httpx.Client(timeout=ASK_SECONDS, trust_env=False) as client:
+    with httpx2.Client(timeout=ASK_SECONDS, trust_env=False) as client:
         ready, metrics = _ask(client, f"{admin}/readyz"), _ask(client, f"{admin}/metrics")
         try:
             samples = tuple(
@@ -105,14 +105,14 @@ class _CannotAsk(Exception):
     pass
 
 
-def _ask(client: httpx.Client, url: str) -> httpx.Response:
+def _ask(client: httpx2.Client, url: str) -> httpx2.Response:
     try:
         with client.stream("GET", url) as response:
             if int(response.headers.get("content-length", 0)) > MAX_METRICS:
                 raise _CannotAsk(f"{url}: answers more than {MAX_METRICS} bytes")
             response.read()
             return response
-    except (httpx.HTTPError, ValueError) as error:
+    except (httpx2.HTTPError, ValueError) as error:
         raise _CannotAsk(
             f"{url}: cannot be asked ({type(error).__name__}): does the gateway run, and listen there?"
         ) from None
@@ -121,8 +121,8 @@ def _ask(client: httpx.Client, url: str) -> httpx.Response:
 def _upstream_skew(base_url: str) -> float | None:
     """Asks without a key for nothing that exists: any answer has the clock."""
     try:
-        return _skew(httpx.head(base_url, timeout=CLOCK_SECONDS).headers)
-    except (httpx.HTTPError, ValueError):
+        return _skew(httpx2.head(base_url, timeout=CLOCK_SECONDS).headers)
+    except (httpx2.HTTPError, ValueError):
         return None
 
 

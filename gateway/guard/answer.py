@@ -171,6 +171,7 @@ class StreamAnswer(_Answer):
         """
         if self.done or self._fast is None:
             return None
+        self._out = []
         try:
             if (path := self._path) is not None:
                 within = len(data) - self._fast.framing <= most
@@ -180,15 +181,14 @@ class StreamAnswer(_Answer):
                 if within and len(path.rest) < len(data):
                     return self._feed_events(path.rest, now, [path.sent] if path.sent else [])
             self._guard.counts.now = now
-            self._out = []
             payload = self._decoder.single(data)
             if payload is None or (taken := self._fast.repeat(payload, most)) is None:
                 return None
-            self._path = self._fast.bytes_path(self._decoder.limit)
             sent, more = taken
+            self._out = [sent] if sent else []
+            self._path = self._fast.bytes_path(self._decoder.limit)
             if not more:
                 return sent
-            self._out = [sent] if sent else []
             self._send(more)
         except Exception as error:
             return self._fail_closed(error)

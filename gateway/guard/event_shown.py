@@ -122,18 +122,23 @@ class ShownAnswer:
         if isinstance(known, str):
             self._names.add(known)
 
+    def unname(self, place: Path, value: Json) -> None:
+        """Take from what repeats an item the id, before it is read: the item's own has been."""
+        if isinstance(self._ids.get(place), str) and self._enforces:
+            value["id"] = None
+
     def rename(self, place: Path, value: Json) -> None:
-        """Give what repeats an item the id that the item has been shown with."""
+        """Give it the id that the item has been shown with."""
         known = self._ids.get(place)
         if isinstance(known, str) and self._enforces:
             value["id"] = known
 
-    def rename_all(self, answer: Json) -> None:
-        """The same for the items of a whole answer."""
+    def items_of(self, answer: Json) -> Iterator[tuple[Path, Json]]:
+        """The items of a whole answer that have been shown."""
         for place in self._ids:
             value = _at(answer, place)
             if isinstance(value, dict):
-                self.rename(place, value)
+                yield place, value
 
     def replace(self, place: Path, value: Json) -> None:
         """What has become of an object, as far as it may be shown; it is still open."""

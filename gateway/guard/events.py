@@ -159,10 +159,13 @@ class EventGuard:
             self._shown.require(False, f"has an event without an object of a known type in `{form.within}`")
             return [event]
         within = self._shown.is_open(place)
-        if within and self._table.item_id in event:
-            event[self._table.item_id] = self._shown.item_id(place)
+        is_named = within and self._table.item_id in event
+        if is_named:
+            event[self._table.item_id] = None  # the one that is shown has been read
         if form.role is not Role.CONCLUDE:
             self._objects.read_event(event, (form.within or form.key,))
+        if is_named:
+            event[self._table.item_id] = self._shown.item_id(place)
         if form.within and form.role is not Role.CONCLUDE:
             self._objects.read_event(holder, (form.key,))
         value = holder.get(form.key) if form.key else None
@@ -246,8 +249,9 @@ class EventGuard:
             if isinstance(value, str):
                 holder[form.key] = self._texts.repeat(place, form.text, value)
         elif isinstance(value, dict):
-            self._shown.rename(place, value)
+            self._shown.unname(place, value)
             self._objects.read(value, place, ends=True)
+            self._shown.rename(place, value)
             if len(place) == 2 and not self._shown.knows(place):  # it comes at once
                 self._shown.open(place, value, str(event["type"]))
             elif self._texts.rule is not None:
@@ -294,8 +298,11 @@ class EventGuard:
     def _read_whole(self, answer: Json) -> None:
         """Censor an answer as a whole; it takes the place of what was shown of it."""
         is_joined = answer.pop(self._table.joined, None) is not None
-        self._shown.rename_all(answer)
+        for place, value in self._shown.items_of(answer):
+            self._shown.unname(place, value)
         self._objects.read(answer, (), ends=True)
+        for place, value in self._shown.items_of(answer):
+            self._shown.rename(place, value)
         if is_joined:
             answer[self._table.joined] = self._shown.content()
         self._shown.answer = copy.deepcopy(answer)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gateway.wire.dialects import SERVED
 from gateway.wire.json import Json
-from gateway.wire.message import KNOWN_NAMES, ROLES, SlotKind, TextSlot
+from gateway.wire.message import KNOWN_NAMES, ROLES, SlotKind, TextSlot, may_spell_text
 
 _JSON_SCHEMA = frozenset(
     {
@@ -123,6 +123,22 @@ def slots(body: Json, apart: Container[str]) -> Iterator[TextSlot]:
             within = names_tools and not (isinstance(key, str) and key.casefold() == "parameters")
             waiting += [_FieldPlace(value, name, name, within) for name in reversed(value)]
     yield from names
+
+
+def number_lists(body: Json) -> Iterator[tuple[Any, Any, bool]]:
+    """Every list of a request whose numbers may spell text, as (holder, key), and whether the protocol has its name.
+    A list may be changed as it is yielded."""
+    waiting: list[tuple[Any, Any, str]] = [(body, field, field) for field in reversed(body)]
+    while waiting:
+        holder, key, field = waiting.pop()
+        value = holder[key]
+        if isinstance(value, list):
+            if may_spell_text(value):
+                yield holder, key, field.casefold() in FIXED_NAMES
+            value = holder[key]
+            waiting += [(value, at, field) for at in reversed(range(len(value))) if isinstance(value[at], list | dict)]
+        elif isinstance(value, dict):
+            waiting += [(value, name, name) for name in reversed(value) if isinstance(value[name], list | dict)]
 
 
 def _are_token_ids(value: Json) -> bool:

@@ -18,14 +18,14 @@ from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.parts import JoinedParts, PartText
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.observe.facts import TextScanned
-from gateway.policy.model import Channel, Direction, Mode
+from gateway.policy.model import Channel, Direction, Mode, Unknown
 from gateway.surrogates import join_surrogates
 from gateway.wire import json, media
 from gateway.wire.chat import CHAT
 from gateway.wire.dialect import BadRequest as BadRequest  # what reading a request raises, wherever it is read
 from gateway.wire.dialect import Dialect, RequestTexts
 from gateway.wire.json import Json
-from gateway.wire.message import CONSTANT_LABELS, SlotKind, TextSlot, TooDeep, text_runs
+from gateway.wire.message import CONSTANT_LABELS, SlotKind, TextSlot, TooDeep, decoded_numbers, text_runs
 
 # Read by name in every request; each dialect adds its own.
 _OWN_FIELDS = frozenset({*FORMATS, *fields.NAMES_TOOLS, "stream", "n", "modalities"})
@@ -158,6 +158,7 @@ def guarding_prompt(
             beside = {name: value for name, value in body.items() if name not in dialect.prompt_fields}
             unknown = {name: value for name, value in beside.items() if name not in fields.FIXED_NAMES}
             rule = yield from _guard_around(beside, fields.slots(body, dialect.prompt_fields), counts, unknown)
+            rule = rule or (yield from _guard_numbers(body, counts))
     except (TooManyValues, TooDeep) as error:
         return GuardedPrompt(None, counts.fact(), refusal=BadRequest(str(error), field))
     except BadRequest as error:
@@ -290,6 +291,26 @@ def _guard_joined(
     if counts.compiled.policy.mode is Mode.ENFORCE:
         for (holder, key), text in zip(places, shown, strict=True):
             holder[key] = text
+    return None
+
+
+def _guard_numbers(body: Json, counts: ChannelCounts) -> Guarding[CompiledRule | None]:
+    """Empty the lists of numbers that spell what a rule takes out; those under names of nobody's are `unknown`. Raises
+    `BadRequest`."""
+    policy = counts.compiled.policy
+    for holder, key, is_known in fields.number_lists(body):
+        if policy.mode is Mode.ENFORCE and not is_known and policy.unknown is not Unknown.SCAN:
+            if policy.unknown is Unknown.REFUSE:
+                raise BadRequest("A list of numbers that may be text or tokens is not accepted here.")
+            holder[key] = []
+            continue
+        for spelled in map(join_surrogates, decoded_numbers(holder[key]).values()):
+            slot = TextSlot([spelled], 0, (), Channel.OTHER.value, SlotKind.TEXT)
+            if (rule := (yield from _guard_slots([slot], counts))) is not None:
+                return rule
+            if slot.holder[0] != spelled:
+                holder[key] = []
+                break
     return None
 
 

@@ -1,16 +1,16 @@
-"""An HTTP/1.1 client for long streamed responses, as an httpx transport. Depends on httpx and httptools only.
+"""An HTTP/1.1 client for long streamed responses, as an httpx2 transport. Depends on httpx2 and httptools only.
 
-    async with httpx.AsyncClient(transport=HTTP1Transport()) as client:
+    async with httpx2.AsyncClient(transport=HTTP1Transport()) as client:
         async with client.stream("GET", url) as response: ...
 
 It offers pooled keep-alive connections with a bound and fair waiting, streamed request bodies, TLS, timeouts for
 connecting, writing, the first byte and each read, bounded heads and buffers, back-pressure to the socket, one retry of
 GET and HEAD on a stale connection, and errors by true cause. It has no HTTP/2, redirects, cookies or proxies.
 
-httpx's own transport spends most of its time per read between layers. Here a read is one protocol callback, one parser
+httpx2's own transport spends most of its time per read between layers. Here a read is one protocol callback, one parser
 call, and one future or (`ResponseStream.pump`) one call of the consumer; no read has a task, timer or lock of its own.
 
-    transport   the httpx interface, and one without its objects (`HTTP1Transport.send`): encodes requests
+    transport   the httpx2 interface, and one without its objects (`HTTP1Transport.send`): encodes requests
     pool        connections by origin
     connection  a socket and its flow control
     exchange    one request and response on a connection: timeouts, failures, reuse

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from time import monotonic
 
-import httpx
+import httpx2
 
 from gateway.http1.connection import Connection
 from gateway.http1.response import PARSE_ERRORS, ResponseHead, ResponseParser, StreamLimits
@@ -70,7 +70,7 @@ class Exchange:
         timeouts: Mapping[str, float | None],
         *,
         head_only: bool,
-        request: httpx.Request | None = None,
+        request: httpx2.Request | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.connection = connection
@@ -182,7 +182,7 @@ class Exchange:
         self.stale = self.connection.reused and self._parser.head_size == 0
         self.fail(self._loss(error))
 
-    def _loss(self, error: Exception | None) -> httpx.TransportError:
+    def _loss(self, error: Exception | None) -> httpx2.TransportError:
         unanswered = self._parser.head_size == 0
         where = "inside the response body" if self._parser.head else "inside the response head"
         if unanswered:
@@ -193,11 +193,11 @@ class Exchange:
         unsent = self._sender is not None or self.connection.write_blocked
         if unanswered and (unsent or isinstance(error, BrokenPipeError)):
             what = f"{self.connection.origin}: connection lost while the request was being sent: {reason}"
-            return httpx.WriteError(what, request=self._request)
-        return httpx.ReadError(f"{self.connection.origin}: connection lost {where}: {reason}", request=self._request)
+            return httpx2.WriteError(what, request=self._request)
+        return httpx2.ReadError(f"{self.connection.origin}: connection lost {where}: {reason}", request=self._request)
 
-    def _remote_error(self, what: str) -> httpx.RemoteProtocolError:
-        return httpx.RemoteProtocolError(f"{self.connection.origin}: {what}", request=self._request)
+    def _remote_error(self, what: str) -> httpx2.RemoteProtocolError:
+        return httpx2.RemoteProtocolError(f"{self.connection.origin}: {what}", request=self._request)
 
     def _finish(self) -> None:
         if self._head_only and self.queue.parts:
@@ -234,6 +234,6 @@ class Exchange:
             self._timer = self._call_later(min(left, timeouts.interval), self._check_timeouts)
         elif stalled_since is not None:
             what = f"{origin}: took no bytes of the request for {limit:g} seconds"
-            self.fail(httpx.WriteTimeout(what, request=self._request))
+            self.fail(httpx2.WriteTimeout(what, request=self._request))
         else:
-            self.fail(httpx.ReadTimeout(f"{origin}: sent nothing for {limit:g} seconds", request=self._request))
+            self.fail(httpx2.ReadTimeout(f"{origin}: sent nothing for {limit:g} seconds", request=self._request))

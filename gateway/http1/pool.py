@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from time import monotonic
 
-import httpx
+import httpx2
 
 from gateway.http1.connection import Connection, Origin
 
@@ -20,7 +20,7 @@ from gateway.http1.connection import Connection, Origin
 _SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-class DescriptorsExhausted(httpx.ConnectError):
+class DescriptorsExhausted(httpx2.ConnectError):
     """No descriptor or memory was left for a connection; it says nothing about the server."""
 
 
@@ -50,11 +50,11 @@ class ConnectionPool:
         self._closed = False
 
     async def acquire(
-        self, request: httpx.Request | None, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
+        self, request: httpx2.Request | None, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
     ) -> Connection:
         """A connected connection: where `reuse` allows, the idle one that was used last.
 
-        Raises `httpx.PoolTimeout`, `httpx.ConnectTimeout`, `httpx.ConnectError`, `DescriptorsExhausted`.
+        Raises `httpx2.PoolTimeout`, `httpx2.ConnectTimeout`, `httpx2.ConnectError`, `DescriptorsExhausted`.
         """
         if self._closed:
             raise _closed_error(request, origin)
@@ -118,7 +118,7 @@ class ConnectionPool:
         return self._new(origin)
 
     async def _wait(
-        self, request: httpx.Request | None, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
+        self, request: httpx2.Request | None, origin: Origin, timeouts: Mapping[str, float | None], *, reuse: bool
     ) -> Connection:
         limit = timeouts.get("pool")
         limit = timeouts.get("connect") if limit is None else limit
@@ -132,7 +132,7 @@ class ConnectionPool:
             if not isinstance(error, TimeoutError):
                 raise
             what = f"{origin}: all {self._max_connections} connections stayed in use for {limit:g} seconds"
-            raise httpx.PoolTimeout(what, request=request) from error
+            raise httpx2.PoolTimeout(what, request=request) from error
         if connection.transport is not None and not connection.quiet:
             connection.abort()
         if connection.closed:
@@ -142,7 +142,7 @@ class ConnectionPool:
             return self._new_if_allowed(origin) or await self._wait(request, origin, timeouts, reuse=reuse)
         return connection
 
-    async def _connect(self, connection: Connection, request: httpx.Request | None, limit: float | None) -> None:
+    async def _connect(self, connection: Connection, request: httpx2.Request | None, limit: float | None) -> None:
         """Connect, TLS included, within `limit` seconds."""
         host, secure = connection.origin.host, connection.origin.scheme == "https"
         connecting = asyncio.timeout(limit)
@@ -166,7 +166,7 @@ class ConnectionPool:
             raise _closed_error(request, connection.origin)
         if connection.closed:
             what = f"{connection.origin}: connection closed as soon as it was made"
-            raise httpx.ConnectError(what, request=request)
+            raise httpx2.ConnectError(what, request=request)
 
     def _first_waiter(self) -> _Waiter | None:
         """The first that still waits; those that gave up are dropped."""
@@ -214,27 +214,27 @@ class ConnectionPool:
 
 
 def _connect_error(
-    error: Exception, origin: Origin, request: httpx.Request | None, limit: float | None
-) -> httpx.TransportError:
+    error: Exception, origin: Origin, request: httpx2.Request | None, limit: float | None
+) -> httpx2.TransportError:
     """The cause by name. The order matters: all of these are `OSError`s."""
     if isinstance(error, TimeoutError):
         within = "" if limit is None else f" within {limit:g} seconds"
-        return httpx.ConnectTimeout(f"{origin}: not connected{within}", request=request)
+        return httpx2.ConnectTimeout(f"{origin}: not connected{within}", request=request)
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if getattr(error, "errno", None) in _SHORTAGE or (isinstance(error, socket.gaierror) and not _descriptors_left()):
         return DescriptorsExhausted(f"{origin}: no descriptor is left for a connection", request=request)
     if isinstance(error, socket.gaierror | UnicodeError):
-        return httpx.ConnectError(f"{origin}: the host's name cannot be resolved: {reason}", request=request)
+        return httpx2.ConnectError(f"{origin}: the host's name cannot be resolved: {reason}", request=request)
     if isinstance(error, ssl.SSLCertVerificationError):
         what = f"{origin}: TLS certificate not accepted: {error.verify_message}"
-        return httpx.ConnectError(what, request=request)
+        return httpx2.ConnectError(what, request=request)
     # create_connection reports a peer that hangs up during the handshake as a reset or an abort.
     in_handshake = isinstance(error, ssl.SSLError | ConnectionResetError | ConnectionAbortedError)
     if in_handshake and origin.scheme == "https":
-        return httpx.ConnectError(f"{origin}: TLS handshake failed: {reason}", request=request)
+        return httpx2.ConnectError(f"{origin}: TLS handshake failed: {reason}", request=request)
     if isinstance(error, ConnectionRefusedError):
-        return httpx.ConnectError(f"{origin}: connection refused", request=request)
-    return httpx.ConnectError(f"{origin}: cannot connect: {reason}", request=request)
+        return httpx2.ConnectError(f"{origin}: connection refused", request=request)
+    return httpx2.ConnectError(f"{origin}: cannot connect: {reason}", request=request)
 
 
 def _descriptors_left() -> bool:
@@ -246,5 +246,5 @@ def _descriptors_left() -> bool:
     return True
 
 
-def _closed_error(request: httpx.Request | None, origin: Origin) -> httpx.ConnectError:
-    return httpx.ConnectError(f"{origin}: the transport is closed; make a new one", request=request)
+def _closed_error(request: httpx2.Request | None, origin: Origin) -> httpx2.ConnectError:
+    return httpx2.ConnectError(f"{origin}: the transport is closed; make a new one", request=request)

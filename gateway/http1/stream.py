@@ -7,18 +7,18 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Self
 
-import httpx
+import httpx2
 
 from gateway.http1.exchange import Exchange
 from gateway.http1.response import ResponseHead
 
 
-class ResponseStream(httpx.AsyncByteStream):
+class ResponseStream(httpx2.AsyncByteStream):
     """The body of one response, as it comes off the wire (content-encoding undecoded), for one consumer.
 
     Iterating gives everything that has arrived since the last item as one `bytes`, never empty. Raises
-    `httpx.ReadTimeout`, `httpx.WriteTimeout`, `httpx.ReadError`, `httpx.WriteError`, `httpx.RemoteProtocolError` after
-    everything that arrived before the failure, `httpx.StreamClosed` after `aclose`.
+    `httpx2.ReadTimeout`, `httpx2.WriteTimeout`, `httpx2.ReadError`, `httpx2.WriteError`, `httpx2.RemoteProtocolError`
+    after everything that arrived before the failure, `httpx2.StreamClosed` after `aclose`.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -85,11 +85,11 @@ class ResponseStream(httpx.AsyncByteStream):
         """Like `aclose`, without being awaited."""
         self._queue.parts.clear()
         if not self._queue.ended:
-            self._exchange.fail(httpx.StreamClosed())
+            self._exchange.fail(httpx2.StreamClosed())
 
 
 class Response:
-    """A response whose head has been read: what the gateway needs of `httpx.Response`, at a tenth of its cost.
+    """A response whose head has been read: what the gateway needs of `httpx2.Response`, at a tenth of its cost.
 
     `headers` have names in lower case; the values of one that came several times are joined by commas.
     """

@@ -1,4 +1,4 @@
-"""The httpx transport interface: requests are encoded here, responses and exceptions are httpx's own."""
+"""The httpx2 transport interface: requests are encoded here, responses and exceptions are httpx2's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterab
 from functools import cache, partial
 from typing import NamedTuple
 
-import httpx
+import httpx2
 
 from gateway.http1.connection import Origin
 from gateway.http1.exchange import Exchange
@@ -26,26 +26,26 @@ _TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
 _FIELD_VALUE = re.compile(rb"[^\x00\r\n]*")
 
 
-class StaleConnection(httpx.ReadError):
+class StaleConnection(httpx2.ReadError):
     """A reused connection was lost before the response began: closed because it was idle, or with the request read."""
 
 
-class HTTP1Transport(httpx.AsyncBaseTransport):
-    """Sends requests over pooled HTTP/1.1 connections; for `httpx.AsyncClient(transport=…)` or to be called directly.
+class HTTP1Transport(httpx2.AsyncBaseTransport):
+    """Sends requests over pooled HTTP/1.1 connections; for `httpx2.AsyncClient(transport=…)` or to be called directly.
 
     `response.stream` gives the raw body, content-encoding not undone; one item is everything that arrived since the
-    last. `request.extensions["timeout"]` holds seconds or None under `connect`, `read`, `write`, `pool`, as httpx fills
-    it in, and optionally `first_byte`, which stands in for `read` until the first body byte. Where `pool` is None, a
-    full pool is waited for `connect` seconds.
+    last. `request.extensions["timeout"]` holds seconds or None under `connect`, `read`, `write`, `pool`, as httpx2
+    fills it in, and optionally `first_byte`, which stands in for `read` until the first body byte. Where `pool` is
+    None, a full pool is waited for `connect` seconds.
 
     A GET or HEAD that loses a reused connection before any byte of the response is sent once more on a new one. Any
     other request is sent once and raises `StaleConnection` then: the server may or may not have processed it.
-    `request.extensions["fresh"]` requires a new connection. Raises `httpx.PoolTimeout`, `ConnectTimeout`,
+    `request.extensions["fresh"]` requires a new connection. Raises `httpx2.PoolTimeout`, `ConnectTimeout`,
     `ConnectError`, `ReadTimeout`, `ReadError`, `WriteTimeout`, `WriteError`, `RemoteProtocolError`,
     `LocalProtocolError` and `UnsupportedProtocol`, by true cause; messages name host and port, never a URL or a
     header's value.
 
-    Proxies from the environment (`HTTPS_PROXY` …) are ignored: where one applies, use httpx's own transport.
+    Proxies from the environment (`HTTPS_PROXY` …) are ignored: where one applies, use httpx2's own transport.
     One instance belongs to one event loop. A given `ssl.SSLContext` is set to ALPN http/1.1; the system's certificates
     are read for the first connection that needs them, which takes 20 ms.
     """
@@ -61,12 +61,12 @@ class HTTP1Transport(httpx.AsyncBaseTransport):
         self._limits = StreamLimits() if limits is None else limits
         self._pool = ConnectionPool(cache(partial(_ssl_context, verify)), max_connections, idle_expiry)
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         timeouts, fresh = request.extensions.get("timeout", {}), request.extensions.get("fresh", False)
         origin, outgoing = origin_of(request.url, request), _encode(request)
         head, stream = await self._send(request.method, origin, outgoing, timeouts, fresh=fresh, request=request)
         extensions = {"http_version": head.http_version, "reason_phrase": head.reason}
-        return httpx.Response(head.status, headers=head.headers, stream=stream, extensions=extensions)
+        return httpx2.Response(head.status, headers=head.headers, stream=stream, extensions=extensions)
 
     async def send(
         self,
@@ -78,7 +78,7 @@ class HTTP1Transport(httpx.AsyncBaseTransport):
         *,
         fresh: bool = False,
     ) -> Response:
-        """The same without httpx's objects. `headers` are those that `start` has not, in ASCII, but for the length of
+        """The same without httpx2's objects. `headers` are those that `start` has not, in ASCII, but for the length of
         the body, which is written here."""
         length = b"content-length: %d\r\n" % len(body) if body or start.method not in _SAFE else b""
         head = b"%b%b%b\r\n" % (start.encoded, _encode_lines(_ascii(headers)), length)
@@ -93,7 +93,7 @@ class HTTP1Transport(httpx.AsyncBaseTransport):
         timeouts: Mapping[str, float | None],
         *,
         fresh: bool,
-        request: httpx.Request | None = None,
+        request: httpx2.Request | None = None,
     ) -> tuple[ResponseHead, ResponseStream]:
         """The response, its head read."""
         connection = await self._pool.acquire(request, origin, timeouts, reuse=not fresh)
@@ -101,13 +101,13 @@ class HTTP1Transport(httpx.AsyncBaseTransport):
         try:
             exchange.send(outgoing.pieces, outgoing.rest, keep_alive=outgoing.keep_alive)
             return await exchange.read_head(), ResponseStream(exchange)
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             if not exchange.stale or outgoing.rest is not None:
                 raise
             if fresh or method not in _SAFE:
                 raise StaleConnection(str(error), request=request) from error
         except BaseException:
-            exchange.fail(httpx.StreamClosed())
+            exchange.fail(httpx2.StreamClosed())
             raise
         return await self._send(method, origin, outgoing, timeouts, fresh=True, request=request)
 
@@ -116,11 +116,11 @@ class HTTP1Transport(httpx.AsyncBaseTransport):
         await self._pool.aclose()
 
 
-def origin_of(url: httpx.URL, request: httpx.Request | None = None) -> Origin:
-    """Raises `httpx.UnsupportedProtocol` for a URL that is not for this transport."""
+def origin_of(url: httpx2.URL, request: httpx2.Request | None = None) -> Origin:
+    """Raises `httpx2.UnsupportedProtocol` for a URL that is not for this transport."""
     if url.scheme not in ("http", "https") or not url.host:
         message = f"this transport speaks http:// and https:// with a host, not {url.scheme!r} to {url.host!r}"
-        raise httpx.UnsupportedProtocol(message, request=request)
+        raise httpx2.UnsupportedProtocol(message, request=request)
     port = url.port if url.port is not None else {"http": 80, "https": 443}[url.scheme]
     return Origin(url.scheme, url.raw_host.decode("ascii"), port)
 
@@ -137,7 +137,7 @@ def _ssl_context(verify: ssl.SSLContext | bool) -> ssl.SSLContext:
 class HeadStart:
     """The part of a head that many requests have in common, encoded once: method, target, and headers in ASCII.
 
-    Raises `httpx.LocalProtocolError` for what would end a line early.
+    Raises `httpx2.LocalProtocolError` for what would end a line early.
     """
 
     __slots__ = ("encoded", "headers", "method", "target")
@@ -157,11 +157,11 @@ class _Outgoing(NamedTuple):
     keep_alive: bool
 
 
-def _encode(request: httpx.Request) -> _Outgoing:
+def _encode(request: httpx2.Request) -> _Outgoing:
     head = _encode_head(request.method, request.url.raw_path, request.headers.raw, request)
     length, chunked = _body_framing(request)
     keep_alive = "close" not in request.headers.get("connection", "").lower()
-    if not isinstance(request.stream, httpx.ByteStream):
+    if not isinstance(request.stream, httpx2.ByteStream):
         return _Outgoing((head,), _framed(request, length, chunked), keep_alive)
     body = b"".join(request.stream)
     if not chunked and len(body) != length:
@@ -172,15 +172,15 @@ def _encode(request: httpx.Request) -> _Outgoing:
 
 
 def _encode_head(
-    method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], request: httpx.Request | None = None
+    method: str, target: bytes, headers: Iterable[tuple[bytes, bytes]], request: httpx2.Request | None = None
 ) -> bytes:
     return b"%b%b\r\n" % (_request_line(method, target, request), _encode_lines(headers, request))
 
 
-def _request_line(method: str, target: bytes, request: httpx.Request | None = None) -> bytes:
+def _request_line(method: str, target: bytes, request: httpx2.Request | None = None) -> bytes:
     verb = method.encode("ascii")
     if not _TOKEN.fullmatch(verb) or not _TARGET.fullmatch(target):
-        raise httpx.LocalProtocolError("the request's method or target holds characters not allowed", request=request)
+        raise httpx2.LocalProtocolError("the request's method or target holds characters not allowed", request=request)
     return b"%b %b HTTP/1.1\r\n" % (verb, target)
 
 
@@ -188,18 +188,18 @@ def _ascii(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
 
 
-def _encode_lines(headers: Iterable[tuple[bytes, bytes]], request: httpx.Request | None = None) -> bytes:
+def _encode_lines(headers: Iterable[tuple[bytes, bytes]], request: httpx2.Request | None = None) -> bytes:
     """Refuses what would end a line early: a header must not be able to smuggle in another."""
     lines: list[bytes] = []
     for name, value in headers:
         if not _TOKEN.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
             message = f"the request's header {name[:64]!r} holds characters not allowed (line break, NUL)"
-            raise httpx.LocalProtocolError(message, request=request)
+            raise httpx2.LocalProtocolError(message, request=request)
         lines.append(b"%b: %b\r\n" % (name, value))
     return b"".join(lines)
 
 
-def _body_framing(request: httpx.Request) -> tuple[int, bool]:
+def _body_framing(request: httpx2.Request) -> tuple[int, bool]:
     """The declared length (0 where none is) and whether the body is chunked."""
     declared = request.headers.get("content-length")
     codings = request.headers.get("transfer-encoding")
@@ -210,10 +210,10 @@ def _body_framing(request: httpx.Request) -> tuple[int, bool]:
     if codings is None and declared is not None and declared.isdecimal():
         return int(declared), False
     message = "the request needs one Content-Length in digits, or Transfer-Encoding: chunked, not both"
-    raise httpx.LocalProtocolError(message, request=request)
+    raise httpx2.LocalProtocolError(message, request=request)
 
 
-async def _framed(request: httpx.Request, length: int, chunked: bool) -> AsyncGenerator[bytes, None]:
+async def _framed(request: httpx2.Request, length: int, chunked: bool) -> AsyncGenerator[bytes, None]:
     """The streamed body as it goes on the wire; never a byte more than the head declares."""
     left = length
     async for part in _parts(request):
@@ -229,7 +229,7 @@ async def _framed(request: httpx.Request, length: int, chunked: bool) -> AsyncGe
         raise _length_error(request, length)
 
 
-async def _parts(request: httpx.Request) -> AsyncIterator[bytes]:
+async def _parts(request: httpx2.Request) -> AsyncIterator[bytes]:
     if isinstance(request.stream, AsyncIterable):
         async for part in request.stream:
             yield part
@@ -242,5 +242,5 @@ def _chunk(part: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(part), part) if part else b""
 
 
-def _length_error(request: httpx.Request, length: int) -> httpx.LocalProtocolError:
-    return httpx.LocalProtocolError(f"the request's body is not of the declared {length} bytes", request=request)
+def _length_error(request: httpx2.Request, length: int) -> httpx2.LocalProtocolError:
+    return httpx2.LocalProtocolError(f"the request's body is not of the declared {length} bytes", request=request)

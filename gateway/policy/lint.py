@@ -11,6 +11,7 @@ from gateway.policy.listen import is_loopback
 from gateway.policy.model import (
     DEFAULT_MAX_HOLD,
     DEFAULT_REPLACEMENT,
+    DISGUISES,
     Action,
     Balance,
     Config,
@@ -134,6 +135,7 @@ def _policy_warnings(config: Config, policy: Policy, checks: Checks) -> Iterator
             facts = checks.read_pattern(rule.pattern, rule.fold)
             yield from _pattern_warnings(f"{at}.rules[{i}].pattern", facts, rule, policy)
         yield from _without_effect(f"{at}.rules[{i}]", rule)
+        yield from _undisguised(f"{at}.rules[{i}]", rule)
         if (hits := short_words(rule, words, checks)) is not None:
             yield f"{at}.rules[{i}]: {hits}"
     longest = max((len(word) for words in folded for word in words), default=0)
@@ -238,6 +240,16 @@ def _without_effect(at: str, rule: Rule) -> Iterator[str]:
             yield f"{at}.mask: has no effect with {said}"
     if acts is not Action.BLOCK and rule.message is not None:
         yield f"{at}.message: has no effect with {said}; only action: block shows a message"
+
+
+def _undisguised(at: str, rule: Rule) -> Iterator[str]:
+    """Keys that look for words as they are, whatever else the rule sees through."""
+    if not (rule.fold & DISGUISES or rule.variants or rule.edits):
+        return
+    if rule.carry:
+        yield f"{at}.carry: sees through no disguise, code or edit; across answers a word is found as it is"
+    if rule.decode is not None:
+        yield f"{at}.decode: the mask sees through no disguise, code or edit; a word so written is left to the action"
 
 
 def _inserted(rule: Rule, longest: int) -> tuple[str, str]:

@@ -19,10 +19,14 @@ from gateway.policy.folds import default_fold
 from gateway.policy.presets import EDITS_FROM, PRESETS, Preset
 from gateway.policy.presets import Strength as Strength
 from gateway.policy.presets import Variant as Variant
-from gateway.policy.providers import KeyHeader, provider_of
 from gateway.policy.records import Fsync as Fsync
 from gateway.policy.records import Journal as Journal
 from gateway.policy.records import Telemetry as Telemetry
+from gateway.policy.servers import Health as Health
+from gateway.policy.servers import Retries as Retries
+from gateway.policy.servers import Timeouts as Timeouts
+from gateway.policy.servers import Upstream as Upstream
+from gateway.policy.servers import UpstreamType as UpstreamType
 
 
 class Action(StrEnum):
@@ -231,70 +235,6 @@ class Policy:
     def masked(self) -> tuple[Rule, ...]:
         """The rules whose words are masked while the model decodes."""
         return tuple(rule for rule in self.rules if rule.decode is Decode.MASK and self.mode is Mode.ENFORCE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeouts:
-    """Seconds."""
-
-    connect: float = 5.0
-    first_byte: float = 60.0
-    idle: float = 60.0
-    total: float = 600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """A circuit breaker: open after `eject_after` failures in a row, for `eject_for` seconds, then half-open."""
-
-    eject_after: int = 5
-    eject_for: float = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retries:
-    """Before the first byte: at most `attempts` a request, and over time the share `budget` of all requests."""
-
-    attempts: int = 2
-    budget: float = 0.2
-
-
-class UpstreamType(StrEnum):
-    """Any OpenAI-compatible server; a vLLM, whose decoding can be steered; the embedded demo."""
-
-    OPENAI = "openai"
-    VLLM = "vllm"
-    DEMO = "demo"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Upstream:
-    """A server to forward to. `tokenizer` is the path of a model's folder or `tokenizer.json`.
-
-    `passes_key`: it gets the key of the caller. `endpoints`, of `Endpoint`, and `auth` follow from the `base_url` where
-    they are not given. `headers` are names in lower case with their values.
-    """
-
-    name: str
-    type: str = UpstreamType.OPENAI
-    base_url: str = ""
-    api_key: str | None = field(default=None, repr=False)
-    passes_key: bool = False
-    auth: KeyHeader = DEPENDS
-    endpoints: frozenset[str] = DEPENDS
-    api_version: str | None = None
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    timeouts: Timeouts = Timeouts()
-    health: Health = Health()
-    retries: Retries = Retries()
-    tokenizer: str | None = None
-
-    def __post_init__(self) -> None:
-        provider = provider_of(self.base_url)
-        if self.auth is DEPENDS:
-            object.__setattr__(self, "auth", provider.key_header)
-        if self.endpoints is DEPENDS:
-            object.__setattr__(self, "endpoints", provider.endpoints)
 
 
 class Balance(StrEnum):

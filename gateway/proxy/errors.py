@@ -8,7 +8,7 @@ import socket
 import ssl
 from typing import Any
 
-import httpx
+import httpx2
 
 from gateway.guard.answer import Failure, failure
 from gateway.guard.answer_guard import AnswerGuard
@@ -77,25 +77,25 @@ def shown_error(body: bytes, plain: bool, guard: AnswerGuard) -> Json:
     return guard.error(error_object(received))
 
 
-def from_transport(error: httpx.HTTPError | TimeoutError) -> HTTPFailure:
+def from_transport(error: httpx2.HTTPError | TimeoutError) -> HTTPFailure:
     """By cause: unreachable and broken is 502, too slow is 504, no free connection is 503."""
     match error:
         case DescriptorsExhausted():
             return overloaded("The gateway has no descriptor left for a connection to the upstream.")
-        case httpx.PoolTimeout():
+        case httpx2.PoolTimeout():
             return overloaded("Too many connections to the upstream.")
-        case httpx.TimeoutException() | TimeoutError():
-            kind = "connect_timeout" if isinstance(error, httpx.ConnectTimeout) else "timeout"
+        case httpx2.TimeoutException() | TimeoutError():
+            kind = "connect_timeout" if isinstance(error, httpx2.ConnectTimeout) else "timeout"
             return HTTPFailure(504, failure("The upstream took too long.", "upstream_timeout"), kind)
-        case httpx.ConnectError():
+        case httpx2.ConnectError():
             unreachable = failure("The upstream could not be reached.", "upstream_unreachable")
             return HTTPFailure(502, unreachable, _why_not_connected(error))
-        case httpx.ReadError() | httpx.WriteError() | httpx.CloseError():
+        case httpx2.ReadError() | httpx2.WriteError() | httpx2.CloseError():
             return HTTPFailure(502, failure("The upstream closed the connection.", "upstream_reset"), "reset")
     return HTTPFailure(502, failure("The upstream broke the protocol.", "upstream_protocol_error"), "protocol")
 
 
-def _why_not_connected(error: httpx.ConnectError) -> str:
+def _why_not_connected(error: httpx2.ConnectError) -> str:
     """Why a connection failed, by the errors that caused this one; all of them are `OSError`s but one."""
     cause: BaseException | None = error
     while cause is not None:
@@ -114,7 +114,7 @@ def _why_not_connected(error: httpx.ConnectError) -> str:
     return "connect"
 
 
-def _is_secure(error: httpx.ConnectError) -> bool:
+def _is_secure(error: httpx2.ConnectError) -> bool:
     try:
         return error.request.url.scheme == "https"
     except RuntimeError:  # no request is known

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
-import httpx
+import httpx2
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -140,7 +140,7 @@ class Relay(Response):
                 await self._reply.fail(not_journalled())
         except HTTPFailure as error:
             await self._fail(error)
-        except (httpx.HTTPError, TimeoutError) as error:
+        except (httpx2.HTTPError, TimeoutError) as error:
             await self._fail(from_transport(error))
         except asyncio.CancelledError:
             if not self._ends_itself:
@@ -159,7 +159,7 @@ class Relay(Response):
             self._close()
 
     async def _call_upstream(self) -> None:
-        """Raises `HTTPFailure` and httpx's errors for an upstream that fails before anything of it was sent on."""
+        """Raises `HTTPFailure` and httpx2's errors for an upstream that fails before anything of it was sent on."""
         request, record = self._request, self._record
         opened = await request.fleet.open(
             request.route,
@@ -237,7 +237,7 @@ class Relay(Response):
         source = _body_of(response)
         at_once = MAX_INLINE // self._scan_cost
         hot_path, writer = None, BodyWriter.of(self._reply.send)
-        # A compressed answer, and one that httpx's transport reads behind an HTTP proxy, are no `ResponseStream`.
+        # A compressed answer, and one that httpx2's transport reads behind an HTTP proxy, are no `ResponseStream`.
         # A placeholder may come in pieces, and only the last one of them shows how much there is to scan.
         hot = PATTERN_COST * HOT_READ * self._expansion <= MAX_INLINE or self._expansion == 1
         if hot and isinstance(source, ResponseStream) and writer is not None:
@@ -249,7 +249,7 @@ class Relay(Response):
             # An answer that came as JSON is only now scanned, all of it.
             size = UNREAD_SIZE * answer.unread * self._scan_cost
             ending = await offload(size, answer.close, perf_counter())
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             failed = from_transport(error)
         except asyncio.CancelledError:
             if not self._deadline.passed or self._reply.waiting:

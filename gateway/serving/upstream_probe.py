@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 from gateway.policy.model import Config, Upstream
 from gateway.proxy.errors import from_transport
@@ -61,7 +61,7 @@ async def _probe(upstream: Upstream) -> UpstreamProbe:
     base_url = upstream.base_url
     try:
         status, models = await _listed(upstream, base_url)
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         return UpstreamProbe(failure=from_transport(error).kind)
     problem = None
     if status in (401, 403) and upstream.api_key:
@@ -79,13 +79,13 @@ async def _lists(upstream: Upstream, base_url: str) -> bool:
     """Is there a list of models? Asking for a key is a yes."""
     try:
         status, models = await _listed(upstream, base_url)
-    except httpx.HTTPError:
+    except httpx2.HTTPError:
         return False
     return bool(models) or status in (401, 403)
 
 
 async def _listed(upstream: Upstream, base_url: str) -> tuple[int, tuple[str, ...]]:
-    """Status and models. Raises httpx's errors."""
+    """Status and models. Raises httpx2's errors."""
     client = UpstreamClient(upstream, base_url, max_connections=1)
     try:
         status, body = await client.call("GET", "/models", PROBE_SECONDS)

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from time import monotonic_ns
 
-import httpx
+import httpx2
 
 from loadtest import process
 from loadtest.dialects import MODEL
@@ -87,7 +87,7 @@ def measure(peer: Peer, cores: Cores, load: Load) -> Result:
     except (
         NotInstalledError,
         TargetError,
-        httpx.HTTPError,
+        httpx2.HTTPError,
         ValueError,
         KeyError,
         StreamRefused,
@@ -97,9 +97,9 @@ def measure(peer: Peer, cores: Cores, load: Load) -> Result:
 
 
 async def _measure(peer: Peer, target: Running, load: Load) -> Result:
-    limits = httpx.Limits(max_connections=None)
+    limits = httpx2.Limits(max_connections=None)
     url = f"http://127.0.0.1:{target.port}/v1/chat/completions"
-    async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False, limits=limits, headers=_HEADERS) as client:
+    async with httpx2.AsyncClient(timeout=TIMEOUT, trust_env=False, limits=limits, headers=_HEADERS) as client:
         for wanted in (0, 0, 40):  # what is imported and compiled at the first request is not measured
             await _ask(client, url, wanted, None)
         pids = process.tree(target.pid) if target.pid is not None else []
@@ -137,7 +137,7 @@ async def _watch(pids: Sequence[int], seconds: float, found: _Streams) -> None:
     found.memory = process.resident_kb(pids) if pids else 0
 
 
-async def _stream(client: httpx.AsyncClient, url: str, chunks: int, wait: float, found: _Streams) -> None:
+async def _stream(client: httpx2.AsyncClient, url: str, chunks: int, wait: float, found: _Streams) -> None:
     await asyncio.sleep(wait)
     try:
         await _ask(client, url, chunks, found.delays)
@@ -145,7 +145,7 @@ async def _stream(client: httpx.AsyncClient, url: str, chunks: int, wait: float,
         found.refused += 1
 
 
-async def _comes_out(client: httpx.AsyncClient, url: str) -> bool:
+async def _comes_out(client: httpx2.AsyncClient, url: str) -> bool:
     """Can the forbidden word be read in a stream that has it? A stream that is refused shows nothing."""
     try:
         return FORBIDDEN in await _ask(client, url, WORD_CHUNKS, None, with_word=True)
@@ -153,7 +153,7 @@ async def _comes_out(client: httpx.AsyncClient, url: str) -> bool:
         return FORBIDDEN in str(refused)
 
 
-async def _requests(client: httpx.AsyncClient, url: str, count: int) -> None:
+async def _requests(client: httpx2.AsyncClient, url: str, count: int) -> None:
     for _ in range(count):
         await _ask(client, url, 0, None)
 
@@ -165,10 +165,10 @@ def _body(chunks: int, *, with_word: bool = False) -> dict[str, object]:
 
 
 async def _ask(
-    client: httpx.AsyncClient, url: str, chunks: int, delays: list[float] | None, *, with_word: bool = False
+    client: httpx2.AsyncClient, url: str, chunks: int, delays: list[float] | None, *, with_word: bool = False
 ) -> str:
     """The content of the answer; the delay of each moment in it, as it comes, goes into `delays`. Raises
-    `httpx.HTTPError`, `StreamRefused`, and ValueError for an answer that is none."""
+    `httpx2.HTTPError`, `StreamRefused`, and ValueError for an answer that is none."""
     content, read = "", 0
     async with client.stream("POST", url, json=_body(chunks, with_word=with_word)) as answer:
         answer.raise_for_status()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.censor.common_words import is_common
-from gateway.policy.model import Fold, Rule
+from gateway.policy.model import Fold, Rule, Strength
 from gateway.streaming import censor_stream
 
 MARK = "[R]"
@@ -33,6 +33,13 @@ def test_a_common_word_may_end_an_answer(word: str, text: str, out: str, fold: s
 def test_what_is_given_in_characters_holds_for_common_words_too(fold: frozenset[Fold]) -> None:
     rule = Rule(id="r", words=("password123",), guard_tail=5, secret=True, fold=fold, replacement=MARK)
     assert "".join(censor_stream(["Enter your password"], rule)) == f"Enter your {MARK}"
+
+
+@pytest.mark.parametrize("strength", Strength)
+def test_no_strength_guards_a_common_word_at_the_end(strength: Strength) -> None:
+    rule = Rule(id="r", words=("password123",), secret=True, replacement=MARK, strength=strength)
+    assert "".join(censor_stream(["Enter your password"], rule)) == "Enter your password"
+    assert "".join(censor_stream(["It is password1"], rule)) == f"It is {MARK}"
 
 
 def test_common_words() -> None:

@@ -106,6 +106,16 @@ def test_e1_a_key_that_breaks_off_shows_none_of_its_whole_lines(form: Form) -> N
     assert not any(line[8:40] in shown for line in lines[1:])
 
 
+@pytest.mark.parametrize("gap", [" ", "  ", "\n"])
+@pytest.mark.parametrize("size", [1, 2, 4, 5, 8])
+@pytest.mark.parametrize("end", ["\n-----END PRIVATE KEY-----", " Nevertheless"])
+def test_a_key_that_is_divided_into_equal_pieces_goes_as_a_whole(size: int, gap: str, end: str) -> None:
+    key = gap.join(BODY[at : at + size] for at in range(0, 67, size))
+    rest = end if "END" not in end else ""
+    for pieces in cuts(f"see -----BEGIN PRIVATE KEY-----\n{key}{end} and so on"):
+        assert censored(pieces) == f"see [X]{rest} and so on"
+
+
 def encodings() -> dict[str, str]:
     """What the table's names in braces stand for."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.demo.conftest import Post
@@ -34,7 +34,7 @@ def said(text: str) -> list[Json]:
     return [{"role": "user", "content": text}]
 
 
-def events(answer: httpx.Response) -> list[Json]:
+def events(answer: httpx2.Response) -> list[Json]:
     """The chunks of a stream, which must end in order."""
     assert answer.status_code == 200, answer.text
     payloads = [block.removeprefix("data: ") for block in answer.text.split("\n\n") if block]
@@ -367,13 +367,13 @@ async def test_what_is_no_valid_request_is_refused_by_name(post: Post, name: str
     assert error["message"]
 
 
-async def test_a_body_that_is_no_object_is_refused(client: httpx.AsyncClient) -> None:
+async def test_a_body_that_is_no_object_is_refused(client: httpx2.AsyncClient) -> None:
     for data in (b"[]", b"{", b"[" * 100_000):
         answer = await client.post(PATH, content=data)
         assert answer.status_code == 400
 
 
-async def test_half_a_surrogate_pair_passes(client: httpx.AsyncClient) -> None:
+async def test_half_a_surrogate_pair_passes(client: httpx2.AsyncClient) -> None:
     content = b'{"model": "m", "messages": [{"role": "user", "content": "\\ud83d"}], "response_format": '
     answer = await client.post(PATH, content=content + b'{"type": "json_object"}, "logprobs": true}')
     assert json.loads(answer.json()["choices"][0]["message"]["content"]) == {"answer": "\ud83d"}

@@ -8,7 +8,7 @@ import json
 import math
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.demo.conftest import Post
@@ -160,7 +160,7 @@ async def test_what_is_no_valid_input_is_refused(post: Post, body: dict[str, Any
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_model_is_listed_and_described(client: httpx.AsyncClient) -> None:
+async def test_the_model_is_listed_and_described(client: httpx2.AsyncClient) -> None:
     (listed,) = (await client.get("/models")).json()["data"]
     assert (await client.get(f"/models/{listed['id']}")).json() == listed
     missing = await client.get("/models/gpt/x")

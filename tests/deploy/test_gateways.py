@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.support.deploy_files import ROOT, tool
@@ -49,7 +49,7 @@ def test_a_stream_comes_through_nginx(demo_address: str, tmp_path: Path) -> None
                     break
                 except ConnectionRefusedError:
                     time.sleep(0.02)
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE, trust_env=False) as client:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE, trust_env=False) as client:
                 answer = client.post("/v1/chat/completions", json=body, headers={"Host": "localhost"})
                 assert answer.status_code == 200
                 assert "[CENSORED]" in answer.text and answer.text.rstrip().endswith("data: [DONE]")

@@ -6,6 +6,7 @@ import base64
 import codecs
 import html.entities
 import tomllib
+import unicodedata
 from pathlib import Path
 from random import Random
 from urllib.parse import quote
@@ -13,10 +14,9 @@ from urllib.parse import quote
 from tests.evasion.family import Family, Hide, between, each_as, placed
 
 _ALPHABETS = tomllib.loads(Path(__file__).with_name("alphabets.toml").read_text("utf-8"))
+GERMAN = dict(zip("abcdefghijklmnopqrstuvwxyz", _ALPHABETS["german"].split(" "), strict=True))
 _SIGNS = "abcdefghijklmnopqrstuvwxyz0123456789"
-NATO, MORSE, BRAILLE = (
-    dict(zip(_SIGNS, _ALPHABETS[name].split(" "), strict=True)) for name in ("nato", "morse", "braille")
-)
+NATO, MORSE = (dict(zip(_SIGNS, _ALPHABETS[name].split(" "), strict=True)) for name in ("nato", "morse"))
 
 
 def _words_for(table: dict[str, str], joined: str) -> Hide:
@@ -106,9 +106,107 @@ def _lines(value: str, chance: Random) -> str:
     return "\n".join(coded[at : at + 8] for at in range(0, len(coded), 8))
 
 
+def _long_tag(value: str, chance: Random) -> str:
+    at = chance.randrange(1, len(value))
+    tag = '<b style="color: red; font-weight: bold; text-decoration: underline; margin: 0; padding: 0">'
+    return f"{value[:at]}{tag}{value[at:]}"
+
+
+def _latex(value: str, chance: Random) -> str:
+    return placed("\\text{", "}\\text{".join(value), "}")
+
+
+def _leet_entities(value: str, chance: Random) -> str | None:
+    return _numeric("d")(_leet(value), chance) if _leet(value) else None
+
+
+def _bits(value: str, chance: Random) -> str | None:
+    return _bytes_as("07b", " ")(value, chance) if value.isascii() else None
+
+
+def _other_morse(value: str, chance: Random) -> str | None:
+    return _signs(value, chance, chance.choice(("·−", "•–", "*_")))
+
+
+def _link(value: str, chance: Random) -> str:
+    at = chance.randrange(1, len(value))
+    return placed("[", f"{value[:at]}](https://example.com/a?b=c){value[at:]}", "")
+
+
+def _note(value: str, chance: Random) -> str:
+    at = chance.randrange(1, len(value))
+    return f"{value[:at]}[^{chance.randint(1, 99)}]{value[at:]}"
+
+
+def _leet(value: str) -> str:
+    """Empty if no letter of it is in the table."""
+    found = value.translate(str.maketrans("aeiostAEIOST", "431057431057"))
+    return found if found != value and sum(map(str.isalpha, found)) > 1 else ""
+
+
+def _wide(text: str) -> str:
+    return "".join(chr(ord(char) + 0xFEE0) for char in text)
+
+
+def _pieces(value: str, chance: Random) -> str:
+    coded = base64.b64encode(value.encode()).decode().rstrip("=")
+    return " ".join(coded[at : at + 4] for at in range(0, len(coded), 4))
+
+
+def _calls(value: str, chance: Random) -> str:
+    call = chance.choice(("chr(", "String.fromCharCode("))
+    joined = chance.choice((")+", ") + ", ") . "))
+    return placed(call, (joined + call).join(str(ord(char)) for char in value), ")")
+
+
+def _halves(value: str, chance: Random) -> str:
+    return " ".join(half for byte in value.encode() for half in (f"{byte >> 4:04b}", f"{byte & 15:04b}"))
+
+
+def _as_in(value: str, chance: Random) -> str | None:
+    letters = [char for char in value.lower() if char not in " '-"]
+    if not all(char in NATO for char in letters):
+        return None
+    how = chance.choice(("as in", "for"))
+    return ", ".join(f"{char.upper()} {how} {NATO[char]}" for char in letters)
+
+
+def _signs(value: str, chance: Random, signs: str | tuple[str, str]) -> str | None:
+    written = _words_for(MORSE, " ")(value, chance)
+    if written is None:
+        return None
+    return " ".join("".join(signs[sign == "-"] for sign in letter) for letter in written.split(" "))
+
+
+def _atbash(value: str, chance: Random) -> str:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return value.translate(str.maketrans(letters + letters.upper(), letters[::-1] + letters[::-1].upper()))
+
+
+def _letter_numbers(value: str, chance: Random) -> str | None:
+    letters = [char for char in value.lower() if char != " "]
+    return "-".join(str(ord(char) - 96) for char in letters) if all("a" <= char <= "z" for char in letters) else None
+
+
+def _rot47(value: str, chance: Random) -> str | None:
+    return "".join(chr(33 + (ord(char) + 14) % 94) for char in value) if value.isascii() else None
+
+
+def _named_escape(char: str) -> str:
+    return f"\\N{{{unicodedata.name(char)}}}"
+
+
+_UNSEEN = "&zwnj;", "&shy;", "&#8203;", "\\u200b"
 MARKUP = (
     Family("HTML tags within", "markup", "sword<b>fish</b>", _tagged),
     Family("HTML tags between all letters", "markup", "s<i></i>w<i></i>o", between("<b></b>", "<wbr>", "<!-- -->")),
+    Family("an HTML tag with long attributes", "markup", 'sword<b style="…">fish', _long_tag),
+    Family("addresses of links within", "markup", "[sword](http://a)fish", _link),
+    Family("footnotes within", "markup", "sword[^1]fish", _note),
+    Family("commands of LaTeX", "markup", "\\text{s}\\text{w}", _latex),
+    Family("invisible characters as escapes", "markup", "s&zwnj;w&shy;o", between(*_UNSEEN)),
+    Family("blanks as entities", "markup", "s&nbsp;w&nbsp;o", between("&nbsp;", "&#32;")),
+    Family("leet as entities", "markup", "&#53;&#119;&#48;", _leet_entities),
     Family("HTML entities, decimal", "markup", "&#115;&#119;&#111;", _numeric("d")),
     Family("HTML entities, hexadecimal", "markup", "&#x73;&#x77;&#x6f;", _numeric("x")),
     Family("HTML entities without semicolons", "markup", "&#115&#119&#111", _numeric("d", "")),
@@ -116,11 +214,22 @@ MARKUP = (
     Family("string escapes, \\u", "markup", "\\u0073\\u0077", each_as(_backslash_u)),
     Family("string escapes, \\x", "markup", "\\x73\\x77", lambda v, c: "".join(f"\\x{b:02x}" for b in v.encode())),
     Family("string escapes, \\u{}", "markup", "\\u{73}\\u{77}", each_as(lambda char: f"\\u{{{ord(char):x}}}")),
+    Family("string escapes, \\x{}", "markup", "\\x{73}\\x{77}", each_as(lambda char: f"\\x{{{ord(char):x}}}")),
+    Family(
+        "string escapes, names",
+        "markup",
+        "\\N{LATIN SMALL LETTER S}",
+        each_as(_named_escape),
+    ),
+    Family("escapes of CSS", "markup", "\\73 \\77 \\6f", each_as(lambda char: f"\\{ord(char):x} ")),
+    Family("colours as escapes", "markup", "\\x1b[31ms", lambda v, c: "\\x1b[31m".join(v)),
     Family("string escapes, octal", "markup", "\\163\\167", lambda v, c: "".join(f"\\{b:03o}" for b in v.encode())),
     Family("Markdown escapes", "markup", "don\\'t\\-tell", _escaped),
     Family("percent, all", "url", "%73%77%6F", lambda v, c: "".join(f"%{byte:02X}" for byte in v.encode())),
     Family("percent, where needed", "url", "for%C3%AAt", lambda v, c: quote(v)),
     Family("percent, twice", "url", "%2573%2577", lambda v, c: "".join(f"%25{byte:02x}" for byte in v.encode())),
+    Family("percent, three times", "url", "%252573", lambda v, c: "".join(f"%2525{byte:02x}" for byte in v.encode())),
+    Family("percent, code points", "url", "%u0073%u0077", each_as(lambda x: "".join(f"%u{u:04x}" for u in _units(x)))),
     Family("plus for blank", "url", "Project+Heron", lambda v, c: v.replace(" ", "+")),
 )
 CODES = (
@@ -134,6 +243,13 @@ CODES = (
     Family("Base64 for URLs", "base64", "c3dvcmRmaXNo", _aligned(1, b"-_")),
     Family("Base64 in lines", "base64", "c3dvcmRm⏎aXNo", _lines),
     Family("data URL", "base64", "data:text/plain;base64,…", _data_url),
+    Family("Base64 in pieces", "base64 in pieces", "c3dv cmRm aXNo", _pieces),
+    Family("Base64 in a quotation", "base64", "> c3dvcmRm⏎> aXNo", lambda v, c: _lines(v, c).replace("\n", "\n> ")),
+    Family("Base64 in full width", "base64", "ｃ３ｄｖ", lambda v, c: _wide(_base64(v.encode()))),
+    Family("Base64 of leet", "other codes", "NXcwcmRm", lambda v, c: _base64(_leet(v).encode()) if _leet(v) else None),
+    Family("Base64 of spaced letters", "other codes", "cyB3IG8g", lambda v, c: _base64(" ".join(v).encode())),
+    Family("Base64, reversed", "other codes", "oNXamRmc", lambda v, c: _base64(v.encode())[::-1]),
+    Family("hexadecimal of Base64", "other codes", "63336476", lambda v, c: _base64(v.encode()).encode().hex()),
     Family("Base64 of UTF-16", "base64", "cwB3AG8AcgBk…", lambda v, c: _base64(v.encode("utf-16-le"))),
     Family("Base64 twice", "base64", "YzNkdmNtUm…", lambda v, c: _base64(_base64(v.encode()).encode())),
     Family("Base32", "base32", "ON3W64TEMZUXG2A", _base32),
@@ -141,15 +257,48 @@ CODES = (
     Family("hexadecimal, upper case", "hex", "73776F7264", _bytes_as("02X")),
     Family("hexadecimal, spaced", "hex", "73 77 6f 72 64", _bytes_as("02x", " ")),
     Family("hexadecimal, 0x", "hex", "0x73 0x77 0x6f", lambda v, c: " ".join(f"0x{byte:02x}" for byte in v.encode())),
+    Family("hexadecimal in a table", "hex", "73 | 77 | 6f", _bytes_as("02x", " | ")),
+    Family("hexadecimal in code spans", "hex", "`73` `77`", lambda v, c: "`" + _bytes_as("02x", "` `")(v, c) + "`"),
+    Family("hexadecimal with h", "hex", "73h 77h 6fh", lambda v, c: _bytes_as("02x", "h ")(v, c) + "h"),
+    Family("code points", "hex", "U+0073 U+0077", each_as(lambda char: f"U+{ord(char):04X}", " ")),
+    Family("hexadecimal of UTF-16", "hex", "007300770", lambda v, c: v.encode("utf-16-be").hex()),
+    Family("decimal codes of bytes", "decimal", "115 119 111", _bytes_as("d", " ")),
+    Family("decimal codes with signs", "decimal", "115 + 119", each_as(lambda char: str(ord(char)), " + ")),
+    Family("decimal codes without a sign", "other codes", "115119111", _bytes_as("03d")),
+    Family("calls of chr", "decimal", "chr(115)+chr(119)", _calls),
+    Family("binary codes in a list", "decimal", "01110011, 0111", _bytes_as("08b", ", ")),
+    Family("binary codes with 0b", "decimal", "0b1110011 0b1", lambda v, c: "0b" + _bytes_as("08b", " 0b")(v, c)),
+    Family("binary codes in halves", "decimal", "0111 0011 0111", _halves),
+    Family(
+        "binary codes of 7 bits",
+        "decimal",
+        "1110011 1110111",
+        _bits,
+    ),
+    Family("octal codes with 0o", "decimal", "0o163 0o167", lambda v, c: "0o" + _bytes_as("03o", " 0o")(v, c)),
     Family("decimal codes", "decimal", "115 119 111", each_as(lambda char: str(ord(char)), " ")),
     Family("decimal codes in a list", "decimal", "[115, 119, 111]", each_as(lambda char: str(ord(char)), ", ")),
     Family("binary codes", "decimal", "01110011 01110111", _bytes_as("08b", " ")),
     Family("octal codes", "decimal", "163 167 157", _bytes_as("03o", " ")),
     Family("NATO alphabet", "nato", "Sierra Whiskey Oscar", _words_for(NATO, " ")),
     Family("NATO alphabet, hyphens", "nato", "Sierra-Whiskey-Oscar", _words_for(NATO, "-")),
+    Family("NATO alphabet in a list", "nato", "* Sierra⏎* Whiskey", _words_for(NATO, "\n* ")),
+    Family("NATO alphabet in strings", "nato", '"Sierra", "Whiskey"', _words_for(NATO, '", "')),
+    Family("NATO alphabet with arrows", "nato", "Sierra → Whiskey", _words_for(NATO, " → ")),
+    Family("NATO alphabet in one word", "nato", "SierraWhiskey", _words_for(NATO, "")),
+    Family("NATO alphabet with letters", "nato", "S as in Sierra, W …", _as_in),
+    Family("Morse code with other signs", "morse", "··· ·−− −−−", _other_morse),
+    Family("Morse code in code spans", "morse", "`...` `.--`", _words_for(MORSE, "` `")),
+    Family("Morse code in words", "other codes", "dit dit dit", lambda v, c: _signs(v, c, ("dit ", "dah "))),
     Family("Morse code", "morse", "... .-- ---", _words_for(MORSE, " ")),
     Family("Morse code with slashes", "morse", ".../.--/---", _words_for(MORSE, "/")),
     Family("Caesar's cipher", "other codes", "vzruglvk", _caesar),
     Family("Base85", "other codes", "b9Hx9…", lambda v, c: base64.b85encode(v.encode()).decode()),
-    Family("Braille", "other codes", "⠎⠺⠕⠗⠙⠋⠊⠎⠓", _words_for(BRAILLE, "")),
+    Family("mirrored alphabet (Atbash)", "other codes", "hdliwurhs", _atbash),
+    Family("numbers of the letters", "other codes", "19-23-15", _letter_numbers),
+    Family("ROT13, reversed", "other codes", "usvfqebjf", lambda v, c: _rot(v, c)[::-1]),
+    Family("ROT47", "other codes", "DH@C57:D9", _rot47),
+    Family("UTF-7", "other codes", "for+AOo-t", lambda v, c: v.encode("utf-7").decode()),
+    Family("quoted-printable", "hex", "=73=77=6F", lambda v, c: "".join(f"={byte:02X}" for byte in v.encode())),
+    Family("spelled in another language", "other codes", "Samuel Wilhelm Otto", _words_for(GERMAN, " ")),
 )

@@ -22,7 +22,7 @@ BY_NAME = {family.name: family for family in FAMILIES}
 LEAST = 0.98
 # The parts of the semantics that a preset sees through whole.
 _PLAIN = frozenset({"canonical", "punctuation", "space", "width"})
-_CAREFUL = _PLAIN | {"accents", "invisible", "leet", "markup", "url"}
+_CAREFUL = _PLAIN | {"accents", "confusables", "invisible", "leet", "markup", "repeats", "url"}
 CLAIMED: Mapping[Strength, frozenset[str]] = {
     Strength.PLAIN: _PLAIN,
     Strength.CAREFUL: _CAREFUL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from random import Random
 
-from tests.evasion.family import Family, Hide, between, blanks, inserted, mapped, shifted, zipped
+from tests.evasion.family import Family, Hide, between, blanks, inserted, mapped, placed, shifted, zipped
 
 LOWER = "abcdefghijklmnopqrstuvwxyz"
 UPPER = LOWER.upper()
@@ -47,6 +47,30 @@ def _ansi(value: str, chance: Random) -> str:
     return f"{value[:at]}\x1b[1;3{chance.randrange(8)}m{value[at:]}\x1b[0m".removesuffix("\x1b[0m")
 
 
+def _ansi_each(value: str, chance: Random) -> str:
+    return placed("", "".join(f"\x1b[3{chance.randrange(8)}m{char}" for char in value), "\x1b[0m")
+
+
+def _terminal_link(value: str, chance: Random) -> str:
+    at = chance.randrange(1, len(value))
+    return f"{value[:at]}\x1b]8;;http://a\x1b\\{value[at:]}"
+
+
+def _counted(value: str, chance: Random) -> str:
+    return "".join(f"{char}({number})" for number, char in enumerate(value))
+
+
+def _numbered(mark: str) -> Hide:
+    """A list or table of the letters, with their numbers."""
+
+    def hide(value: str, chance: Random) -> str:
+        first, *rest = (mark.format(number, char) for number, char in enumerate(value, 1))
+        begin = first.index(value[0], len(first) - len(value[0]) - mark[::-1].index("}"))
+        return placed(first[:begin], "\n".join([first[begin:], *rest]), "")
+
+    return hide
+
+
 def _stacked_marks(value: str, chance: Random) -> str:
     return "".join(
         char + "".join(chr(chance.randrange(0x300, 0x330)) for _ in range(2)) if char.isalnum() else char
@@ -58,6 +82,22 @@ def _emphasis(value: str, chance: Random) -> str:
     at = chance.randrange(1, len(value))
     mark = chance.choice(("*", "**", "~~"))
     return f"{value[:at]}{mark}{value[at:]}{mark}"[: None if chance.random() < 0.5 else -len(mark)]
+
+
+def _json_list(value: str, chance: Random) -> str:
+    between_letters = '",\n' + " " * chance.choice((2, 4, 8)) + '"'
+    return '"' + between_letters.join(value) + '"'
+
+
+def _spaced_alike(value: str, chance: Random) -> str | None:
+    alike = _some(CYRILLIC)(value, chance)
+    return None if alike is None else chance.choice(" .-").join(alike)
+
+
+def _spaced_leet(value: str, chance: Random) -> str | None:
+    table = {**zipped("aeiost", "431057"), **zipped("AEIOST", "431057")}
+    found = "-".join(table.get(char, char) for char in value)
+    return found if found != "-".join(value) and sum(map(str.isalpha, found)) > 1 else None
 
 
 def _repeated(value: str, chance: Random) -> str | None:
@@ -81,10 +121,19 @@ def _some(table: dict[str, str]) -> Hide:
     return hide
 
 
+def _masked(value: str, chance: Random) -> str | None:
+    """Asterisks for the vowels inside, where other letters of ASCII are left."""
+    inner = "".join("*" if char in "aeiou" else char for char in value[1:-1])
+    return value[0] + inner + value[-1] if "*" in inner and len(value) > 5 else None
+
+
 CYRILLIC = zipped("acdehijopqsxyABCEHIKMOPSTXY", "асԁеһіјорԛѕхуАВСЕНІКМОРЅТХУ")
 GREEK = zipped("aceikmnoprtuvxyABEHIKMNOPTXYZ", "αϲεικмηορгτυνχγΑΒΕΗΙΚΜΝΟΡΤΧΥΖ")
 SMALL_CAPITALS = zipped("abcdefghijklmnoprstuvwyz", "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ")
 SUPERSCRIPT = zipped("abcdefghijklmnoprstuvwxyz0123456789", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ⁰¹²³⁴⁵⁶⁷⁸⁹")
+PARENTHESISED = {**shifted(0x249C, LOWER), **shifted(0x1F110, UPPER), **shifted(0x2474, "123456789")}
+BRAILLE = zipped(LOWER, "⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚⠅⠇⠍⠝⠕⠏⠟⠗⠎⠞⠥⠧⠺⠭⠽⠵")
+FANCY = zipped("abcdefghijklmnopqrstuvwxyz", "αвc∂єfgнιjкℓмησρqяѕтυνωχуz")
 UPSIDE_DOWN = zipped(LOWER, "ɐqɔpǝɟƃɥᴉɾʞlɯuodbɹsʇnʌʍxʎz")
 
 
@@ -114,9 +163,11 @@ INVISIBLE = (
     Family("tag characters", "invisible", "sword…fish", _tags),
     Family("variation selectors", "invisible", "sword…fish", inserted("\ufe0f", "\ufe00", "\U000e0101")),
     Family("combining grapheme joiner", "invisible", "sword…fish", inserted("\u034f")),
-    Family("control characters", "invisible", "sword\\x01fish", inserted("\x00", "\x01", "\x08", "\x7f", "\x85")),
+    Family("control characters", "invisible", "sword\\x01fish", inserted("\x00", "\x01", "\x08", "\x7f")),
     Family("noncharacters, annotations", "invisible", "sword…fish", inserted("\ufdd0", "\ufff9", "\ufffb")),
     Family("ANSI colours", "invisible", "sword␛[1;31mfish", _ansi),
+    Family("ANSI colours of each letter", "invisible", "␛[31ms␛[32mw", _ansi_each),
+    Family("links of terminals", "invisible", "sword␛]8;;http://a␛\\\\fish", _terminal_link),
     Family("a pad of 1,100", "invisible", "sword…fish", inserted("\u200b" * 1100, "\u200d\u2060" * 550)),
     Family("stacked marks", "accents", "s̷͝w̴̾o̶͌r̵̒d̴̕", _stacked_marks),
     Family("struck through with marks", "accents", "s̶w̶o̶r̶d̶", lambda v, c: "".join(x + "\u0336" for x in v)),
@@ -130,6 +181,9 @@ FORMS = (
     Family("Cyrillic look-alikes", "confusables", "ѕwоrdfіѕh", _some(CYRILLIC)),
     Family("Greek look-alikes", "confusables", "swοrdfιsh", _some(GREEK)),
     Family("small capitals", "confusables", "ꜱᴡᴏʀᴅꜰɪꜱʜ", mapped(SMALL_CAPITALS)),
+    Family("parenthesised", "confusables", "⒮⒲⒪⒭⒟", mapped(PARENTHESISED)),
+    Family("Braille", "confusables", "⠎⠺⠕⠗⠙", mapped(BRAILLE)),
+    Family("letters of fancy alphabets", "confusables", "ѕωσя∂ƒιѕн", mapped(FANCY)),
     Family("negative circled", "confusables", "🅢🅦🅞🅡🅓", mapped(shifted(0x1F150, UPPER) | shifted(0x1F150, LOWER))),
     Family("squared", "confusables", "🄰🄱🄲", mapped(shifted(0x1F130, UPPER) | shifted(0x1F130, LOWER))),
     Family("negative squared", "confusables", "🆂🆆🅾🆁🅳", mapped(shifted(0x1F170, UPPER) | shifted(0x1F170, LOWER))),
@@ -140,6 +194,7 @@ FORMS = (
     Family("leet, one character each", "leet", "sw0rdf1sh", mapped(LEET, 0)),
     Family("leet, several characters each", "leet", "s\\/\\/ord", mapped(LEET_LONG, 0)),
     Family("letters repeated", "repeats", "swoooordfish", _repeated),
+    Family("vowels as asterisks", "leet", "sw*rdf*sh", _masked),
     Family("all letters twice", "repeats", "sswwoorrdd", lambda v, c: "".join(x * 2 for x in v)),
 )
 SPACED = (
@@ -157,6 +212,15 @@ SPACED = (
     Family("letters in quotation marks", "spacing", '"s", "w", "o"', lambda v, c: '"' + '", "'.join(v) + '"'),
     Family("letters in brackets", "spacing", "[s][w][o]", lambda v, c: "".join(f"[{x}]" for x in v)),
     Family("spaced by emoji", "spacing", "s🐟w🐟o", between("🐟", "👏", " 🐟 ")),
+    Family("letters as a list in JSON", "spacing", '"s",⏎  "w"', _json_list),
+    Family("letters as a numbered list", "spacing", "1. s⏎2. w", _numbered("{}. {}")),
+    Family("letters in a numbered table", "spacing", "1 · s⏎2 · w", _numbered("| {} | {} |")),
+    Family("spaced by wide gaps", "spacing", "s          w", between(" " * 10, "\n\n    ")),
+    Family("letters in strings that are joined", "spacing", "'s' + 'w'", lambda v, c: "'" + "' + '".join(v) + "'"),
+    Family("spaced and look-alikes", "spacing", "ѕ w о r d", _spaced_alike),
+    Family("spaced leet", "spacing", "5-w-0-r-d", _spaced_leet),
+    Family("sign and count between", "other marks", "s(1)w(2)", _counted),
+    Family("words between", "other marks", "s then w then o", between(" then ", " and ", " [space] ")),
     Family("emphasis within", "spacing", "sword**fish**", _emphasis),
     Family("one blank within", "spacing", "sword fish", inserted(" ")),
 )

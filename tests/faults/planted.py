@@ -22,7 +22,7 @@ from random import Random
 from types import CodeType, FrameType
 from typing import Any
 
-import httpx
+import httpx2
 
 from gateway.app import build_app
 from gateway.observe.log import RequestLog
@@ -130,7 +130,7 @@ class Answer:
     done: bool
 
     @classmethod
-    def of(cls, response: httpx.Response, raw: str, *, cut: bool) -> Answer:
+    def of(cls, response: httpx2.Response, raw: str, *, cut: bool) -> Answer:
         texts: Texts = {}
         failure = "cut off" if cut else None
         if response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -322,7 +322,7 @@ class Bench:
     """A gateway whose threads are traced, in front of an upstream that plays the scenario."""
 
     url: str
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     tracer: Tracer
     log: _Log
     scenarios: dict[str, Scenario]
@@ -339,7 +339,7 @@ class Bench:
             try:
                 async for data in response.aiter_raw():
                     raw += data
-            except httpx.RemoteProtocolError:
+            except httpx2.RemoteProtocolError:
                 cut = True
         return Answer.of(response, raw.decode(), cut=cut)
 

@@ -70,20 +70,20 @@ def _ends(load: Load) -> list[str]:
     return sorted(answer.result().summary for answer in load.answers)
 
 
-async def _workers(trial: Trial, count: int) -> list[int]:
+async def workers_of(trial: Trial, count: int) -> list[int]:
     while len(found := trial.world.served.workers()) != count:
         await asyncio.sleep(0.02)
     return found
 
 
 async def _worker_killed(trial: Trial) -> None:
-    workers = await _workers(trial, 2)
+    workers = await workers_of(trial, 2)
     async with under_load(trial) as load:
         os.kill(trial.rng.choice(workers), signal.SIGKILL)
         # Its streams break off: no client takes them for complete.
         while not (broken := [each for each in load.answers if each.done()]):
             await asyncio.sleep(0.01)
-    await _workers(trial, 2)
+    await workers_of(trial, 2)
     ends = _ends(load)
     done = ends.count("200 done")
     trial.require(broken and done, f"not both kinds: {ends}")
@@ -92,18 +92,18 @@ async def _worker_killed(trial: Trial) -> None:
 
 
 async def _all_workers_killed(trial: Trial) -> None:
-    workers = await _workers(trial, 2)
+    workers = await workers_of(trial, 2)
     async with under_load(trial) as load:
         for pid in workers:
             os.kill(pid, signal.SIGKILL)
     trial.require(all(end in ("200 closed", "200 reset") for end in _ends(load)), f"{_ends(load)}")
-    while set(await _workers(trial, 2)) & set(workers):
+    while set(await workers_of(trial, 2)) & set(workers):
         await asyncio.sleep(0.02)
 
 
 def _worker_stopped(seconds: float) -> Act:
     async def act(trial: Trial) -> None:
-        workers = await _workers(trial, 2)
+        workers = await workers_of(trial, 2)
         async with under_load(trial) as load:
             os.kill(stopped := trial.rng.choice(workers), signal.SIGSTOP)
             await asyncio.sleep(seconds)
@@ -115,11 +115,11 @@ def _worker_stopped(seconds: float) -> Act:
 
 async def _worker_stopped_for_good(trial: Trial) -> None:
     """It is killed after a minute and replaced; the others serve."""
-    workers = await _workers(trial, 2)
+    workers = await workers_of(trial, 2)
     async with under_load(trial) as load:
         os.kill(stopped := trial.rng.choice(workers), signal.SIGSTOP)
         await trial.world.served.logged("worker_hangs")
-    await _workers(trial, 2)
+    await workers_of(trial, 2)
     trial.require(stopped not in trial.world.served.workers(), "it is still there")
     trial.also.update(answered(_ends(load).count("200 done")))
 

@@ -7,10 +7,12 @@ import re
 import resource
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.client import request_of
 from tests.faults.fault import Fault, Trial, answered, total
+from tests.faults.process_faults import workers_of
 from tests.faults.speech import Speech
 from tests.faults.world import difference
 from tests.support.upstream import END, Call, completion, plain, stream_head
@@ -36,7 +38,8 @@ class _Limited:
         resource.prlimit(self._pid, self._kind, (self._soft, self._before[1]))
 
     def __exit__(self, *_: object) -> None:
-        resource.prlimit(self._pid, self._kind, self._before)
+        with suppress(ProcessLookupError):  # some code of others ends the process when it gets no memory
+            resource.prlimit(self._pid, self._kind, self._before)
 
 
 def _no_descriptors(pid: int) -> _Limited:
@@ -78,9 +81,10 @@ async def _none_for_clients(trial: Trial) -> None:
 
 
 async def _no_memory(trial: Trial) -> None:
-    """Large prompts and answers, while hardly anything can be allocated: each is answered, refused or cut off."""
+    """Large prompts and answers, while one of two workers can allocate hardly anything: each is answered, refused or
+    cut off. A worker that dies of it is replaced."""
     trial.world.stage.scene = _large
-    pid = trial.world.served.process.pid
+    pid = trial.rng.choice(await workers_of(trial, 2))
     status = Path(f"/proc/{pid}/status").read_text("utf-8")
     size = int(re.search(r"VmSize:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
     before = await trial.world.counts()
@@ -91,6 +95,7 @@ async def _no_memory(trial: Trial) -> None:
     ends = Counter(answer.summary for answer in answers)
     allowed = {"closed", "reset", "200", "200 done", "500 internal_error", "500 guard_failed", "503 overloaded"}
     trial.require(ends.keys() <= {*allowed, "200 event guard_failed", "200 closed"}, f"answers {ends}")
+    await workers_of(trial, 2)
     await trial.world.settled(before, answered(sum(1 for answer in answers if answer.status) // 2))
     # Who was refused what depends on the allocator; that nobody is counted twice does not.
     trial.also = difference(await trial.world.counts(), before)
@@ -125,7 +130,8 @@ def faults() -> Iterator[Fault]:
     yield Fault(
         "no memory",
         "resources",
-        "RLIMIT_AS leaves 256 KiB, twenty clients send 300 KB and get 80 KB",
+        "RLIMIT_AS leaves 256 KiB to one of two workers, twenty clients send 300 KB and get 80 KB",
         "an answer, an error or the end of the connection",
         _no_memory,
+        setting="workers",
     )

@@ -7,6 +7,7 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from tests.faults.fault import Counts, Fault, Trial, answered, failed, total
 from tests.faults.speech import Speech
@@ -179,10 +180,15 @@ async def _some_1xx(call: Call, speech: Speech) -> None:
     )
 
 
+@cache
+def _packed_gigabyte() -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    return b"".join(packer.compress(bytes(1 << 20)) for _ in range(1024)) + packer.flush()
+
+
 async def _bomb(call: Call, _: Speech) -> None:
     """A gigabyte of zeros."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(1024)) + packer.flush()
+    packed = await asyncio.to_thread(_packed_gigabyte)  # it takes seconds, for which nobody else is to wait
     kind = "text/event-stream" if _is_stream(call) else "application/json"
     head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n"
     begun = gzip.compress(b"data: " if _is_stream(call) else b'{"a": "')

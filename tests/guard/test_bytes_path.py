@@ -160,9 +160,11 @@ def test_a_failure_within_it_fails_closed(implementation: Any, fault: Exception)
     answer = answer_for(WORDS)
     with patch.object(bytes_path, "IMPLEMENTATION", implementation), patch.object(bytes_path, "encode", failing):
         answer.feed(event("Once "), 0.0)
-        answer.feed(event("held 12MON"), 0.0)
+        answer.feed(b": comment\n\n" + event("held 12MON"), 0.0)
         commands = answer.feed(event('a "'), 0.0)
     (failed,) = (each.fact for each in commands if isinstance(each, RecordFact) and isinstance(each.fact, GuardFailed))
+    # Nor does what was sent before come out again.
+    assert not any(b"held" in each.data for each in commands if isinstance(each, SendBytes))
     assert failed.policy == "p" and "12MONKEYS" not in repr(commands) and answer.done
 
 

@@ -67,6 +67,16 @@ def test_every_text_of_a_whole_answer_is_censored() -> None:
     }
 
 
+def test_labels_of_a_second_answer_are_counted_as_those_of_the_first() -> None:
+    compiled = compile_policy(policy())
+    facts = []
+    for _ in range(2):
+        guard = ChatGuard(compiled)
+        guard.completion(completion({"role": "assistant", "content": "a"}, system_fingerprint="fp_1", new=WORD))
+        facts.append(guard.counts.fact())
+    assert facts[0] == facts[1]
+
+
 def test_json_where_a_stream_was_asked_for_becomes_a_stream() -> None:
     data = body(completion(texts(WORD), texts("b"), usage={"total_tokens": 1}))
     for reads in ([data], [data[at : at + 7] for at in range(0, len(data), 7)]):

@@ -253,3 +253,20 @@ def test_a_whole_call_that_is_blocked_keeps_its_name_and_is_incomplete() -> None
     shown, _ = plain(BLOCK, RESPONSES, body)
     assert shown["output"][0] == earlier
     assert shown["output"][1] == {**call, "arguments": '{"a": "so "}', "status": "incomplete"}
+
+
+def test_an_id_is_censored_once_wherever_it_is_repeated() -> None:
+    """A replacement may itself hold what a rule wants; and clients find an item's text by the id."""
+    client = stream(policy(rule("e", "m", replacement="[em]")), given.events(given.message("x")))
+    seen = {event["item_id"] for event in client.events if "item_id" in event}
+    seen |= {event["item"]["id"] for event in client.events if "item" in event}
+    (item,) = openai_response(client)["output"]
+    assert seen | {item["id"]} == {"output_t[em]xt_1"}
+
+
+def test_what_reasoning_holds_leaves_with_its_end_before_the_next_item() -> None:
+    client = stream(policy(), given.events(given.reasoning("so 12MON"), given.message("x")))
+    types = [(event["type"], event.get("delta")) for event in client.events]
+    held = types.index(("response.reasoning_text.delta", "12MON"))
+    assert held < types.index(("response.output_text.delta", "x"))
+    assert held < types.index(("response.output_item.done", None)) < len(types)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.policy.model import Limits
@@ -35,7 +35,7 @@ ANSWER = sending(plain(completion("fine")))
 
 
 async def connected(gateway: RunningGateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+    return await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
 
 
 async def is_cut_off(reader: asyncio.StreamReader) -> bool:

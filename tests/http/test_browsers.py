@@ -7,7 +7,7 @@ import io
 import json
 from dataclasses import replace
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.app import Portcullis
@@ -43,7 +43,7 @@ THEIRS = [
 ]
 
 
-async def asked(gateway: RunningGateway, path: str, headers: dict[str, str]) -> httpx.Response:
+async def asked(gateway: RunningGateway, path: str, headers: dict[str, str]) -> httpx2.Response:
     if path.startswith("/v1/chat"):
         return await gateway.client.post(path, json=question(), headers=headers)
     return await gateway.client.get(path, headers=headers)
@@ -82,7 +82,7 @@ async def test_d28_other_names_are_not(host: str) -> None:
 
 
 async def raw(gateway: RunningGateway, head: str) -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
     writer.write(head.encode() + b"\r\nConnection: close\r\n\r\n")
     answer = await asyncio.wait_for(reader.read(), PATIENCE)
     writer.close()
@@ -207,8 +207,8 @@ async def test_d28_the_admin_listener_never_asks_for_a_key(
     portcullis = Portcullis(config, RequestLog("json", io.StringIO()))
     assert portcullis.admin is not None
     async with portcullis.public.router.lifespan_context(portcullis.public):
-        transport = httpx.ASGITransport(portcullis.admin)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:9090") as client:
+        transport = httpx2.ASGITransport(portcullis.admin)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost:9090") as client:
             for path in ("/metrics", "/healthz"):
                 assert (await client.get(path)).status_code == 200
                 assert (await client.get(path, headers={"host": "10.1.2.3:9090"})).status_code == status
@@ -218,8 +218,8 @@ async def test_d28_a_reload_that_takes_the_keys_away_guards_at_once() -> None:
     config = config_for("http://127.0.0.1:1/v1", keys=("sk-a",))
     portcullis = Portcullis(config, RequestLog("json", io.StringIO()))
     async with portcullis.public.router.lifespan_context(portcullis.public):
-        transport = httpx.ASGITransport(portcullis.public)
-        async with httpx.AsyncClient(transport=transport, base_url="http://evil.example") as client:
+        transport = httpx2.ASGITransport(portcullis.public)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://evil.example") as client:
             assert (await client.get("/healthz")).status_code == 200
             await portcullis.adopt(replace(config, auth=Auth()))
             assert (await client.get("/healthz")).status_code == 421

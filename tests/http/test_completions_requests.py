@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.policy.model import ClientKey, Limits, Mode, Route
@@ -127,7 +127,7 @@ async def test_a_body_too_large_or_too_late(monkeypatch: pytest.MonkeyPatch) -> 
         assert error_of(await ask(gateway, "x" * 2000), 413)["code"] == "request_too_large"
     monkeypatch.setattr(admission, "BODY_TIMEOUT", 0.1)
     async with before(ANSWER) as (gateway, _):
-        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
         writer.write(f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode())
         assert b" 408 " in await asyncio.wait_for(reader.readline(), PATIENCE)
         writer.close()

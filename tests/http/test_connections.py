@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.proxy.downstream import protocol
@@ -486,4 +486,4 @@ async def test_d33_a_defect_is_answered_and_counted(monkeypatch: pytest.MonkeyPa
 
 
 async def connected(gateway: RunningGateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+    return await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)

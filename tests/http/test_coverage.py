@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.policy.model import Route
@@ -60,7 +60,7 @@ async def test_what_is_scanned_is_forwarded_replaced_or_withheld(
         for number, stream in enumerate((False, True), start=1):
             if stream and path not in STREAMED:
                 continue
-            answer: httpx.Response = await gateway.client.post(path, json={**BODIES[path], "stream": stream})
+            answer: httpx2.Response = await gateway.client.post(path, json={**BODIES[path], "stream": stream})
             assert answer.status_code == 200, answer.text
             if path != "/v1/moderations":
                 assert "12MONKEYS" not in answer.text and "FORBIDDEN" not in answer.text

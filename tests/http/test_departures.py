@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.policy.model import Limits
@@ -67,7 +67,7 @@ async def test_a_client_that_leaves_any_endpoint_stops_the_upstream() -> None:
     async with before(sending_then_hanging(), **NATIVE) as (gateway, upstream):
         for number, (path, stream) in enumerate([*asked, *((path, False) for path in fetched)], start=1):
             body = b"" if path in fetched else json.dumps({**BODIES[path], "stream": stream}).encode()
-            url = httpx.URL(gateway.url)
+            url = httpx2.URL(gateway.url)
             _, writer = await asyncio.open_connection(url.host, url.port)
             head = (
                 f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"

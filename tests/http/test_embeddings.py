@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from openai import AsyncAzureOpenAI, AsyncOpenAI
 
@@ -26,8 +26,8 @@ async def embedding(call: Call) -> None:
     await call.send(plain(embedded(*[encoded(VECTOR) if wants_base64 else VECTOR] * count)))
 
 
-async def post(gateway: Any, body: Json) -> httpx.Response:
-    answer: httpx.Response = await gateway.client.post(PATH, json=body)
+async def post(gateway: Any, body: Json) -> httpx2.Response:
+    answer: httpx2.Response = await gateway.client.post(PATH, json=body)
     return answer
 
 

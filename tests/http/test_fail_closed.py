@@ -8,8 +8,19 @@ import logging
 import pytest
 
 from gateway.censor.stream import Censor
+from gateway.guard.answer import StreamAnswer
 from tests.support.gateway import PASSWORD, PATIENCE, before, error_of
-from tests.support.upstream import chunk, completion, delta, event, plain, sending, sending_then_hanging, stream_head
+from tests.support.upstream import (
+    END,
+    chunk,
+    completion,
+    delta,
+    event,
+    plain,
+    sending,
+    sending_then_hanging,
+    stream_head,
+)
 
 QUOTE = "the exception quotes 12MONKEYS"
 
@@ -45,6 +56,41 @@ async def test_a_stream_ends_with_an_error_and_nothing_held(caplog: pytest.LogCa
         assert answer.error["code"] == "guard_failed"
         assert not answer.done
         await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        assert (await gateway.metrics()).value("portcullis_guard_failures_total", policy="default") == 1
+        assert_unsaid(answer.response.text + gateway.log.getvalue(), caplog)
+
+
+async def test_what_was_lost_within_the_censor_counts_as_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = Censor.feed
+
+    def breaking(self: Censor, text: str) -> str:
+        out = feed(self, text)
+        if "trigger" in text:
+            raise RuntimeError(QUOTE)
+        return out
+
+    monkeypatch.setattr(Censor, "feed", breaking)
+    body = event(delta("Hello ")) + event(delta("a trigger, 12MON"))
+    async with before(sending_then_hanging(stream_head() + chunk(body))) as (gateway, _):
+        answer = await gateway.stream()
+        assert (answer.content(), answer.error and answer.error["code"]) == ("Hello ", "guard_failed")
+        metrics = await gateway.metrics()
+        metrics.assert_covered()
+        assert metrics.value("portcullis_withheld_chars_total", channel="content") == len("a trigger, 12MON")
+
+
+@pytest.mark.parametrize("where", ["_commands", "close"])
+async def test_a_stream_that_has_begun_ends_with_an_error_wherever_the_guard_fails(
+    where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def breaking(*_: object) -> None:
+        raise RuntimeError(QUOTE)
+
+    monkeypatch.setattr(StreamAnswer, where, breaking)
+    async with before(sending(stream_head() + chunk(event(delta("Hello "))) + END)) as (gateway, _):
+        answer = await gateway.stream()
+        assert answer.error is not None
+        assert (answer.error["code"], answer.done) == ("guard_failed", False)
         assert (await gateway.metrics()).value("portcullis_guard_failures_total", policy="default") == 1
         assert_unsaid(answer.response.text + gateway.log.getvalue(), caplog)
 

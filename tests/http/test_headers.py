@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.policy.model import Action, Rule
@@ -135,7 +135,7 @@ async def test_header_bytes_beyond_ascii_are_dropped_and_break_nothing(value: by
 
 async def test_ids_that_could_break_a_header_or_log_line_are_replaced() -> None:
     async with before(sending(plain(completion("ok")))) as (gateway, upstream):
-        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
         body = b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}'
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         head += b"X-Request-ID: a\tb\xff\r\nContent-Length: %d\r\n\r\n"

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.journal.backlog import MAX_WAITING
@@ -314,7 +314,7 @@ async def readiness(gateway: RunningGateway) -> int:
     return (await gateway.client.get("/readyz")).status_code
 
 
-def assert_not_admitted(response: httpx.Response) -> None:
+def assert_not_admitted(response: httpx2.Response) -> None:
     assert error_of(response, 503)["code"] == "overloaded"
     assert int(response.headers["retry-after"]) >= 1
 

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Awaitable
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.policy.model import ClientKey, Direction, Rule
@@ -46,7 +46,7 @@ def as_client(gateway: RunningGateway, key: str = KEY) -> RunningGateway:
     return gateway
 
 
-def refusal(response: httpx.Response, kind: str) -> str:
+def refusal(response: httpx2.Response, kind: str) -> str:
     """The message of a 429, after all of its shape was looked at."""
     error = error_of(response, 429)
     assert error["code"] == "rate_limit_exceeded"
@@ -200,7 +200,7 @@ ANSWER_RULES = tuple(rule for rule in RULES if Direction.INPUT not in rule.apply
 
 
 async def assert_costs(
-    gateway: RunningGateway, answer: Awaitable[httpx.Response], tokens: int, roughly: int = 1
+    gateway: RunningGateway, answer: Awaitable[httpx2.Response], tokens: int, roughly: int = 1
 ) -> None:
     """After the answer the key has `tokens` fewer than a minute's, give or take what was refilled meanwhile."""
     began = time.monotonic()
@@ -316,7 +316,7 @@ async def test_a_client_that_left_has_its_place_back(case: str) -> None:
     streamed, play, seen = LEFT[case]
     async with before(play, keys=limited(max_streams=1)) as (gateway, upstream):
         for number in range(1, 6):
-            reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
             body = json.dumps(question(stream=streamed)).encode()
             head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nx-api-key: {KEY}\r\n"
             writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from openai import AsyncOpenAI
 
@@ -228,5 +228,5 @@ async def test_the_official_client() -> None:
 async def test_a_page_may_not_ask_without_a_key() -> None:
     async with before(ANSWER) as (gateway, _):
         content = {"content-type": "text/plain"}
-        answer: httpx.Response = await gateway.client.post(PATH, content=b'{"input": "a"}', headers=content)
+        answer: httpx2.Response = await gateway.client.post(PATH, content=b'{"input": "a"}', headers=content)
         assert error_of(answer, 415)["code"] == "unsupported_media_type"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from starlette.types import Message, Scope
 
@@ -44,7 +44,7 @@ class Endless:
     """Requests whose bodies never end, and the statuses that came in answer to them."""
 
     def __init__(self, gateway: RunningGateway, key: str) -> None:
-        self._port = httpx.URL(gateway.url).port
+        self._port = httpx2.URL(gateway.url).port
         self._key = key
         self._streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.policy.model import Limits, Route
@@ -171,7 +171,7 @@ async def test_a_body_too_large_is_413(framing: str) -> None:
 async def test_a_body_that_does_not_arrive_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "BODY_TIMEOUT", 0.2)
     async with before(ANSWER) as (gateway, _):
-        reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         status = await asyncio.wait_for(reader.readline(), PATIENCE)
         writer.close()
@@ -180,7 +180,7 @@ async def test_a_body_that_does_not_arrive_is_408(monkeypatch: pytest.MonkeyPatc
 
 async def test_a_client_that_leaves_within_its_body_is_let_go() -> None:
     async with before(ANSWER) as (gateway, upstream):
-        _, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+        _, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         await writer.drain()
         writer.transport.abort()

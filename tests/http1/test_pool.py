@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.http1 import DescriptorsExhausted, HTTP1Transport, StaleConnection
@@ -36,11 +36,11 @@ async def hold_open(conversation: Conversation) -> None:
     await conversation.until_client_leaves()
 
 
-def request_to(server: ScriptedServer, **arguments: object) -> httpx.Request:
-    return httpx.Request("POST", server.url, **arguments)  # type: ignore[arg-type]
+def request_to(server: ScriptedServer, **arguments: object) -> httpx2.Request:
+    return httpx2.Request("POST", server.url, **arguments)  # type: ignore[arg-type]
 
 
-async def fetch(transport: HTTP1Transport, request: httpx.Request) -> bytes:
+async def fetch(transport: HTTP1Transport, request: httpx2.Request) -> bytes:
     response = await transport.handle_async_request(request)
     return b"".join([part async for part in response.stream])  # type: ignore[union-attr]
 
@@ -127,7 +127,7 @@ def stale(ending: str, answered_before_ending: bytes = b"") -> Script:
 async def test_what_may_be_done_twice_is_sent_again_on_a_new_connection(ending: str, method: str) -> None:
     async with serving(stale(ending)) as server, HTTP1Transport() as transport:
         await fetch(transport, request_to(server))
-        assert await fetch(transport, httpx.Request(method, server.url)) == (b"ok" if method == "GET" else b"")
+        assert await fetch(transport, httpx2.Request(method, server.url)) == (b"ok" if method == "GET" else b"")
         assert [len(conversation.requests) for conversation in server.conversations] == [2, 1]
 
 
@@ -180,10 +180,10 @@ async def test_d15_a_connection_that_has_ended_unnoticed_is_not_used(ending: str
         serving_it = asyncio.get_running_loop().run_in_executor(None, serve, listener)
         async with HTTP1Transport() as transport:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            await fetch(transport, httpx.Request("POST", url, content=b"1"))
+            await fetch(transport, httpx2.Request("POST", url, content=b"1"))
             may_end.set()
             assert has_ended.wait(20)
-            assert await fetch(transport, httpx.Request("POST", url, content=b"2")) == b"ok"
+            assert await fetch(transport, httpx2.Request("POST", url, content=b"2")) == b"ok"
             await serving_it
 
 
@@ -209,7 +209,7 @@ async def test_connection_closed_while_idle_is_not_used() -> None:
 async def test_no_retry_after_a_byte_of_the_response() -> None:
     async with serving(stale("close", b"H")) as server, HTTP1Transport() as transport:
         await fetch(transport, request_to(server))
-        with pytest.raises(httpx.RemoteProtocolError, match="inside the response head"):
+        with pytest.raises(httpx2.RemoteProtocolError, match="inside the response head"):
             await fetch(transport, request_to(server))
         assert len(server.conversations) == 1
 
@@ -221,15 +221,15 @@ async def test_no_retry_of_a_body_that_can_be_read_only_once() -> None:
 
     async with serving(stale("close")) as server, HTTP1Transport() as transport:
         await fetch(transport, request_to(server))
-        with pytest.raises(httpx.RemoteProtocolError, match="before the response"):
+        with pytest.raises(httpx2.RemoteProtocolError, match="before the response"):
             await fetch(transport, request_to(server, content=body()))
         assert len(server.conversations) == 1
 
 
 @on_both_loops
 async def test_no_retry_on_a_new_connection_nor_a_second_one() -> None:
-    def request() -> httpx.Request:
-        return httpx.Request("GET", server.url)
+    def request() -> httpx2.Request:
+        return httpx2.Request("GET", server.url)
 
     async def script(conversation: Conversation) -> None:
         await conversation.request()
@@ -239,10 +239,10 @@ async def test_no_retry_on_a_new_connection_nor_a_second_one() -> None:
 
     async with serving(script) as server, HTTP1Transport() as transport:
         await fetch(transport, request())
-        with pytest.raises(httpx.RemoteProtocolError, match="closed before the response"):
+        with pytest.raises(httpx2.RemoteProtocolError, match="closed before the response"):
             await fetch(transport, request())
         assert [len(conversation.requests) for conversation in server.conversations] == [2, 1]
-        with pytest.raises(httpx.RemoteProtocolError, match="closed before the response"):
+        with pytest.raises(httpx2.RemoteProtocolError, match="closed before the response"):
             await fetch(transport, request())
         assert len(server.conversations) == 3
 
@@ -256,7 +256,7 @@ async def test_no_retry_after_a_timeout() -> None:
 
     async with serving(script) as server, HTTP1Transport() as transport:
         await fetch(transport, request_to(server))
-        with pytest.raises(httpx.ReadTimeout):
+        with pytest.raises(httpx2.ReadTimeout):
             await fetch(transport, request_to(server, extensions={"timeout": {"read": 0.1}}))
         assert len(server.conversations) == 1
 
@@ -270,10 +270,10 @@ async def test_d19_a_shortage_of_descriptors_is_no_failure_of_the_server(host: s
         with none_left():
             for _ in range(3):
                 with pytest.raises(DescriptorsExhausted, match=f"{host}:{server.port}: no descriptor is left"):
-                    await transport.handle_async_request(httpx.Request("POST", url))
-        assert await fetch(transport, httpx.Request("POST", url)) == b"ok"
+                    await transport.handle_async_request(httpx2.Request("POST", url))
+        assert await fetch(transport, httpx2.Request("POST", url)) == b"ok"
         with none_left():  # a kept connection needs none
-            assert await fetch(transport, httpx.Request("POST", url)) == b"ok"
+            assert await fetch(transport, httpx2.Request("POST", url)) == b"ok"
 
 
 # The limit.
@@ -284,7 +284,7 @@ async def test_d19_a_shortage_of_descriptors_is_no_failure_of_the_server(host: s
 async def test_full_pool_times_out(timeout: dict[str, float | None]) -> None:
     async with serving(hold_open) as server, HTTP1Transport(max_connections=2) as transport:
         held = [await transport.handle_async_request(request_to(server)) for _ in range(2)]
-        with pytest.raises(httpx.PoolTimeout, match=r"all 2 connections stayed in use for 0\.1 seconds"):
+        with pytest.raises(httpx2.PoolTimeout, match=r"all 2 connections stayed in use for 0\.1 seconds"):
             await transport.handle_async_request(request_to(server, extensions={"timeout": timeout}))
         for response in held:
             await response.aclose()
@@ -342,14 +342,14 @@ async def test_failed_and_cancelled_connects_lose_no_place() -> None:
         HTTP1Transport(max_connections=1) as transport,
     ):
         for _ in range(2):
-            with pytest.raises(httpx.ConnectError):
-                await transport.handle_async_request(httpx.Request("GET", "http://no-such-host.invalid/"))
+            with pytest.raises(httpx2.ConnectError):
+                await transport.handle_async_request(httpx2.Request("GET", "http://no-such-host.invalid/"))
             # A TLS handshake that the server never answers.
-            secure = httpx.Request("GET", f"https://127.0.0.1:{deaf.port}/", extensions={"timeout": {"connect": 0.1}})
-            with pytest.raises(httpx.ConnectTimeout):
+            secure = httpx2.Request("GET", f"https://127.0.0.1:{deaf.port}/", extensions={"timeout": {"connect": 0.1}})
+            with pytest.raises(httpx2.ConnectTimeout):
                 await transport.handle_async_request(secure)
             handshake = asyncio.create_task(
-                transport.handle_async_request(httpx.Request("GET", f"https://127.0.0.1:{deaf.port}/"))
+                transport.handle_async_request(httpx2.Request("GET", f"https://127.0.0.1:{deaf.port}/"))
             )
             await asyncio.sleep(0.05)
             handshake.cancel()
@@ -419,11 +419,11 @@ async def test_aclose_closes_idle_busy_and_waiting() -> None:
         await asyncio.sleep(0.02)
         await transport.aclose()
         for stream in (response.stream, other.stream):
-            with pytest.raises(httpx.ReadError, match="the transport was closed"):
+            with pytest.raises(httpx2.ReadError, match="the transport was closed"):
                 [part async for part in stream]  # type: ignore[union-attr]
-        with pytest.raises(httpx.ConnectError, match="the transport is closed"):
+        with pytest.raises(httpx2.ConnectError, match="the transport is closed"):
             await waiting
-        with pytest.raises(httpx.ConnectError, match="the transport is closed"):
+        with pytest.raises(httpx2.ConnectError, match="the transport is closed"):
             await transport.handle_async_request(request_to(idle))
         for conversation in busy.conversations:
             await conversation.client_left.wait()
@@ -437,11 +437,11 @@ async def test_aclose_during_a_connect() -> None:
 
     async with serving(mute) as server:
         transport = HTTP1Transport()
-        secure = httpx.Request("GET", f"https://127.0.0.1:{server.port}/")
+        secure = httpx2.Request("GET", f"https://127.0.0.1:{server.port}/")
         connecting = asyncio.create_task(transport.handle_async_request(secure))
         await asyncio.sleep(0.05)
         await transport.aclose()
-        with pytest.raises(httpx.ConnectError, match="the transport is closed"):
+        with pytest.raises(httpx2.ConnectError, match="the transport is closed"):
             await connecting
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.http1 import HTTP1Transport, StreamLimits
@@ -191,48 +191,58 @@ async def test_reads_queued_behind_a_slow_consumer_become_one_item() -> None:
 # Errors by cause: bytes of the response, then the server closes or resets → where it surfaces, as what, saying what.
 
 FAULTS = {
-    "nothing": (b"", "head", httpx.RemoteProtocolError, "connection closed before the response"),
-    "half a head": (b"HTTP/1.1 200 OK\r\nX-A: ", "head", httpx.RemoteProtocolError, "closed inside the response head"),
-    "no HTTP": (b"SSH-2.0-OpenSSH\r\n", "head", httpx.RemoteProtocolError, "malformed response"),
-    "bare line feeds": (b"HTTP/1.1 200 OK\nA: b\n\n", "head", httpx.RemoteProtocolError, "malformed response"),
+    "nothing": (b"", "head", httpx2.RemoteProtocolError, "connection closed before the response"),
+    "half a head": (b"HTTP/1.1 200 OK\r\nX-A: ", "head", httpx2.RemoteProtocolError, "closed inside the response head"),
+    "no HTTP": (b"SSH-2.0-OpenSSH\r\n", "head", httpx2.RemoteProtocolError, "malformed response"),
+    "bare line feeds": (b"HTTP/1.1 200 OK\nA: b\n\n", "head", httpx2.RemoteProtocolError, "malformed response"),
     "two lengths": (
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         "head",
-        httpx.RemoteProtocolError,
+        httpx2.RemoteProtocolError,
         "malformed response",
     ),
     "length and chunks": (
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         "head",
-        httpx.RemoteProtocolError,
+        httpx2.RemoteProtocolError,
         "malformed response",
     ),
     "switching protocols": (
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nxyz",
         "head",
-        httpx.RemoteProtocolError,
+        httpx2.RemoteProtocolError,
         "switch",
     ),
-    "endless head": (b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 20_000, "head", httpx.RemoteProtocolError, "256 headers"),
-    "endless header": (b"HTTP/1.1 200 OK\r\nX-A: " + b"b" * 90_000, "head", httpx.RemoteProtocolError, "65536 bytes"),
-    "endless interims": (b"HTTP/1.1 102 Wait\r\n\r\n" * 9000, "head", httpx.RemoteProtocolError, "65536 bytes"),
+    "endless head": (
+        b"HTTP/1.1 200 OK\r\n" + b"X-A: b\r\n" * 20_000,
+        "head",
+        httpx2.RemoteProtocolError,
+        "256 headers",
+    ),
+    "endless header": (b"HTTP/1.1 200 OK\r\nX-A: " + b"b" * 90_000, "head", httpx2.RemoteProtocolError, "65536 bytes"),
+    "endless interims": (b"HTTP/1.1 102 Wait\r\n\r\n" * 9000, "head", httpx2.RemoteProtocolError, "65536 bytes"),
     "short body": (
         b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
         "body",
-        httpx.RemoteProtocolError,
+        httpx2.RemoteProtocolError,
         "closed inside the response body",
     ),
     "unterminated chunks": (
         CHUNKED + chunks(b"hello"),
         "body",
-        httpx.RemoteProtocolError,
+        httpx2.RemoteProtocolError,
         "closed inside the response body",
     ),
-    "bad chunk size": (CHUNKED + chunks(b"hello") + b"zz\r\n", "body", httpx.RemoteProtocolError, "malformed response"),
+    "bad chunk size": (
+        CHUNKED + chunks(b"hello") + b"zz\r\n",
+        "body",
+        httpx2.RemoteProtocolError,
+        "malformed response",
+    ),
     "endless trailer": (
         CHUNKED + chunks(b"hello") + b"0\r\nX: " + b"y" * 600_000,
         "body",
-        httpx.RemoteProtocolError,
+        httpx2.RemoteProtocolError,
         "trailers larger than 65536",
     ),
 }
@@ -266,7 +276,7 @@ async def test_reset_is_a_read_error(raw: bytes) -> None:
         conversation.reset()
 
     async with talking(script) as (transport, url):
-        with pytest.raises(httpx.ReadError, match="connection lost"):
+        with pytest.raises(httpx2.ReadError, match="connection lost"):
             response = await transport.handle_async_request(request_to(url))
             received.set()
             await body_of(response)
@@ -281,7 +291,7 @@ async def test_head_limit_is_exact() -> None:
             if fits:
                 assert await body_of(await transport.handle_async_request(request_to(url))) == b"ok"
             else:
-                with pytest.raises(httpx.RemoteProtocolError, match=f"head larger than {limit} bytes"):
+                with pytest.raises(httpx2.RemoteProtocolError, match=f"head larger than {limit} bytes"):
                     await transport.handle_async_request(request_to(url))
 
 
@@ -297,7 +307,7 @@ async def test_headers_are_bounded() -> None:
             if fits:
                 assert await body_of(await transport.handle_async_request(request_to(url))) == b"ok"
             else:
-                with pytest.raises(httpx.RemoteProtocolError, match=f"more than {limit} headers"):
+                with pytest.raises(httpx2.RemoteProtocolError, match=f"more than {limit} headers"):
                     await transport.handle_async_request(request_to(url))
 
 
@@ -307,9 +317,9 @@ async def test_refused_connection_and_unknown_host_are_told_apart() -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
         async with HTTP1Transport() as transport:
-            with pytest.raises(httpx.ConnectError, match=f"127.0.0.1:{port}: connection refused"):
+            with pytest.raises(httpx2.ConnectError, match=f"127.0.0.1:{port}: connection refused"):
                 await transport.handle_async_request(request_to(f"http://user:pass@127.0.0.1:{port}/"))
-            with pytest.raises(httpx.ConnectError, match="cannot be resolved") as caught:
+            with pytest.raises(httpx2.ConnectError, match="cannot be resolved") as caught:
                 await transport.handle_async_request(request_to("http://user:secret@no-such-host.invalid/"))
     assert "secret" not in str(caught.value)
 
@@ -317,7 +327,7 @@ async def test_refused_connection_and_unknown_host_are_told_apart() -> None:
 @on_both_loops
 async def test_other_schemes_are_refused() -> None:
     async with HTTP1Transport() as transport:
-        with pytest.raises(httpx.UnsupportedProtocol):
+        with pytest.raises(httpx2.UnsupportedProtocol):
             await transport.handle_async_request(request_to("ftp://localhost/"))
 
 
@@ -336,7 +346,7 @@ async def test_connect_timeout() -> None:
             filler.setblocking(False)
             filler.connect_ex(address)
         async with HTTP1Transport() as transport:
-            with pytest.raises(httpx.ConnectTimeout, match=r"within 0\.1 seconds"):
+            with pytest.raises(httpx2.ConnectTimeout, match=r"within 0\.1 seconds"):
                 await transport.handle_async_request(with_timeout(f"http://127.0.0.1:{address[1]}/", connect=0.1))
         for filler in fillers:
             filler.close()
@@ -351,7 +361,7 @@ async def test_read_timeout_wherever_the_response_stops(sent: bytes) -> None:
         await conversation.until_client_leaves()
 
     async with serving(script) as server, HTTP1Transport() as transport:
-        with pytest.raises(httpx.ReadTimeout, match=r"sent nothing for 0\.1 seconds"):
+        with pytest.raises(httpx2.ReadTimeout, match=r"sent nothing for 0\.1 seconds"):
             await body_of(await transport.handle_async_request(with_timeout(server.url, read=0.1)))
         await server.conversations[0].client_left.wait()
 
@@ -388,7 +398,7 @@ async def test_first_byte_has_a_limit_of_its_own() -> None:
         response = await transport.handle_async_request(with_timeout(url, read=0.1, first_byte=30))
         items = aiter(response.stream)  # type: ignore[arg-type]
         assert await anext(items) == b"hello"
-        with pytest.raises(httpx.ReadTimeout, match=r"0\.1 seconds"):
+        with pytest.raises(httpx2.ReadTimeout, match=r"0\.1 seconds"):
             await anext(items)
 
 
@@ -398,7 +408,7 @@ async def test_write_timeout(streamed: bool) -> None:
     content = endless_blocks() if streamed else bytes(64 * MIB)
     async with talking(not_reading) as (transport, url):
         request = request_to(url, "POST", content=content, extensions={"timeout": {"write": 0.1, "read": 30}})
-        with pytest.raises(httpx.WriteTimeout, match="took no bytes"):
+        with pytest.raises(httpx2.WriteTimeout, match="took no bytes"):
             await transport.handle_async_request(request)
 
 
@@ -412,7 +422,7 @@ async def test_reset_while_sending_is_a_write_error(streamed: bool) -> None:
 
     content = endless_blocks() if streamed else bytes(64 * MIB)
     async with talking(script) as (transport, url):
-        with pytest.raises(httpx.WriteError, match="while the request was being sent"):
+        with pytest.raises(httpx2.WriteError, match="while the request was being sent"):
             await transport.handle_async_request(request_to(url, "POST", content=content))
 
 

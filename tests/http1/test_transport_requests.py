@@ -1,4 +1,4 @@
-"""What one exchange does: cancellation, request bodies, the httpx client around it, TLS."""
+"""What one exchange does: cancellation, request bodies, the httpx2 client around it, TLS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Iterator
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.http1 import HeadStart, HTTP1Transport, Origin, origin_of
@@ -79,9 +79,9 @@ async def test_aclose_in_mid_body_is_seen_by_the_server() -> None:
         await asyncio.sleep(0)
         await response.aclose()
         await server.conversations[0].client_left.wait()
-        with pytest.raises(httpx.StreamClosed):
+        with pytest.raises(httpx2.StreamClosed):
             await waiting
-        with pytest.raises(httpx.StreamClosed):
+        with pytest.raises(httpx2.StreamClosed):
             await anext(items)
 
 
@@ -134,7 +134,7 @@ async def test_request_goes_out_as_httpx_built_it() -> None:
             request = request_to(url, "POST", content=content, headers=headers)
             await body_of(await transport.handle_async_request(request))
         headers = {"Host": f"localhost:{server.port}", "Transfer-Encoding": "chunked"}
-        request = request_to(url, "POST", headers=headers, stream=httpx.ByteStream(b"bytes"))
+        request = request_to(url, "POST", headers=headers, stream=httpx2.ByteStream(b"bytes"))
         await body_of(await transport.handle_async_request(request))
         assert bodies == [b"", b"bytes", bytes(5 * MIB), b"one two", b"one two", b"one two", b"bytes"]
         assert len(server.conversations) == 1
@@ -159,7 +159,7 @@ async def test_request_goes_out_as_httpx_built_it() -> None:
 @on_both_loops
 async def test_request_that_cannot_be_framed_safely_is_never_sent(headers: dict[str, str]) -> None:
     async with serving(answering(b"")) as server, HTTP1Transport() as transport:
-        with pytest.raises(httpx.LocalProtocolError) as caught:
+        with pytest.raises(httpx2.LocalProtocolError) as caught:
             await transport.handle_async_request(request_to(server.url, "POST", content=b"abc", headers=headers))
         assert "secret" not in str(caught.value)
         assert server.conversations == []
@@ -173,7 +173,7 @@ async def test_streamed_body_of_another_length_is_not_completed(declared: str) -
 
     async with talking(answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")) as (transport, url):
         request = request_to(url, "POST", content=body(), headers={"Content-Length": declared})
-        with pytest.raises(httpx.LocalProtocolError, match=f"declared {declared} bytes"):
+        with pytest.raises(httpx2.LocalProtocolError, match=f"declared {declared} bytes"):
             await transport.handle_async_request(request)
 
 
@@ -204,14 +204,14 @@ async def test_response_may_come_before_the_request_is_sent(streamed: bool, clos
         assert (response.status_code, await body_of(response)) == (413, b"large")
 
 
-# As httpx's transport, over TLS, over IPv6, in numbers.
+# As httpx2's transport, over TLS, over IPv6, in numbers.
 
 
 @on_both_loops
 async def test_httpx_client_reads_json_and_undoes_gzip() -> None:
     packed = gzip.compress(json.dumps({"text": "größer"}).encode())
     raw = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed) + packed
-    async with serving(answering(raw)) as server, httpx.AsyncClient(transport=HTTP1Transport()) as client:
+    async with serving(answering(raw)) as server, httpx2.AsyncClient(transport=HTTP1Transport()) as client:
         for _ in range(2):
             response = await client.post(server.url, json={"q": 1})
             assert response.json() == {"text": "größer"}
@@ -269,7 +269,7 @@ async def test_tls_back_pressure_and_aclose() -> None:
 async def test_untrusted_certificate_is_refused(certificate: str, verify: bool | str, message: str) -> None:
     context = trusting(verify) if isinstance(verify, str) else verify
     async with serving(sni_script, certificate=certificate) as server, HTTP1Transport(verify=context) as transport:
-        with pytest.raises(httpx.ConnectError, match=message):
+        with pytest.raises(httpx2.ConnectError, match=message):
             await transport.handle_async_request(request_to(server.url))
 
 
@@ -280,7 +280,7 @@ async def test_tls_to_a_plain_server_is_a_handshake_failure() -> None:
         await conversation.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
     async with serving(script) as server, HTTP1Transport() as transport:
-        with pytest.raises(httpx.ConnectError, match="TLS handshake failed"):
+        with pytest.raises(httpx2.ConnectError, match="TLS handshake failed"):
             await transport.handle_async_request(request_to(f"https://localhost:{server.port}/"))
 
 
@@ -330,7 +330,7 @@ async def test_a_request_without_httpx_objects_is_the_same_on_the_wire() -> None
         await conversation.send(b"HTTP/1.1 404 No\r\nX-A: 1\r\nx-a: 2\r\nContent-Length: 2\r\n\r\nok")
 
     async with talking(script) as (transport, url):
-        origin = origin_of(httpx.URL(url))
+        origin = origin_of(httpx2.URL(url))
         response = await transport.send(origin, HeadStart("POST", b"/v1?a=b", {"host": "h"}), {"x": "y"}, b"body", {})
         assert (response.status_code, response.is_success) == (404, False)
         assert response.headers == {"x-a": "1, 2", "content-length": "2"}
@@ -342,7 +342,7 @@ async def test_a_request_without_httpx_objects_is_the_same_on_the_wire() -> None
 @pytest.mark.parametrize("headers", [{"a": "b\r\nc: d"}, {"a\n": "b"}, {"a b": "c"}, {"a": "b\0"}])
 async def test_it_smuggles_in_no_header_either(headers: dict[str, str]) -> None:
     async with HTTP1Transport() as transport:
-        with pytest.raises(httpx.LocalProtocolError):
+        with pytest.raises(httpx2.LocalProtocolError):
             await transport.send(Origin("http", "127.0.0.1", 9), HeadStart("POST", b"/", {}), headers, b"", {})
-        with pytest.raises(httpx.LocalProtocolError):
+        with pytest.raises(httpx2.LocalProtocolError):
             HeadStart("POST", b"/", headers)

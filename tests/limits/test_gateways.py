@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.limits.scripts import RELEASE
@@ -56,7 +56,7 @@ async def two(
             yield one, other, upstream
 
 
-async def in_turn(gateway: RunningGateway, count: int) -> list[httpx.Response]:
+async def in_turn(gateway: RunningGateway, count: int) -> list[httpx2.Response]:
     return [await gateway.ask() for _ in range(count)]
 
 

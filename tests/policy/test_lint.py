@@ -33,6 +33,18 @@ LISTED = [f"w{number:04}" + "x" * 9_995 for number in range(200)]  # 2,000,000 c
 LESS = [LISTED[0][:-1], *LISTED[1:]]
 CASES = {
     "nothing": ({"rules": "{id: r, words: [x]}"}, []),
+    "a strength that carry and masks do not have": (
+        {"rules": "{id: r, words: [secrets], carry: true, decode: mask, strength: careful}"},
+        [
+            "policies.p.rules[0].carry: sees through no disguise, code or edit; across answers a word is found as it "
+            "is",
+            "policies.p.rules[0].decode: the mask sees through no disguise, code or edit; a word so written is left "
+            "to the action",
+            "routes[0]: upstream u is not of type: vllm, so decode: mask has no effect there; the rules of policy p "
+            "act on what is said",
+        ],
+    ),
+    "carry as it is": ({"rules": "{id: r, words: [secrets], carry: true}"}, []),
     "upstream without a route": (
         {"upstreams": "u: {type: demo}, v: {type: demo}"},
         ["upstreams.v: no route uses this upstream"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.http1 import DescriptorsExhausted
@@ -77,7 +77,7 @@ async def test_no_failover_once_the_body_has_begun() -> None:
         opened = await made.ask("a", "b")
         assert opened.client.upstream.name == "a"
         parts = []
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(httpx2.RemoteProtocolError):
             async for part in opened.response.stream:  # type: ignore[union-attr]
                 parts.append(part)
         await opened.close()
@@ -96,7 +96,7 @@ async def test_the_last_upstreams_head_is_an_answer_already() -> None:
 @on_both_loops
 async def test_the_last_failure_counts() -> None:
     async with bench(answering(status(500)), refusing(), retries=Retries(attempts=1)) as made:
-        with pytest.raises(httpx.ConnectError):
+        with pytest.raises(httpx2.ConnectError):
             await made.ask("a", "b")
         assert made.retried == [("a", "status")]
     async with bench(refusing(), answering(status(500)), retries=Retries(attempts=1)) as made:
@@ -120,7 +120,7 @@ async def test_attempts_are_counted(script: Script | str) -> None:
     async with bench(script, retries=Retries(attempts=3)) as made:
         try:
             assert await made.body("a") == ("a", 503, b"body")
-        except httpx.ConnectError:
+        except httpx2.ConnectError:
             assert isinstance(script, str)
         assert len(made.retried) == len(made.pauses) == 3
 
@@ -135,7 +135,7 @@ async def test_what_may_have_been_done_is_not_asked_for_again(code: int) -> None
 @on_both_loops
 async def test_a_timeout_is_not_repeated_on_the_same_upstream() -> None:
     async with bench(holding(), timeouts=Timeouts(first_byte=0.2)) as made:
-        with pytest.raises(httpx.ReadTimeout):
+        with pytest.raises(httpx2.ReadTimeout):
             await made.ask("a")
         assert made.retried == []
 
@@ -173,7 +173,7 @@ async def test_the_deadline_ends_an_attempt() -> None:
         asking = asyncio.create_task(made.ask("a", "b"))
         await until(lambda: made.tried == ["a"])
         made.now += 0.2
-        with pytest.raises(httpx.ReadTimeout, match="upstream 'a'"):
+        with pytest.raises(httpx2.ReadTimeout, match="upstream 'a'"):
             await asking
         assert made.tried == ["a"]
 
@@ -306,7 +306,7 @@ async def test_leaving_at_any_point_leaves_nothing_behind() -> None:
             asking.cancel()
             await asyncio.wait((asking,))
             # On a busy machine the last one, too, can be slower than it may; then it is tried once more.
-            if not asking.cancelled() and not isinstance(asking.exception(), httpx.TimeoutException):
+            if not asking.cancelled() and not isinstance(asking.exception(), httpx2.TimeoutException):
                 await asking.result().close()
                 turns_taken = turns
                 break

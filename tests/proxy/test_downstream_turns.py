@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import cast
 
-import httpx
+import httpx2
 import pytest
 import uvloop
 from starlette.routing import Route
@@ -253,7 +253,7 @@ async def test_d1_nothing_asks_for_a_body_before_the_key(monkeypatch: pytest.Mon
     assert ("POST", "/v1/chat/completions") in paths
     async with before(sending(b""), keys=("sk-of-a-client",)) as (gateway, _):
         for method, path in [*paths, ("POST", "/nowhere"), ("PUT", "/v1/chat/completions")]:
-            reader, writer = await asyncio.open_connection("127.0.0.1", httpx.URL(gateway.url).port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
             head = POST % (re.sub(r"{.*?}", "m", path[1:]).encode(), 10**6)
             writer.write(head.replace(b"POST", method.encode()) + b"x")
             assert await reader.readline(), path

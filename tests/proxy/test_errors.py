@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.http1 import HTTP1Transport
@@ -17,11 +17,11 @@ from tests.support.http1_scripts import request_to, trusting
 from tests.support.scripted_server import Conversation, on_both_loops, serving
 
 
-def wrapped(cause: BaseException, url: str = "http://h/v1") -> httpx.ConnectError:
-    """As httpx and httpcore raise it: the cause is two layers down."""
+def wrapped(cause: BaseException, url: str = "http://h/v1") -> httpx2.ConnectError:
+    """As httpx2 and httpcore raise it: the cause is two layers down."""
     between = OSError("All connection attempts failed")
     between.__context__ = cause
-    error = httpx.ConnectError("", request=httpx.Request("POST", url))
+    error = httpx2.ConnectError("", request=httpx2.Request("POST", url))
     error.__cause__ = between
     return error
 
@@ -44,7 +44,7 @@ def wrapped(cause: BaseException, url: str = "http://h/v1") -> httpx.ConnectErro
     ],
 )
 def test_e10_why_there_is_no_connection(
-    layer: Callable[..., httpx.ConnectError], cause: BaseException, url: str, kind: str
+    layer: Callable[..., httpx2.ConnectError], cause: BaseException, url: str, kind: str
 ) -> None:
     failed = from_transport(layer(cause, url))
     assert (failed.status, failed.kind) == (502, kind)
@@ -52,7 +52,7 @@ def test_e10_why_there_is_no_connection(
 
 
 def test_e10_a_failure_without_a_request_or_a_cause() -> None:
-    error = httpx.ConnectError("")
+    error = httpx2.ConnectError("")
     assert from_transport(error).kind == "connect"
     error.__cause__ = ConnectionResetError()
     assert from_transport(error).kind == "connect"
@@ -61,16 +61,16 @@ def test_e10_a_failure_without_a_request_or_a_cause() -> None:
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [
-        (httpx.ConnectTimeout(""), 504, "connect_timeout"),
-        (httpx.ReadTimeout(""), 504, "timeout"),
+        (httpx2.ConnectTimeout(""), 504, "connect_timeout"),
+        (httpx2.ReadTimeout(""), 504, "timeout"),
         (TimeoutError(), 504, "timeout"),
-        (httpx.ReadError(""), 502, "reset"),
-        (httpx.WriteError(""), 502, "reset"),
-        (httpx.RemoteProtocolError(""), 502, "protocol"),
-        (httpx.PoolTimeout(""), 503, "overloaded"),
+        (httpx2.ReadError(""), 502, "reset"),
+        (httpx2.WriteError(""), 502, "reset"),
+        (httpx2.RemoteProtocolError(""), 502, "protocol"),
+        (httpx2.PoolTimeout(""), 503, "overloaded"),
     ],
 )
-def test_e10_other_failures(error: httpx.HTTPError | TimeoutError, status: int, kind: str) -> None:
+def test_e10_other_failures(error: httpx2.HTTPError | TimeoutError, status: int, kind: str) -> None:
     assert (from_transport(error).status, from_transport(error).kind) == (status, kind)
 
 
@@ -83,7 +83,7 @@ async def _silent(conversation: Conversation) -> None:
 async def test_e10_the_kinds_of_a_real_connection() -> None:
     async def kind_of(url: str, **options: object) -> str:
         async with HTTP1Transport(**options) as transport:  # type: ignore[arg-type]
-            with pytest.raises(httpx.ConnectError) as caught:
+            with pytest.raises(httpx2.ConnectError) as caught:
                 await transport.handle_async_request(request_to(url))
             return from_transport(caught.value).kind
 

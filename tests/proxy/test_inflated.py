@@ -7,7 +7,7 @@ import gzip
 import zlib
 from collections.abc import AsyncIterator, Iterable
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.proxy.upstreams.client import MAX_INFLATED, UnknownEncoding, inflated
@@ -15,7 +15,7 @@ from gateway.proxy.upstreams.client import MAX_INFLATED, UnknownEncoding, inflat
 TEXTS = (b"one ", b"two ", b"three")
 
 
-class Pieces(httpx.AsyncByteStream):
+class Pieces(httpx2.AsyncByteStream):
     def __init__(self, pieces: Iterable[bytes]) -> None:
         self._pieces = pieces
 
@@ -24,8 +24,8 @@ class Pieces(httpx.AsyncByteStream):
             yield piece
 
 
-def response(coding: str, pieces: Iterable[bytes]) -> httpx.Response:
-    return httpx.Response(200, headers={"content-encoding": coding}, stream=Pieces(pieces))
+def response(coding: str, pieces: Iterable[bytes]) -> httpx2.Response:
+    return httpx2.Response(200, headers={"content-encoding": coding}, stream=Pieces(pieces))
 
 
 async def read(coding: str, *pieces: bytes) -> bytes:
@@ -56,7 +56,7 @@ async def test_d16_a_body_that_ends_too_early_is_broken(coding: str) -> None:
     assert await read(coding) == b""  # an answer without a body
     for end in range(1, len(whole)):
         got = []
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(httpx2.RemoteProtocolError):
             async for piece in inflated(response(coding, (whole[:end],))):
                 got.append(piece)
         assert b"one two".startswith(b"".join(got))
@@ -68,7 +68,7 @@ async def test_d16_a_second_member_that_ends_too_early_is_broken() -> None:
     first, second = gzip.compress(b"one "), gzip.compress(b"two")
     for end in range(1, len(second)):
         for pieces in ((first + second[:end],), (first, second[:end])):
-            with pytest.raises(httpx.RemoteProtocolError):
+            with pytest.raises(httpx2.RemoteProtocolError):
                 await read("gzip", *pieces)
 
 
@@ -86,7 +86,7 @@ GARBAGE = {
 async def test_d16_what_follows_must_be_a_member(coding: str, behind: str) -> None:
     body = gzip.compress(b"one") if coding == "gzip" else zlib.compress(b"one")
     for pieces in ((body + GARBAGE[behind],), (body, GARBAGE[behind])):
-        with pytest.raises(httpx.RemoteProtocolError):
+        with pytest.raises(httpx2.RemoteProtocolError):
             await read(coding, *pieces)
 
 

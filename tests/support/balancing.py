@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-import httpx
+import httpx2
 
 from gateway.policy.model import Balance, Health, Retries, Route, Timeouts, Upstream
 from gateway.proxy.upstreams.balancer import (
@@ -112,7 +112,7 @@ class Bench:
 
 async def read(opened: OpenResponse) -> bytes:
     stream = opened.response.stream
-    assert isinstance(stream, httpx.AsyncByteStream)
+    assert isinstance(stream, httpx2.AsyncByteStream)
     return b"".join([part async for part in stream])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.support.gateway import RunningGateway, Streamed
 from tests.support.upstream import DONE, END, MODEL, Json, chunk, event, stream_head
@@ -42,11 +42,11 @@ def completed(*texts: Any, finish: str = "stop") -> Json:
     return {**HEAD, "choices": [choice(text, index, finish) for index, text in enumerate(texts)], "usage": USAGE}
 
 
-async def post(gateway: RunningGateway, body: Json, headers: dict[str, str] | None = None) -> httpx.Response:
+async def post(gateway: RunningGateway, body: Json, headers: dict[str, str] | None = None) -> httpx2.Response:
     return await gateway.client.post(PATH, json=body, headers=headers)
 
 
-async def ask(gateway: RunningGateway, prompt: Any = "hello", **fields: Any) -> httpx.Response:
+async def ask(gateway: RunningGateway, prompt: Any = "hello", **fields: Any) -> httpx2.Response:
     return await post(gateway, asking(prompt, **fields))
 
 
@@ -58,7 +58,7 @@ async def stream(gateway: RunningGateway, prompt: Any = "hello", **fields: Any) 
 class TextStream(Streamed):
     """A streamed answer as a strict client of this endpoint reads it."""
 
-    def __init__(self, response: httpx.Response) -> None:
+    def __init__(self, response: httpx2.Response) -> None:
         super().__init__(response)
         for each in self.chunks:
             assert "error" in each or each["object"] == "text_completion"

@@ -7,7 +7,7 @@ import json
 import socket
 from typing import Any
 
-import httpx
+import httpx2
 
 from tests.support.gateway import RunningGateway
 from tests.support.upstream import (
@@ -24,7 +24,7 @@ async def sent(gateway: RunningGateway, body: Any) -> tuple[asyncio.StreamReader
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     raw.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", httpx.URL(gateway.url).port or 0))
+    await asyncio.get_running_loop().sock_connect(raw, ("127.0.0.1", httpx2.URL(gateway.url).port or 0))
     reader, writer = await asyncio.open_connection(sock=raw, limit=4096)
     payload = json.dumps(body).encode()
     writer.write(

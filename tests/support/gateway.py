@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import httpx
+import httpx2
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -102,13 +102,13 @@ def config_for(
 @dataclass
 class RunningGateway:
     url: str
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
     log: io.StringIO
 
-    async def post(self, body: Json, headers: dict[str, str] | None = None) -> httpx.Response:
+    async def post(self, body: Json, headers: dict[str, str] | None = None) -> httpx2.Response:
         return await self.client.post("/v1/chat/completions", json=body, headers=headers)
 
-    async def ask(self, said: str = "hello", **fields: Any) -> httpx.Response:
+    async def ask(self, said: str = "hello", **fields: Any) -> httpx2.Response:
         """A plain question, answered whole."""
         return await self.post(question(said, **fields))
 
@@ -157,9 +157,9 @@ class _PromptServer(uvicorn.Server):
         await self.lifespan.shutdown()
 
 
-def http_client(base_url: str = "") -> httpx.AsyncClient:
+def http_client(base_url: str = "") -> httpx2.AsyncClient:
     """A client for this machine: no proxies of the environment, and no certificates, which take 20 ms to read."""
-    return httpx.AsyncClient(base_url=base_url, timeout=PATIENCE, trust_env=False, verify=False)
+    return httpx2.AsyncClient(base_url=base_url, timeout=PATIENCE, trust_env=False, verify=False)
 
 
 @asynccontextmanager
@@ -199,7 +199,7 @@ async def before(
         yield gateway, upstream
 
 
-def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
+def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
     """The error object, after everything that every error has was looked at."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
@@ -221,7 +221,7 @@ def quick(**seconds: float) -> Timeouts:
 class Streamed:
     """A streamed answer as a strict client reads it."""
 
-    def __init__(self, response: httpx.Response) -> None:
+    def __init__(self, response: httpx2.Response) -> None:
         self.response = response
         assert response.status_code == 200, response.text
         assert response.headers["content-type"].startswith("text/event-stream")

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx
+import httpx2
 
 from gateway.http1 import HTTP1Transport
 from tests.support.scripted_server import CERTS, Conversation, Script, serving
@@ -47,16 +47,16 @@ def chunks(*parts: bytes) -> bytes:
     return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts)
 
 
-def request_to(url: str, method: str = "GET", **arguments: object) -> httpx.Request:
-    return httpx.Request(method, url, **arguments)  # type: ignore[arg-type]
+def request_to(url: str, method: str = "GET", **arguments: object) -> httpx2.Request:
+    return httpx2.Request(method, url, **arguments)  # type: ignore[arg-type]
 
 
-def with_timeout(url: str, **timeout: float) -> httpx.Request:
-    return httpx.Request("GET", url, extensions={"timeout": timeout})
+def with_timeout(url: str, **timeout: float) -> httpx2.Request:
+    return httpx2.Request("GET", url, extensions={"timeout": timeout})
 
 
-async def body_of(response: httpx.Response) -> bytes:
-    assert isinstance(response.stream, httpx.AsyncByteStream)
+async def body_of(response: httpx2.Response) -> bytes:
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
     return b"".join([part async for part in response.stream])
 
 

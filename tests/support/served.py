@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-import httpx
+import httpx2
 
 from tests.support.forked import AsyncForked
 from tests.support.gateway import PATIENCE, Metrics, http_client, question
@@ -93,7 +93,7 @@ class Served:
     url: str
     admin: str
     log: list[dict[str, object]]
-    client: httpx.AsyncClient
+    client: httpx2.AsyncClient
 
     async def read(self, reading: Reading) -> None:
         """Open a stream and read it to its end, however it comes."""
@@ -118,7 +118,7 @@ class Served:
             reading.ended = True
             writer.close()
 
-    async def ask(self, **fields: object) -> httpx.Response:
+    async def ask(self, **fields: object) -> httpx2.Response:
         headers = {"authorization": f"Bearer {KEY}"}
         return await self.client.post(f"{self.url}/v1/chat/completions", json=question(**fields), headers=headers)
 

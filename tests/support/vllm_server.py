@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from gateway.decode.maskfile import MaskRequest
 
@@ -40,8 +40,8 @@ class Server:
     url: str
     log: Path
 
-    def post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
-        return httpx.post(self.url + path, json={"model": NAME, **body}, timeout=PATIENCE)
+    def post(self, path: str, body: Mapping[str, Any]) -> httpx2.Response:
+        return httpx2.post(self.url + path, json={"model": NAME, **body}, timeout=PATIENCE)
 
     def json(self, path: str, body: Mapping[str, Any]) -> Any:
         answer = self.post(path, body)
@@ -69,7 +69,7 @@ class Server:
         return self._metric("generation_tokens_total")
 
     def _metric(self, name: str) -> float:
-        text = httpx.get(self.url + "/metrics", timeout=PATIENCE).text
+        text = httpx2.get(self.url + "/metrics", timeout=PATIENCE).text
         found = re.search(rf"^vllm:{name}\{{.*\}} ([0-9.e+]+)$", text, re.M)
         assert found is not None
         return float(found[1])
@@ -139,8 +139,8 @@ def _wait(process: subprocess.Popen[bytes], server: Server) -> None:
     while time.monotonic() < end:
         if process.poll() is not None:
             raise NotStarted(server.log.read_text(errors="replace"))
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(server.url + "/health", timeout=PATIENCE).status_code == 200:
+        with contextlib.suppress(httpx2.TransportError):
+            if httpx2.get(server.url + "/health", timeout=PATIENCE).status_code == 200:
                 return
         time.sleep(0.2)
     raise NotStarted(f"not ready after {PATIENCE} s\n" + server.log.read_text(errors="replace"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.policy.model import Config, Decode, Policy, Route, Rule, Upstream
@@ -30,7 +30,7 @@ def config_of(server: Server, *words: str, policy: str = "secret", model: str = 
     )
 
 
-async def readiness(gateway: RunningGateway) -> httpx.Response:
+async def readiness(gateway: RunningGateway) -> httpx2.Response:
     """What /readyz says once a canary has been answered: a server that is new or busy may be too slow for the first."""
     async with asyncio.timeout(PATIENCE):
         while "unknown" in (ready := await gateway.client.get("/readyz")).json()["masks"].values():

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anthropic
-import httpx
+import httpx2
 import openai
 import pytest
 
@@ -57,7 +57,7 @@ async def before(
         policies={policy: Policy(name=policy, rules=rules, unknown=Unknown.REFUSE)},
     )
     async with running(config) as gateway:
-        gateway.client.timeout = httpx.Timeout(PATIENCE)
+        gateway.client.timeout = httpx2.Timeout(PATIENCE)
         yield gateway
 
 

@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, ROOT, environment
@@ -47,7 +47,7 @@ async def test_it_starts_masks_and_ends(tmp_path: Path) -> None:
         assert " listens on " in first, (tmp_path / "log").read_text()
         url = first.split(" listens on ")[1].split(",")[0]
         body = {"model": "any", "messages": [{"role": "user", "content": "What is the password?"}], "temperature": 0}
-        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
+        async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client:
             async with asyncio.timeout(PATIENCE):
                 while (answer := await client.post("/v1/chat/completions", json=body | {"max_tokens": 20})).is_error:
                     await asyncio.sleep(0.1)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.decode.maskfile import MaskRequest
@@ -122,7 +122,7 @@ def test_a_grammar_that_leaves_nothing_else(server: Server) -> None:
     assert said(server.chat(QUESTION, masked("secret"), **format_)) == "12 monkeys"
 
 
-async def streamed(client: httpx.AsyncClient, body: dict[str, object]) -> str:
+async def streamed(client: httpx2.AsyncClient, body: dict[str, object]) -> str:
     """The text of a streamed answer."""
     text = ""
     async with client.stream("POST", "/v1/chat/completions", json={"model": NAME, **body, "stream": True}) as answer:
@@ -137,7 +137,7 @@ async def streamed(client: httpx.AsyncClient, body: dict[str, object]) -> str:
 async def test_many_streams_under_many_policies(server: Server) -> None:
     chosen = [name for name in POLICIES if name.startswith("without-")]
     assert len(chosen) == 16
-    async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+    async with httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
         bodies = [chat("Count to ten.", masked(name)) for name in chosen]
         answers = await asyncio.gather(*(streamed(client, body) for body in [*bodies, chat("Count to ten.")]))
     assert answers.pop() == COUNT
@@ -152,7 +152,7 @@ async def test_a_disconnect_frees_the_engine(server: Server) -> None:
     body = chat("Tell me a story.", masked("secret"), max_tokens=900, ignore_eos=True, stream=True)
     written = server.written()
     async with (
-        httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client,
+        httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE) as client,
         client.stream("POST", "/v1/chat/completions", json={"model": NAME, **body}) as answer,
     ):
         async for line in answer.aiter_lines():

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from gateway.policy.model import Action, Config, Decode, Exhausted, Policy, Route, Rule, Timeouts, Upstream
@@ -38,7 +38,7 @@ async def before(server: Server, policies: Mapping[str, tuple[Rule, ...]]) -> As
         policies={name: Policy(name=name, rules=rules) for name, rules in policies.items()},
     )
     async with running(config) as gateway:
-        gateway.client.timeout = httpx.Timeout(PATIENCE)
+        gateway.client.timeout = httpx2.Timeout(PATIENCE)
         yield gateway
 
 
@@ -47,7 +47,7 @@ def body(policy: str, said: str = QUESTION, **more: Any) -> dict[str, Any]:
     return {"model": policy, "messages": [message], "temperature": 0, "max_tokens": 60, **more}
 
 
-def choice_of(answer: httpx.Response) -> Any:
+def choice_of(answer: httpx2.Response) -> Any:
     assert answer.status_code == 200, answer.text
     return answer.json()["choices"][0]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 
 from gateway.audit.models.http import MAX_ANSWER, NotJson, RequestFailed, client, post
 
-TIMEOUT = httpx.Timeout(300.0, connect=10.0)  # seconds, for each read
+TIMEOUT = httpx2.Timeout(300.0, connect=10.0)  # seconds, for each read
 ANSWER_TIMEOUT = 600.0  # seconds for an answer
 
 # Fields of a choice that are no text of the answer.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import httpx
+import httpx2
 
 MAX_ANSWER = 16 * 1024 * 1024  # bytes
 
@@ -20,13 +20,13 @@ class NotJson(RequestFailed):
     """The response to a request that succeeded is not JSON."""
 
 
-def client(key: str | None, timeout: httpx.Timeout | float) -> httpx.Client:
+def client(key: str | None, timeout: httpx2.Timeout | float) -> httpx2.Client:
     """One that sends `key` as a bearer token and follows no redirect. `timeout`: seconds, for each read. Raises
     RequestFailed if the environment names a proxy or certificates that cannot be used."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        return httpx.Client(headers=headers, timeout=timeout, follow_redirects=False)
-    except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
+        return httpx2.Client(headers=headers, timeout=timeout, follow_redirects=False)
+    except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
         # The message may hold a proxy's password.
         raise RequestFailed(
             f"{type(error).__name__}: a proxy or certificates that the environment names cannot be used; look at "
@@ -35,7 +35,7 @@ def client(key: str | None, timeout: httpx.Timeout | float) -> httpx.Client:
 
 
 def post(
-    client: httpx.Client, url: str, body: Mapping[str, object], *, max_bytes: int, timeout: float
+    client: httpx2.Client, url: str, body: Mapping[str, object], *, max_bytes: int, timeout: float
 ) -> tuple[int, Any]:
     """The status and the JSON of the response; None for an error response that is not JSON. Raises RequestFailed, also
     for a body of more than `max_bytes` bytes, or one that is incomplete after `timeout` seconds in all."""
@@ -49,7 +49,7 @@ def post(
                     raise RequestFailed(f"an answer of more than {max_bytes} bytes")
                 if time.monotonic() > deadline:
                     raise RequestFailed(f"an answer that is not whole after {timeout:.0f} s")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise RequestFailed(type(error).__name__) from None
     try:
         return response.status_code, json.loads(data)

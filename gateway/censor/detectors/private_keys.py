@@ -18,6 +18,7 @@ of it.
 from __future__ import annotations
 
 from base64 import b64encode
+from itertools import chain, starmap
 
 from gateway.censor.detectors.model import Detector, Format
 
@@ -78,6 +79,23 @@ _PEM = (
         rf"(?:{_B}|(?:{_LINE}|{_ESCAPE}){_B}|{_apart(_WORDS_BETWEEN, less=1)})*(?:{_LINE}|{_ESCAPE})?",
     ),
 )
+
+# A key whose letters are divided: pieces of one size, of which so many behind the first tell them from words.
+_DIVIDED = {1: 7, 2: 6, 4: 4, 5: 4, 8: 3}
+_GAP = rf"(?:[ \t\u00a0]{{1,3}}|{_LINE})"
+
+
+def _divided(size: int, more: int) -> tuple[Format, ...]:
+    first, piece = rf"(?:{_HEAD}|{_GAP})", rf"{_B}{{{size}}}"
+    begun = rf"{_BEGIN}{first}(?:{piece}{_GAP}){{{more},}}"
+    return (
+        Format(rf"{_BEGIN_END}{first}{piece}(?:{_GAP}{piece}){{{more}}}", _BEGINS),
+        Format(rf"{_B}{_GAP}{_B}{{1,{size}}}", rf"{begun}{_B}{{{size - 1}}}", r"[^A-Za-z0-9+/=]|$"),
+        Format(rf"{_B}{_GAP}?{_END}", rf"{begun}{_B}{{0,{size - 1}}}"),
+    )
+
+
+_DIVIDED_PEM = tuple(chain.from_iterable(starmap(_divided, _DIVIDED.items())))
 
 
 def _aligned(text: str) -> str:
@@ -190,7 +208,16 @@ PRIVATE_KEY = Detector(
     name="private_key",
     label="PRIVATE_KEY",
     title="Private key",
-    formats=(*_PEM, *_BASE64, *_HEX, *_JWK, *_XML, *_WIREGUARD, *_OTHER_FILES),
+    formats=(
+        *_PEM,
+        *_DIVIDED_PEM,
+        *_BASE64,
+        *_HEX,
+        *_JWK,
+        *_XML,
+        *_WIREGUARD,
+        *_OTHER_FILES,
+    ),
     validate=is_private_key,
     examples=(
         f"{_dashed('BEGIN PRIVATE KEY')}\nMC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n"
@@ -221,6 +248,7 @@ PRIVATE_KEY = Detector(
         f"short words between signs {_PART} characters; behind up to {_WORDS_BETWEEN} words {_LONG_PART}, or fewer "
         "with digits scattered in them. Also found are PEM files in base64 or hexadecimal, the private members of JSON "
         "Web Keys and of XML's RSAKeyValue, WireGuard's keys, the private part of PuTTY's files, secret keys of age, "
-        "signify and minisign, and static keys of OpenVPN. Lines that are divided by spaces are left out."
+        "signify and minisign, and static keys of OpenVPN. A key that is divided by blanks is found in pieces of "
+        f"{', '.join(map(str, _DIVIDED))} characters, all of one size; other ones are left out."
     ),
 )

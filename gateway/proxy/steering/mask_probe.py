@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING
 
-import httpx
+import httpx2
 
 from gateway.censor.lens import Lens
 from gateway.decode.policies import EXHAUSTED, banned_of
@@ -293,15 +293,15 @@ class MaskProbe:
                 return status_of(pair, answers)
         except _ProbeFailed as error:
             return error.args[0]  # type: ignore[no-any-return]
-        except (httpx.NetworkError, httpx.ConnectTimeout):
+        except (httpx2.NetworkError, httpx2.ConnectTimeout):
             return DOWN
-        except (TimeoutError, httpx.TimeoutException):
+        except (TimeoutError, httpx2.TimeoutException):
             return SLOW
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             return UNREADABLE
 
     async def _find_tokens(self, prompt: str) -> tuple[str, tuple[int, int]]:
-        """The model to probe, and two tokens of the prompt. Raises `_ProbeFailed` and httpx's errors."""
+        """The model to probe, and two tokens of the prompt. Raises `_ProbeFailed` and httpx2's errors."""
         model = self.mask.model
         if model is None:
             status, body = await self.client.call("GET", "/models", self._timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 
-import httpx
+import httpx2
 
 from gateway.observe.facts import Fact
 from gateway.proxy.asgi import offload
@@ -34,7 +34,7 @@ class ResumeClient:
         return await self._client.context_length(self._rewriter.model)
 
     async def resume(self, resume: Resume) -> UpstreamResponse:
-        """The head of the resumed answer. Raises httpx's errors, also where the server refuses."""
+        """The head of the resumed answer. Raises httpx2's errors, also where the server refuses."""
         self._sent += 1
         # vLLM derives its own request id from this one, and may still know the request that was closed.
         headers = {**self._headers, "x-request-id": f"{self._headers['x-request-id']}-{self._sent}"}
@@ -43,7 +43,7 @@ class ResumeClient:
         if response.is_success:
             return response
         await response.aclose()
-        raise httpx.RemoteProtocolError(
+        raise httpx2.RemoteProtocolError(
             f"the upstream answered {response.status_code} to the request that resumes the answer"
         )
 
@@ -64,10 +64,10 @@ def with_rollback(
         return response
     headers = [(name, value) for name, value in response.headers.items() if name not in _GONE]
     body = _RollbackBody(response, rollback, client, record, max_event, weight)
-    return httpx.Response(response.status_code, headers=headers, stream=body)
+    return httpx2.Response(response.status_code, headers=headers, stream=body)
 
 
-class _RollbackBody(httpx.AsyncByteStream):
+class _RollbackBody(httpx2.AsyncByteStream):
     """Iterating raises what the upstream's own stream raises, and what `ResumeClient.resume` does."""
 
     def __init__(
@@ -101,7 +101,7 @@ class _RollbackBody(httpx.AsyncByteStream):
                 self._response = await self._client.resume(resume)
                 async for data in self._events():
                     yield data
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             if rest := self._finish():
                 yield rest
             raise
@@ -138,7 +138,7 @@ class _RollbackBody(httpx.AsyncByteStream):
             if sent := await offload(decoder.unread * self._weight, lambda: self._rewrite(decoder.close())):
                 yield sent
         except (sse.EventTooLarge, UnreadableAnswer) as error:
-            raise httpx.RemoteProtocolError(str(error)) from None
+            raise httpx2.RemoteProtocolError(str(error)) from None
 
     def _rewrite(self, events: list[sse.Event]) -> bytes:
         rollback, sent = self._rollback, b""

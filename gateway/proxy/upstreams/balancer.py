@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import httpx
+import httpx2
 
 from gateway.policy.model import Balance, Route, Upstream
 from gateway.proxy.upstreams.client import RequestFor, UpstreamClient, UpstreamResponse, wait_for_body
@@ -133,7 +133,7 @@ class OpenResponse:
     async def close(self) -> None:
         """Stop counting it, and close the response."""
         self.release()
-        with contextlib.suppress(httpx.HTTPError):
+        with contextlib.suppress(httpx2.HTTPError):
             await self.response.aclose()
 
 
@@ -235,7 +235,7 @@ class LoadBalancer:
         `on_attempt` is called with the upstream's name before each attempt, `on_retry` with (upstream, kind) for each
         failure that is followed by another attempt. The first upstream's `retries` and `timeouts.total` bound all
         attempts together. An error status that no further attempt may replace is returned like any answer. Raises the
-        last attempt's `httpx.TransportError`.
+        last attempt's `httpx2.TransportError`.
         """
         first = self._members[route.upstream]
         first.budget.deposit()
@@ -331,13 +331,13 @@ class LoadBalancer:
         *,
         await_body: bool,
         fresh: bool,
-    ) -> tuple[OpenResponse | httpx.TransportError, Fault | None]:
+    ) -> tuple[OpenResponse | httpx2.TransportError, Fault | None]:
         """One attempt and its fault, if another may replace it; the breaker records the outcome. It ends with the
         response's head, with `await_body` with a first byte of the body."""
         member = self._members[name]
         trial = member.breaker.start_trial(self._clock())
         member.enter()
-        outcome: OpenResponse | httpx.TransportError
+        outcome: OpenResponse | httpx2.TransportError
         fault: Fault | None
         left = max(request.deadline - self._clock(), 0.0)
         try:
@@ -348,7 +348,7 @@ class LoadBalancer:
         except TimeoutError:
             member.leave()
             total = f"the {left:g} seconds that were left of timeouts.total ran out"
-            outcome = httpx.ReadTimeout(f"upstream {name!r}: {total}")
+            outcome = httpx2.ReadTimeout(f"upstream {name!r}: {total}")
             fault = fault_of_error(outcome)
         except TRANSPORT_FAILURES as error:
             member.leave()

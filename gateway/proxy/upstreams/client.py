@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-import httpx
+import httpx2
 
 from gateway.http1 import HeadStart, HTTP1Transport, Origin, Response, ResponseStream, origin_of
 from gateway.policy.model import Upstream
@@ -53,12 +53,12 @@ class UpstreamRequest:
     method: str = "POST"
 
 
-UpstreamResponse = Response | httpx.Response  # httpx's own behind an HTTP proxy, and where an answer is rolled back
+UpstreamResponse = Response | httpx2.Response  # httpx2's own behind an HTTP proxy, and where an answer is rolled back
 # The request for one upstream: different upstreams may get different ones.
 RequestFor = Callable[[Upstream], UpstreamRequest]
 
 
-class UnknownEncoding(httpx.DecodingError):
+class UnknownEncoding(httpx2.DecodingError):
     """The upstream compressed its answer, unasked, in a way that is not supported."""
 
 
@@ -86,7 +86,7 @@ class UpstreamClient:
     async def open(
         self, request: UpstreamRequest, client_headers: Mapping[str, str], fresh: bool = False
     ) -> UpstreamResponse:
-        """Send a request, once; returns with the response's head, its body unread. Raises httpx's transport errors.
+        """Send a request, once; returns with the response's head, its body unread. Raises httpx2's transport errors.
 
         `fresh`: on a new connection, which the server has no reason to close.
         """
@@ -99,7 +99,7 @@ class UpstreamClient:
         return await self._transport.send(origin, start, headers, request.body, self._answer_timeouts, fresh=fresh)
 
     async def call(self, method: str, path: str, seconds: float, body: bytes = b"") -> tuple[int, bytes]:
-        """A small JSON request of our own: status and body, all within `seconds`. Raises httpx's errors."""
+        """A small JSON request of our own: status and body, all within `seconds`. Raises httpx2's errors."""
         origin, target, host = self._place(path, None)
         types = {"accept": "application/json", **({"content-type": "application/json"} if body else {})}
         start = HeadStart(method, target, {**self._defaults, **self._own_headers(host), **types})
@@ -112,17 +112,17 @@ class UpstreamClient:
                     async for data in inflated(response):
                         received += data
                         if len(received) > MAX_LISTED:
-                            raise httpx.RemoteProtocolError("answer too large")
+                            raise httpx2.RemoteProtocolError("answer too large")
                 finally:
                     await response.aclose()
         except TimeoutError:
-            raise httpx.ReadTimeout("the answer did not end in time") from None
+            raise httpx2.ReadTimeout("the answer did not end in time") from None
         return response.status_code, bytes(received)
 
     async def context_length(self, model: str) -> int | None:
         """The model's context length in tokens, if the server lists it; cached for good."""
         if model not in self._context_lengths and len(self._context_lengths) < MAX_CONTEXT_LENGTHS:
-            with contextlib.suppress(httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+            with contextlib.suppress(httpx2.HTTPError, ValueError, KeyError, TypeError, AttributeError):
                 _, body = await self.call("GET", "/models", PROBE_TIMEOUT)
                 listed: Any = await offload(len(body), json.decode, body)
                 for each in listed["data"]:
@@ -143,7 +143,7 @@ class UpstreamClient:
             status, _ = await self.call("GET", "/models", PROBE_TIMEOUT)
         except LOCAL_SHORTAGE:
             pass  # says nothing about the server
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             self._answered = False
         else:
             self._answered = status < 500
@@ -183,7 +183,7 @@ class UpstreamClient:
 
     def _place(self, path: str, model: str | None) -> tuple[Origin, bytes, str]:
         """Where a request to `path` goes: the origin, the target and the Host header."""
-        url = httpx.URL(self._url(path, model))
+        url = httpx2.URL(self._url(path, model))
         return origin_of(url), url.raw_path, url.netloc.decode("ascii")
 
     def _timeouts(self, first_byte: float) -> dict[str, float | None]:
@@ -194,10 +194,10 @@ class UpstreamClient:
 
 
 class _ProxiedTransport:
-    """httpx's transport, with the interface of our own."""
+    """httpx2's transport, with the interface of our own."""
 
     def __init__(self, proxy: str, max_connections: int) -> None:
-        self._transport = httpx.AsyncHTTPTransport(proxy=proxy, limits=httpx.Limits(max_connections=max_connections))
+        self._transport = httpx2.AsyncHTTPTransport(proxy=proxy, limits=httpx2.Limits(max_connections=max_connections))
 
     async def send(
         self,
@@ -208,11 +208,11 @@ class _ProxiedTransport:
         timeouts: Mapping[str, float | None],
         *,
         fresh: bool = False,
-    ) -> httpx.Response:
-        url = httpx.URL(scheme=origin.scheme, host=origin.host, port=origin.port, raw_path=start.target)
+    ) -> httpx2.Response:
+        url = httpx2.URL(scheme=origin.scheme, host=origin.host, port=origin.port, raw_path=start.target)
         extensions = {"timeout": timeouts, "fresh": fresh}
         both = {**start.headers, **headers}
-        request = httpx.Request(start.method, url, headers=both, content=body, extensions=extensions)
+        request = httpx2.Request(start.method, url, headers=both, content=body, extensions=extensions)
         return await self._transport.handle_async_request(request)
 
     async def aclose(self) -> None:
@@ -220,8 +220,8 @@ class _ProxiedTransport:
 
 
 def _transport_for(base_url: str, max_connections: int) -> HTTP1Transport | _ProxiedTransport:
-    """Our own transport, or httpx's where the environment names an HTTP proxy for the URL."""
-    url = httpx.URL(base_url)
+    """Our own transport, or httpx2's where the environment names an HTTP proxy for the URL."""
+    url = httpx2.URL(base_url)
     proxy = urllib.request.getproxies().get(url.scheme)
     if proxy and not urllib.request.proxy_bypass(url.host):
         return _ProxiedTransport(proxy, max_connections)
@@ -231,7 +231,7 @@ def _transport_for(base_url: str, max_connections: int) -> HTTP1Transport | _Pro
 async def wait_for_body(response: UpstreamResponse) -> None:
     """Wait for the first bytes of the body, or its end, and leave them unread. Raises what reading them would.
 
-    Behind an HTTP proxy, where httpx's transport reads, it returns at once.
+    Behind an HTTP proxy, where httpx2's transport reads, it returns at once.
     """
     source = response.stream
     if isinstance(source, ResponseStream):
@@ -243,7 +243,7 @@ async def inflated(response: UpstreamResponse) -> AsyncIterator[bytes]:
     """The response's body, decompressed if an upstream compressed it although it was asked not to.
 
     Yields pieces of at most `MAX_INFLATED` bytes, so that a small body cannot become a large buffer. Raises
-    `UnknownEncoding`, and `httpx.RemoteProtocolError` for data that is not compressed as declared, or cut short.
+    `UnknownEncoding`, and `httpx2.RemoteProtocolError` for data that is not compressed as declared, or cut short.
     """
     encoding = _encoding(response)
     stream: Any = response.stream
@@ -261,12 +261,12 @@ async def inflated(response: UpstreamResponse) -> AsyncIterator[bytes]:
             if inflater.eof:
                 # Another member may follow one of gzip (RFC 1952, 2.2), and nothing else.
                 if encoding == "deflate":
-                    raise httpx.RemoteProtocolError("data behind the compressed answer")
+                    raise httpx2.RemoteProtocolError("data behind the compressed answer")
                 inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
                 piece = inflater.decompress(left, MAX_INFLATED)
             except zlib.error:
-                raise httpx.RemoteProtocolError("broken compression") from None
+                raise httpx2.RemoteProtocolError("broken compression") from None
             if piece:
                 yield piece
             # With all of the input consumed there may be more output than one piece.
@@ -274,7 +274,7 @@ async def inflated(response: UpstreamResponse) -> AsyncIterator[bytes]:
             more = bool(left) or (len(piece) == MAX_INFLATED and not inflater.eof)
             await asyncio.sleep(0)  # a small read may inflate to a great many pieces: other tasks run in between
     if any_data and not inflater.eof:
-        raise httpx.RemoteProtocolError("compression that ends too early")
+        raise httpx2.RemoteProtocolError("compression that ends too early")
 
 
 def is_uncompressed(response: UpstreamResponse) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-import httpx
+import httpx2
 
 from gateway.http1 import DescriptorsExhausted, Response, StaleConnection
 from gateway.policy.model import Health
@@ -16,9 +16,9 @@ _UNHEALTHY = frozenset({500, 502, 503, 504})  # statuses by which the server, no
 _NOT_PROCESSED = frozenset({429, 503})  # statuses by which the server did no work
 _FAULTS = _UNHEALTHY | _NOT_PROCESSED
 # Out of connections, or of the resources for one, in this process: not the upstream's failure.
-LOCAL_SHORTAGE = (httpx.PoolTimeout, DescriptorsExhausted)
+LOCAL_SHORTAGE = (httpx2.PoolTimeout, DescriptorsExhausted)
 # Failures before an answer that may be the upstream's fault.
-TRANSPORT_FAILURES = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError, httpx.ProxyError)
+TRANSPORT_FAILURES = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError)
 
 
 class BreakerState(StrEnum):
@@ -91,20 +91,20 @@ class Fault:
     stale: bool = False
 
 
-def fault_of_response(response: Response | httpx.Response) -> Fault | None:
+def fault_of_response(response: Response | httpx2.Response) -> Fault | None:
     status = response.status_code
     if status not in _FAULTS:
         return None
     return Fault("status", status not in _UNHEALTHY, status in _NOT_PROCESSED, retry_after_of(response.headers))
 
 
-def fault_of_error(error: httpx.TransportError) -> Fault:
+def fault_of_error(error: httpx2.TransportError) -> Fault:
     kind = from_transport(error).kind
     if isinstance(error, LOCAL_SHORTAGE):
         return Fault(kind, None, repeatable=False)
     if isinstance(error, StaleConnection):
         return Fault(kind, None, repeatable=True, stale=True)
-    return Fault(kind, False, repeatable=isinstance(error, httpx.ConnectError | httpx.ConnectTimeout))
+    return Fault(kind, False, repeatable=isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout))
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-import httpx
+import httpx2
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.policy.model import ClientKey, Direction
@@ -29,7 +29,7 @@ SAFE_ID = re.compile(r"[\w.:/@+-]{1,256}", re.ASCII)
 
 IsClean = Callable[[CompiledPolicy, str], bool]
 _Listed = tuple[str, ...] | HTTPFailure  # ids, or why there are none
-UNREADABLE = from_transport(httpx.RemoteProtocolError("models"))
+UNREADABLE = from_transport(httpx2.RemoteProtocolError("models"))
 
 
 class ModelList:
@@ -128,7 +128,7 @@ async def _fetch(client: ref[UpstreamClient]) -> _Listed:
     try:
         status, body = await upstream.call("GET", "/models", LIST_TIMEOUT)
         return await offload(len(body), _ids, body) if status == 200 else UNREADABLE
-    except httpx.HTTPError as error:
+    except httpx2.HTTPError as error:
         return from_transport(error)
 
 
