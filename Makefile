@@ -65,7 +65,7 @@ faults-short: $(TEST_READY)    ## a sample of them
 SECONDS ?= 60
 fuzz: $(TEST_READY)    ## coverage-guided fuzzing of what reads bytes, SECONDS for each target (35 MB of packages)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]'
-	$(BIN)/python -m tests.fuzz $(TARGET) --seconds $(SECONDS) $(SEED:%=--seed %)
+	$(BIN)/python -m tests.fuzz $(TARGET) $(if $(RUNS),--runs $(RUNS),--seconds $(SECONDS)) $(SEED:%=--seed %)
 
 vllm-test: $(TEST_READY)    ## the masks in a real vLLM on the CPU, with a tiny model that is trained here (2.5 GB of packages)
 	tests/vllm/install

@@ -26,20 +26,24 @@ def main() -> int:
         for name in options.target:
             TARGETS[name].run(options.input.read_bytes())
         return 0
-    print(f"seed {options.seed}, {options.seconds} s for each target\n\n| target | executions | found |\n|---|---|---|")
-    return max([_run(name, options.seconds, options.seed) for name in options.target or TARGETS])
+    bound = f"-runs={options.runs}" if options.runs else f"-max_total_time={options.seconds}"
+    print(f"seed {options.seed}, {bound} for each target\n\n| target | executions | found |\n|---|---|---|")
+    return max([_run(name, bound, options.seed) for name in options.target or TARGETS])
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("target", nargs="*", choices=[[], *TARGETS], help="default: all")
     parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument(
+        "--runs", type=int, metavar="N", help="executions, in the place of seconds: what can be repeated"
+    )
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(1, 1 << 31), metavar="N")
     parser.add_argument("--input", type=Path, metavar="FILE", help="only run the target with it")
     return parser
 
 
-def _run(name: str, seconds: int, seed: int) -> int:
+def _run(name: str, bound: str, seed: int) -> int:
     """In a process of its own, which libFuzzer ends, forked because instrumenting takes many seconds."""
     log = FOLDER / f"{name}.log"
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -48,7 +52,7 @@ def _run(name: str, seconds: int, seed: int) -> int:
         with log.open("wb") as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
-        _fuzz(name, seconds, seed)
+        _fuzz(name, bound, seed)
     failed = os.waitpid(child, 0)[1] != 0
     shown = log.read_text("utf-8", "replace")
     tried = re.search(r"number_of_executed_units: (\d+)", shown)
@@ -59,14 +63,14 @@ def _run(name: str, seconds: int, seed: int) -> int:
     return int(wrong)
 
 
-def _fuzz(name: str, seconds: int, seed: int) -> None:
+def _fuzz(name: str, bound: str, seed: int) -> None:
     """What libFuzzer has learned in earlier runs is in the target's folder, and is begun with."""
     corpus, found, target = FOLDER / name, FOLDER / "findings", TARGETS[name]
     for folder in (corpus, found):
         folder.mkdir(exist_ok=True)
     for number, data in enumerate([*target.seeds, *(path.read_bytes() for path in findings(name))]):
         (corpus / f"seed-{number}").write_bytes(data)
-    bounds = [f"-max_len={target.longest}", f"-max_total_time={seconds}", f"-timeout={_SLOWEST}", "-rss_limit_mb=4096"]
+    bounds = [f"-max_len={target.longest}", bound, f"-timeout={_SLOWEST}", "-rss_limit_mb=4096"]
     written = [f"-seed={seed}", f"-artifact_prefix={found}/{name}-", "-print_final_stats=1", "-verbosity=0"]
     atheris.Setup([sys.argv[0], str(corpus), *bounds, *written], target.run)
     atheris.Fuzz()
