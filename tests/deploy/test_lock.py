@@ -83,7 +83,7 @@ def test_d35_what_is_known_from_the_inside_has_bounds_on_both_sides() -> None:
 
 def test_d35_the_plugin_installs_beside_vllm() -> None:
     """What vLLM 0.32 has in its environment, which the ranges must take as it is."""
-    beside = {"fastapi": "0.136.3", "starlette": "1.10.0", "uvicorn": "0.54.0", "httpx2": "0.28.1", "uvloop": "0.23.0"}
+    beside = {"fastapi": "0.136.3", "starlette": "1.10.0", "uvicorn": "0.54.0", "uvloop": "0.23.0"}
     beside |= {"httptools": "0.9.0", "msgspec": "0.22.0", "regex": "2026.11.15", "prometheus-client": "0.26.0"}
     ranges = {canonicalize_name(each.name): each.specifier for each in wanted(PROJECT["dependencies"])}
     for name, version in beside.items():

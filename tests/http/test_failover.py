@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Balance, Health, Listen, ReadyWhen, Retries, Route
-from tests.support.descriptors import none_left
+from tests.support.descriptors import none_closing, none_left
 from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, quick, running
 from tests.support.upstream import (
     DONE,
@@ -413,6 +413,7 @@ async def test_d19_without_descriptors_the_gateway_is_overloaded_and_no_upstream
     play, listed = sending_then_closing(plain(completion("ok"))), plain(MODELS, 200, "Connection: close")
     async with before(play, models=listed, health=health) as (gateway, upstream):
         await gateway.metrics()  # the client's connection is there, and the upstream has been probed
+        await none_closing()
         with none_left():
             for _ in range(3):
                 refused = await gateway.ask(stream=streamed)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,3 +29,17 @@ def none_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for descriptor in taken:
             os.close(descriptor)
+
+
+async def none_closing(seconds: float = 0.1) -> None:
+    """Wait until no descriptor has been opened or closed for so long: one that closes later would be left over."""
+    open_now, since = _listed(), time.monotonic()
+    while time.monotonic() - since < seconds:
+        await asyncio.sleep(0.01)
+        if (listed := _listed()) != open_now:
+            open_now, since = listed, time.monotonic()
+
+
+def _listed() -> set[str]:
+    """All but the one that lists them."""
+    return {f"{link.name} {link.readlink()}" for link in Path("/proc/self/fd").iterdir() if link.exists()}
