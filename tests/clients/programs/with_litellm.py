@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpx2  # noqa: F401 - litellm imports it in a thread of its first call; others beside it would see half of it
 import litellm
 from harness import Note, Way, run
 
