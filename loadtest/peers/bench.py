@@ -93,6 +93,8 @@ def measure(peer: Peer, cores: Cores, load: Load) -> Result:
         StreamRefused,
         ExceptionGroup,
     ) as error:
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
         return Result(target=peer.name, note=f"{type(error).__name__}: {error}"[:300])
 
 
