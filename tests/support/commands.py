@@ -53,7 +53,11 @@ def portcullis(*arguments: str | Path, stdin: bytes = b"", **variables: str) -> 
 def portcullis_process(
     *arguments: str | Path, stdin: bytes = b"", **variables: str
 ) -> subprocess.CompletedProcess[bytes]:
-    """A command in a process of its own, run to its end."""
+    """A command in a process of its own, run to its end; in an interpreter of its own where that has to find more."""
+    if "PYTHONPATH" in variables:
+        command = [*COMMAND, *map(str, arguments)]
+        env = environment(**variables)
+        return subprocess.run(command, input=stdin, capture_output=True, env=env, timeout=PATIENCE, check=False)
     return forked.run([*map(str, arguments)], stdin, environment(**variables), PATIENCE)
 
 
