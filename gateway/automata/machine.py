@@ -18,6 +18,7 @@ caller is sent to the other form: it costs time, never correctness.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -158,7 +159,7 @@ UNDECIDED = PatternState()
 UNDECIDED.moves = ()
 
 
-class StateMachine:
+class StateMachine(ABC):
     """The states of an automaton of sets of positions, worked out when they are needed and kept in a bounded cache.
 
     A subclass says what the positions are: `class_key` and `successors`. `start_position` is the one before any.
@@ -185,18 +186,18 @@ class StateMachine:
         self._countdown = KEPT_ONE_IN
         self.start_position = Position(-1, Searched(tag=-1), arrives=0, waits=0, continues=ALL_RIGHTS)
 
+    @abstractmethod
     def class_key(self, unit: str) -> tuple[Any, int]:
         """What tells the class of a folded character from the others, and its kind."""
-        raise NotImplementedError
 
+    @abstractmethod
     def successors(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
         """The positions that follow `position` with a character of this class, behind one of the kind `left`, and from
         which a match is possible."""
-        raise NotImplementedError
 
+    @abstractmethod
     def positions(self) -> Iterable[Position]:
         """Those whose steps are kept, besides `start_position`."""
-        raise NotImplementedError
 
     def start(self) -> PatternState:
         """The state before any text."""

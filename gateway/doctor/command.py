@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx2
 from prometheus_client.parser import text_string_to_metric_families
@@ -77,9 +78,9 @@ def observe(url: str, admin: str, config: Config | None) -> Observed:
         ready, metrics = _ask(client, f"{admin}/readyz"), _ask(client, f"{admin}/metrics")
         try:
             samples = tuple(
-                sample for family in text_string_to_metric_families(metrics.text) for sample in family.samples
+                sample for family in text_string_to_metric_families(metrics.body.decode()) for sample in family.samples
             )
-            state = json.decode(ready.content)
+            state = json.decode(ready.body)
         except ValueError:
             raise _CannotAsk(f"{admin}: {NOT_OURS}") from None
         keyless = _ask(client, f"{url}/v1/models")
@@ -93,7 +94,7 @@ def observe(url: str, admin: str, config: Config | None) -> Observed:
         metrics_url=admin,
         ready=state,
         samples=samples,
-        keyless=keyless.status_code,
+        keyless=keyless.status,
         skew=_skew(keyless.headers),
         skews={name: skew for name, skew in skews.items() if skew is not None},
         problems={name: None if found.works else str(found) for name, found in probes.items()},
@@ -105,24 +106,32 @@ class _CannotAsk(Exception):
     pass
 
 
-def _ask(client: httpx2.Client, url: str) -> httpx2.Response:
+class _Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def _ask(client: httpx2.Client, url: str) -> _Answer:
+    """The answer, of at most `MAX_METRICS` bytes. Raises `_CannotAsk`."""
     try:
         with client.stream("GET", url) as response:
-            if int(response.headers.get("content-length", 0)) > MAX_METRICS:
-                raise _CannotAsk(f"{url}: answers more than {MAX_METRICS} bytes")
-            response.read()
-            return response
-    except (httpx2.HTTPError, ValueError) as error:
-        raise _CannotAsk(
-            f"{url}: cannot be asked ({type(error).__name__}): does the gateway run, and listen there?"
-        ) from None
+            body = bytearray()
+            for data in response.iter_bytes():
+                body += data
+                if len(body) > MAX_METRICS:
+                    raise _CannotAsk(f"{url}: answers more than {MAX_METRICS} bytes")
+            return _Answer(response.status_code, response.headers, bytes(body))
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        what = f"{url}: cannot be asked ({type(error).__name__})"
+        raise _CannotAsk(f"{what}: does the gateway run, and listen there?") from None
 
 
 def _upstream_skew(base_url: str) -> float | None:
     """Asks without a key for nothing that exists: any answer has the clock."""
     try:
         return _skew(httpx2.head(base_url, timeout=CLOCK_SECONDS).headers)
-    except (httpx2.HTTPError, ValueError):
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):  # a proxy of the environment may have no valid address
         return None
 
 

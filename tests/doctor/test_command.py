@@ -15,7 +15,7 @@ from gateway.cli import main
 from gateway.config import parse
 from gateway.doctor.command import addresses
 from tests.support.gateway import before
-from tests.support.upstream import completion, http, plain, sending
+from tests.support.upstream import completion, http, plain, sending, sending_then_hanging
 
 ANSWERS = sending(plain(completion("12MONKEYS")))
 
@@ -66,6 +66,20 @@ async def test_nothing_that_answers_and_nothing_of_ours(doctor: Doctor) -> None:
         status, out, err = await doctor(upstream.base_url.removesuffix("/v1"))
         assert (status, out) == (75, "")
         assert "does not answer as Portcullis does" in err
+
+
+async def test_what_never_ends_is_not_read_for_ever(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.doctor.command.MAX_METRICS", 1000)
+    endless = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"3e8\r\n%b\r\n" % (b"x" * 1000) * 2
+    async with before(sending_then_hanging(endless)) as (_, upstream):
+        status, out, err = await doctor(upstream.base_url.removesuffix("/v1"))
+    assert (status, out) == (75, "")
+    assert err.rstrip().endswith("/readyz: answers more than 1000 bytes")
+
+
+async def test_an_address_that_cannot_be_one(doctor: Doctor) -> None:
+    status, _, err = await doctor("http://a:99999999")
+    assert status == 75 and "cannot be asked (InvalidURL)" in err
 
 
 def test_where_a_gateway_is_asked() -> None:
