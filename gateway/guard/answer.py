@@ -352,7 +352,7 @@ class PlainAnswer(_Answer):
         self._guard.counts.now = now
         try:
             answer = self._guard.completion(self._json_object()) if self._json is not None else self._assembled()
-            return json.encode(self.encoder.whole(answer))
+            return json.encode(self.encoder.answer(answer))
         except json.JSONError:
             raise self._broken("the upstream sent an answer that is not JSON.") from None
         except (InvalidAnswer, UntranslatableAnswer, sse.EventTooLarge) as error:

@@ -209,7 +209,7 @@ def test_what_repeats_the_request_is_never_the_upstreams(encoder: Callable[[Json
     upstreams = dict.fromkeys(_OF_REQUESTS, WORD)
     choice = {"index": 0, "finish_reason": "stop", **upstreams}
     whole = {**upstreams, "id": "a", "model": "m", "choices": [{**choice, "message": {"content": "x", **upstreams}}]}
-    assert WORD not in json.dumps(encoder(ASKED).whole(whole))
+    assert WORD not in json.dumps(encoder(ASKED).answer(whole))
     part = {**upstreams, "id": "a", "model": "m", "choices": [{**choice, "delta": {"content": "x", **upstreams}}]}
     streaming = encoder(ASKED)
     assert WORD.encode() not in streaming.events(part) + streaming.end()

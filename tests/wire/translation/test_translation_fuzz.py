@@ -128,6 +128,6 @@ def test_any_answer(encoder: Any, chunks: list[Json]) -> None:
     for each in chunks:
         answer = {**each, "choices": [{**c, "message": c.pop("delta")} for c in each["choices"] or ()]}
         try:
-            json.encode(encoder({"model": "m"}).whole(answer))
+            json.encode(encoder({"model": "m"}).answer(answer))
         except UntranslatableAnswer:
             assert encoder is MessagesEncoder
