@@ -44,7 +44,7 @@ class BrokenAnswer(Exception):
         self.failure = failure
 
 
-class _Answer(ABC):
+class _GuardedAnswer(ABC):
     """Common part of both kinds of answer: the upstream's bytes become events of a stream or one JSON text, each
     bounded, and the objects in them go through the guard.
 
@@ -132,7 +132,7 @@ class _Answer(ABC):
         """The upstream sent an error instead of an answer, or in the middle of one."""
 
 
-class StreamAnswer(_Answer):
+class StreamAnswer(_GuardedAnswer):
     """An answer to a client that requested a stream. Feed it reads, perform its commands; it never raises.
 
     `now` is the caller's clock in seconds, used only to measure how long text was held.
@@ -330,7 +330,7 @@ class StreamAnswer(_Answer):
         self._out += map(self.encoder.events, self._guard.end())
 
 
-class PlainAnswer(_Answer):
+class PlainAnswer(_GuardedAnswer):
     """An answer to a client that requested no stream. Bounded by `max_whole` bytes, as JSON or as a stream."""
 
     _assembler: Assembler | None = None

@@ -260,8 +260,8 @@ class ChatGuard(AnswerGuard):
     def as_stream(self, received: Json) -> Iterator[list[Json]]:
         return map(self.chunk, chunks.as_chunks(received))
 
-    def assembler(self) -> chunks.Assembler:
-        return chunks.Assembler()
+    def assembler(self) -> chunks.ChunkAssembler:
+        return chunks.ChunkAssembler()
 
 
 def _usage_of(received: Json) -> tuple[int, int] | None:

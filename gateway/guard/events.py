@@ -87,7 +87,7 @@ class EventGuard(AnswerGuard):
         """The events to send for one that was received, and for those that waited for it."""
         if self._over:
             return []
-        late, events = self._parts.take(event)
+        late, events = self._parts.receive(event)
         return self._guard_all(late, events)
 
     def _guard_all(self, late: list[tuple[Path, str]], events: list[Json]) -> list[Json]:
@@ -308,7 +308,7 @@ class EventGuard(AnswerGuard):
         self._reason = None
         self._finish()
         self.reasons[-1] = BLOCKED
-        answer = self._shown.whole()
+        answer = self._shown.complete()
         self._table.stop(answer)
         self._shown.answer = answer
         return sent + self._table.final(answer)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.inner_texts import Closed, Decoded, Opened, Reader
+from gateway.inner_texts import Closed, Opened, Reader, Spelled
 from gateway.surrogates import join_surrogates
 from gateway.wire.jsonreader import MAX_NESTED, JsonReader
 
@@ -28,7 +28,7 @@ def strings_of(reader: Reader, pieces: list[str]) -> Iterator[str]:
             for step in piece.steps:
                 if isinstance(step, Opened):
                     found.append("")
-                elif isinstance(step, Decoded):
+                elif isinstance(step, Spelled):
                     found[-1] += step.char
                 elif isinstance(step, Closed):
                     yield found.pop()

@@ -75,11 +75,11 @@ def _piece(char: str) -> str:
 
 
 def _summary(summary: Mapping[str, object]) -> str:
-    entries = "".join(f"<dt>{shown(key)}</dt><dd>{shown(_said(value))}</dd>" for key, value in summary.items())
+    entries = "".join(f"<dt>{shown(key)}</dt><dd>{shown(_value_text(value))}</dd>" for key, value in summary.items())
     return _section("Summary", f"<dl>{entries}</dl>")
 
 
-def _said(value: object) -> str:
+def _value_text(value: object) -> str:
     match value:
         case None:
             return "—"
@@ -88,21 +88,21 @@ def _said(value: object) -> str:
         case float():
             return f"{value:.6g}"
         case Mapping():
-            return ", ".join(f"{key}: {_said(each)}" for key, each in value.items())
+            return ", ".join(f"{key}: {_value_text(each)}" for key, each in value.items())
         case list() | tuple():
-            return ", ".join(map(_said, value))
+            return ", ".join(map(_value_text, value))
         case _:
             return str(value)
 
 
 def _table(rows: Sequence[ReportRow]) -> str:
     more = list(dict.fromkeys(name for row in rows for name in row.more))
-    told = any(row.canonical is not None for row in rows)
-    numbers = ["log p", "p", "log p of the string", "encodings", *(["best path"] if told else [])]
+    with_path = any(row.canonical is not None for row in rows)
+    numbers = ["log p", "p", "log p of the string", "encodings", *(["best path"] if with_path else [])]
     head = '<th scope="col">#</th>'
     head += "".join(f'<th scope="col" class="text">{shown(column)}</th>' for column in ["string", *more])
     head += "".join(f'<th scope="col">{column}</th>' for column in numbers)
-    body = "\n".join(_table_row(number, row, more, told) for number, row in enumerate(rows[:MAX_ROWS], start=1))
+    body = "\n".join(_table_row(number, row, more, with_path) for number, row in enumerate(rows[:MAX_ROWS], start=1))
     left_out = len(rows) - MAX_ROWS
     note = f"<p>{left_out:,} more are in the JSON lines only.</p>" if left_out > 0 else ""
     if not rows:
@@ -111,14 +111,14 @@ def _table(rows: Sequence[ReportRow]) -> str:
     return _section("Strings", table + note)
 
 
-def _table_row(number: int, row: ReportRow, more: Sequence[str], told: bool) -> str:
+def _table_row(number: int, row: ReportRow, more: Sequence[str], with_path: bool) -> str:
     result = row.result
     prefix, rest = result.text[: result.prefix], result.text[result.prefix :]
     text = f'<span class="prefix">{shown(prefix)}</span>{shown(rest)}'
     others = "".join(f'<td class="text">{shown(row.more.get(name, ""))}</td>' for name in more)
     likely = f"{result.logprob:.3f}", f"{math.exp(result.logprob):.3g}", f"{result.string_logprob:.3f}"
     numbers = [*likely, f"{result.encodings:,}"]
-    if told:
+    if with_path:
         numbers.append({True: "canonical", False: "another", None: ""}[row.canonical])
     cells = "".join(f"<td>{each}</td>" for each in numbers)
     return f'<tr><td>{number}</td><td class="text string">{text}</td>{others}{cells}</tr>'
