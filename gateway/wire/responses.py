@@ -14,7 +14,6 @@ from gateway.wire.response_events import RESPONSE_EVENTS
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from gateway.wire.translation.responses_request import to_chat
 
-PROMPT_FIELDS = frozenset({"model", "input", "instructions", "prompt"})
 # Dropped beside what chat drops. docs/responses.md prints this table.
 DROPPED_IN_REQUESTS = {
     "enable_response_messages": "copies of the prompt and the answer, with their tokens",
@@ -76,7 +75,7 @@ _ERROR_FIELDS = ("message", "code", "param")
 
 RESPONSES = Dialect(
     path="/responses",
-    prompt_fields=PROMPT_FIELDS,
+    prompt_fields=frozenset({"model", "input", "instructions", "prompt"}),
     prompt_texts=prompt_texts,
     count_prompts=count_prompts,
     refused=chat.REFUSED_IN_REQUESTS,

@@ -6,6 +6,8 @@ Typed for the same reason, and as strictly, as the chunks of `wire.chunk_templat
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from typing import Any, Protocol
 
 import msgspec
@@ -34,7 +36,7 @@ _encode = msgspec.json.Encoder().encode
 
 def reader(*types: Any) -> Callable[[bytes], TextDelta | None]:
     """Reads an event's data as one of these types; None if it is any other."""
-    decode = msgspec.json.Decoder(_union(types)).decode
+    decode = msgspec.json.Decoder(reduce(or_, types)).decode
 
     def read(data: bytes) -> TextDelta | None:
         try:
@@ -44,13 +46,6 @@ def reader(*types: Any) -> Callable[[bytes], TextDelta | None]:
             return None
 
     return read
-
-
-def _union(types: tuple[Any, ...]) -> Any:
-    union = types[0]
-    for each in types[1:]:
-        union = union | each
-    return union
 
 
 # -- /responses --------------------------------------------------------------------------------------------------------
@@ -74,21 +69,16 @@ class _ResponseDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_f
         return _encode(self)
 
 
-class _OutputText(_ResponseDelta, tag="response.output_text.delta"):
-    content_index: int
-    logprobs: tuple[()] | UnsetType = UNSET
-
-    @property
-    def place(self) -> Path:
-        return ("output", self.output_index, "content", self.content_index, "text")
-
-
 class _Reasoning(_ResponseDelta, tag="response.reasoning_text.delta"):
     content_index: int
 
     @property
     def place(self) -> Path:
         return ("output", self.output_index, "content", self.content_index, "text")
+
+
+class _OutputText(_Reasoning, tag="response.output_text.delta"):
+    logprobs: tuple[()] | UnsetType = UNSET
 
 
 class _Summary(_ResponseDelta, tag="response.reasoning_summary_text.delta"):
