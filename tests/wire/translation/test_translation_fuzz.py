@@ -74,7 +74,7 @@ LISTED = {"input", "messages", "tools"}
 
 @pytest.mark.parametrize(("module", "encoder", "values", "body"), REQUESTS)
 def test_any_request(module: Any, encoder: Any, values: st.SearchStrategy[Any], body: Json) -> None:
-    fields = st.sampled_from([*module.TRANSLATED, *module.REFUSED])
+    fields = st.sampled_from([*module.FIELDS.translated, *module.FIELDS.refused])
 
     @settings(max_examples=examples(400))
     @given(field=fields, value=values, listed=st.booleans(), tools=st.booleans())
