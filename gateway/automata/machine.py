@@ -33,6 +33,7 @@ from gateway.automata.states import forget
 MAX_TRANSITIONS = 100_000
 MAX_TARGETS = 40_000  # of a kilobyte or so, with the states they lead to
 MAX_ENTRIES = 1_000_000  # of states, some 70 bytes each
+MAX_NFA_ENTRIES = 100_000  # of steps of `gateway.automata.nfa`, some 150 bytes each
 MAX_CHAR_CLASSES = 8192
 MAX_STEPS = 200_000
 # Of the targets that are missing, one in so many is worked out once there are many.
@@ -184,6 +185,8 @@ class StateMachine(ABC):
         self._max_targets = max_targets
         self._entries = 0
         self._countdown = KEPT_ONE_IN
+        self.nfa_steps: dict[tuple[Any, ...], Any] = {}
+        self._nfa_entries = 0
         self.start_position = Position(-1, Searched(tag=-1), arrives=0, waits=0, continues=ALL_RIGHTS)
 
     @abstractmethod
@@ -243,6 +246,21 @@ class StateMachine(ABC):
         for position in (self.start_position, *self.positions()):
             position.steps.clear()
 
+    def keep_nfa_step(self, key: tuple[Any, ...], step: Any) -> Any:
+        """Keep what `gateway.automata.nfa` has worked out of `key`, whose first are positions; where there is much, one
+        in `KEPT_ONE_IN`. Returns `step`."""
+        if self._nfa_entries > MAX_NFA_ENTRIES // 4:
+            self._countdown -= 1
+            if self._countdown > 0:
+                return step
+            self._countdown = KEPT_ONE_IN
+            if self._nfa_entries > MAX_NFA_ENTRIES:
+                self.nfa_steps.clear()
+                self._nfa_entries = 0
+        self._nfa_entries += 1 + len(key[0]) + len(step.reached)
+        self.nfa_steps[key] = step
+        return step
+
     def work_out(self, state: PatternState, char: str) -> PatternState:
         """The transition that is missing. Where there are many, only some are kept: the others are worked out again."""
         folded = self.fold(char).text
@@ -267,7 +285,7 @@ class StateMachine(ABC):
         """Is the next target to be kept?"""
         if self._targets > self._max_targets // 4 or self._entries > MAX_ENTRIES // 4:
             self._countdown -= 1
-            if self._countdown:
+            if self._countdown > 0:
                 return False
             self._countdown = KEPT_ONE_IN
             if self._targets > self._max_targets:
