@@ -9,7 +9,7 @@ from gateway.wire import chat
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation, require_messages
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
-from gateway.wire.message import SlotKind, TextSlot
+from gateway.wire.message import text_slots
 from gateway.wire.message_events import MESSAGE_EVENTS, error_body
 from gateway.wire.translation.messages_answer import MessagesEncoder
 from gateway.wire.translation.messages_request import to_chat
@@ -29,7 +29,7 @@ def count_prompts(body: Json) -> int:
 def prompt_texts(body: Json) -> Iterator[RequestTexts]:
     """The texts of the system prompt, then of each message."""
     if isinstance(system := body.get("system"), str):
-        yield RequestTexts("system", [TextSlot(body, "system", ("system",), "content", SlotKind.TEXT)])
+        yield RequestTexts("system", text_slots(body, "system"))
     elif system is not None:
         yield RequestTexts("system", request_slots(body, "system", MESSAGE_EVENTS, _NAMES), {"content": system})
     messages = body["messages"]

@@ -9,7 +9,7 @@ from gateway.wire import chat
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
-from gateway.wire.message import SlotKind, TextSlot
+from gateway.wire.message import text_slots
 from gateway.wire.response_events import RESPONSE_EVENTS
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from gateway.wire.translation.responses_request import to_chat
@@ -52,7 +52,7 @@ def prompt_texts(body: Json) -> Iterator[RequestTexts]:
     for field in ("instructions", "input"):
         value = body.get(field)
         if isinstance(value, str):
-            yield RequestTexts(field, [TextSlot(body, field, (field,), "content", SlotKind.TEXT)])
+            yield RequestTexts(field, text_slots(body, field))
         for position, item in enumerate(value if isinstance(value, list) else ()):
             slots = request_slots(value, position, RESPONSE_EVENTS, _NAMES)
             yield RequestTexts(field, slots, item if isinstance(item, dict) else None)
