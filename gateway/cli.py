@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from gateway.exits import (
 )
 from gateway.policy.lint import large_list
 from gateway.policy.listen import url_of
-from gateway.policy.model import Balance, Channel, Config, Direction
+from gateway.policy.model import Balance, Channel, Config, Direction, Rule
+from gateway.progress import shown_while_slow
 from gateway.serving.command import add_serve_commands
 from gateway.serving.vllm.command_line import managed_upstreams
 from gateway.serving.vllm.options import attach_values
@@ -146,13 +148,14 @@ def _parser() -> argparse.ArgumentParser:
 def _check(options: argparse.Namespace) -> int:
     from gateway.censor.explain import explain
 
-    config = load(options.config)
+    with shown_while_slow(sys.stderr, lambda seconds: f"{seconds:.0f} s: {options.config} is read"):
+        config = load(options.config)
     for name, policy in config.policies.items():
         print(f"policy {name}: mode {policy.mode}, max_hold {policy.max_hold}, on_overflow {policy.on_overflow}")
+        lines = explain(policy)
         for rule in policy.rules:
-            if (cost := large_list(rule)) is not None:
-                print(f"rule {rule.id}: {cost} …", file=sys.stderr, flush=True)
-        for line in explain(policy):
+            with shown_while_slow(sys.stderr, partial(_compiling, rule)):
+                line = next(lines)
             print(f"  {line}")
         if policy.constrain is not None:
             from gateway.decode.constraints import describe
@@ -173,10 +176,16 @@ def _check(options: argparse.Namespace) -> int:
         renamed = f", renamed {route.rename}" if route.rename else ""
         behind = ", then ".join(route.upstreams) if route.balance is Balance.FIRST else " or ".join(route.upstreams)
         print(f"route {route.model!r}: upstream {behind}, policy {route.policy}{renamed}")
-    for warning in warnings(config):
+    with shown_while_slow(sys.stderr, lambda seconds: f"{seconds:.0f} s: warnings are looked for"):
+        found = warnings(config)
+    for warning in found:
         print(f"warning: {warning}")
     print(f"{options.config}: valid")
     return _check_online(config) if options.online else DONE
+
+
+def _compiling(rule: Rule, seconds: float) -> str:
+    return f"{seconds:.0f} s: rule {rule.id}: {large_list(rule) or 'is compiled'}"
 
 
 def _check_online(config: Config) -> int:
