@@ -33,6 +33,8 @@ from gateway.serving.vllm.command_line import managed_upstreams
 from gateway.serving.vllm.options import attach_values
 from gateway.version import TELEMETRY, __version__, is_installed, missing_part
 
+# The others need no locks, signals or processes that Windows has not.
+ON_WINDOWS = ("check", "scan", "detectors", "schema", "doctor", "health", "version", "--help", "-h")
 SHELLS = ("bash", "zsh")  # for tcsh shtab leaves the options of nested commands out
 
 
@@ -45,6 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     if not arguments:
         parser.print_help()
         return DONE
+    if sys.platform == "win32" and arguments[0] not in ON_WINDOWS:
+        print(f"portcullis: {arguments[0]} does not run on Windows; it does in WSL 2 and in the image", file=sys.stderr)
+        return USAGE
     options = parser.parse_args(attach_values(arguments))
     try:
         status: int = options.run(options)
@@ -166,7 +171,7 @@ def _check(options: argparse.Namespace) -> int:
             print(f"  masked while the model decodes: {masked}; vLLM needs the file that `portcullis masks` writes")
     masks = any(policy.masked for policy in config.policies.values())
     steered = masks or any(policy.rolls_back for policy in config.policies.values())
-    if steered or config.state is not None or config.telemetry is not None:
+    if sys.platform != "win32" and (steered or config.state is not None or config.telemetry is not None):
         from gateway.app import check_parts
 
         check_parts(config)
