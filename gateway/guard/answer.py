@@ -134,7 +134,7 @@ class StreamAnswer(_Answer):
     seconds, used only to measure how long text was held.
     """
 
-    __slots__ = ("_comments", "_fast", "_out", "_path", "_seen_event", "_translates", "fault")
+    __slots__ = ("_comments", "_fast", "_out", "_seen_event", "_translates", "fault", "path")
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class StreamAnswer(_Answer):
             self._fast = FastPath(guard, dialect.read_typed, encoder)
         elif isinstance(guard, EventGuard) and isinstance(self.encoder, EventEncoder) and dialect.events is not None:
             self._fast = EventFastPath(guard, dialect.events.read_delta, self.encoder)
-        self._path: BytesPath | None = None  # while the next read may take it
+        self.path: BytesPath | None = None  # while the next read may take it
         self._out: list[bytes] = []  # for the client, of the read at hand
         self._comments = 0
         self._seen_event = False
@@ -173,11 +173,11 @@ class StreamAnswer(_Answer):
             return None
         self._out = []
         try:
-            if (path := self._path) is not None:
+            if (path := self.path) is not None:
                 within = len(data) - self._fast.framing <= most
                 if within and (shown := path.feed(data, now)) is not None:
                     return shown
-                self._path = None
+                self.path = None
                 if within and len(path.rest) < len(data):
                     return self._feed_events(path.rest, now, [path.sent] if path.sent else [])
             self._guard.counts.now = now
@@ -186,12 +186,12 @@ class StreamAnswer(_Answer):
                 return None
             sent, more = taken
             self._out = [sent] if sent else []
-            self._path = self._fast.bytes_path(self._decoder.limit)
+            self.path = self._fast.bytes_path(self._decoder.limit)
             if not more:
                 return sent
             self._send(more)
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         return self._commands()
 
     def feed_events(self, data: bytes, now: float) -> list[Command]:
@@ -203,7 +203,7 @@ class StreamAnswer(_Answer):
         if self.done:
             return []
         self._guard.counts.now = now
-        self._out, self._path = out, None
+        self._out, self.path = out, None
         try:
             try:
                 self._events(self._read(data))
@@ -211,9 +211,9 @@ class StreamAnswer(_Answer):
                 self._events(error.before)
                 raise InvalidAnswer(str(error)) from None
             if self._fast is not None and self._decoder.between and not self.done:
-                self._path = self._fast.bytes_path(self._decoder.limit)
+                self.path = self._fast.bytes_path(self._decoder.limit)
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         if not self._out and self._decoder.comments != self._comments:
             self._out.append(sse.KEEP_ALIVE)
         self._comments = self._decoder.comments
@@ -245,7 +245,7 @@ class StreamAnswer(_Answer):
                     self.fault = "protocol"
                 self.done = True
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         return self._commands()
 
     def fail(self, reason: Failure, now: float) -> list[Command]:
@@ -257,7 +257,7 @@ class StreamAnswer(_Answer):
         try:
             self._send_rest()
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         self._error(reason)
         return self._commands()
 
@@ -276,7 +276,7 @@ class StreamAnswer(_Answer):
             commands += [CloseUpstream(), RecordFact(self._guard.counts.fact())]
         return commands
 
-    def _fail_closed(self, error: Exception) -> list[Command]:
+    def fail_closed(self, error: Exception) -> list[Command]:
         """Nothing more of the answer comes out, but what was scanned when it is the upstream that is at fault."""
         if isinstance(error, InvalidAnswer | UntranslatableAnswer):
             try:
