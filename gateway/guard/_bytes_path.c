@@ -11,7 +11,7 @@
 #include <structmember.h>
 #include <string.h>
 
-#define MAX_BOUNDS 32 /* of a histogram */
+#define MAX_BOUNDS 16 /* of a histogram */
 
 /* A gateway.guard.channels.Histogram. */
 typedef struct {
@@ -426,7 +426,7 @@ static int open_histogram(Histogram *histogram, PyObject *self)
     if (bounds != NULL && histogram->counts != NULL) {
         histogram->size = PyTuple_Check(bounds) ? PyTuple_Size(bounds) : MAX_BOUNDS + 1;
         if (histogram->size > MAX_BOUNDS || !PyList_Check(histogram->counts))
-            PyErr_SetString(PyExc_ValueError, "a histogram has up to 32 bounds in a tuple, and its counts in a list");
+            PyErr_SetString(PyExc_ValueError, "a histogram has up to 16 bounds in a tuple, and its counts in a list");
         for (Py_ssize_t at = 0; !PyErr_Occurred() && at < histogram->size; at++)
             histogram->bounds[at] = PyFloat_AsDouble(PyTuple_GetItem(bounds, at));
     }
