@@ -3,8 +3,8 @@
     python -m loadtest.idle [--streams N] [--strict]
 
 Every stream has a thousand words to be guarded against and a chunk each ten seconds, on a connection of its own; all of
-them have to come back complete. Exit status 1 if one did not, if not all were open at the moment of the measurement, or,
-with `--strict`, if the process has more than its limit. A loaded machine does not change what is measured.
+them have to come back complete. Exit status 1 if one did not, if not all were open at the moment of the measurement,
+or, with `--strict`, if the process has more than its limit. A loaded machine does not change what is measured.
 """
 
 from __future__ import annotations
