@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import httptools
 
@@ -57,12 +58,20 @@ class ResponseParser:
         self.ends_at_eof = False
         # The parser calls list.append itself: no Python frame for a chunk.
         self.on_body = parts.append
+        self._between: list[None] = []  # not empty between a chunk and the line of the next
+        self.on_chunk_complete = partial(self._between.append, None)
+        self.on_chunk_header = self._between.clear
         self._limits = limits
         self._head_only = head_only
         self._reason = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._parser = httptools.HttpResponseParser(self)
         self.feed: Callable[[bytes], None] = self._feed_head  # once the head is complete, the parser's own method
+
+    def is_between_chunks(self, data: bytes) -> bool:
+        """Does `data`, which was fed last, end with a chunk?"""
+        # The line of the next chunk has not ended, so what there is of it ends with no line end.
+        return bool(self._between) and data.endswith(b"\r\n")
 
     def close(self) -> None:
         """Break the cycle of references with the httptools parser. Nothing may be fed afterwards."""
@@ -86,7 +95,7 @@ class ResponseParser:
                 raise _HeadTooLarge
             self._parser.feed_data(data[left:])
 
-    # httptools' callbacks; `on_body` is set in the constructor.
+    # httptools' callbacks; those of the body are set in the constructor.
 
     def on_message_begin(self) -> None:
         if self.complete:

@@ -12,7 +12,6 @@ import asyncio
 import socket
 import struct
 import urllib.parse
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -83,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.reader = Reader(self, transport)
         self.flow = self.reader.flow
         transport.set_protocol(self.reader)
-        self._waiting: deque[RequestCycle] = deque()  # requests that came ahead of their turn
+        self._waiting: list[RequestCycle] = []  # requests that came ahead of their turn; few, and almost always none
         set_option(transport, socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT)
         self._client_watch = ClientWatch(
             self.loop, transport, lambda: self.send_timeout, self._is_writing, self._client_stalls
@@ -259,7 +258,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self._waiting:
-            following = self._waiting.popleft()
+            following = self._waiting.pop(0)
             self._ahead -= following.ahead
             self._ahead_counted -= following.ahead
             self._running = following
