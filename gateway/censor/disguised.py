@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Callable, Iterator
 
 from gateway.automata.literals import Folded
-from gateway.automata.obfuscation import ESCAPE, ObfuscatedWords, Obfuscation
+from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation
+from gateway.automata.word_chars import ESCAPE
 from gateway.automata.word_trie import WordSet
 from gateway.censor.common_words import is_common
 from gateway.censor.lens import Lens, lens_of
