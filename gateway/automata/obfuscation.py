@@ -18,12 +18,12 @@ from math import log10
 
 from gateway.automata.contexts import OTHER, WORD_CHAR
 from gateway.automata.edges import is_word_char
-from gateway.automata.encodings import MASK
+from gateway.automata.encodings import CONTROLS, ESCAPE, MASK
 from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Position, StateMachine
 from gateway.automata.markup import BETWEEN
 from gateway.automata.trie import ROOT
-from gateway.automata.word_chars import ESCAPE, LINE_MARKS, Char, WordChars
+from gateway.automata.word_chars import LINE_MARKS, Char, WordChars
 from gateway.automata.word_places import (
     BLANK,
     BLANK_GAP,
@@ -68,6 +68,7 @@ DISGUISES_COST, CODES_COST, EDITS_COST = 40, 80, (80, 240)
 
 _MAX_DIGITS = 3
 _EMPHASIS = frozenset("*_~`")
+_CONTROLS = frozenset({ESCAPE, *CONTROLS.values()})
 
 Led = list[Place | None]  # places that a character leads to; None: none from which a match is possible
 
@@ -148,7 +149,7 @@ class ObfuscatedWords(StateMachine):
         if place.flags & DONE or (char.is_mere and last and self._leads_nowhere(place, char.plain)):
             return []
         if place.state.startswith(SWAPPED):
-            comes = place.state[1:] in (char.plain, *char.looks_like)
+            comes = place.state[1:] in (char.plain, *char.looks_like, *char.draws)
             return [self._places.at(place.trie, place.node, place.edits, place.flags)] if comes else []
         led = self._read_char(place, char) if not place.state.startswith(NUMBER) else []
         for encoding in char.begins:
@@ -162,6 +163,8 @@ class ObfuscatedWords(StateMachine):
     def _read_char(self, place: Place, char: Char) -> Led:
         """The character is a letter."""
         led = self._read(place, char.plain, PLAIN) if char.plain else []
+        for letter in char.draws:
+            led += self._read(place, letter, PLAIN)
         for letter in char.looks_like if place.node or not char.is_sign else "":
             read = self._read(place, letter, MASKED if char.code == MASK else 0)
             # At a word's end it is what it is: punctuation.
@@ -300,7 +303,7 @@ class ObfuscatedWords(StateMachine):
 
     def _skip(self, place: Place, char: Char) -> Iterator[Place | None]:
         """The character lies between two letters, or in the white space of a phrase."""
-        if char.code == ESCAPE:
+        if char.code in _CONTROLS:
             yield place  # and the rest of a sequence may be read as it is
             return
         if place.skip:

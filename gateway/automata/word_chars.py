@@ -9,6 +9,7 @@ from gateway.automata.encodings import (
     CONTROL_SEQUENCES,
     DRAWN,
     LEET,
+    OTHER_CHARSETS,
     PUNCTUATION,
     VARIANTS,
     Encoding,
@@ -16,13 +17,13 @@ from gateway.automata.encodings import (
     Spellings,
     ascii_form,
 )
+from gateway.automata.look_alikes import ALIKE, is_common_script
 from gateway.automata.markup import escapes
 from gateway.automata.word_places import Obfuscation
 from gateway.automata.word_trie import WordSet
 
 MAX_READINGS = 50_000  # of characters in an encoding
 LINE_MARKS = frozenset(">-*+#|")
-ESCAPE = "\x1b"
 
 
 class Char(NamedTuple):
@@ -30,6 +31,7 @@ class Char(NamedTuple):
 
     plain: str
     looks_like: str
+    draws: str  # letters that it stands for as well as they do themselves
     is_sign: bool
     code: str
     gap: int  # may it lie between letters: 1; a blank: 2
@@ -47,6 +49,7 @@ class WordChars:
 
     def __init__(self, words: Sequence[WordSet], disguises: Obfuscation, letters: Callable[[str], str]) -> None:
         self._alphabet = frozenset(char for each in words for word in each.words for char in word)
+        self._edited = any(each.edits for each in words)  # with edits, `l` for `i` would be in many words
         self._letters, self._disguises = letters, disguises
         embedded: list[Encoding] = [Spellings(DRAWN)] * disguises.leet
         if disguises.markup or disguises.url:
@@ -54,7 +57,8 @@ class WordChars:
         if disguises.controls:
             embedded.append(CONTROL_SEQUENCES)
         self.embedded = len(embedded)
-        self.encodings = [*embedded, *(VARIANTS[name] for name in disguises.variants)]
+        codes = VARIANTS | OTHER_CHARSETS if disguises.charsets else VARIANTS
+        self.encodings = [*embedded, *(codes[name] for name in disguises.variants)]
         self.looks_ahead = [isinstance(each, Spellings) for each in self.encodings]
         self._any_case = not (disguises.markup or disguises.url or disguises.variants)
         self._readings: dict[tuple[int, str | None, str], tuple[Reading, ...]] = {}
@@ -65,18 +69,29 @@ class WordChars:
         code = ascii_form(unit) if self.encodings or unit in LINE_MARKS else ""
         code = code.lower() if self._any_case else code
         plain = letters if self._alphabet.intersection(letters) else ""
-        looks_like = "".join(self._alphabet.intersection(LEET.get(unit, ""))) if self._disguises.leet else ""
+        looks_like, draws = self._looks(unit, plain) if self._disguises.leet else ("", "")
         begins = tuple(encoding for encoding in range(1, self.embedded + 1) if self.read_code(encoding, None, code))
         return Char(
             plain=plain,
             looks_like=looks_like,
+            draws=draws,
             is_sign=unit in PUNCTUATION,
             code=code,
             gap=0 if unit.isalnum() else 2 if unit.isspace() else 1,
             line_end=unit in "\n\r\u2028\u2029",
             begins=begins,
-            is_mere=len(plain) < 2 and not looks_like and not begins and unit.isalnum(),
+            is_mere=len(plain) < 2 and not looks_like + draws and not begins and unit.isalnum(),
         )
+
+    def _looks(self, unit: str, plain: str) -> tuple[str, str]:
+        """The letters that a character stands for, besides `plain`."""
+        alike = "" if self._edited and unit.isascii() else ALIKE.get(unit, "")
+        common = is_common_script(unit)
+        looks_like, draws = (
+            "".join(char for char in dict.fromkeys(chars) if char in self._alphabet and char != plain)
+            for chars in (LEET.get(unit, "") + alike * common, alike * (not common))
+        )
+        return looks_like, draws
 
     def read_code(self, encoding: int, state: str | None, code: str) -> tuple[Reading, ...]:
         """What a character comes to in an encoding, its letters as the words have them; `state` None: where it begins.

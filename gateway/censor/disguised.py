@@ -6,9 +6,9 @@ import codecs
 import unicodedata
 from collections.abc import Callable, Iterator
 
+from gateway.automata.encodings import CONTROLS, ESCAPE
 from gateway.automata.literals import Folded
 from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation
-from gateway.automata.word_chars import ESCAPE
 from gateway.automata.word_trie import WordSet
 from gateway.censor.common_words import is_common
 from gateway.censor.lens import Lens, lens_of
@@ -34,16 +34,16 @@ def disguises_of(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
     if rule.edits:
         yield Obfuscation(leet=disguises.leet, controls=disguises.controls), rule.edits
     if codes := tuple(code.value for code in _CODES if code in rule.variants):
-        yield Obfuscation(variants=codes), 0
+        yield Obfuscation(variants=codes, charsets=not all(map(str.isascii, rule.words))), 0
 
 
 def obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordSet]) -> ObfuscatedWords:
     lens = lens_of(folds)
+    kept = frozenset({ESCAPE, *CONTROLS}) if disguises.controls else frozenset[str]()
 
     def fold(char: str) -> Folded:
         # What stands for nothing vanishes; what it stands for else, encodings may read as it is.
-        gone = char != ESCAPE and not lens.fold(char).text
-        return Folded("" if gone else char)
+        return Folded(char if char in kept or lens.fold(char).text else "")
 
     return ObfuscatedWords(words, disguises, fold, lambda char: lens.fold(char).text)
 
@@ -91,9 +91,12 @@ def folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
         if not rule.variants:
             continue
         word = unicodedata.normalize("NFC", word)
-        changed = [word[::-1]] if Variant.REVERSE in rule.variants else []
-        changed += [codecs.encode(word, "rot13")] if Variant.ROT13 in rule.variants else []
-        for other in filter(_is_uncommon, changed):  # `putes` reversed is `setup`
+        changed = [word]
+        if Variant.REVERSE in rule.variants:
+            changed += [word[::-1], " ".join(part[::-1] for part in word.split(" "))]
+        if Variant.ROT13 in rule.variants:
+            changed += [codecs.encode(each, "rot13") for each in changed]
+        for other in filter(_is_uncommon, changed[1:]):  # `putes` reversed is `setup`
             found.setdefault(lens.fold_word(other), lens.fold_word(word))
     return found
 
