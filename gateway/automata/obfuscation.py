@@ -132,19 +132,24 @@ class ObfuscatedWords(StateMachine):
         return trie.labels.find(letter, trie.first[node], trie.first[node + 1]) < 0
 
     def _begin(self, char: Char, left: int) -> Led:
+        roots = self._roots if left == WORD_CHAR else self._edged_roots
+        return [led for root in roots for led in self._read_first(root, char)]
+
+    def _read_first(self, root: Place, char: Char) -> Led:
         led: Led = []
-        for root in self._roots if left == WORD_CHAR else self._edged_roots:
-            if not self._disguises.variants:
-                led += self._read_char(root, char)
-                for at in range(1, len(char.plain)):
-                    led += self._read(root, char.plain[at:], PLAIN)
-            for encoding in (*char.begins, *range(self._embedded + 1, len(self._encodings) + 1)):
-                led += self._read_encoded(root, encoding, None, char.code)
+        if not self._disguises.variants:
+            led += self._read_char(root, char)
+            for at in range(1, len(char.plain)):
+                led += self._read(root, char.plain[at:], PLAIN)
+        for encoding in (*char.begins, *range(self._embedded + 1, len(self._encodings) + 1)):
+            led += self._read_encoded(root, encoding, None, char.code)
         return led
 
     def _go_on(self, place: Place, char: Char) -> Led:
         if place.encoding:
             return self._read_encoded(place, place.encoding, place.state, char.code)
+        if not place.node and not place.skip:
+            return self._read_first(place, char)
         last = place.edits == place.trie.set.edits
         if place.flags & DONE or (char.is_mere and last and self._leads_nowhere(place, char.plain)):
             return []
@@ -221,7 +226,11 @@ class ObfuscatedWords(StateMachine):
 
     def _read_embedded(self, place: Place, encoding: int, letters: str) -> Led:
         if not letters:  # what is written stands for nothing
-            return [self._text(place, place.gap or 1)] if place.node else []
+            if place.node:
+                return [self._text(place, place.gap or 1)]
+            # Its last character hides the edge before the word.
+            edged = self._disguises.spacing and place.flags & EDGED
+            return [self._places.at(place.trie, ROOT, place.edits, place.flags)] if edged else []
         text = self._text(place, place.gap)
         if text is None:
             return []

@@ -69,7 +69,7 @@ class WordChars:
         code = ascii_form(unit) if self.encodings or unit in LINE_MARKS else ""
         code = code.lower() if self._any_case else code
         plain = letters if self._alphabet.intersection(letters) else ""
-        looks_like, draws = self._looks(unit, plain) if self._disguises.leet else ("", "")
+        looks_like, draws = self._looks(unit, plain)
         begins = tuple(encoding for encoding in range(1, self.embedded + 1) if self.read_code(encoding, None, code))
         return Char(
             plain=plain,
@@ -85,11 +85,13 @@ class WordChars:
 
     def _looks(self, unit: str, plain: str) -> tuple[str, str]:
         """The letters that a character stands for, besides `plain`."""
-        alike = "" if self._edited and unit.isascii() else ALIKE.get(unit, "")
+        leet = self._disguises.leet
+        alike = ALIKE.get(unit, "") if leet and not (self._edited and unit.isascii()) else ""
         common = is_common_script(unit)
+        itself = unit.lower() * (len(plain) > 1)  # what is folded to several letters, and one in a word with edits
         looks_like, draws = (
             "".join(char for char in dict.fromkeys(chars) if char in self._alphabet and char != plain)
-            for chars in (LEET.get(unit, "") + alike * common, alike * (not common))
+            for chars in (LEET.get(unit, "") * leet + alike * common, alike * (not common) + itself)
         )
         return looks_like, draws
 

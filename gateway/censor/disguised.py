@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from gateway.automata.encodings import CONTROLS, ESCAPE
 from gateway.automata.literals import Folded
@@ -60,6 +61,8 @@ def word_set(
     """The rule's words for one automaton. Raises ValueError as `folded_words` does."""
     lens = lens_of(rule.fold - DISGUISES)
     words = dict.fromkeys(spelling for word in folded_words(rule, lens) for spelling in lens.spellings(word))
+    if edits:  # a letter that is folded to several (ß) is one where it is changed, missing or exchanged
+        words |= dict.fromkeys("".join(map(partial(_one_letter, lens), _composed(word))) for word in rule.words)
     if disguises.spacing or disguises.variants:
         only = str.isalnum if disguises.variants else _is_no_blank
         words |= dict.fromkeys(letters for word in list(words) if (letters := "".join(filter(only, word))))
@@ -76,6 +79,15 @@ def word_set(
     )
 
 
+def _one_letter(lens: Lens, char: str) -> str:
+    folded = lens.fold(char).text
+    return folded if len(folded) < 2 else char.lower()
+
+
+def _composed(word: str) -> str:
+    return unicodedata.normalize("NFC", word)
+
+
 def _is_no_blank(char: str) -> bool:
     return char != " "
 
@@ -90,7 +102,7 @@ def folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
             found[folded] = folded
         if not rule.variants:
             continue
-        word = unicodedata.normalize("NFC", word)
+        word = _composed(word)
         changed = [word]
         if Variant.REVERSE in rule.variants:
             changed += [word[::-1], " ".join(part[::-1] for part in word.split(" "))]
