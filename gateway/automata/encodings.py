@@ -135,6 +135,9 @@ class BitEncoding(AnyLetter):
             yield Reading(letter, f"{count},{value & ((1 << count) - 1)}")
 
 
+_UNFINISHED = frozenset({"unexpected end of data", "truncated data"})
+
+
 class Decoded(AnyLetter):
     """Letters of an encoding of bytes: UTF-8, and ASCII in UTF-16, whose other bytes are 0; or of another charset."""
 
@@ -158,7 +161,7 @@ class Decoded(AnyLetter):
             try:
                 yield Reading(data.decode(self._charset), f":{inner}")
             except UnicodeDecodeError as error:
-                if len(data) < 4 and error.reason in ("unexpected end of data", "truncated data"):
+                if len(data) < 4 and error.reason in _UNFINISHED:
                     yield Reading(None, f"{data.hex()}:{inner}")
 
 
@@ -176,6 +179,28 @@ class AnyOf(AnyLetter):
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
         for letters, rest in self._encodings[int(state[0])].go_on(state[1:], char):
             yield Reading(letters, state[0] + rest)
+
+
+class Stacked(AnyLetter):
+    """An encoding of what is encoded already: the letters of the `outer` are read by the `inner`."""
+
+    def __init__(self, outer: Encoding, inner: Encoding) -> None:
+        self._outer, self._inner = outer, inner
+
+    def begin(self, char: str) -> Iterator[Reading]:
+        return self._read("", self._outer.begin(char))
+
+    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+        outer, _, inner = state.partition("\0")
+        return self._read(inner, self._outer.go_on(outer, char))
+
+    def _read(self, inner: str, readings: Iterable[Reading]) -> Iterator[Reading]:
+        for letters, outer in readings:
+            if letters is None:
+                yield Reading(None, f"{outer}\0{inner}")
+                continue
+            for found, rest in self._inner.go_on(inner, letters) if inner else self._inner.begin(letters):
+                yield Reading(found, f"{outer}\0{rest}")
 
 
 class Spellings:
@@ -330,6 +355,14 @@ _CHARSETS = ("latin-1", "utf-16-le", "utf-16-be")
 OTHER_CHARSETS: dict[str, Encoding] = {
     "base64": AnyOf(VARIANTS["base64"], *(Decoded(_BASE64_BYTES, charset) for charset in _CHARSETS)),
     "hex": AnyOf(VARIANTS["hex"], *(Decoded(_HEX, charset) for charset in _CHARSETS[:2])),  # has UTF-16 by units
+}
+
+
+# A code of what is in a code: the names of both, the outer first. Others would cost twice as much as all of these.
+STACKED: dict[str, Encoding] = {
+    "base64 base64": Stacked(_BASE64_BYTES, VARIANTS["base64"]),
+    "base64 hex": Stacked(_BASE64_BYTES, VARIANTS["hex"]),
+    "hex base64": Stacked(_HEX, VARIANTS["base64"]),
 }
 
 

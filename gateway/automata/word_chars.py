@@ -11,6 +11,7 @@ from gateway.automata.encodings import (
     LEET,
     OTHER_CHARSETS,
     PUNCTUATION,
+    STACKED,
     VARIANTS,
     Encoding,
     Reading,
@@ -57,7 +58,7 @@ class WordChars:
         if disguises.controls:
             embedded.append(CONTROL_SEQUENCES)
         self.embedded = len(embedded)
-        codes = VARIANTS | OTHER_CHARSETS if disguises.charsets else VARIANTS
+        codes = VARIANTS | STACKED | (OTHER_CHARSETS if disguises.charsets else {})
         self.encodings = [*embedded, *(codes[name] for name in disguises.variants)]
         self.looks_ahead = [isinstance(each, Spellings) for each in self.encodings]
         self._any_case = not (disguises.markup or disguises.url or disguises.variants)

@@ -36,7 +36,7 @@ _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obfuscation:
     """How words are written: in a text, with these disguises; or, if there are `variants` (names of
-    `encodings.VARIANTS`), in one of these codes only."""
+    `encodings.VARIANTS` and `STACKED`), in one of these codes only."""
 
     leet: bool = False
     spacing: bool = False
@@ -118,7 +118,7 @@ class Places:
     def __init__(self, disguises: Obfuscation, embedded: int, short_spaced: int, short: int) -> None:
         self._disguises, self._embedded = disguises, embedded
         codes = enumerate(disguises.variants, embedded + 1)
-        self._dense = frozenset(encoding for encoding, name in codes if name in ("base64", "base32"))
+        self._dense = frozenset(encoding for encoding, name in codes if "base" in name)
         self._short_spaced, self._short = short_spaced, short
         self._known: dict[_Key, Place | None] = {}
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from gateway.automata.encodings import CONTROLS, ESCAPE
+from gateway.automata.encodings import CONTROLS, ESCAPE, STACKED
 from gateway.automata.literals import Folded
 from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation
 from gateway.automata.word_trie import WordSet
@@ -35,12 +35,13 @@ def disguises_of(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
     if rule.edits:
         yield Obfuscation(leet=disguises.leet, controls=disguises.controls), rule.edits
     if codes := tuple(code.value for code in _CODES if code in rule.variants):
-        yield Obfuscation(variants=codes, charsets=not all(map(str.isascii, rule.words))), 0
+        stacked = tuple(name for name in STACKED if rule.variants.issuperset(name.split()))
+        yield Obfuscation(variants=codes + stacked, charsets=not all(map(str.isascii, rule.words))), 0
 
 
 def obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordSet]) -> ObfuscatedWords:
     lens = lens_of(folds)
-    kept = frozenset({ESCAPE, *CONTROLS}) if disguises.controls else frozenset[str]()
+    kept = frozenset({ESCAPE, *(CONTROLS if disguises.controls else ())})
 
     def fold(char: str) -> Folded:
         # What stands for nothing vanishes; what it stands for else, encodings may read as it is.
