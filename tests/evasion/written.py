@@ -49,7 +49,7 @@ def _ansi(value: str, chance: Random) -> str:
 
 def _one_character(value: str, chance: Random) -> str:
     at = chance.randrange(1, len(value))
-    return f"{value[:at]}{chance.choice(('\x9b31m', '\x9d0;t\x07'))}{value[at:]}"
+    return value[:at] + chance.choice(("\x9b31m", "\x9d0;t\x07")) + value[at:]
 
 
 def _ansi_each(value: str, chance: Random) -> str:
