@@ -36,7 +36,7 @@ def _table() -> dict[str, str]:
     fancy = ((letter, char) for each in _ALPHABETS for letter, char in zip(_LETTERS, each, strict=True))
     also = ((letter, char) for letter, chars in _ALSO.items() for char in chars)
     for letter, char in (*((letter, char) for letter, char in fancy if not char.isascii()), *also):
-        for form in {char} if char.isascii() else {char, char.lower(), char.upper()}:
+        for form in {char, *(case for case in (char.lower(), char.upper()) if not case.isascii())}:
             table[form] = "".join(dict.fromkeys(table.get(form, "") + letter))
     return table
 

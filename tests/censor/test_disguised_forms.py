@@ -94,6 +94,16 @@ def leet_ways(between: str = "") -> str:
     return "|".join(letters(way, between) for way in ways)
 
 
+def look_alike_ways() -> str:
+    """A letter of an alphabet is as good as the letter of `lin0` itself, but not one of ASCII or of a common script."""
+    itself = ["l|ł", "i|丨|ł", "n|₦", "0"]
+    looks = ["I|ו", "l|ו", "п", "O|о"]
+    either = [f"{one}|{other}" for one, other in zip(itself, looks, strict=True)]
+    return "|".join(
+        letters([itself[at] if at == plain else each for at, each in enumerate(either)]) for plain in range(4)
+    )
+
+
 def all_of(word: str, table: dict[str, str], between: str = "") -> str:
     return letters([table[letter] for letter in word], between)
 
@@ -181,6 +191,12 @@ FORMS: dict[str, Form] = {
         "sola",
         ("s", "o", "l", "a", "$", "0", "1", "@", ".", " ", "x"),
         written(leet_ways(), between_edges=leet_ways(rf"(?:{UNIT}{{1,{MAX_GAP}}})?")),
+    ),
+    "look-alikes": Form(
+        {"fold": frozenset({Fold.LEET})},
+        "lin0",
+        ("l", "i", "n", "0", "I", "O", "о", "ו", "₦", "卩", "丨", "п", "ł", "x"),
+        written(look_alike_ways()),
     ),
     "leet in percent signs": Form(
         {"fold": frozenset({Fold.LEET, Fold.URL})},
