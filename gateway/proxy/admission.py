@@ -24,9 +24,10 @@ from gateway.observe.facts import Limited
 from gateway.policy.model import Action, Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
 from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, scan_size, take_body
-from gateway.proxy.context import ANNOTATE_HEADER, RequestContext, RoutedRequest, failure_response
+from gateway.proxy.context import RequestContext, RoutedRequest, failure_response
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.proxy.head import ANNOTATE_HEADER
 from gateway.proxy.relay import Relay
 from gateway.proxy.snapshot import OWN_KEY
 from gateway.proxy.steering.request import RequestRewriter, spoken_dialect
@@ -254,7 +255,7 @@ def _too_large(limit: int) -> HTTPFailure:
 
 async def _read(context: RequestContext, limit: int) -> bytes:
     request, too_large = context.request, _too_large(limit)
-    declared = context.headers.get("content-length", "")
+    declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
         raise too_large
     body = bytearray()

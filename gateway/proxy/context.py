@@ -21,22 +21,17 @@ from gateway.policy.model import ClientKey, Limits, Route, Timeouts
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.asgi import ORIGIN_HEADERS
 from gateway.proxy.errors import HTTPFailure, client_error
-from gateway.proxy.snapshot import ANONYMOUS, OWN_KEY, Snapshot
+from gateway.proxy.head import POLICY_HEADER, head_of
+from gateway.proxy.snapshot import ANONYMOUS, Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import RequestRewriter
 from gateway.proxy.upstreams.balancer import LoadBalancer
-from gateway.proxy.upstreams.client import CALLERS_KEY, FORWARDED_UP, FORWARDED_UP_PREFIXES
 from gateway.wire import json
 from gateway.wire.chat import CHAT
 from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
-POLICY_HEADER, ANNOTATE_HEADER = "x-portcullis-policy", "x-portcullis-annotate"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_READ = frozenset(
-    name.encode() for name in (OWN_KEY, POLICY_HEADER, ANNOTATE_HEADER, "content-length", *FORWARDED_UP, *CALLERS_KEY)
-)
-_READ_PREFIXES = tuple(prefix.encode() for prefix in FORWARDED_UP_PREFIXES)
 _RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
 _UNDECODED: Json = {}  # it is replaced before anything is changed
 _UNREAD = ChatRequest(model="", stream=False, choices=0)
@@ -48,8 +43,8 @@ _UNROUTED = Route(model="none", upstream="none", policy="none")
 class RequestContext(NamedTuple):
     """A request in admission, whose steps replace the defaults below, each of them some; `record` is shared by all.
 
-    `headers` are those that somebody reads here or at an upstream, with names in lower case, and of one that came twice
-    the first value. `raw` is the body as it came, `body` the same decoded, which the later steps change in place.
+    `headers` are those of its `Head`. `raw` is the body as it came, `body` the same decoded, which the later steps
+    change in place.
     """
 
     request: Request
@@ -69,10 +64,7 @@ class RequestContext(NamedTuple):
     @classmethod
     def of(cls, request: Request, state: AppState, dialect: Dialect = CHAT, path: str | None = None) -> RequestContext:
         """Of a request that has arrived; its record is opened, for the `path` of its endpoint."""
-        headers: dict[str, str] = {}
-        for name, value in request.scope["headers"]:
-            if name in _READ or name.startswith(_READ_PREFIXES):
-                headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        headers = head_of(request.scope).headers
         record = record_of(request, state.record, path, headers.get("x-request-id", ""))
         return cls(request, headers, state, state.current, record, dialect)
 
