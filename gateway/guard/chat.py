@@ -18,6 +18,7 @@ from gateway.guard.metadata import Metadata, has_more
 from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.guard.tool_calls import CALLS
+from gateway.guard.usual_answer import usual_completion
 from gateway.policy.model import Direction
 from gateway.wire import chunks
 from gateway.wire.chunks import pop_first
@@ -248,6 +249,10 @@ class ChatGuard:
 
     def completion(self, received: Json) -> Json:
         """A whole answer, censored in place."""
+        if (usual := usual_completion(received, self.metadata)) is not None:
+            self.usage = _usage_of(received) or self.usage
+            self._note_reason(usual["choices"][0]["finish_reason"])
+            return usual
         self._leave_out_misspelled(received, _OF_ANSWERS)
         choices = received.pop("choices", None)
         self.usage = _usage_of(received) or self.usage

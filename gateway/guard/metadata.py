@@ -44,7 +44,7 @@ _ENVELOPE_FIELDS = frozenset(
 )
 _KNOWN_AROUND = _ENVELOPE_FIELDS | KEPT_AROUND.keys()
 # The names that errors and usage are read by.
-_FIXED_NAMES = (
+FIXED_NAMES = (
     KNOWN_NAMES
     | FILTER_NAMES
     | KEPT_AROUND.keys()
@@ -82,17 +82,23 @@ class Metadata:
     def is_clean(self, text: str) -> bool:
         return text in self._clean or text in CONSTANT_LABELS
 
+    def passes_unopened(self, text: str) -> bool:
+        """Is it shown as it is, and need not be opened for that? Then it has been counted, the first time."""
+        if text in self._clean or text in CONSTANT_LABELS:
+            return True
+        if self.counts.pseudonyms is not None or not self.counts.passes(_OTHER, text):
+            return False
+        self._remember(text)
+        return True
+
     def show(self, text: str) -> str:
         """A label, censored."""
-        if text in self._clean or text in CONSTANT_LABELS:
+        if self.passes_unopened(text):
             return text
         if (known := self._changed.get(text)) is not None:
             shown, label = known
             label.count_again()
             return shown
-        if self.counts.pseudonyms is None and self.counts.passes(_OTHER, text):
-            self._remember(text)
-            return text
         label = self.counts.open(Channel.OTHER)
         shown = label.feed(text) + label.finish()
         if label.rule is not None:
@@ -111,7 +117,7 @@ class Metadata:
 
     def passes(self, text: str) -> bool:
         """May a text that can be left out be shown as it is? It blocks nothing."""
-        if text in self._clean or text in CONSTANT_LABELS:
+        if self.passes_unopened(text):
             return True
         blocked, blocked_by = self.blocked, self.counts.blocked_by
         shown = self.show(text)
@@ -293,7 +299,7 @@ class Metadata:
         return shown
 
     def _name(self, field: str) -> str:
-        return field if field in _FIXED_NAMES else self.show(field)
+        return field if field in FIXED_NAMES else self.show(field)
 
 
 def has_more(message: Json) -> bool:
