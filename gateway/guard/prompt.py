@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard import fields
@@ -40,8 +41,7 @@ Result = TypeVar("Result")
 Guarding = Generator[int, None, Result]
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     """The parts of a request that are read before its prompt. `choices` is how many answers it
     asks for, `dialect` that of its endpoint."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import httptools
+from msgspec import Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,7 @@ class StreamLimits:
     unread: int = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(Struct, frozen=True):
     """`headers` as they came, in order; `http_version` is like `b"HTTP/1.1"`."""
 
     status: int

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 
 from fastapi.responses import Response
+from msgspec.structs import replace as changed
 from starlette.requests import ClientDisconnect
 
 from gateway.censor.compile import CompiledPolicy
@@ -43,6 +44,7 @@ BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 MAX_SHOWN_MODELS = 1024  # names of models, with their policies, of which it is kept whether a log may show them
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
 Step = Callable[[RequestContext], Awaitable[RequestContext]]
+_INPUT = Direction.INPUT  # to look up a member of an enumeration takes as long as a call
 NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
 
 
@@ -69,7 +71,7 @@ async def authenticate(context: RequestContext) -> RequestContext:
         message = "Missing or wrong API key. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
         raise client_error(401, message, "invalid_api_key", kind="authentication_error")
     context.record.key = key.name
-    return context._replace(key=key)
+    return changed(context, key=key)
 
 
 async def acquire_slot(context: RequestContext) -> RequestContext:
@@ -108,9 +110,9 @@ async def read_body(context: RequestContext) -> RequestContext:
     if (arrived := take_body(context.request.receive)) is not None:
         if len(arrived) > limits.max_body:
             raise _too_large(limits.max_body)
-        return context._replace(raw=arrived)
+        return changed(context, raw=arrived)
     with pending.one_more(key):
-        return context._replace(raw=await _read(context, limits.max_body))
+        return changed(context, raw=await _read(context, limits.max_body))
 
 
 async def parse_body(context: RequestContext) -> RequestContext:
@@ -122,7 +124,7 @@ async def parse_body(context: RequestContext) -> RequestContext:
         chat = await offload(len(raw), read_request, body, context.dialect)
     except BadRequest as error:
         raise _bad_request(error) from None
-    return context._replace(body=body, chat=chat)
+    return changed(context, body=body, chat=chat)
 
 
 async def route(context: RequestContext) -> RequestContext:
@@ -141,27 +143,20 @@ async def read_conversation(context: RequestContext) -> RequestContext:
     if not context.policy.reads_conversation:
         return context
     found = await offload(len(context.raw), conversation_of, context.body, context.chat.dialect)
-    return context._replace(conversation=found)
+    return changed(context, conversation=found)
 
 
 async def scan_prompt(context: RequestContext) -> RequestContext:
     """Censors the prompt, in slices if it is long, and refuses one that a rule blocks."""
-    state, record, policy = context.state, context.record, context.policy
+    state, record = context.state, context.record
     record.on_finding = None if state.journal is None else record.findings.append
-    steps = guarding_prompt(context.body, policy, record.on_finding, context.chat.dialect)
-    cost = scan_cost(policy, Direction.INPUT)
-    try:
-        prompt = await offload_in_slices(context.request.receive, scan_size(context.raw), cost, steps)
-    except ClientDisconnect:
-        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
-    except Exception as error:
-        raise state.guard_failure(policy, error) from None
+    prompt = await _scanned(context) if context.policy.scans(_INPUT) else context.prompt
     if prompt.scanned is not None:
         record.scanned.append(prompt.scanned)
     record.journal, record.journal_required = state.journal, state.journal_required
     if (refusal := _refusal(prompt)) is not None:
         raise refusal
-    return context._replace(prompt=prompt)
+    return context if prompt.pseudonyms is None else changed(context, prompt=prompt)
 
 
 STEPS: tuple[Step, ...] = (
@@ -294,12 +289,12 @@ def _routed(context: RequestContext) -> RequestContext:
         message = f"The route of this model leads to no upstream that serves /v1{dialect.path}."
         raise client_error(404, message, "endpoint_not_served", "model")
     if len(serving) < len(found.upstreams):
-        context = context._replace(route=replace(context.route, upstream=serving[0], others=tuple(serving[1:])))
+        context = changed(context, route=replace(context.route, upstream=serving[0], others=tuple(serving[1:])))
     record.model = _shown_model(context)
     try:
         if (stored := _stored_for(context)) is not None:
             limit = context.snapshot.config.limits.max_body
-            context = context._replace(body=stored.written_out(context.key.name, context.body, limit))
+            context = changed(context, body=stored.written_out(context.key.name, context.body, limit))
         apply_request_table(context.body, policy, dialect)
     except BadRequest as error:
         raise _bad_request(error) from None
@@ -316,6 +311,18 @@ def _stored_for(context: RequestContext) -> StoredAnswers | None:
         return None
     upstreams = [context.snapshot.config.upstreams[name] for name in context.route.upstreams]
     return stored if all(spoken_dialect(dialect, each, policy) is CHAT for each in upstreams) else None
+
+
+async def _scanned(context: RequestContext) -> GuardedPrompt:
+    policy, body, dialect = context.policy, context.body, context.chat.dialect
+    cost = scan_cost(policy, _INPUT)
+    try:
+        steps = guarding_prompt(body, policy, context.record.on_finding, dialect)
+        return await offload_in_slices(context.request.receive, scan_size(context.raw), cost, steps)
+    except ClientDisconnect:
+        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
+    except Exception as error:
+        raise context.state.guard_failure(policy, error) from None
 
 
 def _shown_model(context: RequestContext) -> str | None:

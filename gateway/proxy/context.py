@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
+from random import Random
 
 from fastapi import Request
 from fastapi.responses import Response
+from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.censor.protect import Conversation
@@ -31,6 +32,7 @@ from gateway.wire.chat import CHAT
 from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
+_ids = Random()  # noqa: S311 - an id is no secret, and need not cost a call of the system's
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
 _UNDECODED: Json = {}  # it is replaced before anything is changed
@@ -40,7 +42,7 @@ _SILENT = Conversation()
 _UNROUTED = Route(model="none", upstream="none", policy="none")
 
 
-class RequestContext(NamedTuple):
+class RequestContext(Struct, frozen=True):
     """A request in admission, whose steps replace the defaults below, each of them some; `record` is shared by all.
 
     `headers` are those of its `Head`. `raw` is the body as it came, `body` the same decoded, which the later steps
@@ -78,7 +80,7 @@ class RequestContext(NamedTuple):
                 raise client_error(400, message, "policy_not_allowed", POLICY_HEADER)
             route = replace(route, policy=name)
         self.record.policy, self.record.route = route.policy, route.model
-        return self._replace(route=route)
+        return changed(self, route=route)
 
     @property
     def policy(self) -> CompiledPolicy:
@@ -86,8 +88,7 @@ class RequestContext(NamedTuple):
         return self.snapshot.policies[self.route.policy]
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedRequest:
+class RoutedRequest(Struct, frozen=True):
     """A request that was read, routed and censored. Its body is in `rewriter` alone, since an answer may take long.
 
     `headers` are the client's, with lower-case names; `pseudonyms` are those of the prompt; `json_content`: the answers
@@ -119,7 +120,7 @@ def record_of(
     record: RequestRecord | None = request.scope.get(_RECORD)
     if record is None:
         given = request.headers.get("x-request-id", "") if given is None else given
-        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
+        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{_ids.getrandbits(128):032x}"
         # The path as the gateway spells it: metrics have no label of a client's making.
         route = request.scope.get("route")
         record = RequestRecord(request_id, path or ("other" if route is None else str(route.path)), emit)
