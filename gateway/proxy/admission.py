@@ -115,20 +115,8 @@ async def read_body(context: RequestContext) -> RequestContext:
         return changed(context, raw=await _read(context, limits.max_body))
 
 
-async def parse_body(context: RequestContext) -> RequestContext:
-    raw = context.raw
-    body = await offload(len(raw), json_object, raw)
-    if (deployment := context.request.path_params.get("deployment")) is not None:
-        body["model"] = deployment
-    try:
-        chat = await offload(len(raw), read_request, body, context.dialect)
-    except BadRequest as error:
-        raise _bad_request(error) from None
-    return changed(context, body=body, chat=chat)
-
-
 async def route(context: RequestContext) -> RequestContext:
-    """Finds the route and its policy; fields that the request table forbids leave the body."""
+    """Decodes the body, and finds the route and its policy; fields that the request table forbids leave the body."""
     return await offload(len(context.raw), _routed, context)
 
 
@@ -138,16 +126,12 @@ async def reserve_quota(context: RequestContext) -> RequestContext:
     return context
 
 
-async def read_conversation(context: RequestContext) -> RequestContext:
-    """What rules for answers need of the request as the client sent it."""
-    if not context.policy.reads_conversation:
-        return context
-    found = await offload(len(context.raw), conversation_of, context.body, context.chat.dialect)
-    return changed(context, conversation=found)
-
-
 async def scan_prompt(context: RequestContext) -> RequestContext:
-    """Censors the prompt, in slices if it is long, and refuses one that a rule blocks."""
+    """Keeps what rules for answers need of the conversation, as the client sent it; then censors the prompt, in slices
+    if it is long, and refuses one that a rule blocks."""
+    if context.policy.reads_conversation:
+        found = await offload(len(context.raw), conversation_of, context.body, context.chat.dialect)
+        context = changed(context, conversation=found)
     state, record = context.state, context.record
     record.on_finding = None if state.journal is None else record.findings.append
     prompt = await _scanned(context) if context.policy.scans(_INPUT) else context.prompt
@@ -163,10 +147,8 @@ STEPS: tuple[Step, ...] = (
     authenticate,
     acquire_slot,
     read_body,
-    parse_body,
     route,
     reserve_quota,
-    read_conversation,
     scan_prompt,
 )
 
@@ -277,7 +259,18 @@ def json_object(body: bytes) -> Json:
     return received
 
 
+def _parsed(context: RequestContext) -> RequestContext:
+    body = json_object(context.raw)
+    if (deployment := context.request.path_params.get("deployment")) is not None:
+        body["model"] = deployment
+    try:
+        return changed(context, body=body, chat=read_request(body, context.dialect))
+    except BadRequest as error:
+        raise _bad_request(error) from None
+
+
 def _routed(context: RequestContext) -> RequestContext:
+    context = _parsed(context)
     found = context.snapshot.router.match(context.chat.model, context.key)
     if found is None or (found.rename or context.chat.model) in NO_SEGMENTS:
         raise unknown_model()

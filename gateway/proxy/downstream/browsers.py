@@ -34,23 +34,20 @@ _ADVICE = "use http://127.0.0.1 or http://localhost, list the name under listen.
 
 
 class LocalNames:
-    """ASGI middleware: a request must be sent to a name of this machine, or to one of `names`, and come from none else.
+    """A request must be sent to a name of this machine, or to one of `names`, and come from none else.
 
     It looks at the Host and, where there is one, the Origin, as long as `guarded()`.
     """
 
-    def __init__(
-        self, app: ASGIApp, record: Callable[[Fact], None], names: frozenset[str], guarded: Callable[[], bool]
-    ) -> None:
-        self._app = app
+    def __init__(self, record: Callable[[Fact], None], names: frozenset[str], guarded: Callable[[], bool]) -> None:
         self._record = record
         self._names = names
         self._guarded = guarded
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        refusal = self._refusal(scope) if scope["type"] == "http" and self._guarded() else None
-        app = self._app if refusal is None else refuse(Request(scope), refusal, self._record)
-        return app(scope, receive, send)
+    def refused(self, scope: Scope) -> Response | None:
+        """The answer to a request that is refused, which has been recorded; None for any other."""
+        refusal = self._refusal(scope) if self._guarded() else None
+        return None if refusal is None else refuse(Request(scope), refusal, self._record)
 
     def _refusal(self, scope: Scope) -> HTTPFailure | None:
         head = head_of(scope)
