@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from fastapi.responses import Response
 from msgspec.structs import replace as changed
@@ -45,6 +46,7 @@ MAX_SHOWN_MODELS = 1024  # names of models, with their policies, of which it is 
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
 Step = Callable[[RequestContext], Awaitable[RequestContext]]
 _INPUT = Direction.INPUT  # to look up a member of an enumeration takes as long as a call
+Result = TypeVar("Result")
 NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
 
 
@@ -134,13 +136,32 @@ async def scan_prompt(context: RequestContext) -> RequestContext:
         context = changed(context, conversation=found)
     state, record = context.state, context.record
     record.on_finding = None if state.journal is None else record.findings.append
-    prompt = await _scanned(context) if context.policy.scans(_INPUT) else context.prompt
+    prompt, policy = context.prompt, context.policy
+    if policy.scans(_INPUT):
+        steps = guarding_prompt(context.body, policy, record.on_finding, context.chat.dialect)
+        prompt = await run_scan(context, scan_size(context.raw), scan_cost(policy, _INPUT), steps)
     if prompt.scanned is not None:
         record.scanned.append(prompt.scanned)
     record.journal, record.journal_required = state.journal, state.journal_required
     if (refusal := _refusal(prompt)) is not None:
         raise refusal
     return context if prompt.pseudonyms is None else changed(context, prompt=prompt)
+
+
+async def run_scan(context: RequestContext, size: int, cost: int, steps: Generator[int, None, Result]) -> Result:
+    """`offload_in_slices` of a scan of what the client sent, within the `timeouts.total` of its route. Raises
+    `HTTPFailure`."""
+    total = context.snapshot.config.upstreams[context.route.upstream].timeouts.total
+    deadline = context.record.started + total
+    try:
+        return await offload_in_slices(context.request.receive, size, cost, steps, deadline)
+    except ClientDisconnect:
+        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
+    except TimeoutError:
+        message = f"The prompt could not be scanned within the {total:g} seconds of `timeouts.total`; shorten it."
+        raise client_error(413, message, "scan_timeout") from None
+    except Exception as error:
+        raise context.state.guard_failure(context.policy, error) from None
 
 
 STEPS: tuple[Step, ...] = (
@@ -304,18 +325,6 @@ def _stored_for(context: RequestContext) -> StoredAnswers | None:
         return None
     upstreams = [context.snapshot.config.upstreams[name] for name in context.route.upstreams]
     return stored if all(spoken_dialect(dialect, each, policy) is CHAT for each in upstreams) else None
-
-
-async def _scanned(context: RequestContext) -> GuardedPrompt:
-    policy, body, dialect = context.policy, context.body, context.chat.dialect
-    cost = scan_cost(policy, _INPUT)
-    try:
-        steps = guarding_prompt(body, policy, context.record.on_finding, dialect)
-        return await offload_in_slices(context.request.receive, scan_size(context.raw), cost, steps)
-    except ClientDisconnect:
-        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
-    except Exception as error:
-        raise context.state.guard_failure(policy, error) from None
 
 
 def _shown_model(context: RequestContext) -> str | None:
