@@ -86,7 +86,7 @@ class Metadata:
         """Is it shown as it is, and need not be opened for that? Then it has been counted, the first time."""
         if text in self._clean or text in CONSTANT_LABELS:
             return True
-        if self.counts.pseudonyms is not None or not self.counts.passes(_OTHER, text):
+        if self.counts.pseudonyms is not None or not self.counts.passes_label(text):
             return False
         self._remember(text)
         return True

@@ -18,7 +18,7 @@ from gateway.guard.prompt import ChatRequest, GuardedPrompt
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact
 from gateway.policy.combine import combined_name
-from gateway.policy.model import ClientKey, Limits, Route, Timeouts
+from gateway.policy.model import ClientKey, Limits, Policy, Route, Timeouts
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.asgi import ORIGIN_HEADERS
 from gateway.proxy.errors import HTTPFailure, client_error
@@ -40,6 +40,7 @@ _UNREAD = ChatRequest(model="", stream=False, choices=0)
 _UNSCANNED = GuardedPrompt()
 _SILENT = Conversation()
 _UNROUTED = Route(model="none", upstream="none", policy="none")
+_NO_POLICY = CompiledPolicy(Policy(name="none", rules=()), {})
 
 
 class RequestContext(Struct, frozen=True):
@@ -60,6 +61,7 @@ class RequestContext(Struct, frozen=True):
     body: Json = _UNDECODED
     chat: ChatRequest = _UNREAD
     route: Route = _UNROUTED
+    policy: CompiledPolicy = _NO_POLICY
     prompt: GuardedPrompt = _UNSCANNED
     conversation: Conversation = _SILENT
 
@@ -80,12 +82,7 @@ class RequestContext(Struct, frozen=True):
                 raise client_error(400, message, "policy_not_allowed", POLICY_HEADER)
             route = replace(route, policy=name)
         self.record.policy, self.record.route = route.policy, route.model
-        return changed(self, route=route)
-
-    @property
-    def policy(self) -> CompiledPolicy:
-        """The policy of the route."""
-        return self.snapshot.policies[self.route.policy]
+        return changed(self, route=route, policy=self.snapshot.policies[route.policy])
 
 
 class RoutedRequest(Struct, frozen=True):

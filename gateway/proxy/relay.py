@@ -132,7 +132,7 @@ class Relay(Response):
         record = self._record
         try:
             # Before the upstream is called: an answer that may not be given need not be paid for.
-            if await record.begin_journal():
+            if record.journal is None or await record.begin_journal():
                 await self._call_upstream()
             else:
                 await record.correct_quota(0)
@@ -367,8 +367,9 @@ class Relay(Response):
     # -- complete answers ----------------------------------------------------------------------------------------------
 
     async def _send_json(self, status: int, headers: Headers, body: bytes) -> None:
-        await self._record.correct_quota()
-        if await self._record.commit_findings():
+        if self._record.quota is not None and not self._record.quota.corrected:
+            await self._record.correct_quota()
+        if self._record.journal is None or await self._record.commit_findings():
             await self._reply.write_json(status, headers, body)
         else:
             self._record.error = NOT_JOURNALLED
