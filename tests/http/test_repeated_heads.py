@@ -39,7 +39,7 @@ BODIES = (b"ok", b"", b"\r\n\r\n", b"ok", b"a" * 9, b"a" * 10, b"a" * 123, b"con
 
 async def _served(monkeypatch: pytest.MonkeyPatch, reads: list[bytes], *, learns: bool) -> Connection:
     with monkeypatch.context() as patch:
-        patch.setattr(BoundedProtocol, "_learnt", 0 if learns else MAX_LEARNT)
+        patch.setattr(BoundedProtocol, "_whole", 1 if learns else MAX_LEARNT + 1)
         connection = Connection()
         for data in reads:
             await connection.send(data)
@@ -105,10 +105,11 @@ async def test_it_is_not_parsed_again(name: str, parsed: int, monkeypatch: pytes
 async def test_few_heads_of_a_connection_are_kept() -> None:
     connection = Connection()
     for number in range(MAX_LEARNT * 2):
+        assert number > 1 or connection.protocol._repeated is None  # the first one is often the only one
         await connection.send(b"POST /%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok" % number)
     assert connection.statuses == [200] * MAX_LEARNT * 2
     assert connection.protocol._repeated is not None
-    assert connection.protocol._repeated.before.startswith(b"POST /%d " % (MAX_LEARNT - 1))
+    assert connection.protocol._repeated.before.startswith(b"POST /%d " % MAX_LEARNT)
 
 
 async def test_it_is_answered_in_its_turn() -> None:

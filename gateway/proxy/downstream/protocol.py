@@ -45,6 +45,7 @@ HEAD_SLICE = 4 * 1024
 CHUNKED_SLICE = 16 * 1024  # may hold thousands of chunks
 BODY_SLICE = 64 * 1024  # of a body with a length, which costs next to nothing to parse
 MAX_LEARNT = 4  # heads of one connection that are kept to be told again, one at a time
+MAX_REPEATED = 8 * 1024  # bytes of such a head with its body
 
 _NOTED = frozenset({b"expect", b"transfer-encoding"})  # headers that change how the rest is read
 _NOTSENT_LOWAT = 25  # TCP_NOTSENT_LOWAT, which Python's socket module does not name before 3.12
@@ -73,7 +74,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _fault: HTTPFailure | None = None
     _body_slice = BODY_SLICE
     _repeated: RepeatedHead | None = None
-    _learnt = 0
+    _whole = 0  # requests that came in one read and were parsed
     _leftover = LEFTOVER
     _lingers = False
     _head_timer: asyncio.TimerHandle | None = None
@@ -121,25 +122,24 @@ class BoundedProtocol(HttpToolsProtocol):
         taken = self._parse(data if end == len(data) else memoryview(data)[:end])
         if self._ahead > MAX_AHEAD_BYTES:
             self._refuse()
-        if fresh and taken == len(data) and self._learnt < MAX_LEARNT:
+        if fresh and taken == len(data) <= MAX_REPEATED:
             self._learn(bytes(data))
         return memoryview(data)[taken:]
 
     def _learn(self, data: bytes) -> None:
-        """Keep the head of a request, of which nothing but it has come, and all of it."""
+        """Keep the head of a request, of which nothing but it has come, and all of it. The first one of a connection is
+        often the only one."""
         cycle = self._running
         if cycle is None or cycle is not self.cycle or cycle.more_body or self._in_head or not cycle.keep_alive:
             return
-        if not (cycle.waiting_for_100_continue or self.parser.should_upgrade() or self.discards):
-            self._learnt += 1
+        self._whole += 1
+        plain = not (cycle.waiting_for_100_continue or self.parser.should_upgrade() or self.discards)
+        if plain and 1 < self._whole <= MAX_LEARNT + 1:
             self._repeated = RepeatedHead.of(data, bytes(cycle.body), self.scope)
 
     def _repeat(self, scope: Any, body: bytes) -> None:
         """What the parser's callbacks do for a whole request."""
         self._unset_keepalive_if_required()
-        if self._in_head:
-            self._in_head = False
-            self._stop_head_timer()
         self.scope, self.headers, self.expect_100_continue = scope, scope["headers"], False
         self.cycle = cycle = self._new_cycle(keep_alive=True)
         cycle.body, cycle.more_body = bytearray(body), False
