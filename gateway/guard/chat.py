@@ -31,6 +31,7 @@ MAX_HEAD = 2048  # characters of an event's `id`, `model` and so on: every chunk
 _OF_ANSWERS = frozenset({"choices"})
 _OF_CHOICES = frozenset({"index", "logprobs", "finish_reason", *DELTA_PLACES, *CALLS})
 _MAX_TOKENS = 1 << 40
+_OUTPUT = Direction.OUTPUT  # to look up a member of an enumeration takes as long as a call
 _REASONS = ("stop", "length", "tool_calls", "function_call", BLOCKED)
 
 
@@ -61,7 +62,7 @@ class ChatGuard:
         json_content: bool = False,
     ) -> None:
         self.counts = ChannelCounts(
-            compiled, Direction.OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content
+            compiled, _OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content
         )
         self.metadata = Metadata(self.counts, known)
         self.usage: tuple[int, int] | None = None  # tokens of the prompt and of the answer, as the upstream counted

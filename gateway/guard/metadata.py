@@ -12,7 +12,7 @@ from gateway.censor.compile import CompiledRule
 from gateway.censor.joins import LabelAutomaton, LabelState
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.guard.logprobs import TokenTexts
-from gateway.policy.model import Channel, Direction, Mode, Unknown
+from gateway.policy.model import Channel, Direction, Unknown
 from gateway.surrogates import join_surrogates
 from gateway.wire import chunks
 from gateway.wire.json import Json
@@ -65,7 +65,7 @@ class Metadata:
 
     def __init__(self, counts: ChannelCounts, known: tuple[str, ...]) -> None:
         self.counts = counts
-        self.enforces = counts.compiled.policy.mode is Mode.ENFORCE
+        self.enforces = counts.compiled.enforces
         self.blocked: CompiledRule | None = None
         self.unknown = counts.compiled.policy.unknown
         self.tokens = TokenTexts(counts)
