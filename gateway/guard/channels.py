@@ -6,6 +6,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Protocol
 
+from msgspec import Struct
+
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.censor.nested import NestedCensor
 from gateway.censor.passing import passes
@@ -37,11 +39,12 @@ class InvalidAnswer(Exception):
     """The upstream's answer cannot be passed on: it breaks a bound or the protocol. The message quotes no text."""
 
 
-class _Counts:
-    __slots__ = ("inserted", "replaced", "scanned", "withheld", "written")
-
-    def __init__(self) -> None:
-        self.scanned = self.written = self.inserted = self.replaced = self.withheld = 0
+class _Counts(Struct):
+    scanned: int = 0
+    written: int = 0
+    inserted: int = 0
+    replaced: int = 0
+    withheld: int = 0
 
 
 class ChannelCounts:

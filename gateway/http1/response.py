@@ -54,7 +54,6 @@ class ResponseParser:
         self.head_size = 0
         self.complete = False
         self.keep_alive = True
-        self.ends_at_eof = False
         # The parser calls list.append itself: no Python frame for a chunk.
         self.on_body = parts.append
         self._limits = limits
@@ -67,6 +66,11 @@ class ResponseParser:
     def close(self) -> None:
         """Break the cycle of references with the httptools parser. Nothing may be fed afterwards."""
         del self._parser, self.feed
+
+    @property
+    def ends_at_eof(self) -> bool:
+        """Is the connection's end that of the body, too?"""
+        return self.head is not None and not _is_framed(self.head.headers)
 
     def describe(self, error: Exception) -> str:
         if isinstance(error, _HeadTooLarge):
@@ -113,7 +117,6 @@ class ResponseParser:
         self.head = ResponseHead(status, self._reason, version, self._headers)
         # The parser does not know the request's method; every other response without a body it completes by itself.
         self.complete = self._head_only
-        self.ends_at_eof = not _is_framed(self._headers)
         self.feed = parser.feed_data
 
     def on_message_complete(self) -> None:
