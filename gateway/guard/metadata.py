@@ -112,7 +112,9 @@ class Metadata:
         return shown
 
     def _remember(self, clean: str) -> None:
-        if len(self._clean) < MAX_CLEAN and not (clean in self._emptied or len(self._emptied) >= MAX_CLEAN):
+        if self._emptied and (clean in self._emptied or len(self._emptied) >= MAX_CLEAN):
+            return
+        if len(self._clean) < MAX_CLEAN:
             self._clean.add(clean)
 
     def passes(self, text: str) -> bool:

@@ -44,11 +44,10 @@ def usual_completion(received: Json, metadata: Metadata) -> Json | None:
             return None
     if not passes_plain(message, counts):
         return None
-    others = {field: value for field, value in received.items() if field != "choices"}
-    return {
-        **others,
-        "choices": [{**{field: choice[field] for field in choice if field != "message"}, "message": message}],
-    }
+    # As the general way leaves them: what was taken out to be read is put back behind the rest.
+    choice["message"] = choice.pop("message")
+    received["choices"] = received.pop("choices")
+    return received
 
 
 def passes_plain(message: Json, counts: ChannelCounts) -> bool:
@@ -63,6 +62,9 @@ def passes_plain(message: Json, counts: ChannelCounts) -> bool:
 
 def _is_usage(usage: Any) -> bool:
     """Is it an object of figures under names of the protocol's?"""
-    return type(usage) is dict and all(
-        name in FIXED_NAMES and (value is None or is_figure(value) or _is_usage(value)) for name, value in usage.items()
-    )
+    if type(usage) is not dict:
+        return False
+    for name, value in usage.items():
+        if name not in FIXED_NAMES or not (value is None or is_figure(value) or _is_usage(value)):
+            return False
+    return True
