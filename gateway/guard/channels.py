@@ -14,7 +14,7 @@ from gateway.censor.passing import passes
 from gateway.censor.stream import Censor
 from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS, Finding, Histogram, OnFinding
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, RestoredPiece, Restorer
-from gateway.inner_texts import Opened, Reader
+from gateway.inner_texts import InnerReader, Opened
 from gateway.observe.facts import (
     ChannelCount,
     ConstraintCount,
@@ -91,7 +91,11 @@ class ChannelCounts:
         return self.pseudonyms is not None or self.scans(channel)
 
     def open(
-        self, channel: Channel, choice: int | None = None, reader: Reader | None = None, opened: Opened | None = None
+        self,
+        channel: Channel,
+        choice: int | None = None,
+        reader: InnerReader | None = None,
+        opened: Opened | None = None,
     ) -> ChannelText:
         """A new text. Each must end: by `finish`, a block, or `abandon`. `reader` finds the texts within it that are
         scanned, too; one that is `opened` is there from the beginning."""

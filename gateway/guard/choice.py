@@ -117,7 +117,7 @@ class Choice:
                 held_back = held_back or bool(given and not out)
         self.rule = self._tool_calls.release(message, reached, whole, self.rule)
         if self._metadata.enforces and _CONTENT in self.texts:
-            self._annotations.take(message, followed(self.texts[_CONTENT]))
+            self._annotations.collect(message, followed(self.texts[_CONTENT]))
         if has_output or not held_back:
             return bool(message)
         return bool(message.keys() - TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(

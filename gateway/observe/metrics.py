@@ -103,6 +103,29 @@ class _Histogram(Histogram):
             self._sum.inc(observed.total)
 
 
+def metrics_problem() -> str | None:
+    """Why values of the installed prometheus-client cannot be added to from the inside; None if they can."""
+    try:
+        metrics = Metrics((1.0,), (1.0,))
+        metrics.set_streams(3)
+        metrics.record(Retried("u", ""))
+        metrics.record(TextScanned("p", "output", held=HistogramCounts((1.0,), (2, 1), 4.0)))
+        shown = metrics.exposition().decode().splitlines()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    missing = [line for line in _TRIED if line not in shown]
+    return f"it does not show {missing[0]}" if missing else None
+
+
+_TRIED = (
+    "portcullis_streams_active 3.0",
+    'portcullis_retries_total{upstream="u"} 1.0',
+    'portcullis_held_chars_bucket{le="1.0"} 2.0',
+    "portcullis_held_chars_count 3.0",
+    "portcullis_held_chars_sum 4.0",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class SharedFiles:
     """The directory in which the workers of one gateway keep their values, and this process's place among them.

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from gateway.guard import chat
 from gateway.guard.answer import PlainAnswer
-from gateway.guard.chat import ChatGuard
+from gateway.guard.open import open_guard
 from gateway.policy.model import Channel, Policy
+from gateway.wire.chat import CHAT
 from tests.support.compiled import compiled
 from tests.support.examples import examples
 from tests.support.guard_client import BLOCK, MAX_EVENT, MAX_WHOLE, OBSERVE, REFUSE, WORD, policy, rule
@@ -61,7 +62,7 @@ def _changed(changes: dict[tuple[str, ...], Any]) -> bytes:
 
 def _read(body: bytes, rules: Policy) -> tuple[Any, ...]:
     findings: list[Any] = []
-    guard = ChatGuard(compiled(rules), known=("mz",), on_finding=findings.append)
+    guard = open_guard(CHAT, compiled(rules), 1, ("mz",), findings.append)
     answer = PlainAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
     try:
         answer.feed(body, 0.0)
