@@ -140,7 +140,7 @@ class StreamAnswer(_GuardedAnswer):
 
     fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
     _out: list[bytes]  # for the client, of the read at hand
-    _path: BytesPath | None = None  # while the next read may take it
+    path: BytesPath | None = None  # while the next read may take it
     _comments = 0
     _seen_event = False
 
@@ -166,11 +166,11 @@ class StreamAnswer(_GuardedAnswer):
             return None
         self._out = []
         try:
-            if (path := self._path) is not None:
+            if (path := self.path) is not None:
                 within = len(data) - self._fast.framing <= most
                 if within and (shown := path.feed(data, now)) is not None:
                     return shown
-                self._path = None
+                self.path = None
                 if within and len(path.rest) < len(data):
                     return self._feed_events(path.rest, now, [path.sent] if path.sent else [])
             self._guard.counts.now = now
@@ -179,12 +179,12 @@ class StreamAnswer(_GuardedAnswer):
                 return None
             sent, more = taken
             self._out = [sent] if sent else []
-            self._path = self._fast.bytes_path(self._decoder.limit)
+            self.path = self._fast.bytes_path(self._decoder.limit)
             if not more:
                 return sent
             self._send(more)
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         return self._commands()
 
     def feed_events(self, data: bytes, now: float) -> list[Command]:
@@ -196,7 +196,7 @@ class StreamAnswer(_GuardedAnswer):
         if self.done:
             return []
         self._guard.counts.now = now
-        self._out, self._path = out, None
+        self._out, self.path = out, None
         try:
             try:
                 self._events(self._read(data))
@@ -204,9 +204,9 @@ class StreamAnswer(_GuardedAnswer):
                 self._events(error.before)
                 raise InvalidAnswer(str(error)) from None
             if self._fast is not None and self._decoder.between and not self.done:
-                self._path = self._fast.bytes_path(self._decoder.limit)
+                self.path = self._fast.bytes_path(self._decoder.limit)
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         if not self._out and self._decoder.comments != self._comments:
             self._out.append(sse.KEEP_ALIVE)
         self._comments = self._decoder.comments
@@ -238,7 +238,7 @@ class StreamAnswer(_GuardedAnswer):
                     self.fault = "protocol"
                 self.done = True
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         return self._commands()
 
     def fail(self, reason: Failure, now: float) -> list[Command]:
@@ -250,7 +250,7 @@ class StreamAnswer(_GuardedAnswer):
         try:
             self._send_rest()
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         self._error(reason)
         return self._commands()
 
@@ -269,7 +269,7 @@ class StreamAnswer(_GuardedAnswer):
             commands += [CloseUpstream(), RecordFact(self._guard.counts.fact())]
         return commands
 
-    def _fail_closed(self, error: Exception) -> list[Command]:
+    def fail_closed(self, error: Exception) -> list[Command]:
         """Nothing more of the answer comes out, but what was scanned when it is the upstream that is at fault."""
         if isinstance(error, InvalidAnswer | UntranslatableAnswer):
             try:
