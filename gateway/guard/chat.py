@@ -17,6 +17,7 @@ from gateway.guard.choice import Choice
 from gateway.guard.metadata import has_more
 from gateway.guard.names import MISSPELLED, leave_out_misspelled
 from gateway.guard.tool_calls import CALLS
+from gateway.guard.usual_answer import usual_completion
 from gateway.wire import chunks
 from gateway.wire.chunks import pop_first
 from gateway.wire.dialect import BLOCKED
@@ -224,6 +225,10 @@ class ChatGuard(AnswerGuard):
     # -- a whole answer ------------------------------------------------------------------------------------------------
 
     def completion(self, received: Json) -> Json:
+        if (usual := usual_completion(received, self.metadata)) is not None:
+            self.usage = _usage_of(received) or self.usage
+            self._note_reason(usual["choices"][0]["finish_reason"])
+            return usual
         self._leave_out_misspelled(received, _OF_ANSWERS)
         choices = received.pop("choices", None)
         self.usage = _usage_of(received) or self.usage

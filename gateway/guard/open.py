@@ -12,6 +12,8 @@ from gateway.guard.pseudonyms import Pseudonyms
 from gateway.policy.model import Direction
 from gateway.wire.dialect import Dialect
 
+_OUTPUT = Direction.OUTPUT  # to look up a member of an enumeration takes as long as a call
+
 
 def open_guard(
     dialect: Dialect,
@@ -24,7 +26,7 @@ def open_guard(
 ) -> AnswerGuard:
     """The guard of one answer that comes in `dialect`. `expected` choices were requested. `pseudonyms` are those of the
     prompt: the answer comes with their values. `json_content`: JSON was requested."""
-    counts = ChannelCounts(compiled, Direction.OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content)
+    counts = ChannelCounts(compiled, _OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content)
     if dialect.events is not None:
         return EventGuard(dialect.events, counts, known)
     return ChatGuard(counts, expected, known)

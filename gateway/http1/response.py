@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import httptools
+from msgspec import Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,7 @@ class StreamLimits:
     unread: int = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(Struct, frozen=True):
     """`headers` as they came, in order; `http_version` is like `b"HTTP/1.1"`."""
 
     status: int
@@ -55,7 +55,6 @@ class ResponseParser:
         self.head_size = 0
         self.complete = False
         self.keep_alive = True
-        self.ends_at_eof = False
         # The parser calls list.append itself: no Python frame for a chunk.
         self.on_body = parts.append
         self._between: list[None] = []  # not empty between a chunk and the line of the next
@@ -76,6 +75,11 @@ class ResponseParser:
     def close(self) -> None:
         """Break the cycle of references with the httptools parser. Nothing may be fed afterwards."""
         del self._parser, self.feed
+
+    @property
+    def ends_at_eof(self) -> bool:
+        """Is the connection's end that of the body, too?"""
+        return self.head is not None and not _is_framed(self.head.headers)
 
     def describe(self, error: Exception) -> str:
         if isinstance(error, _HeadTooLarge):
@@ -122,7 +126,6 @@ class ResponseParser:
         self.head = ResponseHead(status, self._reason, version, self._headers)
         # The parser does not know the request's method; every other response without a body it completes by itself.
         self.complete = self._head_only
-        self.ends_at_eof = not _is_framed(self._headers)
         self.feed = parser.feed_data
 
     def on_message_complete(self) -> None:

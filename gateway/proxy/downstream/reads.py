@@ -88,7 +88,7 @@ class Reader(asyncio.BufferedProtocol):
         return self._turns.buffer if self._protocol.has_priority else self._turns.buffer[:READ]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._protocol.data_received(self._turns.buffer[:nbytes])
+        self.take(self._turns.buffer[:nbytes])
 
     def eof_received(self) -> None:
         self._protocol.eof_received()
