@@ -57,7 +57,7 @@ def taken(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> li
 
 
 def one_by_one(texts: Sequence[str], end: bytes | None = chunk(event(delta(finish="stop")) + DONE) + END) -> Play:
-    """Every text in a write of its own, with a pause after it: behind a large one a longer one each time it is asked for.
+    """Every text in a write of its own, with a pause after it: behind a large one longer each time it is asked for.
     `end` None: then nothing until the gateway leaves."""
     tries = count()
 
