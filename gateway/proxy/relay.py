@@ -227,11 +227,7 @@ class Relay(Response):
         self, response: UpstreamResponse, guard: AnswerGuard, spoken: Dialect, encoder: AnswerEncoder | None
     ) -> None:
         answer = StreamAnswer(
-            guard,
-            max_event=self._limits.max_event,
-            max_whole=self._limits.max_body,
-            dialect=spoken,
-            encoder=encoder,
+            guard, max_event=self._limits.max_event, max_whole=self._limits.max_body, dialect=spoken, encoder=encoder
         )
         answer.encoder = self._encoder = self._annotating(answer.encoder, guard)
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
@@ -303,13 +299,8 @@ class Relay(Response):
     async def _plain(
         self, response: UpstreamResponse, guard: AnswerGuard, spoken: Dialect, encoder: AnswerEncoder | None
     ) -> None:
-        answer = PlainAnswer(
-            guard,
-            max_event=self._limits.max_event,
-            max_whole=self._limits.max_body * self._request.rewriter.expansion_factor,
-            dialect=spoken,
-            encoder=encoder,
-        )
+        most = self._limits.max_body * self._request.rewriter.expansion_factor
+        answer = PlainAnswer(guard, max_event=self._limits.max_event, max_whole=most, dialect=spoken, encoder=encoder)
         answer.encoder = self._annotating(answer.encoder, guard)
         record = self._record
         try:
