@@ -141,9 +141,9 @@ def _keys_table(table: KeyTable[Any]) -> str:
 
 def _translation_table(request: ModuleType) -> str:
     """What becomes of each field of a request that is translated."""
-    rows = [f"| `{field}` | translated | {what} |" for field, what in request.TRANSLATED.items()]
-    rows += [f"| `{field}` | without effect | {why} |" for field, why in request.WITHOUT_EFFECT.items()]
-    rows += [f"| `{field}` | refused | {why} |" for field, why in request.REFUSED.items()]
+    rows = [f"| `{field}` | translated | {what} |" for field, what in request.FIELDS.translated.items()]
+    rows += [f"| `{field}` | without effect | {why} |" for field, why in request.FIELDS.without_effect.items()]
+    rows += [f"| `{field}` | refused | {why} |" for field, why in request.FIELDS.refused.items()]
     return "\n".join(["| field | | what it becomes, or why not |", "|---|---|---|", *rows])
 
 
