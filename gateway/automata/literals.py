@@ -18,7 +18,8 @@ text is still *live*. The machine here is determinised lazily on top of it:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -120,7 +121,7 @@ class LiteralMachine:
         self._fold = lru_cache(MAX_FOLDS)(fold)
         self._units = _Units(self._fold)
         self._words = words
-        self._texts = texts = sorted(words)
+        self._texts = texts = _sorted(words)
         free, edged = bytearray(len(texts)), bytearray(len(texts))
         # Without whole words the distinction would only double the states.
         self._edges = waits = False
@@ -378,3 +379,12 @@ class LiteralMachine:
             if keep:
                 self._states[key] = state
         return state
+
+
+def _sorted(texts: Iterable[str]) -> list[str]:
+    """`sorted`, in many short calls: while one lasts no other thread has its turn, and with a hundred thousand words it
+    lasts 30 ms."""
+    beginnings = defaultdict[str, list[str]](list)
+    for text in texts:
+        beginnings[text[:2]].append(text)
+    return [text for beginning in sorted(beginnings) for text in sorted(beginnings[beginning])]

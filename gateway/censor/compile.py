@@ -106,7 +106,8 @@ class CompiledPolicy:
     """A policy, ready to run. A direction and channel without rules has no program: nothing there is scanned.
     `stops` is `compile_stops`. What every request asks of the programs is worked out once: `reads_conversation` is
     whether a rule for answers depends on the request, `costly` the directions whose texts are scanned for more than
-    words, `costs` the largest `Program.cost` of a direction, `steers` whether the model's decoding is influenced."""
+    words, `costs` the largest `Program.cost` of a direction, `steers` whether the model's decoding is influenced,
+    `enforces` whether anything is changed."""
 
     policy: Policy
     programs: dict[tuple[Direction, Channel], Program]
@@ -115,6 +116,7 @@ class CompiledPolicy:
     costly: frozenset[Direction] = field(init=False, compare=False)
     costs: dict[Direction, int] = field(init=False, compare=False)
     steers: bool = field(init=False, compare=False)
+    enforces: bool = field(init=False, compare=False)
     _scanned: frozenset[Direction] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -130,6 +132,7 @@ class CompiledPolicy:
             ("costly", frozenset(costly)),
             ("costs", costs),
             ("steers", self.stops is not None or bool(self.policy.masked)),
+            ("enforces", self.policy.mode is Mode.ENFORCE),
             ("_scanned", frozenset(way for way, _ in self.programs)),
         ):
             object.__setattr__(self, name, value)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.automata.edges import is_word_char
-from gateway.automata.literals import Folded, Literal, LiteralKind, LiteralMachine
+from gateway.automata.literals import Folded, Literal, LiteralKind, LiteralMachine, _sorted
 from tests.support.examples import examples
 
 # A lens that fits in the head: capitals are small letters, `-` is invisible, `&` is two letters, `@` is two that
@@ -332,3 +332,8 @@ def test_no_word_and_an_empty_word_are_refused(literals: list[Literal]) -> None:
 )
 def test_word_characters(char: str, is_one: bool) -> None:
     assert is_word_char(char) == is_one
+
+
+@given(st.sets(st.text("ab\u00e9\U0001f600", min_size=1, max_size=5), max_size=30))
+def test_words_sorted_by_their_beginnings_are_in_order(words: set[str]) -> None:
+    assert _sorted(words) == sorted(words)
