@@ -49,7 +49,7 @@ clients: $(TEST_READY)    ## SDKs and frameworks, Python and (where node is pres
 
 services: $(TEST_READY)    ## what needs Debian's redis-server, prometheus and nginx, and node: limits, dashboards, alerts, manifests, chart, packages
 	tests/install-services
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[chart,release]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[chart,openapi,release]'
 	$(BIN)/pytest -m services tests/deploy tests/limits
 
 # `make faults SEED=17` repeats a run; without a seed, each run draws its own.
