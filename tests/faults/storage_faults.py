@@ -7,6 +7,8 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+import redis
+
 from tests.faults.client import request_of
 from tests.faults.fault import Act, Counts, Fault, Trial, answered, total
 from tests.faults.process_faults import under_load
@@ -15,18 +17,22 @@ from tests.support.redis_servers import RedisServer
 from tests.support.upstream import END, Call, completion, plain, stream_head
 
 REQUESTS = 10
-HANGS = "hangs"  # while this file is in the gateway's folder, its disk does not answer
-# Imported by the gateway's own Python at its start: a disk that hangs, as one over a network does.
-HANGING_DISK = """
+DISK = "disk"  # a file in the gateway's folder: so many seconds every call takes; if it is empty, none returns
+# Imported by the gateway's own Python at its start: a disk that is slow or hangs, as one over a network does.
+SLOW_DISK = """
 import os, time
-hangs, write, sync = os.environ["FAULTS_HANGS"], os.write, os.fsync
-def wait(call):
-    def waiting(*arguments):
-        while os.path.exists(hangs):
+disk, write, sync = os.environ["FAULTS_DISK"], os.write, os.fsync
+def slow(call):
+    def slowed(*arguments):
+        while os.path.exists(disk):
+            with open(disk) as file:
+                if pause := file.read():
+                    time.sleep(float(pause))
+                    break
             time.sleep(0.01)
         return call(*arguments)
-    return waiting
-os.write, os.fsync = wait(write), wait(sync)
+    return slowed
+os.write, os.fsync = slow(write), slow(sync)
 """
 
 
@@ -86,14 +92,23 @@ async def _disk_full(trial: Trial) -> None:
     await _lines(trial, before + REQUESTS)
 
 
-async def _disk_hangs(trial: Trial) -> None:
-    await _ask(trial, "200")
-    await asyncio.sleep(0.2)
-    before, flag = _requests_in(journal_of(trial)), trial.world.folder / HANGS
-    flag.touch()
-    await _ask(trial, *_ANSWERS)
-    flag.unlink()
-    await _lines(trial, before + REQUESTS)
+def _disk(pause: str) -> Act:
+    async def act(trial: Trial) -> None:
+        await _ask(trial, "200")
+        await asyncio.sleep(0.2)
+        before, disk = _requests_in(journal_of(trial)), trial.world.folder / DISK
+        _write_at_once(disk, pause)
+        await _ask(trial, *_ANSWERS)
+        disk.unlink()
+        await _lines(trial, before + REQUESTS)
+
+    return act
+
+
+def _write_at_once(path: Path, text: str) -> None:
+    """Nobody reads it half written."""
+    path.with_suffix(".new").write_text(text, "utf-8")
+    path.with_suffix(".new").rename(path)
 
 
 async def _full_and_required(trial: Trial) -> None:
@@ -108,11 +123,21 @@ async def _full_and_required(trial: Trial) -> None:
 
 async def _hangs_and_required(trial: Trial) -> None:
     await _ask(trial, "200")
-    flag = trial.world.folder / HANGS
-    flag.touch()
+    disk = trial.world.folder / DISK
+    disk.touch()
     await _ask(trial, "503 journal_failed")
-    flag.unlink()
+    disk.unlink()
     await _ask(trial, "200")
+
+
+async def _slow_and_required(trial: Trial) -> None:
+    disk = trial.world.folder / DISK
+    _write_at_once(disk, "0.2")
+    for wanted in _ANSWERS[:4]:
+        before = _requests_in(journal_of(trial))
+        await _ask(trial, wanted)
+        trial.expect("lines of requests", _requests_in(journal_of(trial)), before + 1)
+    disk.unlink()
 
 
 async def _moved(trial: Trial) -> None:
@@ -132,9 +157,12 @@ def _redis(what: str) -> Act:
         async with under_load(trial) as load:
             if what in ("killed", "restarted"):
                 await asyncio.to_thread(server.stop)
-            if what in ("restarted", "flushed"):
+            if what == "restarted":
                 await asyncio.to_thread(server.stop)
                 await asyncio.to_thread(server.start)
+            if what == "flushed":
+                with redis.Redis.from_url(server.url) as client:
+                    await asyncio.to_thread(client.flushall)
             if what == "paused":
                 server.suspend()
             for _ in range(REQUESTS // 2):
@@ -176,10 +204,18 @@ def faults() -> Iterator[Fault]:
         "the disk hangs",
         "no write of the journal returns, for ten requests",
         "200; its lines come later, each once",
-        _disk_hangs,
+        _disk(""),
         served,
         "journal",
         sample=True,
+    )
+    yield fault(
+        "the disk is slow",
+        "each write of the journal takes 0.3 s, for ten requests",
+        "200; its lines come later, each once",
+        _disk("0.3"),
+        served,
+        "journal",
     )
     yield fault("the journal is moved", "its file is renamed", "200; no line is lost", _moved, served, "journal")
     yield fault(
@@ -199,10 +235,19 @@ def faults() -> Iterator[Fault]:
         total(answered(2), refused),
         "required",
     )
+    yield fault(
+        "slow, and required",
+        "each write of the journal takes 0.2 s, and answers need it",
+        "200, its lines before it",
+        _slow_and_required,
+        answered(4),
+        "required",
+    )
     for what, does in {
         "killed": "is killed under eight streams, and started again",
         "paused": "takes connections and answers nothing",
         "restarted": "is killed and comes back empty",
+        "flushed": "forgets everything under eight streams",
     }.items():
         yield fault(
             f"Redis {what}",
