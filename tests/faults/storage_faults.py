@@ -47,16 +47,17 @@ def journal_of(trial: Trial) -> Path:
     return trial.world.folder / "journal.jsonl"
 
 
-def _requests_in(path: Path) -> int:
+def _lines_in(path: Path, kind: bytes = b"request") -> int:
+    """Lines of this kind."""
     files = path.parent.glob(f"{path.name}*")
-    return sum(file.read_bytes().count(b'"type":"request"') for file in files if ".head" not in file.name)
+    return sum(file.read_bytes().count(b'"type":"%s"' % kind) for file in files if ".head" not in file.name)
 
 
-async def _lines(trial: Trial, count: int) -> None:
+async def _lines_come(trial: Trial, count: int) -> None:
     """Wait for the lines of as many requests, no more."""
-    while _requests_in(journal_of(trial)) < count:
+    while _lines_in(journal_of(trial)) < count:
         await asyncio.sleep(0.02)
-    trial.expect("lines of requests", _requests_in(journal_of(trial)), count)
+    trial.expect("lines of requests", _lines_in(journal_of(trial)), count)
 
 
 def _no_room(trial: Trial) -> int:
@@ -86,21 +87,21 @@ _ANSWERS = ("200", "200 done") * (REQUESTS // 2)
 async def _disk_full(trial: Trial) -> None:
     await _ask(trial, "200")
     await asyncio.sleep(0.2)
-    before, limit = _requests_in(journal_of(trial)), _no_room(trial)
+    before, limit = _lines_in(journal_of(trial)), _no_room(trial)
     await _ask(trial, *_ANSWERS)
     _room(trial, limit)
-    await _lines(trial, before + REQUESTS)
+    await _lines_come(trial, before + REQUESTS)
 
 
 def _disk(pause: str) -> Act:
     async def act(trial: Trial) -> None:
         await _ask(trial, "200")
         await asyncio.sleep(0.2)
-        before, disk = _requests_in(journal_of(trial)), trial.world.folder / DISK
+        before, disk = _lines_in(journal_of(trial)), trial.world.folder / DISK
         _write_at_once(disk, pause)
         await _ask(trial, *_ANSWERS)
         disk.unlink()
-        await _lines(trial, before + REQUESTS)
+        await _lines_come(trial, before + REQUESTS)
 
     return act
 
@@ -132,11 +133,13 @@ async def _hangs_and_required(trial: Trial) -> None:
 
 async def _slow_and_required(trial: Trial) -> None:
     disk = trial.world.folder / DISK
+    trial.world.stage.scene = _whole
     _write_at_once(disk, "0.2")
-    for wanted in _ANSWERS[:4]:
-        before = _requests_in(journal_of(trial))
-        await _ask(trial, wanted)
-        trial.expect("lines of requests", _requests_in(journal_of(trial)), before + 1)
+    for stream in (False, True) * 2:
+        before = _lines_in(journal_of(trial), b"match")
+        answer = await trial.world.ask(trial, stream=stream)
+        trial.expect("answer", answer.summary, "200 done" if stream else "200")
+        trial.expect("matches written", _lines_in(journal_of(trial), b"match"), before + 3)
     disk.unlink()
 
 
@@ -144,10 +147,10 @@ async def _moved(trial: Trial) -> None:
     """As logrotate does: nothing is lost, and a new file is begun."""
     await _ask(trial, "200")
     await asyncio.sleep(0.3)
-    before = _requests_in(journal_of(trial))
+    before = _lines_in(journal_of(trial))
     journal_of(trial).rename(journal_of(trial).with_name("journal.jsonl.20200101T000000Z-000"))
     await _ask(trial, *_ANSWERS)
-    await _lines(trial, before + REQUESTS)
+    await _lines_come(trial, before + REQUESTS)
 
 
 def _redis(what: str) -> Act:
@@ -238,7 +241,7 @@ def faults() -> Iterator[Fault]:
     yield fault(
         "slow, and required",
         "each write of the journal takes 0.2 s, and answers need it",
-        "200, its lines before it",
+        "200, its matches are written before it",
         _slow_and_required,
         answered(4),
         "required",
