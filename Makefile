@@ -20,7 +20,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test test-fast lint cover clients services faults faults-short fuzz vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock clean help
+.PHONY: run test test-fast lint cover clients services faults faults-short fuzz vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock advisories clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -120,6 +120,10 @@ lock: $(VENV)/bin/python    ## write the locks of the image anew
 	$(BIN)/uv pip compile $(LOCK) --extra redis --extra otel --extra decode -c deploy/requirements.lock pyproject.toml \
 	    -o deploy/decode.lock
 	echo hatchling | $(BIN)/uv pip compile $(LOCK) $(UPGRADE) - -o deploy/build.lock
+
+advisories: $(VENV)/bin/python    ## known vulnerabilities of what the image installs; asks pypi.org itself
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	for lock in deploy/*.lock; do $(BIN)/pip-audit --strict --disable-pip --require-hashes -r $$lock || exit 1; done
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

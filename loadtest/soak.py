@@ -149,12 +149,14 @@ def faster(speed: int) -> Iterator[None]:
         del os.environ["LD_PRELOAD"], os.environ["FAKETIME"]
 
 
-def run(scale: float, speed: int) -> tuple[list[Soaked], list[str]]:
+def run(scale: float, speed: int, only: str) -> tuple[list[Soaked], list[str]]:
     """Raises `TargetError`."""
     cores = choose_cores()
     pin_self(cores)
     rows = [
-        Unlike(row.name, row.chunks, row.kept, round(row.requests * scale / BATCHES), row.at_once) for row in ROWS
+        Unlike(row.name, row.chunks, row.kept, round(row.requests * scale / BATCHES), row.at_once)
+        for row in ROWS
+        if only in row.name
     ]
     with upstream(cores) as port:
         context = targets.running("portcullis-1000", PROSE, port, cores.target)
@@ -176,9 +178,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m loadtest.soak", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, metavar="X", help="this share of the requests")
     parser.add_argument("--speed", type=int, default=1, metavar="N", help="of the gateway's clock")
+    parser.add_argument("--only", default="", metavar="TEXT", help="kinds with this in their name")
     options = parser.parse_args(arguments)
     print("\n".join(f"{key:<9} {fact}" for key, fact in environment(choose_cores()).items()), HEAD, sep="\n\n")
-    found, wrong = run(options.scale, options.speed)
+    found, wrong = run(options.scale, options.speed, options.only)
     wrong += [f"{each.row.name}: {each.slope:.2f} bytes a request" for each in found if each.slope > MOST]
     print(*wrong, sep="\n")
     return bool(wrong)
