@@ -20,7 +20,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test test-fast lint cover clients services faults faults-short fuzz vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock advisories clean help
+.PHONY: run test test-fast lint cover clients services faults faults-short soak fuzz vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock advisories clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -60,6 +60,13 @@ faults: $(TEST_READY)    ## every fault against real processes, an exception at 
 faults-short: $(TEST_READY)    ## a sample of them
 	tests/install-services
 	$(BIN)/pytest -n $(WORKERS) --dist load -m faults tests/faults
+
+# `make soak SCALE=0.1 SPEED=60`: a tenth of the requests, with a clock that is 60 times as fast.
+SCALE ?= 1
+SPEED ?= 1
+soak: $(TEST_READY)    ## a million requests and a hundred thousand streams, no two alike: memory that stays
+	tests/install-services
+	$(BIN)/python -m loadtest.soak --scale $(SCALE) --speed $(SPEED)
 
 # `make fuzz TARGET=sse SECONDS=600 SEED=17`; without a target, each of them.
 SECONDS ?= 60

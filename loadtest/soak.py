@@ -1,12 +1,12 @@
 """Does memory grow with requests? A million short ones, a hundred thousand streams, and streams whose clients leave.
 
-    python -m loadtest.soak [--scale 0.1] [--speed 60] [--out FILE]
+    python -m loadtest.soak [--scale 0.1] [--speed 60]
 
 No two requests are alike: models, prompts, users, keys, ids and agents are new in each, so what is kept for any of them
 shows. Resident memory is read after each of 50 batches; its slope over the last three quarters of them is to be at most
 a byte a request. Nothing may be unaccounted for at the end, and there may be no more series of metrics than after the
-first batch. With `--speed`, the clock of the gateway runs so many times as fast (libfaketime): a quarter of an hour at
-60 is 15 hours of probes, timeouts and expiry.
+short requests. With `--speed`, the clock of the gateway runs so many times as fast (libfaketime): a quarter of an hour
+at 60 is 15 hours of probes, timeouts and expiry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,19 +158,17 @@ def run(scale: float, speed: int, only: str) -> tuple[list[Soaked], list[str]]:
         for row in ROWS
         if only in row.name
     ]
-    with upstream(cores) as port:
-        context = targets.running("portcullis-1000", PROSE, port, cores.target)
+    with ExitStack() as started:
+        port = started.enter_context(upstream(cores))
         with faster(speed):
-            target = context.__enter__()
-        try:
-            found, before = [], {}
-            for row in rows:
-                found.append(soak(row, target))
-                print(found[-1], flush=True)
-                before = before or exposed(target.port)
-            return found, faults_of(before, exposed(target.port))
-        finally:
-            context.__exit__(None, None, None)
+            target = started.enter_context(targets.running("portcullis-1000", PROSE, port, cores.target))
+        found: list[Soaked] = []
+        before: dict[str, float] = {}
+        for row in rows:
+            found.append(soak(row, target))
+            print(found[-1], flush=True)
+            before = before or exposed(target.port)
+        return found, faults_of(before, exposed(target.port))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

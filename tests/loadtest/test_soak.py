@@ -1,0 +1,34 @@
+"""The soak without a gateway: what it takes for growth, for faults, and for another request."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from loadtest.soak import BATCHES, ROWS, Soaked, faults_of
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_no_two_requests_are_alike_in_any_value(row: object) -> None:
+    heads, bodies = zip(*(row.request.split(b"\r\n\r\n") for _ in range(2)), strict=True)  # type: ignore[attr-defined]
+    values = [{str(value) for name, value in json.loads(body).items() if name != "stream"} for body in bodies]
+    assert not values[0] & values[1]
+    for name in (b"User-Agent", b"Authorization", b"x-request-id", b"traceparent"):
+        lines = {line for head in heads for line in head.split(b"\r\n") if line.startswith(name + b":")}
+        assert len(lines) == 2
+
+
+def test_the_slope_is_that_behind_the_first_quarter() -> None:
+    grown = [10**6 * min(batch, 12) + 500 * batch for batch in range(BATCHES)]
+    assert Soaked(ROWS[0], 100, tuple(grown), 1.0).slope == pytest.approx(5)
+    assert Soaked(ROWS[0], 100, (7,) * BATCHES, 1.0).slope == 0
+
+
+def test_what_is_wrong_at_the_end() -> None:
+    well = {"portcullis_streams_active": 0.0, 'portcullis_requests_total{path="/v1/chat/completions"}': 9.0}
+    assert faults_of(well, well) == []
+    assert len(faults_of(well, {**well, 'portcullis_requests_total{path="/new"}': 1.0})) == 1
+    assert len(faults_of(well, {**well, "portcullis_streams_active": 1.0})) == 1
+    lost = {'portcullis_coverage_errors_total{channel="content"}': 1.0}
+    assert len(faults_of({**well, **lost}, {**well, **lost})) == 1
