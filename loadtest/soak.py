@@ -153,8 +153,8 @@ def run(scale: float, speed: int, only: str) -> tuple[list[Soaked], list[str]]:
     """Raises `TargetError`."""
     cores = choose_cores()
     pin_self(cores)
-    rows = [
-        Unlike(row.name, row.chunks, row.kept, round(row.requests * scale / BATCHES), row.at_once)
+    rows = [  # a kept connection might end by a timeout that is too short for its client
+        Unlike(row.name, row.chunks, row.kept and speed == 1, round(row.requests * scale / BATCHES), row.at_once)
         for row in ROWS
         if only in row.name
     ]
