@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
@@ -42,6 +43,7 @@ BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 MAX_SHOWN_MODELS = 1024  # names of models, with their policies, of which it is kept whether a log may show them
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
 Step = Callable[[RequestContext], Awaitable[RequestContext]]
+Result = TypeVar("Result")
 NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
 
 
@@ -149,18 +151,29 @@ async def scan_prompt(context: RequestContext) -> RequestContext:
     record.on_finding = None if state.journal is None else record.findings.append
     steps = guarding_prompt(context.body, policy, record.on_finding, context.chat.dialect)
     cost = scan_cost(policy, Direction.INPUT)
-    try:
-        prompt = await offload_in_slices(context.request.receive, scan_size(context.raw), cost, steps)
-    except ClientDisconnect:
-        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
-    except Exception as error:
-        raise state.guard_failure(policy, error) from None
+    prompt = await run_scan(context, scan_size(context.raw), cost, steps)
     if prompt.scanned is not None:
         record.scanned.append(prompt.scanned)
     record.journal, record.journal_required = state.journal, state.journal_required
     if (refusal := _refusal(prompt)) is not None:
         raise refusal
     return context._replace(prompt=prompt)
+
+
+async def run_scan(context: RequestContext, size: int, cost: int, steps: Generator[int, None, Result]) -> Result:
+    """`offload_in_slices` of a scan of what the client sent, within the `timeouts.total` of its route. Raises
+    `HTTPFailure`."""
+    total = context.snapshot.config.upstreams[context.route.upstream].timeouts.total
+    deadline = context.record.started + total
+    try:
+        return await offload_in_slices(context.request.receive, size, cost, steps, deadline)
+    except ClientDisconnect:
+        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
+    except TimeoutError:
+        message = f"The prompt could not be scanned within the {total:g} seconds of `timeouts.total`; shorten it."
+        raise client_error(413, message, "scan_timeout") from None
+    except Exception as error:
+        raise context.state.guard_failure(context.policy, error) from None
 
 
 STEPS: tuple[Step, ...] = (
