@@ -3,8 +3,8 @@
     python -m loadtest.soak [--scale 0.1] [--speed 60]
 
 No two requests are alike: models, prompts, users, keys, ids and agents are new in each, so what is kept for any of them
-shows. Resident memory is read after each of 50 batches; its slope over the last three quarters of them is to be at most
-a byte a request. Nothing may be unaccounted for at the end, and there may be no more series of metrics than after the
+shows. Behind 10,000 requests of a kind, while which a process takes what it keeps, resident memory is read after each of
+50 batches; its slope is to be at most a byte a request. Nothing may be unaccounted for at the end, and there may be no more series of metrics than after the
 short requests. With `--speed`, the clock of the gateway runs so many times as fast (libfaketime): a quarter of an hour
 at 60 is 15 hours of probes, timeouts and expiry.
 """
@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import math
 import os
 import statistics
 import sys
@@ -35,6 +36,7 @@ from loadtest.request_upstream import PROSE
 from loadtest.run import pin_self
 
 BATCHES = 50
+WARM_UP = 10_000  # requests of each kind
 MOST = 1.0  # bytes a request
 LEAVING = "streams that are left"
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), Path("/nowhere"))
@@ -72,39 +74,41 @@ ROWS = (
 
 @dataclass(frozen=True, slots=True)
 class Soaked:
-    """`memory`: bytes after each batch of so many requests; the first batch is not among them."""
+    """`memory`: bytes after each batch behind those that warm up; `row` is one batch."""
 
     row: Row
-    batch: int
     memory: tuple[int, ...]
     seconds: float
 
     @property
     def slope(self) -> float:
-        """Bytes a request, over the last three quarters."""
-        late = self.memory[len(self.memory) // 4 :]
-        return statistics.linear_regression([self.batch * place for place in range(len(late))], late).slope
+        """Bytes a request."""
+        places = range(0, len(self.memory) * self.row.requests, self.row.requests)
+        return statistics.linear_regression(places, self.memory).slope
 
     def __str__(self) -> str:
         first, last = (memory / 2**20 for memory in (self.memory[0], self.memory[-1]))
-        requests = self.batch * (len(self.memory) + 1)
+        requests = self.row.requests * len(self.memory)
         return f"| {self.row.name} | {requests:,} | {self.seconds:.0f} | {first:.1f} | {last:.1f} | {self.slope:.2f} |"
 
 
-HEAD = "| kind | requests | seconds | MiB first | MiB last | bytes a request |\n|---|---|---|---|---|---|"
+HEAD = "| kind | requests | seconds | MiB before | MiB behind | bytes a request |\n|---|---|---|---|---|---|"
 
 
 def soak(row: Row, target: targets.Running) -> Soaked:
     """Raises `TargetError` for an answer that is wrong, or none."""
     assert target.pid is not None
-    began, memory = time.monotonic(), []
-    for _ in range(BATCHES):
+    warm = math.ceil(WARM_UP / row.requests)
+    began, memory = 0.0, []
+    for number in range(warm + BATCHES):
+        if number == warm:
+            began = time.monotonic()
         if row.name == LEAVING:
             uvloop.run(_leave(row, target.port))
         else:
             measure(row, target)
         memory.append(process.resident_kb(process.tree(target.pid)) * 1024)
-    return Soaked(row, row.requests, tuple(memory[1:]), time.monotonic() - began)
+    return Soaked(row, tuple(memory[warm:]), time.monotonic() - began)
 
 
 async def _leave(row: Row, port: int) -> None:

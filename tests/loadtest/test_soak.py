@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -19,10 +20,11 @@ def test_no_two_requests_are_alike_in_any_value(row: object) -> None:
         assert len(lines) == 2
 
 
-def test_the_slope_is_that_behind_the_first_quarter() -> None:
-    grown = [10**6 * min(batch, 12) + 500 * batch for batch in range(BATCHES)]
-    assert Soaked(ROWS[0], 100, tuple(grown), 1.0).slope == pytest.approx(5)
-    assert Soaked(ROWS[0], 100, (7,) * BATCHES, 1.0).slope == 0
+def test_the_slope_is_in_bytes_a_request() -> None:
+    row = replace(ROWS[0], requests=100)
+    assert Soaked(row, tuple(10**6 + 500 * batch for batch in range(BATCHES)), 1.0).slope == pytest.approx(5)
+    assert Soaked(row, (7,) * BATCHES, 1.0).slope == 0
+    assert str(Soaked(row, (2**20,) * BATCHES, 1.0)) == "| short requests | 5,000 | 1 | 1.0 | 1.0 | 0.00 |"
 
 
 def test_what_is_wrong_at_the_end() -> None:
