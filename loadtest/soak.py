@@ -3,10 +3,10 @@
     python -m loadtest.soak [--scale 0.1] [--speed 60]
 
 No two requests are alike: models, prompts, users, keys, ids and agents are new in each, so what is kept for any of them
-shows. Behind 10,000 requests of a kind, while which a process takes what it keeps, resident memory is read after each of
-50 batches; its slope is to be at most a byte a request. Nothing may be unaccounted for at the end, and there may be no more series of metrics than after the
-short requests. With `--speed`, the clock of the gateway runs so many times as fast (libfaketime): a quarter of an hour
-at 60 is 15 hours of probes, timeouts and expiry.
+shows. A process takes what it keeps while the first 10,000 requests of a kind are answered; behind them resident memory
+is read after each of 50 batches, and its slope is to be at most a byte a request. Nothing may be unaccounted for at the
+end, and there may be no more series of metrics than after the short requests. With `--speed`, the clock of the gateway
+runs so many times as fast (libfaketime): a quarter of an hour at 60 is 15 hours of probes, timeouts and expiry.
 """
 
 from __future__ import annotations
