@@ -22,7 +22,9 @@ def test_no_two_requests_are_alike_in_any_value(row: object) -> None:
 
 def test_the_slope_is_in_bytes_a_request() -> None:
     row = replace(ROWS[0], requests=100)
-    assert Soaked(row, tuple(10**6 + 500 * batch for batch in range(BATCHES)), 1.0).slope == pytest.approx(5)
+    grown = Soaked(row, tuple(10**6 + 5000 * batch for batch in range(BATCHES)), 1.0)
+    assert grown.slope == pytest.approx(50) and grown.grows
+    assert not Soaked(row, tuple(10**6 + 500 * batch for batch in range(BATCHES)), 1.0).grows
     assert Soaked(row, (7,) * BATCHES, 1.0).slope == 0
     assert str(Soaked(row, (2**20,) * BATCHES, 1.0)) == "| short requests | 5,000 | 1 | 1.0 | 1.0 | 0.00 |"
 
