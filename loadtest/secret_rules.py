@@ -60,19 +60,8 @@ KNOWN = {
 }
 # Beginnings that are words, or too short for what follows them.
 COMMON = {
-    *(
-        "beamer-api-token",
-        "gocardless-api-token",
-        "lob-api-key",
-        "lob-pub-api-key",
-        "exoscale-api-key",
-        "okta-access-token",
-    ),
-    *("retell-api-key.1", "databento-api-key", "voyageai-api-key", "fullstory-api-key", "telnyx-api-v2-key.1"),
-    *("zoho-oauth-token.1", "zoho-zapi-key.1", "mem0-api-key.1", "stability-ai-api-key", "kimi-api-key"),
-    *("deepseek-api-key", "twitter-bearer-token", "upstash-redis-rest-token.1", "brave-search-api-key"),
-    *("yandex-access-token", "yandex-aws-access-token", "endorlabs-api-secret", "polymarket-private-key"),
-    "gitlab-incoming-mail-address-token",
+    *("okta-access-token", "retell-api-key.1", "fullstory-api-key", "stability-ai-api-key", "kimi-api-key"),
+    *("deepseek-api-key", "upstash-redis-rest-token.1", "polymarket-private-key", "gitlab-incoming-mail-address-token"),
 }
 LEFT_OUT = NO_SECRETS | KNOWN | COMMON
 SHORTEST_LEAD = 3

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fastapi import Request
 from fastapi.responses import Response
+from msgspec.structs import replace as changed
 
 from gateway.guard.moderation import Moderated, moderating
 from gateway.guard.prompt import ChatRequest
@@ -32,7 +33,7 @@ async def _parse_body(context: RequestContext) -> RequestContext:
     model = body.get("model")
     if model is not None and not isinstance(model, str):
         raise client_error(400, "`model` must be a string.", None, "model")
-    return context._replace(body=body, chat=ChatRequest(model or "", stream=False, choices=0))
+    return changed(context, body=body, chat=ChatRequest(model or "", stream=False, choices=0))
 
 
 async def _route(context: RequestContext) -> RequestContext:
@@ -46,7 +47,7 @@ async def _route(context: RequestContext) -> RequestContext:
 
 async def _reserve_quota(context: RequestContext) -> RequestContext:
     """It costs no tokens."""
-    return await admission.reserve_quota(context._replace(key=replace(context.key, tpm=None)))
+    return await admission.reserve_quota(changed(context, key=replace(context.key, tpm=None)))
 
 
 STEPS: tuple[admission.Step, ...] = (

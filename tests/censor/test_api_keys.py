@@ -58,6 +58,9 @@ MORE_KEYS = (
     "hooks.zapier.com/hooks/catch/" + "123456/abc12de",
     "ya29." + f"a0Af{random_text('google', 180)}",
     "ya29." + random_text("google", 2000),
+    "fm2_" + random_text("fly", 200),
+    "xoxd-" + random_text("cookie", 150) + "%2B" + random_text("cookie", 20),
+    "gcntfy-" + "my_service-26785a09-ab16-4eb0-8407-a37497a57506-3d844edf-8d35-48ac-975b-e847b4f122b0",
     "sl." + f"u.{random_text('dropbox', 1300)}",
 )
 BEHIND_KEYS = (

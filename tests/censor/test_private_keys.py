@@ -116,6 +116,36 @@ def test_a_key_that_is_divided_into_equal_pieces_goes_as_a_whole(size: int, gap:
         assert censored(pieces) == f"see [X]{rest} and so on"
 
 
+DIVIDERS = {
+    "blanks": " ", "tabs": "\t", "commas": ",", "a list": '", "', "one in lines": "',\n    '", "plus": '" + "',
+    "side by side": '" "', "points": ".", "bars": " | ", "hyphens": "--", "arrows": " -> ", "a Markdown list": "\n- ",
+    "emphasis": "** **", "code in Markdown": "`, `", "brackets": "] [", "tags": "<wbr>", "calls": '");\nkey.push("',
+    "functions between": '", CHAR(10), "', "assignments": '"\npart = "', "escapes": r"\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("divider", DIVIDERS)
+def test_a_key_in_pieces_of_any_size_shows_none_of_them(divider: str) -> None:
+    """Sizes that lengths alone tell, others, and sizes that change."""
+    between, source = DIVIDERS[divider], random.Random(divider)
+    quote_ = next((sign for sign in "\"'`" if sign in between), "")
+    first = between.replace("--", "\n")
+    for size in source.sample(range(1, 20), 1 + examples(3)):
+        pieces = [BODY[at : at + size] for at in range(0, 200, size)]
+        text = f"k = {quote_}-----BEGIN PRIVATE KEY-----{first}{between.join(pieces)}{quote_}\n"
+        for end in (f"{quote_}-----END PRIVATE KEY-----{quote_}", "That was it, my friend."):
+            shown = censored([text + end])
+            assert not any(piece in shown for piece in pieces if len(piece) > 3), shown
+            assert len(re.sub("[^A-Za-z0-9+/]", "", shown.replace("[X]", ""))) <= 40, shown
+            assert censored(list(text + end)) == shown
+    sizes = iter(source.choices(range(3, 12), k=60))
+    text, rest = f"-----BEGIN PRIVATE KEY-----\n{quote_}", BODY[:240]
+    while rest:
+        piece, rest = rest[: (size := next(sizes))], rest[size:]
+        text += piece + between
+    assert len(censored([text])) < 60
+
+
 def encodings() -> dict[str, str]:
     """What the table's names in braces stand for."""
 
@@ -136,6 +166,10 @@ def encodings() -> dict[str, str]:
         "base64_certificate": encoded("CERTIFICATE"),
         "base64_public": encoded("PUBLIC KEY"),
         "base64_lines": "\n  ".join(re.findall(".{1,76}", encoded("PRIVATE KEY"))),
+        **{
+            f"base64_{size}": '", "'.join(re.findall(f".{{1,{size}}}", encoded("PRIVATE KEY").rstrip("=")))
+            for size in (12, 20)
+        },
         "base64_java": '" +\n    "'.join(re.findall(".{1,76}", encoded("PRIVATE KEY"))),
         "line": BODY[:180],
         "lines": "\n".join([BODY[:64], BODY[64:128], BODY[128:148]]),
@@ -148,6 +182,7 @@ def encodings() -> dict[str, str]:
         "hex_colons": key.hex(":"),
         "hex_c": key.hex("/").replace("/", ", 0x"),
         "hex_x": key.hex("/").replace("/", r"\x"),
+        "decimal": str(list(key))[1:-1],
         "hex_certificate": pem("CERTIFICATE").hex(),
         "prime": BODY[:171].replace("/", "_").replace("+", "-"),
         "xml": BODY[:342] + "==",

@@ -11,15 +11,23 @@ import re
 from gateway.censor.detectors.issuers import is_random
 from gateway.censor.detectors.model import Detector, Format
 
-# Between a name and its value: a sign of assignment, with quotes and brackets around the name.
-_ASSIGNED = r"(?:\\*[\"'`])?\]?[ \t]{0,3}(?::=|=>|=|:)[ \t]{0,3}"
+# Between a name and its value: a sign of assignment, with quotes, emphasis and brackets around the name.
+_ASSIGNED = r"(?:\\*[\"'`]|[*_]{2})?\]?[ \t]{0,3}(?::=|=>|=|:)(?:[*_]{2})?[ \t]{0,3}"
+# In a sentence or a table: quotes or emphasis, what it is for, and a verb or the edge of a cell.
+_SAID = (
+    r"(?:[\"'`]|[*_]{2})?(?:[ \t]\([^()\r\n]{1,24}\)|[ \t](?:for|of|to|on)(?:[ \t][A-Za-z0-9_.\-]{1,20}){1,3})?"
+    r"(?:[ \t](?:is|was|to|ist|lautet|est|es|é)(?: now| set to)?:?[ \t]|[ \t]{0,20}\|[ \t]{0,20}"
+    r"|:[ \t]{0,3}\r?\n[ \t]{0,8})"
+    r"(?:[\"'`]|[*_]{2})?"
+)
 _QUOTE = r"\\*[\"'`]"
 # Names of what somebody chose, and of what a machine drew.
-_CHOSEN = r"(?i:passw(?:or)?d|passphrase|passwd|pwd|secret|credentials?)[0-9]?"
+_LOGIN = "(?i:passwor[dt]|passwd|passphrase|pwd|kennwort|mot de passe|contraseña|senha|пароль|密码|パスワード)[0-9]?"
+_CHOSEN = rf"(?:{_LOGIN}|(?i:secret|credentials?)[0-9]?)"
 _DRAWN = (
-    r"(?i:token|(?:api|access|account|auth|client|app|secret|signing|encryption|master|license|service|subscription)"
-    r"[_\- ]?(?:key|token|secret)|shared[_\-]?(?:access[_\-]?)?(?:key|secret|signature)|accountkey|webhook[_\-]?secret"
-    r"|client[_\-]?secret|sig|signature)"
+    r"(?:(?i:token|(?:api|access|account|auth|client|app(?:lication)?|consumer|deploy|encryption|license|master|sdk"
+    r"|secret|service|session|signing|subscription)[_\- ]?(?:key|token|secret)|sig|signature|[_\- ]pat"
+    r"|shared[_\-]?(?:access[_\-]?)?(?:key|secret|signature)|webhook[_\-]?secret)|[A-Z0-9]_KEY)"
 )
 _SHORTEST, _SHORTEST_DRAWN = 6, 16
 # What values are made of in quotes, and without, where what ends a sentence is none of it.
@@ -47,6 +55,8 @@ _WORDS = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 _NAME = re.compile(
     r"[A-Za-z_]+\d?(?:(?:\.|::|->|\?\.)[A-Za-z_]\w*)*|[A-Z][A-Z0-9_]*|[%$@#:]\(?[A-Za-z_]\w*\)?[%sd]?|[/~.].*|\w+://.*"
 )
+# Terms such as SHA256, Base64-encoded and 8-16.
+_TERM = re.compile(r"[A-Z]+[0-9]+|(?:[A-Za-z]+[0-9]*|[0-9]+)(?:-(?:[A-Za-z]+[0-9]*|[0-9]+))+")
 _KINDS = (str.isdigit, str.islower, str.isupper)
 
 
@@ -68,6 +78,11 @@ def is_token(text: str) -> bool:
     return is_value(text) and _NAME.fullmatch(text) is None and (is_random(text) or _kinds(text) > 2)
 
 
+def is_said(text: str) -> bool:
+    """Is this a password, where what stands there may be any word: are there letters, digits and signs, or random?"""
+    return is_password(text) and _TERM.fullmatch(text) is None and (is_random(text) or _kinds(text) > 2)
+
+
 def _kinds(text: str) -> int:
     signs = any(not char.isalnum() and char not in "_-." for char in text)
     return sum(any(map(kind, text)) for kind in _KINDS) + signs
@@ -87,6 +102,14 @@ CREDENTIAL = Detector(
         Format(f"{_BARE}{{{_SHORTEST - 1},}}{_BARE_LAST}", _CHOSEN + _INTO_BARE, _BARE_AFTER, is_password),
         Format(f"{_QUOTED}{{{_SHORTEST_DRAWN},}}", _DRAWN + _INTO_QUOTES, _OUT_OF_QUOTES, is_token),
         Format(f"{_BARE}{{{_SHORTEST_DRAWN - 1},}}{_BARE_LAST}", _DRAWN + _INTO_BARE, _BARE_AFTER, is_token),
+        # The password is VALUE. | API key | VALUE |
+        Format(f"[{_BARE_CHARS}&*]{{{_SHORTEST + 1},}}{_BARE_LAST}", _LOGIN + _SAID, _BARE_AFTER, is_said),
+        Format(
+            f"{_BARE}{{{_SHORTEST_DRAWN - 1},}}{_BARE_LAST}",
+            f"(?:{_DRAWN}|secret)" + _SAID,
+            _BARE_AFTER,
+            is_token,
+        ),
         # Authorization: Bearer TOKEN
         Format(f"{_OPAQUE}{{{_SHORTEST_DRAWN},}}", _HEADER + _SCHEME, rf"$|[^{_OPAQUE[1:]}", is_token),
         # curl -u user:password
@@ -110,6 +133,7 @@ CREDENTIAL = Detector(
         f"password, token, api_key and AccountKey in code, JSON, YAML and environments, headers of authorization, and "
         f"curl's -u. A password needs {_SHORTEST} characters of two kinds (digits, signs, letters of both cases), a "
         f"token {_SHORTEST_DRAWN} that are random or of three kinds. Placeholders, words, names of variables and paths "
-        "are left out, and so are passwords made of letters of one case, but in addresses. The name stays."
+        "are left out, and so are passwords made of letters of one case, but in addresses. In sentences and tables, as "
+        "in The password is VALUE, a password needs eight characters, of three kinds or random. The name stays."
     ),
 )

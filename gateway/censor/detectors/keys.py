@@ -64,7 +64,7 @@ _VAULT = "https://developer.hashicorp.com/vault/docs/concepts/tokens"
 
 # Made of letters, digits and _ only: a hyphen ends them.
 WORDS = (
-    Issuer("AWS", "A(?:KIA|SIA|BIA|CCA)", "[A-Z2-7]{16}", _AWS),
+    Issuer("AWS", "A(?:KIA|SIA|BIA|CCA|3T[A-Z0-9])", "[A-Z2-7]{16}", _AWS),
     Issuer("GitHub", "gh[oprsu]_", f"{_WORD}{{36}}", _GITHUB, checksum=True),
     Issuer("GitHub", "github_pat_", f"{_WORD}{{22}}_{_WORD}{{59}}", _GITHUB),
     Issuer("npm", "npm_", f"{_WORD}{{36}}", _NPM, checksum=True),
@@ -141,6 +141,7 @@ TOKENS = (
         f"{_TOKEN}{{36,}}",
         _TEAMS,
     ),
+    Issuer("GC Notify", "gcntfy-", f"{_TOKEN}{{73,}}", "https://documentation.notification.canada.ca/en/keys.html"),
     Issuer("age", "AGE-SECRET-KEY-1", "[AC-HJ-NP-Z02-9]{58}", "https://age-encryption.org/v1"),
 )
 
@@ -154,9 +155,11 @@ _OTHER = r"[A-Za-z0-9_+/=~\-]"
 # Longer than what may be held: known by their beginning, and swallowed from there on.
 _LONG = 80
 _PIECE = 2
-_LONG_OTHER = r"[A-Za-z0-9_+/=\-]"
+_LONG_OTHER = r"[A-Za-z0-9_+/=%\-]"
 LONG = (
     Issuer("Google", r"ya29\.(?:c\.)?", f"{_LONG_OTHER}{{{_LONG},}}", _GOOGLE_TOKENS),
+    Issuer("Fly.io", "fm[12][ar]?_", f"{_LONG_OTHER}{{{_LONG},}}", "https://fly.io/docs/security/tokens/"),
+    Issuer("Slack", "xoxd-", f"{_LONG_OTHER}{{{_LONG},}}", _SLACK),
     Issuer("Dropbox", r"sl\.(?:u\.)?", f"{_LONG_OTHER}{{{_LONG},}}", "https://developers.dropbox.com/oauth-guide"),
 )
 # Behind characters that any word may begin with, and that stay.
@@ -225,7 +228,7 @@ API_KEY = Detector(
             r"$|[^A-Za-z0-9_+/=~.\-]|\.(?:$|[^A-Za-z0-9_+/=~\-])",
         ),
         Format(f"{_LONG_LEADS}{_LONG_OTHER}", KEY_BEFORE),
-        Format(rf"{_LONG_OTHER}\.?{_LONG_OTHER}", rf"{KEY_BEFORE}{_LONG_LEADS}[A-Za-z0-9_+/=.\-]*"),
+        Format(rf"{_LONG_OTHER}\.?{_LONG_OTHER}", rf"{KEY_BEFORE}{_LONG_LEADS}[A-Za-z0-9_+/=%.\-]*"),
         *(Format(issuer.form, KEY_BEFORE + before) for before, issuer in BEHIND),
     ),
     validate=is_api_key,

@@ -18,6 +18,7 @@ of it.
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable
 from itertools import chain, starmap
 
 from gateway.censor.detectors.model import Detector, Format
@@ -51,8 +52,8 @@ _LINE = (
 )
 # The end of the BEGIN line, and header lines such as Proc-Type, DEK-Info, Version or Comment.
 _HEAD = rf"{_LINE}(?:{_LINE})?(?:(?:[A-Z][A-Za-z\-]+: [^\r\n\\]+{_LINE})+(?:{_LINE})?)?"
-# Of a character that is escaped, with a backslash or as %2B, what follows is base64 again.
-_ESCAPE = r"[\\%]"
+# Of a character that is escaped, with a backslash, as %2B or in HTML, what follows is base64 again.
+_ESCAPE = r"(?:[\\%]|&#(?:43|47|61|x2[BbFf]|x3[Dd]);)"
 
 _SIGN = r"(?:[^A-Za-z0-9\-]|-{1,3}[^\-])+"
 
@@ -80,22 +81,60 @@ _PEM = (
     ),
 )
 
-# A key whose letters are divided: pieces of one size, of which so many behind the first tell them from words.
-_DIVIDED = {1: 7, 2: 6, 4: 4, 5: 4, 8: 3}
-_GAP = rf"(?:[ \t\u00a0]{{1,3}}|{_LINE})"
+# A key in pieces. What divides them: signs, what two quotes enclose, code included, the number of a list's item, a tag.
+_ENCLOSED = r"\\*[\"'`][^\"'`]{0,24}[\"'`]"
+_NUMBERED = r"\n[^A-Za-z0-9+/=]{0,4}[0-9]{1,3}[.:)]\s?"
+_TAG = "<[a-z]{1,5} ?/?>"
+_GAP = rf"(?:(?:-{{0,3}}[^A-Za-z0-9+/=\-])+-{{0,3}}|-{{1,3}}|\\+[nr]|{_ENCLOSED}|{_NUMBERED}|{_TAG})"
+_FIRST = (
+    rf"(?:{_LINE})?[^A-Za-z0-9\-]{{0,8}}(?:-{{1,2}}[^A-Za-z0-9\-]{{1,3}})?"
+    r"(?:[A-Za-z0-9_.]{1,16}[^A-Za-z0-9\-]{1,4}){0,2}"
+)
+# Pieces of one size: so many behind the first tell them from words.
+_EQUAL = {1: 7, 2: 6, 3: 5, 4: 4, 5: 4}
 
 
-def _divided(size: int, more: int) -> tuple[Format, ...]:
-    first, piece = rf"(?:{_HEAD}|{_GAP})", rf"{_B}{{{size}}}"
-    begun = rf"{_BEGIN}{first}(?:{piece}{_GAP}){{{more},}}"
+def _equal(size: int, more: int) -> tuple[Format, ...]:
+    piece = rf"{_B}{{{size}}}"
+    begun = rf"{_BEGIN}{_FIRST}(?:{piece}{_GAP}){{{more},}}"
     return (
-        Format(rf"{_BEGIN_END}{first}{piece}(?:{_GAP}{piece}){{{more}}}", _BEGINS),
+        Format(rf"{_BEGIN_END}{_FIRST}{piece}(?:{_GAP}{piece}){{{more}}}", _BEGINS),
         Format(rf"{_B}{_GAP}{_B}{{1,{size}}}", rf"{begun}{_B}{{{size - 1}}}", r"[^A-Za-z0-9+/=]|$"),
-        Format(rf"{_B}{_GAP}?{_END}", rf"{begun}{_B}{{0,{size - 1}}}"),
+        Format(rf"{_B}(?:{_GAP})?{_END}", rf"{begun}{_B}{{0,{size - 1}}}"),
     )
 
 
-_DIVIDED_PEM = tuple(chain.from_iterable(starmap(_divided, _DIVIDED.items())))
+# Pieces of any sizes that the same divides: digits beside letters in two of them, and those or a capital behind a small
+# letter in each few others, tell them from words.
+_GAPS = (
+    r"(?:[\s>#*|]{1,8}|\\+[nr](?:\\+n)?)",
+    _ENCLOSED,
+    r"(?:\s{0,8}(?:(?:[,.:;|_&*<>~!#%@]{1,3}|-{1,3}>?)\s{0,8}){1,2}|\n\s{0,8})",
+    _NUMBERED,
+    rf"(?:[)\]}}]\s{{0,2}}[(\[{{]|{_TAG})",
+)
+_TELLING = "(?:[0-9][A-Za-z]|[A-Za-z][0-9])"
+_LIKELY = "(?:[0-9][A-Za-z]|[A-Za-z][0-9]|[a-z][A-Z])"
+_MOST_BEFORE, _MOST_BETWEEN, _MOST_BEHIND = 16, 6, 3
+
+
+def _unequal(gap: str) -> tuple[Format, ...]:
+    pieces = rf"(?:{_B}+{gap})"
+    between = rf"{_TELLING}{_B}*{gap}{pieces}{{0,{_MOST_BETWEEN}}}{_B}*"
+    row = rf"{_FIRST}{pieces}{{0,{_MOST_BEFORE}}}{_B}*{between}{between}"
+    behind = rf"{_B}*{gap}{pieces}{{0,{_MOST_BEHIND}}}{_B}*"
+    told = rf"{_BEGIN}{row}(?:{_LIKELY}{behind})*"
+    return (
+        Format(rf"{_BEGIN_END}{row}{_LIKELY}", _BEGINS),
+        Format(rf"{_LIKELY}(?:{_B}+|{behind}{_LIKELY})", told),
+        Format(rf"{_LIKELY}{_B}*(?:{gap}{_B}+){{0,{_MOST_BEHIND}}}(?:{gap})?{_END}", told),
+    )
+
+
+_DIVIDED_PEM = (
+    *chain.from_iterable(starmap(_equal, _EQUAL.items())),
+    *chain.from_iterable(map(_unequal, _GAPS)),
+)
 
 
 def _aligned(text: str) -> str:
@@ -109,15 +148,25 @@ def _aligned(text: str) -> str:
     return "|".join(forms)
 
 
-# Base64 of a PEM, as in the secrets of Kubernetes: the label may have 24 characters of it before PRIVATE.
-_BASE64_BEGINS = rf"(?:{_aligned('-----BEGIN ')}){_B}{{0,24}}"
-_BASE64_KEY = rf"(?:{_aligned('PRIVATE KEY')})"
+# Base64 of a PEM, as in the secrets of Kubernetes: the label may have 24 characters of it before PRIVATE. It may be in
+# pieces, too.
+_BREAK = r"(?:[^A-Za-z0-9/=]{0,8}|\\+[nr])"
+
+
+def _broken(text: str) -> str:
+    return "|".join(_BREAK.join(form) for form in _aligned(text).split("|"))
+
+
+_BASE64_BEGINS = rf"(?:{_broken('-----BEGIN ')})(?:{_BREAK}{_B}){{0,24}}{_BREAK}"
+_BASE64_KEY = rf"(?:{_broken('PRIVATE KEY')})"
+_SOME_SIGNS = "[^A-Za-z0-9/=.:]{1,8}"
+_NEXT = rf"{_SOME_SIGNS}(?:{_B}+{_SOME_SIGNS}){{0,{_MOST_BETWEEN}}}{_B}*{_LIKELY}"
 _BASE64 = (
     Format(_BASE64_BEGINS + _BASE64_KEY),
-    Format(_BASE64_KEY + _B, _BASE64_BEGINS),
+    Format(rf"{_BASE64_KEY}{_BREAK}{_B}", _BASE64_BEGINS),
     Format(
-        rf"{_B}(?:{_B}|{_SIGN}{_B}{{{_PART}}})",
-        rf"{_BASE64_BEGINS}{_BASE64_KEY}(?:{_B}|{_SIGN}{_B}{{{_PART - 1}}})*",
+        rf"{_B}(?:{_B}|{_NEXT}|{_SIGN}{_B}{{{_PART}}})",
+        rf"{_BASE64_BEGINS}{_BASE64_KEY}{_BREAK}(?:{_B}|{_NEXT}|{_SIGN}{_B}{{{_PART - 1}}})*",
     ),
 )
 
@@ -141,9 +190,10 @@ _OTHER_FILES = (
     Format("AGE-SECRET-KEY-1[AC-HJ-NP-Z02-9]{58}"),
 )
 
+# Its bytes as numbers, hexadecimal and decimal ones, and what may stand between two: separators, 0x and \\x.
 _DIGIT = "[0-9A-Fa-f]"
-# What may stand between two bytes that are written in hexadecimal: separators, 0x and \x.
 _BETWEEN = r"[\s,:;\"'+\\%]*(?:0?x)?"
+_BETWEEN_DECIMAL = r"[\s,]*"
 
 
 def _hex(text: str) -> str:
@@ -152,31 +202,39 @@ def _hex(text: str) -> str:
     return digits.replace("/", _BETWEEN) + _BETWEEN
 
 
-_HEX_BEGINS = rf"(?:{_hex('-')})?{_hex('----BEGIN ')}(?:{_DIGIT}{{2}}{_BETWEEN}){{0,15}}{_hex('PRIVATE ')}"
-_HEX_KEY = _hex("KEY").removesuffix(_BETWEEN)
-_HEX = (
-    Format(_HEX_BEGINS + _HEX_KEY),
-    Format(rf"{_HEX_KEY}{_BETWEEN}{_DIGIT}{{2}}", _HEX_BEGINS),
-    Format(
-        rf"{_DIGIT}(?:{_DIGIT}|{_BETWEEN}{_DIGIT}{{2}})",
-        rf"{_HEX_BEGINS}{_HEX_KEY}(?:{_BETWEEN}{_DIGIT})*{_BETWEEN}",
-    ),
+def _decimal(text: str) -> str:
+    return "".join(f"{code}{_BETWEEN_DECIMAL}" for code in text.encode())
+
+
+def _numbers(spelled: Callable[[str], str], between: str, one: str, digit: str) -> tuple[Format, ...]:
+    begins = rf"(?:{spelled('-')})?{spelled('----BEGIN ')}(?:{one}{between}){{0,15}}{spelled('PRIVATE ')}"
+    key = spelled("KEY").removesuffix(between)
+    return (
+        Format(begins + key),
+        Format(rf"{key}{between}{one}", begins),
+        Format(rf"{digit}(?:{digit}|{between}{one})", rf"{begins}{key}(?:{between}{digit})*{between}"),
+    )
+
+
+_CODED = (
+    *_numbers(_hex, _BETWEEN, rf"{_DIGIT}{{2}}", _DIGIT),
+    *_numbers(_decimal, _BETWEEN_DECIMAL, "[0-9]{2,3}", "[0-9]"),
 )
 
 # Members of a JSON Web Key that only a private one has: of curves with 32 bytes one of 43 characters, longer ones, and
 # the primes of RSA.
 _URL_SAFE = r"[A-Za-z0-9_\-]"
 _QUOTE = r"\\*[\"']"
-_MEMBER = rf"{_QUOTE}[dk]{_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}"
-_LONG_MEMBER = (
-    rf"(?:{_MEMBER}{_URL_SAFE}{{59}}"
-    rf"|{_QUOTE}(?:p|q|dp|dq|qi){_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}{_URL_SAFE}{{79}})"
-)
+_IS = rf"(?:{_QUOTE})?\s{{0,8}}(?::|=>?)\s{{0,8}}{_QUOTE}"
+# In YAML without quotes.
+_MEMBER = rf"(?:[\s{{,.\"'][dDkK]{_IS}|\sd: )"
+_PRIME = rf"[\s{{,.\"'](?i:p|q|dp|dq|qi){_IS}"
+_LONG_MEMBER = rf"(?:{_MEMBER}{_URL_SAFE}{{59}}|{_PRIME}{_URL_SAFE}{{79}})"
 _JWK_SHORT = 43
 _JWK = (
-    Format(rf"{_URL_SAFE}{{{_JWK_SHORT}}}", _MEMBER, r"\\|[\"']"),
+    Format(rf"{_URL_SAFE}{{{_JWK_SHORT}}}", _MEMBER, r"\\|[\"'\s]|$"),
     Format(rf"{_URL_SAFE}{{60}}", _MEMBER),
-    Format(rf"{_URL_SAFE}{{80}}", rf"{_QUOTE}(?:p|q|dp|dq|qi){_QUOTE}\s{{0,8}}:\s{{0,8}}{_QUOTE}"),
+    Format(rf"{_URL_SAFE}{{80}}", _PRIME),
     Format(rf"{_URL_SAFE}{{2}}", rf"{_LONG_MEMBER}{_URL_SAFE}*"),
 )
 
@@ -188,7 +246,10 @@ _XML = (
 )
 
 # WireGuard: 32 bytes in base64 under that name.
-_NAME = r"(?i:(?:private|preshared)[_\-]?key)" + rf"(?:{_QUOTE})?\s{{0,8}}[:=]\s{{0,8}}(?:{_QUOTE})?"
+_NAME = (
+    r"(?i:(?:private|pre-?shared)[_\- ]?key|wg gen(?:key|psk))[^A-Za-z0-9+/]{0,8}"
+    r"(?:(?:is|echo)[^A-Za-z0-9+/]{1,4})?"
+)
 _WIREGUARD = (Format("[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=", _NAME),)
 
 
@@ -212,7 +273,7 @@ PRIVATE_KEY = Detector(
         *_PEM,
         *_DIVIDED_PEM,
         *_BASE64,
-        *_HEX,
+        *_CODED,
         *_JWK,
         *_XML,
         *_WIREGUARD,
@@ -248,7 +309,8 @@ PRIVATE_KEY = Detector(
         f"short words between signs {_PART} characters; behind up to {_WORDS_BETWEEN} words {_LONG_PART}, or fewer "
         "with digits scattered in them. Also found are PEM files in base64 or hexadecimal, the private members of JSON "
         "Web Keys and of XML's RSAKeyValue, WireGuard's keys, the private part of PuTTY's files, secret keys of age, "
-        "signify and minisign, and static keys of OpenVPN. A key that is divided by blanks is found in pieces of "
-        f"{', '.join(map(str, _DIVIDED))} characters, all of one size; other ones are left out."
+        "signify and minisign, and static keys of OpenVPN. A key in pieces is found whatever signs divide them: pieces "
+        f"of one size up to {max(_EQUAL)} characters by that, other ones if the same kind of sign stands between them, "
+        "by the digits among their letters."
     ),
 )
