@@ -20,7 +20,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # `make vllm-test VLLM_TESTS="vllm and not starts and not audit"` leaves out what starts a server of its own.
 VLLM_TESTS ?= vllm and not audit
 
-.PHONY: run test test-fast lint cover clients services faults faults-short fuzz vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock clean help
+.PHONY: run test test-fast lint cover clients services faults faults-short soak fuzz vllm-test audit-test ray-test bench bench-peers request-bench bounds decode-bench audit-bench docs chart lock advisories clean help
 
 help:            ## list the targets
 	@grep -E '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -49,7 +49,7 @@ clients: $(TEST_READY)    ## SDKs and frameworks, Python and (where node is pres
 
 services: $(TEST_READY)    ## what needs Debian's redis-server, prometheus and nginx, and node: limits, dashboards, alerts, manifests, chart, packages
 	tests/install-services
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[chart,release]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[chart,openapi,release]'
 	$(BIN)/pytest -m services tests/deploy tests/limits
 
 # `make faults SEED=17` repeats a run; without a seed, each run draws its own.
@@ -60,6 +60,13 @@ faults: $(TEST_READY)    ## every fault against real processes, an exception at 
 faults-short: $(TEST_READY)    ## a sample of them
 	tests/install-services
 	$(BIN)/pytest -n $(WORKERS) --dist load -m faults tests/faults
+
+# `make soak SCALE=0.1 SPEED=60`: a tenth of the requests, with a clock that is 60 times as fast.
+SCALE ?= 1
+SPEED ?= 1
+soak: $(TEST_READY)    ## a million requests and a hundred thousand streams, no two alike: memory that stays
+	tests/install-services
+	$(BIN)/python -m loadtest.soak --scale $(SCALE) --speed $(SPEED)
 
 # `make fuzz TARGET=sse SECONDS=600 SEED=17`; without a target, each of them.
 SECONDS ?= 60
@@ -120,6 +127,10 @@ lock: $(VENV)/bin/python    ## write the locks of the image anew
 	$(BIN)/uv pip compile $(LOCK) --extra redis --extra otel --extra decode -c deploy/requirements.lock pyproject.toml \
 	    -o deploy/decode.lock
 	echo hatchling | $(BIN)/uv pip compile $(LOCK) $(UPGRADE) - -o deploy/build.lock
+
+advisories: $(VENV)/bin/python    ## known vulnerabilities of what the image installs; asks pypi.org itself
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip-audit
+	for lock in deploy/*.lock; do $(BIN)/pip-audit --strict --disable-pip --require-hashes -r $$lock || exit 1; done
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.observe.metrics import CONTENT_TYPE
 from gateway.policy.model import ReadyWhen
-from gateway.proxy import admission
+from gateway.proxy import admission, openapi
 from gateway.proxy.context import RequestContext, failure_response, json_response, record_of, refuse
 from gateway.proxy.errors import HTTPFailure, internal_error
 from gateway.proxy.moderations import moderate
@@ -42,6 +42,13 @@ def add_routes(app: Application, state: AppState) -> None:
         _add_others(app, state, prefix)
     for dialect in SERVED:
         _add_answers(app, state, dialect, DEPLOYMENT)
+
+    async def described(request: Request) -> Response:
+        config = state.current.config
+        document = openapi.document(keys=state.current.keys.required, admin=config.listen.admin is not None)
+        return Response(document, headers=record_of(request).headers, media_type="application/json")
+
+    app.router.routes.append(PlainRoute(openapi.PATH, described, "GET"))
 
 
 def _add_answers(app: FastAPI, state: AppState, dialect: Dialect, prefix: str) -> AnswerEndpoint:

@@ -2,8 +2,8 @@
 
 A stream is lines (ended by LF, CR or CRLF); a line is `field: value`; an empty line ends an event. Only `data` and
 `event` mean something here. The decoder reads as much as the most forgiving client: CR alone, no space after the colon,
-a field without a colon, several data lines, a byte order mark, a last event that nothing ends. Every event is written
-anew by `encode`, so a client that also splits at other characters (U+2028, VT) finds none to split at.
+a field without a colon, several data lines, byte order marks before any line, a last event that nothing ends. Every
+event is written anew by `encode`, so a client that also splits at other characters (U+2028, VT) finds none to split at.
 
 What is buffered between two reads is one incomplete line, and of that only what matters, and the data lines of one
 event. Both count against one bound.
@@ -11,9 +11,12 @@ event. Both count against one bound.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
-_BOM = b"\xef\xbb\xbf"
+# Byte order marks, also encoded twice. Node's `openai` skips one at the beginning of each line, `eventsource-parser`
+# one of either kind at the beginning of the stream.
+_MARKS = re.compile(b"(?:\xef\xbb\xbf|\xc3\xaf\xc2\xbb\xc2\xbf)*")
 _KEPT_FIELDS = (b"data:", b"event:")
 _LONGEST_FIELD = len(b"event:")  # after so many bytes of a line it is known whether the line is kept
 
@@ -50,13 +53,12 @@ class Decoder:
     def __init__(self, max_event: int) -> None:
         self.comments = 0
         self.limit = max_event
-        self._start: bytes | None = b""  # the first bytes, while they may still become a byte order mark
         self._after_cr = False  # the last byte was CR, which ended its line: an LF that comes next belongs to it
         self._line = bytearray()  # the incomplete last line; one that is ignored keeps only its first bytes
         self._data: list[bytes] = []
         self._size = 0  # bytes in _data, one LF for each line included
         self._event = ""
-        self.between = False  # nothing of an event is buffered, and the first bytes are behind us
+        self.between = True  # nothing of an event is buffered
 
     @property
     def unread(self) -> int:
@@ -81,13 +83,6 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that `data` completes. Raises `EventTooLarge`."""
-        if self._start is not None:
-            data = self._start + data
-            if len(data) < len(_BOM) and _BOM.startswith(data):
-                self._start = data
-                return []
-            data = data.removeprefix(_BOM)
-            self._start = None
         if self._after_cr and data:
             self._after_cr = False
             data = data.removeprefix(b"\n")
@@ -129,6 +124,8 @@ class Decoder:
                 if len(name) > self.limit:
                     raise EventTooLarge(self.limit, events)
                 self._event = name.decode("utf-8", "replace")
+            elif len(unmarked := _MARKS.sub(b"", line, count=1)) < len(line):
+                self._read([unmarked], events)
 
     def _add(self, value: bytes, events: list[Event]) -> None:
         if self._size + len(value) > self.limit:
@@ -141,6 +138,8 @@ class Decoder:
         line = self._line
         if len(line) < _LONGEST_FIELD:
             return
+        if not line.startswith(_KEPT_FIELDS):
+            line[:] = _MARKS.sub(b"", line, count=1)
         if not line.startswith(_KEPT_FIELDS):
             del line[_LONGEST_FIELD:]
             return

@@ -18,17 +18,20 @@ OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOCAL_ANTHROPIC_BETA
 RUN_PATIENCE = 120  # seconds
 
 
-async def run_program(*command: str | Path, directory: Path | None = None, **environment: str) -> str:
-    """What a client's program prints. Its standard error is shown where the test fails."""
+async def run_program(
+    *command: str | Path, directory: Path | None = None, asked: bytes | None = None, **environment: str
+) -> str:
+    """What a client's program prints, which may read `asked`. Its standard error is shown where the test fails."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=directory,
         env={**os.environ, **OFFLINE, **environment},
+        stdin=None if asked is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, errors = await asyncio.wait_for(process.communicate(), RUN_PATIENCE)
+        out, errors = await asyncio.wait_for(process.communicate(asked), RUN_PATIENCE)
     finally:
         if process.returncode is None:
             process.kill()

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from tests.faults.process_faults import CLOCK
-from tests.faults.storage_faults import HANGING_DISK, HANGS
+from tests.faults.storage_faults import DISK, SLOW_DISK
 from tests.faults.world import World, world
 from tests.support.redis_servers import RedisServer, executable
 from tests.support.served import KEY
@@ -52,8 +52,8 @@ async def setting(name: str, folder: Path, rng: Random) -> AsyncIterator[World]:
             more["auth"] = {"keys": [{"name": "app", "key": KEY, "rpm": 1000}]}
         case "journal" | "required":
             (folder / "python").mkdir()
-            (folder / "python" / "sitecustomize.py").write_text(HANGING_DISK, "utf-8")
-            command = ("env", f"PYTHONPATH={folder / 'python'}", f"FAULTS_HANGS={folder / HANGS}", *GATEWAY)
+            (folder / "python" / "sitecustomize.py").write_text(SLOW_DISK, "utf-8")
+            command = ("env", f"PYTHONPATH={folder / 'python'}", f"FAULTS_DISK={folder / DISK}", *GATEWAY)
             required = name == "required"
             more["journal"] = {**JOURNAL, "required": required, "fsync": "always" if required else "second"}
         case "redis":

@@ -34,7 +34,7 @@ FILLER = [
     "bridge",
 ]
 _LETTERS = "QXZJKV0123456789"
-_INVISIBLE = "\u200b\u2060\ufeff"
+INVISIBLE = "\u200b\u2060\ufeff"
 
 
 def draw_word(rng: Random) -> str:
@@ -91,8 +91,8 @@ def _spelled(rng: Random, word: str) -> str:
         letter = rng.choice((letter, letter.lower()))
         if rng.random() < 0.1:
             letter = chr(ord(letter) + 0xFEE0)
-        letters.append(letter + (rng.choice(_INVISIBLE) if rng.random() < 0.1 else ""))
-    return "".join(letters).rstrip(_INVISIBLE)
+        letters.append(letter + (rng.choice(INVISIBLE) if rng.random() < 0.1 else ""))
+    return "".join(letters).rstrip(INVISIBLE)
 
 
 def seen(text: str) -> str:
@@ -101,10 +101,10 @@ def seen(text: str) -> str:
 
 
 def censored(text: str, word: str) -> str:
-    shown, hidden = seen(text), f"[{_INVISIBLE}]*"
+    shown, hidden = seen(text), f"[{INVISIBLE}]*"
     spelled = [re.escape(letter) for letter in word.casefold()]
     whole = hidden.join(spelled)
-    tails = (hidden.join(spelled[:length]) + f"{hidden}$" for length in range(LENGTH - 1, TAIL - 1, -1))
+    tails = (hidden.join(spelled[:length]) + f"(?={hidden}$)" for length in range(LENGTH - 1, TAIL - 1, -1))
     out, end = "", 0
     for found in re.finditer("|".join([whole, *tails]), shown):
         out += text[end : found.start()] + REPLACEMENT
@@ -114,5 +114,5 @@ def censored(text: str, word: str) -> str:
 
 def leaks(text: str, word: str) -> int:
     """How often the word is in a text, or so much of its beginning that it counts as the word."""
-    bare = re.sub(f"[{_INVISIBLE}]", "", seen(text))
+    bare = re.sub(f"[{INVISIBLE}]", "", seen(text))
     return bare.count(word.casefold()[:TAIL])

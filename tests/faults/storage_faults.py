@@ -7,6 +7,8 @@ import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+import redis
+
 from tests.faults.client import request_of
 from tests.faults.fault import Act, Counts, Fault, Trial, answered, total
 from tests.faults.process_faults import under_load
@@ -15,18 +17,22 @@ from tests.support.redis_servers import RedisServer
 from tests.support.upstream import END, Call, completion, plain, stream_head
 
 REQUESTS = 10
-HANGS = "hangs"  # while this file is in the gateway's folder, its disk does not answer
-# Imported by the gateway's own Python at its start: a disk that hangs, as one over a network does.
-HANGING_DISK = """
+DISK = "disk"  # a file in the gateway's folder: so many seconds every call takes; if it is empty, none returns
+# Imported by the gateway's own Python at its start: a disk that is slow or hangs, as one over a network does.
+SLOW_DISK = """
 import os, time
-hangs, write, sync = os.environ["FAULTS_HANGS"], os.write, os.fsync
-def wait(call):
-    def waiting(*arguments):
-        while os.path.exists(hangs):
+disk, write, sync = os.environ["FAULTS_DISK"], os.write, os.fsync
+def slow(call):
+    def slowed(*arguments):
+        while os.path.exists(disk):
+            with open(disk) as file:
+                if pause := file.read():
+                    time.sleep(float(pause))
+                    break
             time.sleep(0.01)
         return call(*arguments)
-    return waiting
-os.write, os.fsync = wait(write), wait(sync)
+    return slowed
+os.write, os.fsync = slow(write), slow(sync)
 """
 
 
@@ -41,16 +47,17 @@ def journal_of(trial: Trial) -> Path:
     return trial.world.folder / "journal.jsonl"
 
 
-def _requests_in(path: Path) -> int:
+def _lines_in(path: Path, kind: bytes = b"request") -> int:
+    """Lines of this kind."""
     files = path.parent.glob(f"{path.name}*")
-    return sum(file.read_bytes().count(b'"type":"request"') for file in files if ".head" not in file.name)
+    return sum(file.read_bytes().count(b'"type":"%s"' % kind) for file in files if ".head" not in file.name)
 
 
-async def _lines(trial: Trial, count: int) -> None:
+async def _lines_come(trial: Trial, count: int) -> None:
     """Wait for the lines of as many requests, no more."""
-    while _requests_in(journal_of(trial)) < count:
+    while _lines_in(journal_of(trial)) < count:
         await asyncio.sleep(0.02)
-    trial.expect("lines of requests", _requests_in(journal_of(trial)), count)
+    trial.expect("lines of requests", _lines_in(journal_of(trial)), count)
 
 
 def _no_room(trial: Trial) -> int:
@@ -80,20 +87,29 @@ _ANSWERS = ("200", "200 done") * (REQUESTS // 2)
 async def _disk_full(trial: Trial) -> None:
     await _ask(trial, "200")
     await asyncio.sleep(0.2)
-    before, limit = _requests_in(journal_of(trial)), _no_room(trial)
+    before, limit = _lines_in(journal_of(trial)), _no_room(trial)
     await _ask(trial, *_ANSWERS)
     _room(trial, limit)
-    await _lines(trial, before + REQUESTS)
+    await _lines_come(trial, before + REQUESTS)
 
 
-async def _disk_hangs(trial: Trial) -> None:
-    await _ask(trial, "200")
-    await asyncio.sleep(0.2)
-    before, flag = _requests_in(journal_of(trial)), trial.world.folder / HANGS
-    flag.touch()
-    await _ask(trial, *_ANSWERS)
-    flag.unlink()
-    await _lines(trial, before + REQUESTS)
+def _disk(pause: str) -> Act:
+    async def act(trial: Trial) -> None:
+        await _ask(trial, "200")
+        await asyncio.sleep(0.2)
+        before, disk = _lines_in(journal_of(trial)), trial.world.folder / DISK
+        _write_at_once(disk, pause)
+        await _ask(trial, *_ANSWERS)
+        disk.unlink()
+        await _lines_come(trial, before + REQUESTS)
+
+    return act
+
+
+def _write_at_once(path: Path, text: str) -> None:
+    """Nobody reads it half written."""
+    path.with_suffix(".new").write_text(text, "utf-8")
+    path.with_suffix(".new").rename(path)
 
 
 async def _full_and_required(trial: Trial) -> None:
@@ -108,21 +124,33 @@ async def _full_and_required(trial: Trial) -> None:
 
 async def _hangs_and_required(trial: Trial) -> None:
     await _ask(trial, "200")
-    flag = trial.world.folder / HANGS
-    flag.touch()
+    disk = trial.world.folder / DISK
+    disk.touch()
     await _ask(trial, "503 journal_failed")
-    flag.unlink()
+    disk.unlink()
     await _ask(trial, "200")
+
+
+async def _slow_and_required(trial: Trial) -> None:
+    disk = trial.world.folder / DISK
+    trial.world.stage.scene = _whole
+    _write_at_once(disk, "0.2")
+    for stream in (False, True) * 2:
+        before = _lines_in(journal_of(trial), b"match")
+        answer = await trial.world.ask(trial, stream=stream)
+        trial.expect("answer", answer.summary, "200 done" if stream else "200")
+        trial.expect("matches written", _lines_in(journal_of(trial), b"match"), before + 3)
+    disk.unlink()
 
 
 async def _moved(trial: Trial) -> None:
     """As logrotate does: nothing is lost, and a new file is begun."""
     await _ask(trial, "200")
     await asyncio.sleep(0.3)
-    before = _requests_in(journal_of(trial))
+    before = _lines_in(journal_of(trial))
     journal_of(trial).rename(journal_of(trial).with_name("journal.jsonl.20200101T000000Z-000"))
     await _ask(trial, *_ANSWERS)
-    await _lines(trial, before + REQUESTS)
+    await _lines_come(trial, before + REQUESTS)
 
 
 def _redis(what: str) -> Act:
@@ -132,9 +160,12 @@ def _redis(what: str) -> Act:
         async with under_load(trial) as load:
             if what in ("killed", "restarted"):
                 await asyncio.to_thread(server.stop)
-            if what in ("restarted", "flushed"):
+            if what == "restarted":
                 await asyncio.to_thread(server.stop)
                 await asyncio.to_thread(server.start)
+            if what == "flushed":
+                with redis.Redis.from_url(server.url) as client:
+                    await asyncio.to_thread(client.flushall)
             if what == "paused":
                 server.suspend()
             for _ in range(REQUESTS // 2):
@@ -176,10 +207,18 @@ def faults() -> Iterator[Fault]:
         "the disk hangs",
         "no write of the journal returns, for ten requests",
         "200; its lines come later, each once",
-        _disk_hangs,
+        _disk(""),
         served,
         "journal",
         sample=True,
+    )
+    yield fault(
+        "the disk is slow",
+        "each write of the journal takes 0.3 s, for ten requests",
+        "200; its lines come later, each once",
+        _disk("0.3"),
+        served,
+        "journal",
     )
     yield fault("the journal is moved", "its file is renamed", "200; no line is lost", _moved, served, "journal")
     yield fault(
@@ -199,10 +238,19 @@ def faults() -> Iterator[Fault]:
         total(answered(2), refused),
         "required",
     )
+    yield fault(
+        "slow, and required",
+        "each write of the journal takes 0.2 s, and answers need it",
+        "200, its matches are written before it",
+        _slow_and_required,
+        answered(4),
+        "required",
+    )
     for what, does in {
         "killed": "is killed under eight streams, and started again",
         "paused": "takes connections and answers nothing",
         "restarted": "is killed and comes back empty",
+        "flushed": "forgets everything under eight streams",
     }.items():
         yield fault(
             f"Redis {what}",

@@ -10,9 +10,10 @@ from random import Random
 
 import pytest
 
+from gateway import censor_stream
 from tests.faults import planted
 from tests.faults.run import ALL, SAMPLE, not_run, plan, run, shown
-from tests.faults.speech import REPLACEMENT, draw_speech, draw_word, leaks
+from tests.faults.speech import INVISIBLE, REPLACEMENT, censored, draw_speech, draw_word, leaks
 from tests.support.examples import examples
 from tests.support.pages import ROOT
 from tests.support.served import many_sockets
@@ -54,6 +55,17 @@ def test_what_a_client_may_get_has_no_word_in_it() -> None:
         assert "".join(speech.pieces) == speech.text
         assert leaks(speech.text, word) == 3 == speech.censored.count(REPLACEMENT)
         assert not any(leaks(text, word) for text in speech.may_get())
+
+
+def test_the_naive_rewriting_is_what_the_censor_does_wherever_an_answer_breaks_off() -> None:
+    for seed in range(examples(8)):
+        rng = Random(seed)
+        word = draw_word(rng)
+        text = draw_speech(rng, word).text
+        rules = [{"id": "word", "words": [word], "replacement": REPLACEMENT, "secret": True}]
+        unseen = [at + 1 for at, letter in enumerate(text) if letter in INVISIBLE]
+        for end in [*unseen, *rng.sample(range(len(text)), 5)]:
+            assert "".join(censor_stream([text[:end]], rules)) == censored(text[:end], word), (seed, end)
 
 
 def test_names_are_unique_and_each_kind_has_a_sample() -> None:

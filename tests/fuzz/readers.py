@@ -6,11 +6,7 @@ import contextlib
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-import httpx_sse._decoders as httpx_decoders
-from openai._streaming import SSEDecoder
 
 from gateway.automata.positions import positions
 from gateway.automata.regex import RegexError, parse
@@ -20,6 +16,7 @@ from gateway.policy.value import ConfigError
 from gateway.wire import sse
 from gateway.wire.json import JSONError, decode, encode
 from tests.fuzz.target import Target, headed, pieces, seeds
+from tests.support import event_readers
 from tests.support.expressions import matches, spans
 from tests.support.pages import ROOT
 
@@ -39,10 +36,9 @@ def read_events(data: bytes) -> None:
     whole = _events([body], limit)
     assert _events(pieces(body, size), limit) == whole
     if limit > len(body):
-        ours = [event.data for event in whole[0]]
-        body = body.removeprefix(b"\xef\xbb\xbf")  # for which they ignore the first line
-        for others in (_by_openai(body), _by_httpx_sse(body)):
-            assert _holds_in_order(ours, others), (ours, others)
+        for name, read in event_readers.READERS.items():
+            lost = event_readers.missing(body, event_readers.ours([body]), read(pieces(body, size)))
+            assert lost is None, (name, lost)
 
 
 def _events(reads: list[bytes], limit: int) -> tuple[list[sse.Event], bool]:
@@ -53,29 +49,6 @@ def _events(reads: list[bytes], limit: int) -> tuple[list[sse.Event], bool]:
         return events + decoder.close(), False
     except sse.EventTooLarge as error:
         return events + error.before, True
-
-
-def _by_openai(body: bytes) -> list[bytes]:
-    return _texts(event.data for event in SSEDecoder().iter_bytes(iter([body])))
-
-
-def _by_httpx_sse(body: bytes) -> list[bytes]:
-    lines, decoder = httpx_decoders.SSELineDecoder(), httpx_decoders.SSEDecoder()
-    read = [decoder.decode(line) for line in [*lines.decode(body.decode("utf-8", "replace")), *lines.flush()]]
-    return _texts(event.data for event in read if event is not None)
-
-
-def _texts(data: Iterable[str]) -> list[bytes]:
-    """Up to where a decoder fails, whose client then gets nothing more."""
-    found: list[bytes] = []
-    with contextlib.suppress(UnicodeDecodeError):
-        found.extend(each.encode() for each in data if each)
-    return found
-
-
-def _holds_in_order(ours: list[bytes], others: list[bytes]) -> bool:
-    left: Iterator[str] = (data.decode("utf-8", "replace") for data in ours)
-    return all(other.decode() in left for other in others)
 
 
 def read_json(data: bytes) -> None:

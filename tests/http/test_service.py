@@ -30,7 +30,7 @@ ANSWER = sending(plain(completion("fine")))
         ("POST", "//v1/chat/completions"),
         ("POST", "/v1/chat%2Fcompletions%00"),
         ("GET", "/docs"),
-        ("GET", "/openapi.json"),
+        ("GET", "/openapi.yaml"),
         ("GET", "/"),
     ],
 )

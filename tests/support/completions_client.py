@@ -41,7 +41,7 @@ class Reader(Client):
             self.errors.append(value["error"])
             return
         self.usage = value.get("usage") or self.usage
-        assert not str(value.get("object")).startswith("chat")
+        assert value.get("object") not in ("chat.completion.chunk", "chat.completion")
         for choice in value["choices"]:
             index = choice.get("index", 0)
             assert index not in self.finish, "a choice has ended but once"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.wire.sse import DONE, KEEP_ALIVE, Decoder, Event, EventTooLarge, encode
 
 LIMIT = 1 << 20
-BOM = b"\xef\xbb\xbf"
+BOM, TWICE_ENCODED = b"\xef\xbb\xbf", "\xef\xbb\xbf".encode()
 
 # name: (stream, its events, its comment lines); a stream's end ends its last line and its last event
 CASES: dict[str, tuple[bytes, list[Event], int]] = {
@@ -46,10 +46,13 @@ CASES: dict[str, tuple[bytes, list[Event], int]] = {
     "one event, then empty lines": (b"data: x\n\n\n\ndata: y\n\n", [Event(b"x"), Event(b"y")], 0),
     "one-line then two-line event": (b"data: x\n\ndata: y\ndata: z\n\n", [Event(b"x"), Event(b"y\nz")], 0),
     "byte order mark": (BOM + b"data: x\n\n", [Event(b"x")], 0),
-    "only the first byte order mark": (BOM + BOM + b"data: x\n\ndata: y\n\n", [Event(b"y")], 0),
+    "two byte order marks": (BOM + BOM + b"data: x\n\ndata: y\n\n", [Event(b"x"), Event(b"y")], 0),
+    "one encoded twice": (BOM + TWICE_ENCODED + b"data: x\n\n", [Event(b"x")], 0),
     "half a byte order mark": (b"\xef\xbbdata: x\n\ndata: y\n\n", [Event(b"y")], 0),
     "nothing but half a mark": (b"\xef\xbb", [], 0),
-    "later byte order mark": (b"data: x\n\n" + BOM + b"data: y\n\n", [Event(b"x")], 0),
+    "later byte order mark": (b"data: x\n\n" + BOM + b"data: y\n\n", [Event(b"x"), Event(b"y")], 0),
+    "nothing but a mark in a line": (b"data: x\n" + BOM + b"\ndata: y\n\n", [Event(b"x"), Event(b"y")], 0),
+    "marks within a line": (b"data: " + BOM + b"x\nda" + BOM + b"ta: y\n\n", [Event(BOM + b"x")], 0),
     "nul and other line separators": (
         "data: a\0\x0b\x0c\x1c\x1d\x1e\x85\u0085\u2028\u2029b\n\n".encode(),
         [Event("a\0\x0b\x0c\x1c\x1d\x1e\x85\u0085\u2028\u2029b".encode())],
@@ -92,12 +95,14 @@ def test_cases_with_trailing_data(stream: bytes, events: list[Event], comments: 
 
 
 def naively_decoded(stream: bytes) -> tuple[list[Event], int]:
-    text = stream.removeprefix(BOM).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    text = stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     events: list[Event] = []
     comments = 0
     data = b""
     kind = b""
     for line in (text + b"\n\n").split(b"\n"):
+        while line.startswith((BOM, TWICE_ENCODED)):
+            line = line[3 if line.startswith(BOM) else 6 :]
         if line == b"":
             if data:
                 events.append(Event(data[:-1], kind.decode("utf-8", "replace")))
@@ -116,7 +121,7 @@ def naively_decoded(stream: bytes) -> tuple[list[Event], int]:
 
 ENDS = [b"\n", b"\n\n", b"\r", b"\r\n"]
 FIELDS = [b"data: ", b"data:", b"data", b"event: e", b"event", b":", b"data: {}\n\n", b"id: 1\n"]
-fragments = st.sampled_from([*ENDS, *FIELDS, b"x", b" ", BOM, b"\xef", b"\0"])
+fragments = st.sampled_from([*ENDS, *FIELDS, b"x", b" ", BOM, TWICE_ENCODED, b"\xef", b"\0"])
 
 
 @given(st.lists(st.lists(fragments | st.binary(max_size=3), max_size=8).map(b"".join), max_size=8))
@@ -198,7 +203,7 @@ def test_just_within_the_bound_under_every_cut(stream: bytes) -> None:
 
 def test_endless_ignored_lines_are_not_kept() -> None:
     decoder = Decoder(10)
-    for opening in (b": comment ", b"ignored field "):
+    for opening in (b": comment ", b"ignored field ", BOM + b"ignored field ", BOM * 1000 + b"x"):
         decoder.feed(opening)
         for _ in range(1000):
             assert decoder.feed(b"x" * 1000) == []
