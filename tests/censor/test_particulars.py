@@ -26,7 +26,7 @@ FOUND = (
     ("national_id", "**RFC:** [[OTHC760826XWL]] | NPWP | [[14.129.364.7-810.228]] |"),
     ("national_id", "Thai ID [[8-2483-62483-70-2]]; NRIC [[861009-45-0795]]; CNIC [[3143101399294]]"),
     ("national_id", "RNTRC [[3895119570]], OIB [[68607033290]], isikukood [[83308030824]]"),
-    ("national_id", "NIT [[662.962.590-3]], IRD [[89909074]], MST [[1324564248]], RUC [[15897676319]]"),
+    ("national_id", "NIT [[662.962.590-3]], IRD [[89909074]], mã số thuế [[1324564248]], RUC [[15897676319]]"),
     ("national_id", "주민등록번호: [[5711141766140]], kennitala [[301276-5679]]"),
     ("national_id", "マイナンバー：[[1234-5678-9018]]"),
     ("national_id", "ИНН [[500100732259]]"),
@@ -84,6 +84,7 @@ FOUND = (
 LEFT = (
     ("national_id", "order 44051401359, parcel 943476587012, ein Paket 123456782"),
     ("national_id", "PAN 12345, SIN(x) = 0.123456789, DNI"),
+    ("national_id", "per RFCs 2045-2047, RFC 2373 2.5.2 and RFC 822; 12:00 MST 2021-03-04"),
     ("national_id", "ISBN 978-3-16-148410-0 and 12.345.678/0001-95"),
     ("passport", "The passport costs 123456789012 of something; call 5551234567890"),
     ("passport", MRZ[1].replace("7408122", "7408123")),

@@ -82,17 +82,17 @@ _NAMES = (
     r"(?:(?i:steuer[\- ]?(?:id(?:entifikationsnummer)?|nummer|nr)|tax[ \-]?(?:id|payer|file)|national (?:id|insurance)"
     r"|social (?:security|insurance)|burgerservicenummer|aadhaar|aadhar|my ?number|kimlik|rodné číslo|numéro fiscal"
     r"|personnummer|fødselsnummer|sozialversicherungsnummer|rijksregisternummer|pesel|снилс|инн|рнокпп|isikukood"
-    r"|asmens kodas|kennitala|adószám|cédula|cartão de cidadão|teudat zehut|thai id|mykad|south african id|αφμ"
-    r"|tax (?:number|no\b)|マイナンバー|個人番号|身份证|주민등록번호|주민번호|เลขประจำตัวประชาชน)"
+    r"|asmens kodas|kennitala|adószám|cédula|mã số thuế|cartão de cidadão|teudat zehut|thai id|mykad|south african id"
+    r"|αφμ|tax (?:number|no\b)|マイナンバー|個人番号|身份证|주민등록번호|주민번호|เลขประจำตัวประชาชน)"
     r"|IdNr|NHS|UTR|BSN|NIF|NINO|TFN|SIN|PPSN?|CNP|EGN|CUI[LT]|DNI|CPF|RU[TN]|INN|PAN|AMKA|ITIN|CPR|SVNR|NI[PKT]|EIN"
-    r"|CNPJ|RFC|NPWP|KTP|NRIC|CNIC|RNTRC|OIB|IRD|RUC|MST|RRN|EMŠO|JMBG|AFM)"
+    r"|CNPJ|NPWP|KTP|NRIC|CNIC|RNTRC|OIB|IRD|RUC|RRN|EMŠO|JMBG|AFM)"
 )
 _INTRODUCED = rf"(?:^|[^A-Za-z]){_NAMES}(?:[^\d\n.;]{{0,16}}[^\dA-Za-z\n])?"
 _UNLABELLED = (
     "de.idnr", "de.stnr", "gb.nhs", "gb.utr", "nl.bsn", "pl.pesel", "pt.nif", "au.tfn", "ca.sin", "ie.pps", "ro.cnp",
     "bg.egn", "ar.cuit", "ar.dni", "br.cpf", "cl.rut", "ru.inn", "in.aadhaar", "jp.in_", "tr.tckimlik", "gr.amka",
     "cz.rc", "us.itin", "at.vnr", "il.idnr", "za.idnr", "dk.cpr", "pl.nip", "pt.cc", "br.cnpj", "gr.vat", "us.ein",
-    "at.tin", "mx.rfc", "id.npwp", "id.nik", "th.pin", "my.nric", "pk.cnic", "ua.rntrc", "hr.oib", "ee.ik", "lt.asmens",
+    "at.tin", "id.npwp", "id.nik", "th.pin", "my.nric", "pk.cnic", "ua.rntrc", "hr.oib", "ee.ik", "lt.asmens",
     "nz.ird", "co.nit", "pe.ruc", "vn.mst", "fr.nif", "be.nn", "kr.rrn", "is.kennitala", "hu.anum", "si.emso", "ec.ci",
     "uy.rut", "eg.tn",
 )  # fmt: skip
@@ -138,9 +138,16 @@ NATIONAL_ID = Detector(
             rf"$|[^\dA-Za-z. {DASHES}/_]|[. ](?:$|\D)",
             _of("in.aadhaar"),
         ),
+        # Mexico: OTHC760826XWL, and no document of the IETF.
+        Format(
+            rf"[A-ZÑ&]{{3,4}}[ {DASHES}]?\d{{6}}[ {DASHES}]?[A-Z0-9]{{3}}",
+            r"(?:^|[^A-Za-z])RFC[^0-9A-Za-z\n]{1,8}",
+            _AFTER,
+            _of("mx.rfc"),
+        ),
         # What is just digits, behind its name.
         Format(
-            rf"(?:[A-ZÑ&]{{3,4}}[ {DASHES}]?)?\d[ {DASHES}]?\d(?:[ .{DASHES}/]?\d){{4,14}}"
+            rf"\d[ {DASHES}]?\d(?:[ .{DASHES}/]?\d){{4,14}}"
             rf"(?:[ {DASHES}]?[A-Za-z0-9]{{1,3}})?",
             _INTRODUCED,
             _AFTER,
