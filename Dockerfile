@@ -5,6 +5,11 @@ ARG PYTHON_TAG=3.13.16-slim-trixie
 ARG PYTHON_DIGEST=
 
 FROM python:${PYTHON_TAG}${PYTHON_DIGEST} AS build
+# For the part in C. Debian keeps only the latest version of its release, so an exact one would soon be gone.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /build/source
 COPY deploy/build.lock deploy/requirements.lock deploy/decode.lock ./
 # decode.lock, with EXTRAS=[redis,otel,decode], for what steers a vLLM: masks, rollback, structured output.
@@ -16,8 +21,8 @@ RUN python -m pip install --no-cache-dir --disable-pip-version-check --only-bina
        --wheel-dir /build/wheels -r "${LOCK}"
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY gateway gateway
-RUN python -m pip wheel --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation --no-index \
-    --wheel-dir /build/wheels .
+RUN PORTCULLIS_NATIVE=1 python -m pip wheel --no-cache-dir --disable-pip-version-check --no-deps --no-build-isolation \
+    --no-index --wheel-dir /build/wheels .
 # The optional parts, which the lock has to have; nothing can be added to the image later.
 ARG EXTRAS=[redis,otel]
 # pip sets the environment up and stays outside it.

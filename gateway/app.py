@@ -102,11 +102,11 @@ class Portcullis:
             return not state.current.keys.required
 
         if names or is_loopback(listen.host):
-            self.public.entry = LocalNames(self.public.entry, state.record, names, keyless)
-        if listen.cors is not None:  # added last, and so around the others
+            self.public.local_names = LocalNames(state.record, names, keyless)
+        if listen.cors is not None:
             self.public.entry = AllowedOrigins(self.public.entry, state.record, frozenset(listen.cors.origins))
         if self.admin is not None and listen.admin is not None and is_loopback(listen.admin.host):
-            self.admin.entry = LocalNames(self.admin.entry, state.record, names, lambda: True)
+            self.admin.local_names = LocalNames(state.record, names, lambda: True)
 
     @property
     def drain_timeout(self) -> float:

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,15 @@ from gateway.exits import (
 )
 from gateway.policy.lint import large_list
 from gateway.policy.listen import url_of
-from gateway.policy.model import Balance, Channel, Config, Direction
+from gateway.policy.model import Balance, Channel, Config, Direction, Rule
+from gateway.progress import shown_while_slow
 from gateway.serving.command import add_serve_commands
 from gateway.serving.vllm.command_line import managed_upstreams
 from gateway.serving.vllm.options import attach_values
 from gateway.version import TELEMETRY, __version__, is_installed, missing_part
 
+# The others need no locks, signals or processes that Windows has not.
+ON_WINDOWS = ("check", "scan", "detectors", "schema", "doctor", "health", "version", "--help", "-h")
 SHELLS = ("bash", "zsh")  # for tcsh shtab leaves the options of nested commands out
 
 
@@ -43,6 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     if not arguments:
         parser.print_help()
         return DONE
+    if sys.platform == "win32" and arguments[0] not in ON_WINDOWS:
+        print(f"portcullis: {arguments[0]} does not run on Windows; it does in WSL 2 and in the image", file=sys.stderr)
+        return USAGE
     options = parser.parse_args(attach_values(arguments))
     try:
         status: int = options.run(options)
@@ -146,13 +153,14 @@ def _parser() -> argparse.ArgumentParser:
 def _check(options: argparse.Namespace) -> int:
     from gateway.censor.explain import explain
 
-    config = load(options.config)
+    with shown_while_slow(sys.stderr, lambda seconds: f"{seconds:.0f} s: {options.config} is read"):
+        config = load(options.config)
     for name, policy in config.policies.items():
         print(f"policy {name}: mode {policy.mode}, max_hold {policy.max_hold}, on_overflow {policy.on_overflow}")
+        lines = explain(policy)
         for rule in policy.rules:
-            if (cost := large_list(rule)) is not None:
-                print(f"rule {rule.id}: {cost} …", file=sys.stderr, flush=True)
-        for line in explain(policy):
+            with shown_while_slow(sys.stderr, partial(_compiling, rule)):
+                line = next(lines)
             print(f"  {line}")
         if policy.constrain is not None:
             from gateway.decode.constraints import describe
@@ -163,7 +171,7 @@ def _check(options: argparse.Namespace) -> int:
             print(f"  masked while the model decodes: {masked}; vLLM needs the file that `portcullis masks` writes")
     masks = any(policy.masked for policy in config.policies.values())
     steered = masks or any(policy.rolls_back for policy in config.policies.values())
-    if steered or config.state is not None or config.telemetry is not None:
+    if sys.platform != "win32" and (steered or config.state is not None or config.telemetry is not None):
         from gateway.app import check_parts
 
         check_parts(config)
@@ -173,10 +181,16 @@ def _check(options: argparse.Namespace) -> int:
         renamed = f", renamed {route.rename}" if route.rename else ""
         behind = ", then ".join(route.upstreams) if route.balance is Balance.FIRST else " or ".join(route.upstreams)
         print(f"route {route.model!r}: upstream {behind}, policy {route.policy}{renamed}")
-    for warning in warnings(config):
+    with shown_while_slow(sys.stderr, lambda seconds: f"{seconds:.0f} s: warnings are looked for"):
+        found = warnings(config)
+    for warning in found:
         print(f"warning: {warning}")
     print(f"{options.config}: valid")
     return _check_online(config) if options.online else DONE
+
+
+def _compiling(rule: Rule, seconds: float) -> str:
+    return f"{seconds:.0f} s: rule {rule.id}: {large_list(rule) or 'is compiled'}"
 
 
 def _check_online(config: Config) -> int:

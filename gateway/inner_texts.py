@@ -14,13 +14,13 @@ class Opened(NamedTuple):
     texts in it. With `exact` it is one of JSON: a replacement in it is escaped, and of an escape nothing but the whole
     is taken out. `closing` is what completes the outer text from within it."""
 
-    reader: Reader | None
+    reader: InnerReader | None
     exact: bool = True
     closing: str = ""
     back: int = 0
 
 
-class Decoded(NamedTuple):
+class Spelled(NamedTuple):
     """The inner text goes on with a character that is spelled by the outer characters from `start` to `end`, counted
     back from the end of this piece."""
 
@@ -34,7 +34,7 @@ class Closed(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A number that ended, from `start` to `end` as in `Decoded`: a text of its own, which is also read as `value`.
+    """A number that ended, from `start` to `end` as in `Spelled`: a text of its own, which is also read as `value`.
     With `quoted` it becomes a string where something of it is replaced; `closing` completes the outer text behind
     it."""
 
@@ -46,7 +46,7 @@ class Token(NamedTuple):
     closing: str = ""
 
 
-Step = Opened | Decoded | Closed | Token
+Step = Opened | Spelled | Closed | Token
 
 
 class Piece(NamedTuple):
@@ -60,7 +60,7 @@ class Piece(NamedTuple):
     same: bool = False
 
 
-class Reader(Protocol):
+class InnerReader(Protocol):
     """Finds the inner texts of one text, which must come free of surrogates."""
 
     @property

@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 LOG_INTERVAL = 10.0  # seconds between two lines in a log
 TERMINAL_INTERVAL = 0.2  # and between two updates on a terminal
 
 _CLEAR = "\r\x1b[K"
+
+
+@contextlib.contextmanager
+def shown_while_slow(stream: TextIO, text: Callable[[float], str]) -> Iterator[None]:
+    """Progress of work that cannot say how far it is: `text` gets the seconds since the beginning. Nothing is written
+    for less than `TERMINAL_INTERVAL` on a terminal, and `LOG_INTERVAL` elsewhere."""
+    meter, over = ProgressMeter(stream, terminal_interval=TERMINAL_INTERVAL), threading.Event()
+
+    def show() -> None:
+        while not over.wait(TERMINAL_INTERVAL):
+            meter.show(text)
+
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        meter.clear()
 
 
 class ProgressMeter:

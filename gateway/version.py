@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +23,32 @@ def is_installed(*modules: str) -> bool:
         return all(map(find_spec, modules))
     except ModuleNotFoundError:  # a parent package of one of them
         return False
+
+
+def unknown_versions() -> Iterator[str]:
+    """Packages that are installed in a later version than this one was made for. Those that an upper bound is given
+    for are used from the inside."""
+    try:
+        required = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # it runs from its files
+        return
+    for name, bound in filter(None, map(_bounded, required)):
+        try:
+            installed = metadata.version(name)
+        except metadata.PackageNotFoundError:  # of an extra
+            continue
+        if _numbers(installed) >= _numbers(bound):
+            yield f"{name} {installed} is installed, and this version was made for those before {bound}"
+
+
+def _bounded(requirement: str) -> tuple[str, str] | None:
+    """The name of `NAME<BOUND,… ; …` and its upper bound; None if it has none."""
+    name, bound = re.match(r"[\w.-]+", requirement), re.search(r"<([0-9.]+)", requirement.partition(";")[0])
+    return (name[0], bound[1]) if name and bound else None
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"[0-9]+", version)]
 
 
 def install_hint(extra: str = "") -> str:

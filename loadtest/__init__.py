@@ -14,6 +14,7 @@ generator in turn, checks every character that comes out, and prints one table. 
     run.py  judge.py  report.py   one measurement; the limits; the table
     censor_bench.py               the censor alone, without sockets
     request_upstream.py  request_bench.py  whole requests: CPU time of each, on kept and on new connections
+    idle.py  reload.py            memory of thousands of open streams; the delays beside a reload
 
 `make decode-bench` is about models of one's own: mask_bench.py (what masks cost), law_bench.py with laws.py (how true
 rollback stays), rollback_bench.py (tokens spent).

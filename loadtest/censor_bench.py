@@ -21,8 +21,9 @@ import ahocorasick
 from gateway.censor.compile import CompiledPolicy, Program, compile_policy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
-from gateway.guard.chat import ChatGuard
+from gateway.guard.open import open_guard
 from gateway.policy.model import Channel, Direction, Limits, Policy, Rule, Strength
+from gateway.wire.chat import CHAT
 from loadtest.dialects import chunk
 from loadtest.judge import Figure, Verdict
 from loadtest.report import judgement
@@ -181,7 +182,7 @@ def _state_bytes(policy: CompiledPolicy, reads: Sequence[bytes]) -> float:
 
 def _open_guard(policy: CompiledPolicy, reads: Sequence[bytes]) -> StreamAnswer:
     limits = Limits()
-    guard = StreamAnswer(ChatGuard(policy), max_event=limits.max_event, max_whole=limits.max_body)
+    guard = StreamAnswer(open_guard(CHAT, policy), max_event=limits.max_event, max_whole=limits.max_body)
     for read in reads:
         guard.feed(read, 0.0)
     return guard

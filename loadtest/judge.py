@@ -122,7 +122,7 @@ def verdicts(rounds: Sequence[Round], limits: Limits) -> list[Verdict]:
     """Every limit, for every scenario that it is judged by.
 
     CPU beside others is taken where they ran together (`together-...`, `words-...`, `dialects-...`); the rest alone
-    (`paced-...`), delays and memory of the worst list of words.
+    (`paced-...`, `many-...`), delays and memory of the worst list of words.
     """
     scenarios = dict.fromkeys(scenario for scenario, _ in rounds[0])
     return [verdict for scenario in scenarios for verdict in _scenario_verdicts(rounds, scenario, limits)]
@@ -133,7 +133,7 @@ def _scenario_verdicts(rounds: Sequence[Round], scenario: str, limits: Limits) -
         return Figure.over(_cpu_ratios(rounds, scenario, target, base))
 
     guards = [row for row in rows(rounds) if row.scenario == scenario and row.target.startswith("portcullis")]
-    if not guards or not scenario.startswith(("together", "words", "workers", "patterns", "dialects", "paced")):
+    if not guards or not scenario.startswith(("together", "words", "workers", "patterns", "dialects", "paced", "many")):
         return []
     measured: tuple[tuple[str, float, Figure | None], ...] = (
         ("CPU a chunk, 1,000 words / nginx", limits.cpu_vs_nginx, ratio("portcullis-1000", "nginx")),
@@ -156,6 +156,8 @@ def _scenario_verdicts(rounds: Sequence[Round], scenario: str, limits: Limits) -
         measured = (("CPU a chunk, 100,000 / 10 words", limits.words_100000_vs_10, figure),)
     if scenario.startswith("paced"):
         measured = _alone(guards, limits)
+    if scenario.startswith("many"):
+        measured = (("added delay p99, ms", limits.many_added_p99_ms, _worst(row.added_p99 for row in guards)),)
     return [Verdict(f"{scenario}: {what}", limit, figure) for what, limit, figure in measured]
 
 

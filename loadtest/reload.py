@@ -26,7 +26,7 @@ WORDS = 100_000
 STREAMS = 100
 SECONDS = 14.0
 CHANGED_AT = 5.0  # seconds after the first stream was opened
-LIMIT_MS = 50.0
+LIMIT_MS = 20.0
 
 
 def measure(scenario: Scenario, cores: Cores, workers: int) -> tuple[list[float], list[float], list[str]]:

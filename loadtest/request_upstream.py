@@ -2,7 +2,7 @@
 
 A number in the prompt says how many chunks are wanted, 0 an answer that is no stream. The text is prose without a
 match, unless the prompt asks for the forbidden word. Chunks have all the fields that OpenAI's have, `obfuscation` too,
-and come one by one, `PAUSE` seconds apart.
+and come one by one, `PAUSE` seconds apart, or as many as the prompt says.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ PAUSE = 0.02  # seconds between two chunks of a stream
 PROMPT = "chunks wanted: %d."
 WITH_WORD = "with the forbidden word"
 _WANTED = re.compile(rb"chunks wanted: (\d+)")
+WITH_PAUSE = "seconds between them: %d."
+_PAUSE = re.compile(rb"seconds between them: (\d+)")
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 _STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\n"
@@ -77,13 +79,14 @@ class _Answers(asyncio.Protocol):
         first, *following = [_plain(text)] if wanted == 0 else _chunks(wanted, text)
         self._transport.write(first)
         if following:
-            self._send(following, 0)
+            asked = _PAUSE.search(body)
+            self._send(following, 0, int(asked[1]) if asked else PAUSE)
 
-    def _send(self, parts: list[bytes], place: int) -> None:
+    def _send(self, parts: list[bytes], place: int, pause: float) -> None:
         if place and not self._transport.is_closing():
             self._transport.write(parts[place - 1])
         if place < len(parts):
-            asyncio.get_running_loop().call_later(PAUSE, self._send, parts, place + 1)
+            asyncio.get_running_loop().call_later(pause, self._send, parts, place + 1, pause)
 
 
 @cache

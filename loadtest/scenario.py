@@ -105,6 +105,7 @@ class Limits:
     cpu_vs_bytecopy: float
     added_p50_ms: float
     added_p99_ms: float
+    many_added_p99_ms: float
     words_100000_vs_10: float
     workers_2_vs_1: float
     patterns_vs_words: float

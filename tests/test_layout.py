@@ -1,13 +1,19 @@
-"""How the tests are laid out: what several of them need is in `tests/support`, and no file is long."""
+"""How the tests are laid out: what several of them need is in `tests/support`, and no file is long. And the package: no
+module is long, no two classes share a name; which module imports which is import-linter's."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 TESTS = Path(__file__).parent
 MOST_LINES = 500
+MOST_LINES_OF_A_MODULE = 400
+PACKAGE = TESTS.parent / "gateway"
+PACKAGE_FILES = sorted(PACKAGE.rglob("*.py"))
 FILES = sorted(TESTS.rglob("*.py"))
 MODULES = [path for path in FILES if path.name.startswith("test_")]
 
@@ -16,7 +22,9 @@ MODULES = [path for path in FILES if path.name.startswith("test_")]
 def imported(path: Path) -> set[str]:
     """The modules that a file imports, and what might be one among the names that it takes from them."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    tree = ast.parse(path.read_text("utf-8"))
+    tree.body = [node for node in tree.body if not isinstance(node, ast.If)]  # TYPE_CHECKING
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -45,3 +53,25 @@ def test_folders_that_make_test_leaves_out_are_marked() -> None:
     """Their files are not even imported there; tests/audit marks its own in its conftest.py."""
     files = [path for path in MODULES if path.parent.name in ("clients", "vllm")]
     assert [path for path in files if "\npytestmark = " not in path.read_text("utf-8")] == []
+
+
+def test_no_module_of_the_package_is_long() -> None:
+    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text("utf-8").splitlines()) for path in PACKAGE_FILES}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES_OF_A_MODULE} == {}
+
+
+def test_no_class_of_the_package_has_the_name_of_another() -> None:
+    names = Counter(
+        node.name
+        for path in PACKAGE_FILES
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_no_modules_of_the_package_import_each_other_in_a_circle() -> None:
+    """Imports within functions count, too; those for annotations alone do not."""
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE_FILES}
+    imports = {name: imported(path) & names.keys() - {name} for name, path in names.items()}
+    TopologicalSorter(imports).prepare()  # raises CycleError, with the circle

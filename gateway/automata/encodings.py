@@ -15,7 +15,10 @@ from typing import NamedTuple, Protocol
 # Behind a letter: the next one may need a separator before it.
 _NEXT = "\x1f"
 # What is written for a sign of Morse's code, or as a dash, besides ASCII's.
-_AS_ASCII = str.maketrans(dict.fromkeys("·•∙⋅․", ".") | dict.fromkeys("‐‑‒–—―−", "-"))
+_AS_ASCII = str.maketrans(dict.fromkeys("·•∙⋅․●", ".") | dict.fromkeys("‐‑‒–—―−▬", "-"))
+ESCAPE = "\x1b"
+# What terminals read as the beginning or the end of a control sequence, besides ESCAPE; each as it is in ASCII.
+CONTROLS = {"\x07": "\x07", "\x9b": ESCAPE + "[", "\x9d": ESCAPE + "]", "\x9c": ESCAPE + "\\"}
 _OTHER_SIGN = ","  # stands for what is neither ASCII nor a letter
 HEX_DIGIT = "[0-9a-f]"
 MAX_TAG = 256  # characters of a tag, or of a link's address, within a word
@@ -50,9 +53,11 @@ class AnyLetter:
 
 
 def ascii_form(char: str) -> str:
-    """The character as encodings see it; empty if it is in none."""
+    """The character as encodings see it: one of ASCII, or two of a control sequence; empty if it is in none."""
     if char.isascii():
         return char
+    if char in CONTROLS:
+        return CONTROLS[char]
     char = unicodedata.normalize("NFKC", char.translate(_AS_ASCII))
     if len(char) == 1 and char.isascii():
         return char
@@ -99,7 +104,7 @@ class TextEncoding(AnyLetter):
 
 
 # What stands within Base64 as people and programs write it.
-_PASSED = " \t\r\n\"'`,>|-"
+_PASSED = frozenset(" \t\r\n\"'`,>|-+\\")
 
 
 class BitEncoding(AnyLetter):
@@ -109,7 +114,6 @@ class BitEncoding(AnyLetter):
     def __init__(self, width: int, values: dict[str, int]) -> None:
         self._width, self._values = width, values
         self._skips = sorted({8 * byte % width for byte in range(width)})
-        self._passed = frozenset(_PASSED) - values.keys()
 
     def begin(self, char: str) -> Iterator[Reading]:
         if char in self._values:
@@ -118,7 +122,7 @@ class BitEncoding(AnyLetter):
                 yield Reading(None, f"{count},{self._values[char] & ((1 << count) - 1)}")
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
-        if char in self._passed:
+        if char in _PASSED:  # also where it is a digit of the code: between pieces it is none
             yield Reading(None, state)
         if char in self._values:
             before, _, begun = state.partition(",")
@@ -131,11 +135,15 @@ class BitEncoding(AnyLetter):
             yield Reading(letter, f"{count},{value & ((1 << count) - 1)}")
 
 
-class Decoded(AnyLetter):
-    """Letters of an encoding of bytes: UTF-8, and ASCII in UTF-16, whose other bytes are 0."""
+_UNFINISHED = frozenset({"unexpected end of data", "truncated data"})
 
-    def __init__(self, encoded: Encoding) -> None:
-        self._encoded = encoded
+
+class Decoded(AnyLetter):
+    """Letters of an encoding of bytes: UTF-8, and ASCII in UTF-16, whose other bytes are 0; or of another charset."""
+
+    def __init__(self, encoded: Encoding, charset: str = "utf-8") -> None:
+        self._encoded, self._charset = encoded, charset
+        self._passes_zero = charset == "utf-8"
 
     def begin(self, char: str) -> Iterator[Reading]:
         return self._decoded("", self._encoded.begin(char))
@@ -146,17 +154,14 @@ class Decoded(AnyLetter):
 
     def _decoded(self, begun: str, readings: Iterable[Reading]) -> Iterator[Reading]:
         for letters, inner in readings:
-            if letters is None or letters == "\0":
+            if letters is None or (self._passes_zero and letters == "\0"):
                 yield Reading(None, f"{begun}:{inner}")
-                continue
-            if not begun and letters < "\x80":
-                yield Reading(letters, f":{inner}")
                 continue
             data = bytes.fromhex(begun) + letters.encode("latin-1", "replace")
             try:
-                yield Reading(data.decode(), f":{inner}")
+                yield Reading(data.decode(self._charset), f":{inner}")
             except UnicodeDecodeError as error:
-                if len(data) < 4 and error.reason == "unexpected end of data":
+                if len(data) < 4 and error.reason in _UNFINISHED:
                     yield Reading(None, f"{data.hex()}:{inner}")
 
 
@@ -174,6 +179,28 @@ class AnyOf(AnyLetter):
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
         for letters, rest in self._encodings[int(state[0])].go_on(state[1:], char):
             yield Reading(letters, state[0] + rest)
+
+
+class Stacked(AnyLetter):
+    """An encoding of what is encoded already: the letters of the `outer` are read by the `inner`."""
+
+    def __init__(self, outer: Encoding, inner: Encoding) -> None:
+        self._outer, self._inner = outer, inner
+
+    def begin(self, char: str) -> Iterator[Reading]:
+        return self._read("", self._outer.begin(char))
+
+    def go_on(self, state: str, char: str) -> Iterator[Reading]:
+        outer, _, inner = state.partition("\0")
+        return self._read(inner, self._outer.go_on(outer, char))
+
+    def _read(self, inner: str, readings: Iterable[Reading]) -> Iterator[Reading]:
+        for letters, outer in readings:
+            if letters is None:
+                yield Reading(None, f"{outer}\0{inner}")
+                continue
+            for found, rest in self._inner.go_on(inner, letters) if inner else self._inner.begin(letters):
+                yield Reading(found, f"{outer}\0{rest}")
 
 
 class Spellings:
@@ -256,10 +283,15 @@ def _prefixes(texts: Iterable[str]) -> str:
 
 
 _SIGN = "[^0-9a-z]"
-_HEX_INTRO = r"(?:0x|x|u00|u\+00)?"
-_HEX_INTRO_BEGUN = r"(?:0x?|x|u0{0,2}|u\+0{0,2})?"
+# Between two codes may also be the number of a list.
+_ITEM, _ITEM_BEGUN = r"|\n[0-9]{1,2}[.)] ", r"|\n(?:[0-9]{1,2}[.)]? ?)?"
+_HEX_INTRO = r"(?:0x|x|h|u00|u\+00)?"
+_HEX_INTRO_BEGUN = r"(?:0x?|x|h|u0{0,2}|u\+0{0,2})?"
 _HEX = TextEncoding(
-    f"{HEX_DIGIT}{{2}}", HEX_DIGIT, _byte, (rf"h?{_SIGN}{{0,6}}{_HEX_INTRO}", rf"h?{_SIGN}{{0,6}}{_HEX_INTRO_BEGUN}")
+    f"{HEX_DIGIT}{{2}}",
+    HEX_DIGIT,
+    _byte,
+    (rf"(?:h?{_SIGN}{{0,6}}{_HEX_INTRO}{_ITEM})", rf"h?{_SIGN}{{0,6}}{_HEX_INTRO_BEGUN}{_ITEM_BEGUN}"),
 )
 _HEX_UNITS = TextEncoding(
     f"{HEX_DIGIT}{{4}}",
@@ -269,14 +301,19 @@ _HEX_UNITS = TextEncoding(
 )
 _CALLS = ("chr(", "char(", "chrw(", "unichr(", "string.fromcharcode(")
 _CALL, _CALL_BEGUN = "|".join(map(re.escape, _CALLS)), _prefixes(_CALLS)
-_BETWEEN_CODES = rf"{_SIGN}{{1,6}}(?:{_CALL})?", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_CALL_BEGUN}|{_CALL})"
-_OCTAL_BETWEEN = rf"{_SIGN}{{1,6}}(?:0o?)?", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}0o?"
-_BINARY_BETWEEN = rf"{_SIGN}{{0,4}}(?:0b)?", rf"{_SIGN}{{0,4}}(?:0b?)?"
+_BETWEEN_CODES = (
+    rf"(?:{_SIGN}{{1,6}}(?:{_CALL})?{_ITEM})",
+    rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}(?:{_CALL_BEGUN}|{_CALL}){_ITEM_BEGUN}",
+)
+_OCTAL_BETWEEN = rf"(?:{_SIGN}{{1,6}}(?:0o?)?{_ITEM})", rf"{_SIGN}{{0,6}}|{_SIGN}{{1,6}}0o?{_ITEM_BEGUN}"
+_BINARY_BETWEEN = rf"(?:{_SIGN}{{0,4}}(?:0b)?{_ITEM})", rf"{_SIGN}{{0,4}}(?:0b?)?{_ITEM_BEGUN}"
 _BITS_BETWEEN = rf"{_SIGN}{{1,4}}(?:0b)?", rf"{_SIGN}{{0,4}}|{_SIGN}{{1,4}}0b?"
 _MORSE_SIGN, _MORSE_BETWEEN = "[._*-]", "[^0-9a-z._*-]"
 _MORSE_SIGNS = str.maketrans("*_", ".-")
+_AS = ("as in", "for", "is", "like")  # between a letter and its name
+_BASE64_BYTES = BitEncoding(6, {char: at for at, char in enumerate(_BASE64)} | {"-": 62, "_": 63})
 VARIANTS: dict[str, Encoding] = {
-    "base64": Decoded(BitEncoding(6, {char: at for at, char in enumerate(_BASE64)} | {"-": 62, "_": 63})),
+    "base64": Decoded(_BASE64_BYTES),
     "base32": Decoded(BitEncoding(5, {form: at for at, char in enumerate(_BASE32) for form in (char, char.lower())})),
     "hex": AnyOf(Decoded(_HEX), _HEX_UNITS),
     "decimal": AnyOf(
@@ -285,9 +322,9 @@ VARIANTS: dict[str, Encoding] = {
         Decoded(TextEncoding("[0-3]?[0-7]{2}", "[0-7]{1,2}", lambda text: character(text, 8), _OCTAL_BETWEEN)),
         Decoded(
             TextEncoding(
-                "[01]{4} ?[01]{4}",
-                "[01]{1,4}|[01]{4} |[01]{4} ?[01]{1,3}",
-                lambda text: character(text.replace(" ", ""), 2),
+                "[01]{4}[ _.]?[01]{4}",
+                "[01]{1,4}|[01]{4}[ _.]|[01]{4}[ _.]?[01]{1,3}",
+                lambda text: character(re.sub("[ _.]", "", text), 2),
                 _BINARY_BETWEEN,
             )
         ),
@@ -299,16 +336,33 @@ VARIANTS: dict[str, Encoding] = {
         _prefixes(_NATO_LETTERS),
         lambda text: _NATO_LETTERS[text.lower()],
         (
-            rf"{_SIGN}{{0,8}}(?:[0-9a-z]{{1,2}}(?: as in| for| is)?{_SIGN}{{1,4}})?",
-            rf"{_SIGN}{{0,8}}(?:[0-9a-z]{{1,2}}(?: (?:a|as|as |as i|as in|f|fo|for|i|is))?{_SIGN}{{0,4}})?",
+            rf"{_SIGN}{{0,8}}(?:[0-9a-z]{{1,2}}(?: {'| '.join(_AS)})?{_SIGN}{{1,4}})?",
+            rf"{_SIGN}{{0,8}}(?:[0-9a-z]{{1,2}}(?: (?:{_prefixes(_AS)}|{'|'.join(_AS)}))?{_SIGN}{{0,4}})?",
         ),
     ),
     "morse": TextEncoding(
         f"{_MORSE_SIGN}{{1,5}}",
         f"{_MORSE_SIGN}{{1,4}}",
         lambda text: _MORSE_LETTERS.get(text.translate(_MORSE_SIGNS)),
-        (rf"{_MORSE_BETWEEN}{{1,6}}", rf"{_MORSE_BETWEEN}{{0,6}}"),
+        (
+            rf"(?:{_MORSE_BETWEEN}{{1,6}}|\n[-*] {_ITEM})",
+            rf"{_MORSE_BETWEEN}{{0,6}}|\n[-*] ?{_ITEM_BEGUN}",
+        ),
     ),
+}
+# The same for words with letters that these charsets write in other bytes. Base32 is left out: prose is Base32.
+_CHARSETS = ("latin-1", "utf-16-le", "utf-16-be")
+OTHER_CHARSETS: dict[str, Encoding] = {
+    "base64": AnyOf(VARIANTS["base64"], *(Decoded(_BASE64_BYTES, charset) for charset in _CHARSETS)),
+    "hex": AnyOf(VARIANTS["hex"], *(Decoded(_HEX, charset) for charset in _CHARSETS[:2])),  # has UTF-16 by units
+}
+
+
+# A code of what is in a code: the names of both, the outer first. Others would cost twice as much as all of these.
+STACKED: dict[str, Encoding] = {
+    "base64 base64": Stacked(_BASE64_BYTES, VARIANTS["base64"]),
+    "base64 hex": Stacked(_BASE64_BYTES, VARIANTS["hex"]),
+    "hex base64": Stacked(_HEX, VARIANTS["base64"]),
 }
 
 

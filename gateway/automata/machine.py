@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, count
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS
 from gateway.automata.literals import Folded
@@ -33,8 +33,10 @@ from gateway.automata.states import forget
 MAX_TRANSITIONS = 100_000
 MAX_TARGETS = 40_000  # of a kilobyte or so, with the states they lead to
 MAX_ENTRIES = 1_000_000  # of states, some 70 bytes each
+MAX_NFA_ENTRIES = 100_000  # of steps of `gateway.automata.nfa`, some 150 bytes each
 MAX_CHAR_CLASSES = 8192
 MAX_STEPS = 200_000
+GROWTH = 4096  # states and steps that are kept between two calls of `StateMachine.on_growth`
 # Of the targets that are missing, one in so many is worked out once there are many.
 KEPT_ONE_IN = 16
 
@@ -168,6 +170,8 @@ class StateMachine(ABC):
     patterns: Sequence[Searched]
     furthest = 0  # the greatest of `Position.past`
     cost = 0  # of a character of hostile text, in 2 microseconds, where that is much
+    # A server puts `gc.freeze` here: with a hundred thousand states, a full collection stops every stream for a while.
+    on_growth: ClassVar[Callable[[], object]] = int
 
     def __init__(self, fold: Callable[[str], Folded], max_transitions: int, max_targets: int = MAX_TARGETS) -> None:
         self.fold = lru_cache(MAX_CHAR_CLASSES)(fold)
@@ -184,6 +188,9 @@ class StateMachine(ABC):
         self._max_targets = max_targets
         self._entries = 0
         self._countdown = KEPT_ONE_IN
+        self.nfa_steps: dict[tuple[Any, ...], Any] = {}
+        self._nfa_entries = 0
+        self._kept = 0
         self.start_position = Position(-1, Searched(tag=-1), arrives=0, waits=0, continues=ALL_RIGHTS)
 
     @abstractmethod
@@ -235,6 +242,7 @@ class StateMachine(ABC):
             if self._steps > MAX_STEPS:
                 self._steps = 0
                 self.forget_steps()
+            self._grow()
             steps = position.steps[char_class.number + left] = self.successors(position, left, char_class)
         return steps
 
@@ -242,6 +250,22 @@ class StateMachine(ABC):
         """Drop the steps that are kept, since there are too many."""
         for position in (self.start_position, *self.positions()):
             position.steps.clear()
+
+    def keep_nfa_step(self, key: tuple[Any, ...], step: Any) -> Any:
+        """Keep what `gateway.automata.nfa` has worked out of `key`, whose first are positions; where there is much, one
+        in `KEPT_ONE_IN`. Returns `step`."""
+        if self._nfa_entries > MAX_NFA_ENTRIES // 4:
+            self._countdown -= 1
+            if self._countdown > 0:
+                return step
+            self._countdown = KEPT_ONE_IN
+            if self._nfa_entries > MAX_NFA_ENTRIES:
+                self.nfa_steps.clear()
+                self._nfa_entries = 0
+        self._nfa_entries += 1 + len(key[0]) + len(step.reached)
+        self.nfa_steps[key] = step
+        self._grow()
+        return step
 
     def work_out(self, state: PatternState, char: str) -> PatternState:
         """The transition that is missing. Where there are many, only some are kept: the others are worked out again."""
@@ -267,7 +291,7 @@ class StateMachine(ABC):
         """Is the next target to be kept?"""
         if self._targets > self._max_targets // 4 or self._entries > MAX_ENTRIES // 4:
             self._countdown -= 1
-            if self._countdown:
+            if self._countdown > 0:
                 return False
             self._countdown = KEPT_ONE_IN
             if self._targets > self._max_targets:
@@ -305,7 +329,13 @@ class StateMachine(ABC):
                     self._empty_cache()
                 self._entries += 1 + len(positions)
                 self._states[key] = state
+                self._grow()
         return state
+
+    def _grow(self) -> None:
+        self._kept += 1
+        if not self._kept % GROWTH:
+            type(self).on_growth()
 
     def may_end(self, state: PatternState) -> bool:
         """Could the end of the text make anything certain in this state?"""

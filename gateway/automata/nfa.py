@@ -14,7 +14,7 @@ from operator import and_
 from typing import NamedTuple
 
 from gateway.automata.contexts import ALL_RIGHTS, EDGE, KINDS
-from gateway.automata.machine import PatternState, Position, Searched, StateMachine
+from gateway.automata.machine import CharClass, PatternState, Position, Searched, StateMachine
 from gateway.automata.positions import Region
 
 # How far back is remembered what was known before a beginning.
@@ -36,6 +36,23 @@ class StartContext(NamedTuple):
     left: int
 
 
+class Step(NamedTuple):
+    """What a folded character does to a tuple of positions, whatever their beginnings are.
+
+    Those with the indices `certain` have matched. Of each of the positions `reached`, the beginnings are those of two
+    `sources`, and of `further` ones as (index of the position reached, source): a source is an index, or behind the
+    last the character itself, and behind that nothing. `begins`: does a match begin? `arrives`: may one end?
+    """
+
+    certain: tuple[int, ...]
+    reached: tuple[Position, ...]
+    sources: tuple[tuple[int, int], ...]
+    further: tuple[tuple[int, int], ...]
+    contexts: tuple[Position, ...]
+    begins: bool
+    arrives: bool
+
+
 class NfaSimulation:
     """All ways through the patterns that are alive. Bit i of a set of beginnings stands for offset `origin` + i.
 
@@ -45,7 +62,6 @@ class NfaSimulation:
     """
 
     __slots__ = (
-        "_begun",
         "_ends",
         "_machine",
         "_oldest",
@@ -67,7 +83,6 @@ class NfaSimulation:
         self.contexts = state.contexts
         self.left = state.left
         self.active: dict[Position, int] = {}
-        self._begun: list[Position] = []
         self.history: dict[int, StartContext] = {}
         self.left_window: dict[int, int] = {}
 
@@ -91,17 +106,18 @@ class NfaSimulation:
             self._rebase()
         hits: dict[tuple[int, int], int] = {}
         context = StartContext(self.contexts, self.left)
-        fresh = 1 << (offset - self.origin)
-        self._begun = []
+        fresh, begins = 1 << (offset - self.origin), False
         for index, unit in enumerate(folded):
             # Inside an atomic expansion no match may end, nor begin.
             inside = atomic and index > 0
-            self._step(unit, 0 if inside else fresh, hits)
+            step = self._step(machine.char_class(unit), 0 if inside else fresh, hits)
+            begins |= step.begins
             ends_here = not atomic or index == len(folded) - 1
             self._ends.append(offset + 1 if ends_here else -1)
             del self._ends[: -machine.furthest - 1]
-            self._arrive(hits)
-        if self._begun and any(self.active.get(position, 0) & fresh for position in self._begun):
+            if step.arrives:
+                self._arrive(hits)
+        if begins:
             self.history[offset] = context
             if len(self.history) > 2 * MAX_REGISTERED:
                 self.history = dict(islice(self.history.items(), MAX_REGISTERED, None))
@@ -151,28 +167,55 @@ class NfaSimulation:
         )
         return state, [(offset, self._machine.idle(*self.history[offset])) for offset in offsets]
 
-    def _step(self, unit: str, fresh: int, hits: dict[tuple[int, int], int]) -> None:
+    def _step(self, char_class: CharClass, fresh: int, hits: dict[tuple[int, int], int]) -> Step:
+        """Take one folded character, but for what of it is certain only once `_ends` has it."""
         machine = self._machine
-        char_class, left = machine.char_class(unit), self.left
-        context, number = KINDS * left + char_class.kind, char_class.number + left
-        reached: dict[Position, int] = {}
-        for position, starts in self.active.items():
-            if position.waits and position.waits >> context & 1:
-                self._hit(position, starts, hits)
-            targets = position.steps.get(number)
-            for target in machine.after(position, left, char_class) if targets is None else targets:
-                reached[target] = reached[target] | starts if target in reached else starts
-        contexts: dict[Position, None] = {}
-        for position in (machine.start_position, *self.contexts):
+        key = tuple(self.active), self.contexts, self.left, char_class, bool(fresh)
+        step: Step = machine.nfa_steps.get(key) or machine.keep_nfa_step(key, self._worked_out(*key))
+        before = [*self.active.values(), fresh, 0]
+        for index in step.certain:
+            self._hit(key[0][index], before[index], hits)
+        starts = [before[first] | before[second] for first, second in step.sources]
+        for index, source in step.further:
+            starts[index] |= before[source]
+        self.active = dict(zip(step.reached, starts, strict=True))
+        self.contexts, self.left = step.contexts, char_class.kind
+        return step
+
+    def _worked_out(
+        self,
+        active: tuple[Position, ...],
+        contexts: tuple[Position, ...],
+        left: int,
+        char_class: CharClass,
+        fresh: bool,
+    ) -> Step:
+        machine, context = self._machine, KINDS * left + char_class.kind
+        reached: dict[Position, list[int]] = {}
+        for index, position in enumerate(active):
+            for target in machine.after(position, left, char_class):
+                reached.setdefault(target, []).append(index)
+        contexts_after: dict[Position, None] = {}
+        begins = False
+        for position in (machine.start_position, *contexts):
             for target in machine.after(position, left, char_class):
                 if target.region is Region.BEFORE:
-                    contexts[target] = None
+                    contexts_after[target] = None
                 elif fresh:
-                    reached[target] = reached[target] | fresh if target in reached else fresh
-                    self._begun.append(target)
-        self.active = reached
-        self.contexts = tuple(contexts)
-        self.left = char_class.kind
+                    begins = True
+                    sources = reached.setdefault(target, [])
+                    if len(active) not in sources:
+                        sources.append(len(active))
+        nothing = len(active) + 1
+        return Step(
+            certain=tuple([index for index, position in enumerate(active) if position.waits >> context & 1]),
+            reached=tuple(reached),
+            sources=tuple([(first, second[0] if second else nothing) for first, *second in reached.values()]),
+            further=tuple([(at, more) for at, (_, *rest) in enumerate(reached.values()) for more in rest[1:]]),
+            contexts=tuple(contexts_after),
+            begins=begins,
+            arrives=any(not position.passes for position in reached),
+        )
 
     def _arrive(self, hits: dict[tuple[int, int], int]) -> None:
         """Report what is certain now, and keep only what may go on."""
@@ -226,17 +269,27 @@ class NfaSimulation:
 
     def _leave_window(self, hits: dict[tuple[int, int], int], earliest: int, offset: int) -> dict[tuple[int, int], int]:
         """Beginnings before `earliest` are none any more."""
-        machine, kept = self._machine, -1 << (earliest - self.origin)
+        patterns, old = self._machine.patterns, (1 << (earliest - self.origin)) - 1
         leaving: dict[int, int] = {}
-        held = [(position.owner, starts) for position, starts in self.active.items()]
-        held += [(owner, starts) for (owner, _), starts in hits.items()]
-        for owner, starts in held:
-            if (gone := starts & ~kept) and (pattern := machine.patterns[owner]).holds:
+        left: list[Position] = []
+        rest = 0
+        for position, starts in self.active.items():
+            if gone := starts & old:
+                if (pattern := position.searched).holds:
+                    leaving[pattern.tag] = leaving.get(pattern.tag, 0) | gone
+                starts ^= gone
+                self.active[position] = starts
+                if not starts:
+                    left.append(position)
+            rest |= starts
+        for position in left:
+            del self.active[position]
+        for key, starts in hits.items():
+            if (gone := starts & old) and (pattern := patterns[key[0]]).holds:
                 leaving[pattern.tag] = leaving.get(pattern.tag, 0) | gone
         self.left_window = {tag: self.offset_of(gone) for tag, gone in leaving.items()}
-        self.active = {position: rest for position, starts in self.active.items() if (rest := starts & kept)}
-        self._oldest = min(map(self.offset_of, self.active.values()), default=offset + 1)
-        return {key: rest for key, starts in hits.items() if (rest := starts & kept)}
+        self._oldest = self.offset_of(rest) if rest else offset + 1
+        return {key: kept for key, starts in hits.items() if (kept := starts & ~old)}
 
     def _rebase(self) -> None:
         """Keep the sets short."""

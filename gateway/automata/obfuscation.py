@@ -15,26 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import log10
-from typing import NamedTuple
 
 from gateway.automata.contexts import OTHER, WORD_CHAR
 from gateway.automata.edges import is_word_char
-from gateway.automata.encodings import (
-    CONTROL_SEQUENCES,
-    DRAWN,
-    LEET,
-    MASK,
-    PUNCTUATION,
-    VARIANTS,
-    Encoding,
-    Reading,
-    Spellings,
-    ascii_form,
-)
+from gateway.automata.encodings import CONTROLS, ESCAPE, MASK
 from gateway.automata.literals import Folded
 from gateway.automata.machine import MAX_TRANSITIONS, CharClass, Position, StateMachine
-from gateway.automata.markup import BETWEEN, escapes
+from gateway.automata.markup import BETWEEN
 from gateway.automata.trie import ROOT
+from gateway.automata.word_chars import LINE_MARKS, Char, WordChars
 from gateway.automata.word_places import (
     BLANK,
     BLANK_GAP,
@@ -64,7 +53,7 @@ from gateway.automata.word_places import (
 )
 from gateway.automata.word_trie import WordSet, WordTrie
 
-__all__ = ["ESCAPE", "ObfuscatedWords", "Obfuscation"]
+__all__ = ["ObfuscatedWords", "Obfuscation"]
 
 MAX_GAP = 7  # characters between two letters that are spaced out; a run of blanks is one
 # Shorter words need more to count as disguised, or they would be found in ordinary text: `as s` is not spaced out, of
@@ -73,29 +62,13 @@ SHORT_SPACED = 5  # all letters are spaced out alike
 SHORT = 5  # two letters are as they are, and a letter comes at least three times
 # States of a few positions each, of which disguises need many.
 MAX_TARGETS = 160_000
-MAX_READINGS = 50_000  # of characters in an encoding
 # What a character of hostile text that was never seen before costs, in 2 microseconds: of disguises, of codes, and with
 # 1 and 2 edits of a thousand words. With edits, ten times as many words cost so much again for each edit.
 DISGUISES_COST, CODES_COST, EDITS_COST = 40, 80, (80, 240)
 
 _MAX_DIGITS = 3
-_LINE_MARKS = frozenset(">-*+#|")
 _EMPHASIS = frozenset("*_~`")
-ESCAPE = "\x1b"
-
-
-class _Char(NamedTuple):
-    """What the positions can tell of a character: its letters, those it may stand for, what encodings see of it."""
-
-    plain: str
-    looks_like: str
-    is_sign: bool
-    code: str
-    gap: int  # may it lie between letters: 1; a blank: 2
-    line_end: bool
-    begins: tuple[int, ...]  # the encodings within a text of which a letter begins
-    is_mere: bool  # it is one letter or none, and nothing besides
-
+_CONTROLS = frozenset({ESCAPE, *CONTROLS.values()})
 
 Led = list[Place | None]  # places that a character leads to; None: none from which a match is possible
 
@@ -116,19 +89,10 @@ class ObfuscatedWords(StateMachine):
     ) -> None:
         super().__init__(fold, max_transitions, MAX_TARGETS)
         self.patterns = words
-        self._alphabet = frozenset(char for each in words for word in each.words for char in word)
-        self._letters, self._disguises = letters, disguises
-        # Within a text, each for one letter, and for whole words.
-        self._embedded: list[Encoding] = [Spellings(DRAWN)] * disguises.leet
-        if disguises.markup or disguises.url:
-            self._embedded.append(escapes(markup=disguises.markup, url=disguises.url))
-        if disguises.controls:
-            self._embedded.append(CONTROL_SEQUENCES)
-        self._encodings = [*self._embedded, *(VARIANTS[name] for name in disguises.variants)]
-        self._looks_ahead = [isinstance(each, Spellings) for each in self._encodings]
-        self._any_case = not (disguises.markup or disguises.url or disguises.variants)
-        self._readings: dict[tuple[int, str | None, str], tuple[Reading, ...]] = {}
-        self._places = Places(disguises, len(self._embedded), SHORT_SPACED, SHORT)
+        self._disguises = disguises
+        self._chars = chars = WordChars(words, disguises, letters)
+        self._encodings, self._embedded = chars.encodings, chars.embedded
+        self._places = Places(disguises, self._embedded, SHORT_SPACED, SHORT)
         self.cost = _cost(words, disguises)
         tries = [trie for owner, each in enumerate(words) for trie in tries_of(each, owner)]
         self._roots = [self._places.root(trie, 0) for trie in tries if not trie.edged]
@@ -142,54 +106,11 @@ class ObfuscatedWords(StateMachine):
         super().forget_steps()
         self._places.clear()
 
-    # -- characters ----------------------------------------------------------------------------------------------------
-
-    def class_key(self, unit: str) -> tuple[_Char, int]:
-        letters = self._letters(unit)
-        code = ascii_form(unit) if self._encodings or unit in _LINE_MARKS else ""
-        code = code.lower() if self._any_case else code
-        plain = letters if self._alphabet.intersection(letters) else ""
-        looks_like = "".join(self._alphabet.intersection(LEET.get(unit, ""))) if self._disguises.leet else ""
-        embedded = range(1, len(self._embedded) + 1)
-        begins = tuple(encoding for encoding in embedded if self._read_code(encoding, None, code))
-        char = _Char(
-            plain=plain,
-            looks_like=looks_like,
-            is_sign=unit in PUNCTUATION,
-            code=code,
-            gap=0 if unit.isalnum() else 2 if unit.isspace() else 1,
-            line_end=unit in "\n\r\u2028\u2029",
-            begins=begins,
-            is_mere=len(plain) < 2 and not looks_like and not begins and unit.isalnum(),
-        )
-        return char, WORD_CHAR if is_word_char(unit) else OTHER
-
-    def _read_code(self, encoding: int, state: str | None, code: str) -> tuple[Reading, ...]:
-        """What a character comes to in an encoding, its letters as the words have them; `state` None: where it begins.
-        What cannot lead on in any word is left out."""
-        key = encoding, state, code
-        readings = self._readings.get(key)
-        if readings is None:
-            reads = self._encodings[encoding - 1]
-            found = (reads.begin(code) if state is None else reads.go_on(state, code)) if code else ()
-            folded: list[Reading] = []
-            for letters, rest in found:
-                if letters:
-                    seen = "".join(map(self._letters, letters))
-                    if encoding > len(self._embedded) and not self._alphabet.issuperset(seen):
-                        continue
-                    # One that is escaped may be a disguise of another, or stand between two.
-                    letters = letters if seen and len(letters) == 1 and encoding <= len(self._embedded) else seen
-                folded.append(Reading(letters, rest))
-            if len(self._readings) >= MAX_READINGS:
-                self._readings.clear()
-            readings = self._readings[key] = tuple(folded)
-        return readings
-
-    # -- positions -----------------------------------------------------------------------------------------------------
+    def class_key(self, unit: str) -> tuple[Char, int]:
+        return self._chars.key(unit), WORD_CHAR if is_word_char(unit) else OTHER
 
     def successors(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
-        char: _Char = char_class.key
+        char: Char = char_class.key
         if self._places.is_full():
             self.forget_steps()
         if isinstance(position, Place):
@@ -210,25 +131,30 @@ class ObfuscatedWords(StateMachine):
             return False
         return trie.labels.find(letter, trie.first[node], trie.first[node + 1]) < 0
 
-    def _begin(self, char: _Char, left: int) -> Led:
+    def _begin(self, char: Char, left: int) -> Led:
+        roots = self._roots if left == WORD_CHAR else self._edged_roots
+        return [led for root in roots for led in self._read_first(root, char)]
+
+    def _read_first(self, root: Place, char: Char) -> Led:
         led: Led = []
-        for root in self._roots if left == WORD_CHAR else self._edged_roots:
-            if not self._disguises.variants:
-                led += self._read_char(root, char)
-                for at in range(1, len(char.plain)):
-                    led += self._read(root, char.plain[at:], PLAIN)
-            for encoding in (*char.begins, *range(len(self._embedded) + 1, len(self._encodings) + 1)):
-                led += self._read_encoded(root, encoding, None, char.code)
+        if not self._disguises.variants:
+            led += self._read_char(root, char)
+            for at in range(1, len(char.plain)):
+                led += self._read(root, char.plain[at:], PLAIN)
+        for encoding in (*char.begins, *range(self._embedded + 1, len(self._encodings) + 1)):
+            led += self._read_encoded(root, encoding, None, char.code)
         return led
 
-    def _go_on(self, place: Place, char: _Char) -> Led:
+    def _go_on(self, place: Place, char: Char) -> Led:
         if place.encoding:
             return self._read_encoded(place, place.encoding, place.state, char.code)
+        if not place.node and not place.skip:
+            return self._read_first(place, char)
         last = place.edits == place.trie.set.edits
         if place.flags & DONE or (char.is_mere and last and self._leads_nowhere(place, char.plain)):
             return []
         if place.state.startswith(SWAPPED):
-            comes = place.state[1:] in (char.plain, *char.looks_like)
+            comes = place.state[1:] in (char.plain, *char.looks_like, *char.draws)
             return [self._places.at(place.trie, place.node, place.edits, place.flags)] if comes else []
         led = self._read_char(place, char) if not place.state.startswith(NUMBER) else []
         for encoding in char.begins:
@@ -239,9 +165,11 @@ class ObfuscatedWords(StateMachine):
             led += self._edit(place)
         return led
 
-    def _read_char(self, place: Place, char: _Char) -> Led:
+    def _read_char(self, place: Place, char: Char) -> Led:
         """The character is a letter."""
         led = self._read(place, char.plain, PLAIN) if char.plain else []
+        for letter in char.draws:
+            led += self._read(place, letter, PLAIN)
         for letter in char.looks_like if place.node or not char.is_sign else "":
             read = self._read(place, letter, MASKED if char.code == MASK else 0)
             # At a word's end it is what it is: punctuation.
@@ -257,15 +185,15 @@ class ObfuscatedWords(StateMachine):
     def _read_encoded(self, place: Place, encoding: int, begun: str | None, code: str) -> Led:
         """A character in an encoding, which goes on behind it, or the text does."""
         led: Led = []
-        for letters, state in self._read_code(encoding, begun, code):
+        for letters, state in self._chars.read_code(encoding, begun, code):
             if letters is None:
-                if encoding > len(self._embedded):
+                if encoding > self._embedded:
                     led.append(self._coded(place, encoding, state, code))
                 elif not place.node and state[0] in BETWEEN:
                     continue
-                elif not self._looks_ahead[encoding - 1] or self._may_become(place, encoding, state):
+                elif not self._chars.looks_ahead[encoding - 1] or self._may_become(place, encoding, state):
                     led.append(self._places.encoded(place, encoding, state))
-            elif encoding <= len(self._embedded):
+            elif encoding <= self._embedded:
                 led += self._read_embedded(place, encoding, letters)
             else:
                 node = place.node
@@ -298,7 +226,11 @@ class ObfuscatedWords(StateMachine):
 
     def _read_embedded(self, place: Place, encoding: int, letters: str) -> Led:
         if not letters:  # what is written stands for nothing
-            return [self._text(place, place.gap or 1)] if place.node else []
+            if place.node:
+                return [self._text(place, place.gap or 1)]
+            # Its last character hides the edge before the word.
+            edged = self._disguises.spacing and place.flags & EDGED
+            return [self._places.at(place.trie, ROOT, place.edits, place.flags)] if edged else []
         text = self._text(place, place.gap)
         if text is None:
             return []
@@ -306,7 +238,7 @@ class ObfuscatedWords(StateMachine):
             return self._read(text, letters, 0)
         if len(letters) > 1:
             return self._read(text, letters, PLAIN)
-        char: _Char = self.char_class(letters).key
+        char: Char = self.char_class(letters).key
         led = self._read_char(text, char)
         return [*led, *self._skip(text, char)] if text.node else led
 
@@ -378,9 +310,9 @@ class ObfuscatedWords(StateMachine):
             led += [at(trie, below, edits, flags, 0, place.spaced) for below in trie.descendants(node, skip + 1, " ")]
         return led
 
-    def _skip(self, place: Place, char: _Char) -> Iterator[Place | None]:
+    def _skip(self, place: Place, char: Char) -> Iterator[Place | None]:
         """The character lies between two letters, or in the white space of a phrase."""
-        if char.code == ESCAPE:
+        if char.code in _CONTROLS:
             yield place  # and the rest of a sequence may be read as it is
             return
         if place.skip:
@@ -391,7 +323,7 @@ class ObfuscatedWords(StateMachine):
         blank = trie.trie.labels[node] == " "
         if blank and char.line_end:
             yield self._places.at(trie, node, edits, flags, gap, spaced, 0, NEW_LINE)
-        if blank and place.state == NEW_LINE and char.code in _LINE_MARKS:
+        if blank and place.state == NEW_LINE and char.code in LINE_MARKS:
             yield place
         if char.gap:
             yield from self._widen(place, char)
@@ -399,7 +331,7 @@ class ObfuscatedWords(StateMachine):
             numbered = NUMBER + place.state[1:] + "0"
             yield self._places.at(trie, node, edits, flags & ~BLANK, gap & BLANK_GAP | 1, spaced, 0, numbered)
 
-    def _widen(self, place: Place, char: _Char) -> Iterator[Place | None]:
+    def _widen(self, place: Place, char: Char) -> Iterator[Place | None]:
         """The gap goes on."""
         trie, node, edits, gap, spaced = place.trie, place.node, place.edits, place.gap, place.spaced
         blank = char.gap == 2
@@ -409,7 +341,7 @@ class ObfuscatedWords(StateMachine):
             gap = gap + 1 if gap or not blank else BLANK_GAP + 1
         if self._disguises.spacing and place.flags & EDGED:
             flags = place.flags & ~BLANK | GAPPED | BLANK * blank
-            marked = place.state == LINE and (blank or char.code in _LINE_MARKS)
+            marked = place.state == LINE and (blank or char.code in LINE_MARKS)
             state = LINE if char.line_end or marked else ""
             yield self._places.at(trie, node, edits, flags, gap, spaced, 0, state)
             if child := trie.child(node, " "):

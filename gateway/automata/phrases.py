@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from gateway.automata.literals import MAX_FOLDS, Arrival, Folded, LiteralMachine, LiteralState
 from gateway.automata.states import forget
-from gateway.automata.waiting import FoundLiteral, Literal
+from gateway.automata.waiting import FoundLiteral, Literal, LiteralKind
 
 MAX_TRANSITIONS = 16_384  # kept; some 350 bytes each with the states they lead to
 _BETWEEN = " "  # what is between two words, whatever it was
@@ -278,7 +278,7 @@ class PhraseMachine:
         windows = self._windows
         while place.depth:
             if windows.is_whole(place.low, place.depth):
-                yield Literal(windows.window(place.low), self._tag, holds=self._holds)
+                yield Literal(windows.window(place.low), LiteralKind(self._tag, holds=self._holds))
             if not windows.mixed or windows.weight(place.low, place.depth) < windows.least:
                 return
             place = self._shorter(place)

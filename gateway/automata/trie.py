@@ -60,10 +60,11 @@ class Trie:
         self.length, self.first, self.fail, self.out, self.live = (array("I", [0]) for _ in range(5))
         self.before, self.edged = bytearray(1), bytearray([1 in edged])
         self.first.pop()
-        level = [(0, len(words))]  # for each node of one depth, in order: the words that begin with it and go on
+        # For each node of one depth, in order: the words that begin with it and go on, `words[begin:end]`.
+        begins, ends = array("I", [0]), array("I", [len(words)])
         depth = 0
-        while level:
-            level, chars = self._grow(labels, level, depth, words, free, edged)
+        while begins:
+            begins, ends, chars = self._grow(labels, begins, ends, depth, words, free, edged)
             # In place, since nothing else refers to it: a long word has as many levels as characters.
             labels += chars
             depth += 1
@@ -74,26 +75,24 @@ class Trie:
     def _grow(
         self,
         labels: str,
-        level: list[tuple[int, int]],
+        begins: array[int],
+        ends: array[int],
         depth: int,
         words: Sequence[str],
         free: bytes,
         edged: bytes,
-    ) -> tuple[list[tuple[int, int]], str]:
+    ) -> tuple[array[int], array[int], str]:
         """Add the children of all nodes of `depth`, and return them with their labels. Everything that a child's links
         lead to is there already."""
         length, first, fail, out, live = self.length, self.first, self.fail, self.out, self.live
         # What all or no words are need not be looked for node by node.
         all_free, some_free, some_edged = 0 not in free, 1 in free, 1 in edged
         has_edges, find = self._is_word_char is not None, labels.find
-        fails: list[int] = []  # of the children; what they refer to is less deep
-        outs: list[int] = []
-        lives: list[int] = []
         child = len(labels)
-        node = child - len(level)
+        node = child - len(begins)
         chars: list[str] = []
-        deeper: list[tuple[int, int]] = []
-        for begin, end in level:
+        rests, stops = array("I"), array("I")
+        for begin, end in zip(begins, ends, strict=True):
             first.append(child)
             while begin < end:
                 word = words[begin]
@@ -113,27 +112,25 @@ class Trie:
                 is_word = len(word) == depth + 1
                 rest = begin + is_word
                 chars.append(char)
-                fails.append(suffix)
-                outs.append(child if is_word else out[suffix])
+                fail.append(suffix)
+                out.append(child if is_word else out[suffix])
                 goes_on = rest < stop if all_free else some_free and free.find(1, rest, stop) >= 0
-                lives.append(depth + 1 if goes_on else live[suffix])
+                live.append(depth + 1 if goes_on else live[suffix])
                 if some_edged:
                     self.edged.append(edged.find(1, rest, stop) >= 0)
                 if has_edges:
                     self.before.append(self.standing(word, depth + 1 - length[suffix], AS_BEFORE))
-                deeper.append((rest, stop))
+                rests.append(rest)
+                stops.append(stop)
                 child += 1
                 begin = stop
             node += 1
         length.extend([depth + 1] * len(chars))
-        fail.extend(fails)
-        out.extend(outs)
-        live.extend(lives)
         if not some_edged:
             self.edged.extend(bytes(len(chars)))
         if not has_edges:
             self.before.extend(bytes(len(chars)))
-        return deeper, "".join(chars)
+        return rests, stops, "".join(chars)
 
     def standing(self, text: str, at: int, before: int) -> int:
         """Does a word character stand before text[at:]? `before`: what to say if the text leaves that open."""

@@ -10,15 +10,14 @@ from gateway.automata.edges import EMPHASIS, is_word_char
 MAX_EMPHASIS = 3
 
 
-class Literal(NamedTuple):
-    """A word to find. `text` is already folded and not empty.
+class LiteralKind(NamedTuple):
+    """What is to be known of a word besides its text; the words of a list have one in common.
 
     `left`/`right`: a word character there undoes the match. `holds`: text is held back for it. `guard`: from this many
     characters on, a beginning of it that ends the text counts (0: never), but for one of a length in `spared`. `tag` is
     the caller's, and so is `seen`, the word that this is a spelling of, if it is not the word itself.
     """
 
-    text: str
     tag: int
     left: bool = False
     right: bool = False
@@ -26,6 +25,13 @@ class Literal(NamedTuple):
     guard: int = 0
     spared: frozenset[int] = frozenset()
     seen: str = ""
+
+
+class Literal(NamedTuple):
+    """A word to find; `text` is folded."""
+
+    text: str
+    kind: LiteralKind
 
 
 class FoundLiteral(NamedTuple):

@@ -28,6 +28,7 @@ OFTEN = "\x05"  # and more often
 # A gap is its length, and whether it begins with a blank: of short words all are alike.
 GAP_LENGTH, BLANK_GAP = 7, 8
 SHORT_MASKED = 4  # in shorter words no letter is an asterisk
+SHORT_DENSE = 4  # shorter words are in ordinary text, if that is read as Base64 or Base32
 MAX_PLACES = 100_000  # of some 700 bytes, with their steps
 _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that ends a word
 
@@ -35,7 +36,7 @@ _AT_EDGE = 1 << EDGE | 1 << OTHER  # what may stand beside a word character that
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obfuscation:
     """How words are written: in a text, with these disguises; or, if there are `variants` (names of
-    `encodings.VARIANTS`), in one of these codes only."""
+    `encodings.VARIANTS` and `STACKED`), in one of these codes only."""
 
     leet: bool = False
     spacing: bool = False
@@ -44,6 +45,7 @@ class Obfuscation:
     url: bool = False
     controls: bool = False  # of terminals, which do not show them
     variants: tuple[str, ...] = ()
+    charsets: bool = False  # codes of other charsets than UTF-8, for letters that are not ASCII's
 
 
 # The trie, the node, edits, flags, gap, spaced, encoding, state and skip of a place.
@@ -115,6 +117,8 @@ class Places:
 
     def __init__(self, disguises: Obfuscation, embedded: int, short_spaced: int, short: int) -> None:
         self._disguises, self._embedded = disguises, embedded
+        codes = enumerate(disguises.variants, embedded + 1)
+        self._dense = frozenset(encoding for encoding, name in codes if "base" in name)
         self._short_spaced, self._short = short_spaced, short
         self._known: dict[_Key, Place | None] = {}
 
@@ -217,6 +221,8 @@ class Places:
                     continue
                 doubled = DOUBLED if state == TWICE else 0
                 weight = trie.weight[end]
+                if encoding in self._dense and weight < SHORT_DENSE:
+                    continue
                 if not flags & SECOND_PLAIN and self._disguises.leet and 1 < weight < self._short:
                     continue
                 if not self._suffices(flags | doubled, weight):

@@ -16,7 +16,7 @@ class Standing(Enum):
     CLOSED = auto()  # all of it would be released at once
 
 
-class Reading:
+class UnchangedText:
     """A text that is read and not changed: what it spells so far."""
 
     __slots__ = ("_program", "_scanner")
@@ -45,8 +45,8 @@ class Reading:
     def _closed(self) -> bool:
         return self._scanner.live_start() == self._scanner.scanned
 
-    def _forked(self) -> Reading:
-        return Reading(self._program, self._scanner.fork(0))
+    def _forked(self) -> UnchangedText:
+        return UnchangedText(self._program, self._scanner.fork(0))
 
     def _completes(self, text: str) -> bool:
         program, scanner = self._program, self._scanner
@@ -63,7 +63,7 @@ class Reading:
 
 def standing(program: Program, text: str) -> Standing:
     """What `text` is, free of surrogates, if it stands by itself."""
-    reading = Reading(program)
+    reading = UnchangedText(program)
     if reading._completes(text) or any(span.holds for span in reading._scanner.at_end()):
         return Standing.MATCHES
     return Standing.CLOSED if reading._closed else Standing.OPEN

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import pairwise
+from typing import TypeAlias
 
 from gateway.automata.edges import is_word_char
-from gateway.automata.literals import LINE_MARKS, Literal, LiteralMachine
+from gateway.automata.literals import LINE_MARKS, LiteralKind, LiteralMachine
 from gateway.automata.machine import StateMachine
 from gateway.automata.obfuscation import Obfuscation
 from gateway.automata.patterns import Pattern, PatternMachine, refuse_costly
@@ -36,6 +37,8 @@ from gateway.policy.model import (
     Policy,
     Rule,
 )
+
+Words: TypeAlias = dict[str, tuple[LiteralKind, ...]]  # as a `LiteralMachine` takes them
 
 PIECE = 1024
 PIECE_WITH_PATTERNS = 64
@@ -103,7 +106,8 @@ class CompiledPolicy:
     """A policy, ready to run. A direction and channel without rules has no program: nothing there is scanned.
     `stops` is `compile_stops`. What every request asks of the programs is worked out once: `reads_conversation` is
     whether a rule for answers depends on the request, `costly` the directions whose texts are scanned for more than
-    words, `costs` the largest `Program.cost` of a direction, `steers` whether the model's decoding is influenced."""
+    words, `costs` the largest `Program.cost` of a direction, `steers` whether the model's decoding is influenced,
+    `enforces` whether anything is changed."""
 
     policy: Policy
     programs: dict[tuple[Direction, Channel], Program]
@@ -112,6 +116,7 @@ class CompiledPolicy:
     costly: frozenset[Direction] = field(init=False, compare=False)
     costs: dict[Direction, int] = field(init=False, compare=False)
     steers: bool = field(init=False, compare=False)
+    enforces: bool = field(init=False, compare=False)
     _scanned: frozenset[Direction] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -127,6 +132,7 @@ class CompiledPolicy:
             ("costly", frozenset(costly)),
             ("costs", costs),
             ("steers", self.stops is not None or bool(self.policy.masked)),
+            ("enforces", self.policy.mode is Mode.ENFORCE),
             ("_scanned", frozenset(way for way, _ in self.programs)),
         ):
             object.__setattr__(self, name, value)
@@ -201,10 +207,10 @@ def compile_stops(policy: Policy) -> Program | None:
 def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Program:
     """`stops`: rules that roll back do so, and do not act as `exhausted`."""
     compiled: list[CompiledRule] = []
-    literals: dict[frozenset[Fold], list[Literal]] = {}
+    literals: dict[frozenset[Fold], Words] = {}
     patterns: dict[frozenset[Fold], list[Pattern]] = {}
     disguised: dict[tuple[frozenset[Fold], Obfuscation, bool], list[WordSet]] = {}
-    carries: dict[frozenset[Fold], list[Literal]] = {}
+    carries: dict[frozenset[Fold], Words] = {}
     prompts: list[ProtectedPrompt] = []
     for order, rule in enumerate(rules):
         lens = lens_of(rule.fold - DISGUISES)
@@ -221,11 +227,10 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
                 spared = partial(_is_spared, rule)
                 words_of = word_set(rule, order, holds, disguises, edits, partial(_guard, rule), spared)
                 disguised.setdefault(key, []).append(words_of)
-            words = list(_literals(rule, order, lens, holds))
             if not rule.fold & DISGUISES:
-                literals.setdefault(rule.fold, []).extend(words)
+                _add_words(literals.setdefault(rule.fold, {}), rule, order, lens, holds)
             if rule.carry and not stops:
-                carries.setdefault(rule.fold - DISGUISES, []).extend(words)
+                _add_words(carries.setdefault(rule.fold - DISGUISES, {}), rule, order, lens, holds)
         elif rule.protect is not None:
             prompts.append(ProtectedPrompt(rule, order, holds, policy.max_hold))
         else:
@@ -252,26 +257,30 @@ def _compile(policy: Policy, rules: list[Rule], *, stops: bool = False) -> Progr
     )
 
 
-def _literals(rule: Rule, order: int, lens: Lens, holds: bool) -> Iterable[Literal]:
+def _add_words(words: Words, rule: Rule, order: int, lens: Lens, holds: bool) -> None:
     nothing: frozenset[int] = frozenset()
+    shared: dict[LiteralKind, tuple[LiteralKind, ...]] = {}
     for text, seen in folded_words(rule, lens).items():
         left = rule.whole_word and is_word_char(text[0])
         right = rule.whole_word and is_word_char(text[-1])
         for spelling in lens.spellings(text):
             spared = _spared(rule, spelling) if rule.secret else nothing
-            yield Literal(spelling, order, left, right, holds, _guard(rule, len(spelling)), spared, seen)
+            of_word = "" if seen == spelling else seen
+            kind = LiteralKind(order, left, right, holds, _guard(rule, len(spelling)), spared, of_word)
+            words[spelling] = words.get(spelling, ()) + shared.setdefault(kind, (kind,))
 
 
-def _machines(literals: list[Literal], folds: frozenset[Fold]) -> Iterable[LiteralMachine]:
+def _machines(words: Words, folds: frozenset[Fold]) -> Iterable[LiteralMachine]:
     """One machine, and where a blank takes the marks that begin lines, one more for words that have such a mark there
     themselves."""
     fold = Lens(folds).fold
-    if Fold.SPACE not in folds or not any(" " in literal.text for literal in literals):
-        yield LiteralMachine(literals, fold)
+    if Fold.SPACE not in folds or not any(" " in text for text in words):
+        yield LiteralMachine(words, fold)
         return
-    marked = [literal for literal in literals if _is_marked(literal.text)]
-    if len(marked) < len(literals):
-        yield LiteralMachine([each for each in literals if not _is_marked(each.text)], fold, spaces=True)
+    marked = {text: kinds for text, kinds in words.items() if _is_marked(text)}
+    if len(marked) < len(words):
+        others = {text: kinds for text, kinds in words.items() if text not in marked} if marked else words
+        yield LiteralMachine(others, fold, spaces=True)
     if marked:
         yield LiteralMachine(marked, fold, spaces=True, line_marks=frozenset())
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import codecs
 import unicodedata
 from collections.abc import Callable, Iterator
+from functools import partial
 
+from gateway.automata.encodings import CONTROLS, ESCAPE, STACKED
 from gateway.automata.literals import Folded
-from gateway.automata.obfuscation import ESCAPE, ObfuscatedWords, Obfuscation
+from gateway.automata.obfuscation import ObfuscatedWords, Obfuscation
 from gateway.automata.word_trie import WordSet
 from gateway.censor.common_words import is_common
 from gateway.censor.lens import Lens, lens_of
@@ -33,16 +35,17 @@ def disguises_of(rule: Rule) -> Iterator[tuple[Obfuscation, int]]:
     if rule.edits:
         yield Obfuscation(leet=disguises.leet, controls=disguises.controls), rule.edits
     if codes := tuple(code.value for code in _CODES if code in rule.variants):
-        yield Obfuscation(variants=codes), 0
+        stacked = tuple(name for name in STACKED if rule.variants.issuperset(name.split()))
+        yield Obfuscation(variants=codes + stacked, charsets=not all(map(str.isascii, rule.words))), 0
 
 
 def obfuscated(folds: frozenset[Fold], disguises: Obfuscation, words: list[WordSet]) -> ObfuscatedWords:
     lens = lens_of(folds)
+    kept = frozenset({ESCAPE, *(CONTROLS if disguises.controls else ())})
 
     def fold(char: str) -> Folded:
         # What stands for nothing vanishes; what it stands for else, encodings may read as it is.
-        gone = char != ESCAPE and not lens.fold(char).text
-        return Folded("" if gone else char)
+        return Folded(char if char in kept or lens.fold(char).text else "")
 
     return ObfuscatedWords(words, disguises, fold, lambda char: lens.fold(char).text)
 
@@ -59,6 +62,8 @@ def word_set(
     """The rule's words for one automaton. Raises ValueError as `folded_words` does."""
     lens = lens_of(rule.fold - DISGUISES)
     words = dict.fromkeys(spelling for word in folded_words(rule, lens) for spelling in lens.spellings(word))
+    if edits:  # a letter that is folded to several (ß) is one where it is changed, missing or exchanged
+        words |= dict.fromkeys("".join(map(partial(_one_letter, lens), _composed(word))) for word in rule.words)
     if disguises.spacing or disguises.variants:
         only = str.isalnum if disguises.variants else _is_no_blank
         words |= dict.fromkeys(letters for word in list(words) if (letters := "".join(filter(only, word))))
@@ -75,6 +80,15 @@ def word_set(
     )
 
 
+def _one_letter(lens: Lens, char: str) -> str:
+    folded = lens.fold(char).text
+    return folded if len(folded) < 2 else char.lower()
+
+
+def _composed(word: str) -> str:
+    return unicodedata.normalize("NFC", word)
+
+
 def _is_no_blank(char: str) -> bool:
     return char != " "
 
@@ -89,10 +103,13 @@ def folded_words(rule: Rule, lens: Lens) -> dict[str, str]:
             found[folded] = folded
         if not rule.variants:
             continue
-        word = unicodedata.normalize("NFC", word)
-        changed = [word[::-1]] if Variant.REVERSE in rule.variants else []
-        changed += [codecs.encode(word, "rot13")] if Variant.ROT13 in rule.variants else []
-        for other in filter(_is_uncommon, changed):  # `putes` reversed is `setup`
+        word = _composed(word)
+        changed = [word]
+        if Variant.REVERSE in rule.variants:
+            changed += [word[::-1], " ".join(part[::-1] for part in word.split(" "))]
+        if Variant.ROT13 in rule.variants:
+            changed += [codecs.encode(each, "rot13") for each in changed]
+        for other in filter(_is_uncommon, changed[1:]):  # `putes` reversed is `setup`
             found.setdefault(lens.fold_word(other), lens.fold_word(word))
     return found
 

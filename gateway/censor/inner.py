@@ -13,7 +13,7 @@ from gateway.censor.literal_cursor import Span
 from gateway.censor.passing import passes
 from gateway.censor.pattern_cursor import MatchRun
 from gateway.censor.scanner import Scanner
-from gateway.inner_texts import Closed, Decoded, Opened, Piece, Reader, Step, Token
+from gateway.inner_texts import Closed, InnerReader, Opened, Piece, Spelled, Step, Token
 from gateway.policy.model import Action
 
 MAX_RUNS = 40_000  # of all texts, before they are joined: 10,000 are reported, and one run is in four texts at most
@@ -51,7 +51,7 @@ class NestedScanner(Scanner):
         *("_reading", "_steps", "levels", "spelled", "token"),
     )
 
-    def __init__(self, program: Program, reader: Reader, opened: Opened | None) -> None:
+    def __init__(self, program: Program, reader: InnerReader, opened: Opened | None) -> None:
         super().__init__(None)
         self._program = program
         self._holds = any(rule.action is not Action.FLAG for rule in program.rules)
@@ -319,7 +319,7 @@ class NestedScanner(Scanner):
         outer.inner = None
         self._note_level(inner.origin(inner.scanner.scanned))
 
-    def _add(self, inner: InnerText, decoded: Decoded, start: int, end: int, spans: list[Span], left: _Left) -> None:
+    def _add(self, inner: InnerText, decoded: Spelled, start: int, end: int, spans: list[Span], left: _Left) -> None:
         """The next character of an inner text, and what it is for those within it."""
         if end != start + 1:
             inner.spell(start, end)

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from gateway.censor.compile import Program
 from gateway.censor.pattern_cursor import MatchRun
 from gateway.censor.scanner import Scanner
-from gateway.inner_texts import Opened, Reader
+from gateway.inner_texts import InnerReader, Opened
 
 _KEPT = 1024  # places where the spelling changes, before it is looked at which are still needed
 
@@ -22,7 +22,7 @@ class OuterText:
     closing = ""
     depth = 0
 
-    def __init__(self, reader: Reader | None) -> None:
+    def __init__(self, reader: InnerReader | None) -> None:
         self.reader = reader
         self.inner: InnerText | None = None
         self.held_from: int | None = None

@@ -154,7 +154,9 @@ class Lens:
         if Fold.SPACE in self.folds:
             while "  " in folded:
                 folded = folded.replace("  ", " ")
-        return folded if folded.isascii() else "".join(self._forms(letter)[0] for letter in _letters(folded))
+        if not folded.isascii():
+            folded = "".join(self._forms(letter)[0] for letter in _letters(folded))
+        return word if folded == word else folded  # of a long list, one string in the place of two
 
     def cases(self, word: str) -> Iterator[str]:
         """A word as the lens sees it; with `case` and `confusables`, also in capitals and without: Ν looks like N, and

@@ -160,9 +160,9 @@ class LiteralCursor:
         return Span(
             self._origin(end - length),
             self._origin(end - 1) + 1,
-            literal.tag,
-            literal.holds,
-            literal.seen or literal.text,
+            literal.kind.tag,
+            literal.kind.holds,
+            literal.kind.seen or literal.text,
         )
 
     def _origin(self, position: int) -> int:

@@ -15,7 +15,7 @@ from gateway.censor.inner import NestedScanner
 from gateway.censor.releaser import Releaser
 from gateway.censor.scanner import Scanner
 from gateway.censor.stream import Censor
-from gateway.inner_texts import Opened, Reader
+from gateway.inner_texts import InnerReader, Opened
 from gateway.policy.model import Action
 from gateway.surrogates import join_next
 
@@ -54,7 +54,7 @@ class NestedCensor(Censor):
     def __init__(
         self,
         program: Program,
-        reader: Reader,
+        reader: InnerReader,
         write: _Write,
         *,
         opened: Opened | None = None,

@@ -18,7 +18,7 @@ MAX_READINGS = 8
 _MAX_FOUND = 1024  # matches that are remembered, so that two readings do not report one twice
 
 
-class Mode(Enum):
+class EscapeMode(Enum):
     """Where a reading is in a sequence."""
 
     TEXT = auto()
@@ -28,25 +28,25 @@ class Mode(Enum):
     STRING_ESCAPED = auto()
 
 
-_INTRODUCERS = {ESCAPE: Mode.ESCAPED, "\x9b": Mode.PARAMETERS, "\x9d": Mode.STRING}
+_INTRODUCERS = {ESCAPE: EscapeMode.ESCAPED, "\x9b": EscapeMode.PARAMETERS, "\x9d": EscapeMode.STRING}
 INTRODUCERS = frozenset(_INTRODUCERS)
-_ESCAPED = {"[": Mode.PARAMETERS, "]": Mode.STRING, ESCAPE: Mode.ESCAPED}
+_ESCAPED = {"[": EscapeMode.PARAMETERS, "]": EscapeMode.STRING, ESCAPE: EscapeMode.ESCAPED}
 
 
-def follow(mode: Mode, char: str) -> tuple[Mode, bool]:
+def follow(mode: EscapeMode, char: str) -> tuple[EscapeMode, bool]:
     """Where the reading is behind one more character, and whether that belongs to a sequence."""
-    if mode is Mode.STRING:
+    if mode is EscapeMode.STRING:
         if char == ESCAPE:
-            return Mode.STRING_ESCAPED, True
-        return (Mode.TEXT if char in (BELL, "\x9c") else Mode.STRING), True
-    if mode is Mode.STRING_ESCAPED and char == "\\":
-        return Mode.TEXT, True
-    if mode in (Mode.ESCAPED, Mode.STRING_ESCAPED) and char in _ESCAPED:
+            return EscapeMode.STRING_ESCAPED, True
+        return (EscapeMode.TEXT if char in (BELL, "\x9c") else EscapeMode.STRING), True
+    if mode is EscapeMode.STRING_ESCAPED and char == "\\":
+        return EscapeMode.TEXT, True
+    if mode in (EscapeMode.ESCAPED, EscapeMode.STRING_ESCAPED) and char in _ESCAPED:
         return _ESCAPED[char], True
-    if mode is Mode.PARAMETERS and " " <= char <= "~":
-        return (Mode.PARAMETERS if char <= "?" else Mode.TEXT), True
+    if mode is EscapeMode.PARAMETERS and " " <= char <= "~":
+        return (EscapeMode.PARAMETERS if char <= "?" else EscapeMode.TEXT), True
     after = _INTRODUCERS.get(char)
-    return (Mode.TEXT, False) if after is None else (after, True)
+    return (EscapeMode.TEXT, False) if after is None else (after, True)
 
 
 class _Reading:
@@ -54,7 +54,7 @@ class _Reading:
 
     __slots__ = ("cursors", "mode")
 
-    def __init__(self, cursors: dict[int, LiteralCursor], mode: Mode) -> None:
+    def __init__(self, cursors: dict[int, LiteralCursor], mode: EscapeMode) -> None:
         self.cursors = cursors
         self.mode = mode
 
@@ -128,7 +128,7 @@ class Readings:
         known: list[tuple[object, ...]] = []
         for reading in self._open:
             says = reading.says()
-            first = (Mode.TEXT, *(cursors[at].position() for at in reading.cursors))
+            first = (EscapeMode.TEXT, *(cursors[at].position() for at in reading.cursors))
             if says != first and says not in known:
                 kept.append(reading)
                 known.append(says)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from gateway.censor.alternatives import Reading
+from gateway.censor.alternatives import UnchangedText
 from gateway.censor.changes import Changes
 from gateway.censor.compile import CompiledRule, Program
 from gateway.censor.literal_cursor import Span
@@ -145,7 +145,7 @@ class Censor:
 
     def closes(self, text: str) -> bool:
         """Would `text`, if it came next, be released at once, with all that is held?"""
-        return self._program is None or Reading(self._program, self._scanner).closes(text)
+        return self._program is None or UnchangedText(self._program, self._scanner).closes(text)
 
     @property
     def changed(self) -> bool:

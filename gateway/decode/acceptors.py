@@ -203,16 +203,16 @@ def json_language(schema: str) -> GrammarLanguage:
 class _GrammarAcceptor:
     """A text that is too long, or too much for the parser, counts as one that has left the language."""
 
-    __slots__ = ("_matcher", "_room")
+    __slots__ = ("_left", "_matcher")
 
     def __init__(self, matcher: llguidance.LLMatcher) -> None:
         self._matcher = matcher
-        self._room = MAX_PARSED
+        self._left = MAX_PARSED
 
     def read(self, text: str) -> int:
         data = text.encode()
-        taken = self._matcher.try_consume_tokens(list(data[: self._room]))
-        self._room -= taken
+        taken = self._matcher.try_consume_tokens(list(data[: self._left]))
+        self._left -= taken
         return len(text) if taken == len(data) else _characters_before(data, taken)
 
     def accepting(self) -> bool:

@@ -32,7 +32,7 @@ Flags = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.int64]
 
 
-class Token(NamedTuple):
+class FoldedToken(NamedTuple):
     """A token in its parts: `head`, text and `tail` are all of `data`. `units`: the folded text; `inner`: offsets in it
     where no match may end, because one original character goes on there."""
 
@@ -101,9 +101,9 @@ class FoldedVocabulary:
             raise ValueError(f"a row of {self.width} logits is too short for a vocabulary of {len(tokens)} tokens")
         self.lens = lens
         self.folds = Folds(lens)
-        self.headed: dict[bytes, list[tuple[int, Token]]] = {}
+        self.headed: dict[bytes, list[tuple[int, FoldedToken]]] = {}
         self._plain: list[str | None] = [None] * len(tokens)
-        self._odd: dict[int, Token] = {}
+        self._odd: dict[int, FoldedToken] = {}
         self._split(tokens)
         self._any_inner = any(token.inner for token in self._odd.values())
         silent = [number for number, data in enumerate(tokens) if not data]
@@ -124,7 +124,7 @@ class FoldedVocabulary:
             if (token := self._odd.get(number)) and token.inner
         ]
 
-    def token(self, number: int) -> Token | str | None:
+    def token(self, number: int) -> FoldedToken | str | None:
         """A token's folded text, or its parts where it is more than text; None for one that adds nothing."""
         if not 0 <= number < len(self._plain):
             return None
@@ -139,7 +139,7 @@ class FoldedVocabulary:
             text, tail = (body.decode(), b"") if body.isascii() else decode(body)
             units, inner = self.folds.text(text)
             if head or tail or inner:
-                token = self._odd[number] = Token(data, units, tail, inner)
+                token = self._odd[number] = FoldedToken(data, units, tail, inner)
                 if head:
                     self.headed.setdefault(head, []).append((number, token))
             if not head:
@@ -193,7 +193,7 @@ class FoldedVocabulary:
         texts: list[str] = []
         for number in range(len(self._plain)):
             token = self.token(number)
-            units = token.units if isinstance(token, Token) else token
+            units = token.units if isinstance(token, FoldedToken) else token
             if units:
                 numbers.append(number)
                 texts.append(units)

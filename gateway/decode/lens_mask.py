@@ -24,7 +24,7 @@ import ahocorasick
 import numpy as np
 
 from gateway.automata.trie import ROOT, Trie
-from gateway.decode.folded_vocabulary import BROKEN, SEPARATOR, Flags, FoldedVocabulary, Ids, Token, decode
+from gateway.decode.folded_vocabulary import BROKEN, SEPARATOR, Flags, FoldedToken, FoldedVocabulary, Ids, decode
 
 MAX_HEADED = 4096  # states of which the forbidden tokens with a head are kept
 _AFTER_ALL = "\U0010ffff"
@@ -91,7 +91,7 @@ class LensMask:
         token = self.vocabulary.token(number)
         if token is None:
             return state
-        if isinstance(token, Token):
+        if isinstance(token, FoldedToken):
             return self.feed(state, token.data)
         if state.partial:
             state, _ = self._walk(state, self.vocabulary.folds.char(BROKEN))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from gateway.demo import gandalf
 from gateway.demo.facts import Facts
 from gateway.demo.gandalf import Tokens, answer_to, script_for
-from gateway.demo.requests import ChatRequest, Generation, OfferedTool
+from gateway.demo.requests import DemoChatRequest, Generation, OfferedTool
 from gateway.demo.schemas import SchemaRefused, value_of
 from gateway.demo.tokens import cut_at_stop, tokens_of
 from gateway.wire.dialect import BadRequest
@@ -45,7 +45,7 @@ class Generated:
         return len(self.content) + len(self.reasoning) + (len(self.call.arguments) if self.call else 0)
 
 
-def generate_chat(request: ChatRequest) -> list[Generated]:
+def generate_chat(request: DemoChatRequest) -> list[Generated]:
     """One choice after the other. Raises `BadRequest` for a schema that no value was found for."""
     return [_limited(each, request.generation) for each in _choices(request)]
 
@@ -58,7 +58,7 @@ def generate_text(prompt: str | list[int], generation: Generation) -> list[Gener
     return [_limited(Generated(contents[number % len(contents)]), generation) for number in numbers]
 
 
-def _choices(request: ChatRequest) -> list[Generated]:
+def _choices(request: DemoChatRequest) -> list[Generated]:
     question, numbers = request.question, range(request.generation.choices)
     script = script_for(question)
     reasoning = script.reasoning if script is not None else ()
@@ -81,7 +81,7 @@ def _choices(request: ChatRequest) -> list[Generated]:
     return [Generated(contents[number % len(contents)], reasoning) for number in numbers]
 
 
-def _json_content(request: ChatRequest, leak: str | None) -> Tokens:
+def _json_content(request: DemoChatRequest, leak: str | None) -> Tokens:
     facts = Facts(" ".join([request.question, *request.results]), leak)
     try:
         return tokens_of(json.dumps(value_of(request.schema, facts), ensure_ascii=False))
@@ -90,7 +90,7 @@ def _json_content(request: ChatRequest, leak: str | None) -> Tokens:
         raise BadRequest(f"Invalid schema for response_format: {refused}.", param) from None
 
 
-def _tool_to_call(request: ChatRequest) -> OfferedTool | None:
+def _tool_to_call(request: DemoChatRequest) -> OfferedTool | None:
     """The tool with the most words in common with the question, those first that were not called for it yet. A result
     is answered with text, unless a tool must be called."""
     if not request.tools or (request.results and not request.must_call):
@@ -106,7 +106,7 @@ def _tool_to_call(request: ChatRequest) -> OfferedTool | None:
     return max(request.tools, key=fits)
 
 
-def _call_id(request: ChatRequest, tool: OfferedTool, number: int) -> str:
+def _call_id(request: DemoChatRequest, tool: OfferedTool, number: int) -> str:
     """Another one for each call of a conversation, and the same for the same conversation."""
     seen = json.dumps([request.messages, number, tool.name]).encode()
     return f"call_{hashlib.sha256(seen).hexdigest()[:24]}"

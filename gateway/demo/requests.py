@@ -48,7 +48,7 @@ class OfferedTool:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
+class DemoChatRequest:
     """`question`: the user's last message. `results`: what tools have answered since. `called`: the tools that were
     called since. `tools`: those that may be called now; with `must_call`, one of them is. `schema`: what JSON content
     must satisfy; None: content is text."""
@@ -81,13 +81,13 @@ class EmbeddingsRequest:
     encoded: bool
 
 
-def read_chat(body: Json) -> ChatRequest:
+def read_chat(body: Json) -> DemoChatRequest:
     """Raises `BadRequest`."""
     messages = _messages(body)
     last = max((place for place, each in enumerate(messages) if each["role"] == "user"), default=-1)
     since = messages[last + 1 :]
     tools, must_call = _offered(body)
-    return ChatRequest(
+    return DemoChatRequest(
         generation=_generation(body, _chat_logprobs(body), ("max_completion_tokens", "max_tokens")),
         messages=tuple(messages),
         question="" if last < 0 else text_of(messages[last].get("content")),

@@ -56,17 +56,17 @@ class _TooMuch(SchemaRefused):
 
 def value_of(schema: Any, facts: Facts) -> Any:
     """A value that satisfies `schema`. Raises `SchemaRefused`."""
-    return _Search(schema, facts).value(schema, _Place())
+    return _Search(schema, facts).value(schema, _ValuePlace())
 
 
-class _Place(NamedTuple):
+class _ValuePlace(NamedTuple):
     """Where a value stands: how deep, within which references, and in which of an array's different items."""
 
     depth: int = 0
     references: tuple[str, ...] = ()
     item: int = 0
 
-    def below(self, item: int | None = None) -> _Place:
+    def below(self, item: int | None = None) -> _ValuePlace:
         return self._replace(depth=self.depth + 1, item=self.item if item is None else item)
 
 
@@ -78,7 +78,7 @@ class _Search:
         self._characters = MAX_CHARACTERS
         self._patterns: dict[str, StringPattern] = {}
 
-    def value(self, schema: Any, place: _Place) -> Any:
+    def value(self, schema: Any, place: _ValuePlace) -> Any:
         schema = _as_object(schema)
         self._count_steps(1)
         if place.depth > MAX_DEPTH:
@@ -100,7 +100,7 @@ class _Search:
                 return self._first_of((self._merged(rest, option) for option in self._ordered(options, place)), place)
         return self._plain(schema, place)
 
-    def _plain(self, schema: Json, place: _Place) -> Any:
+    def _plain(self, schema: Json, place: _ValuePlace) -> Any:
         if "const" in schema:
             return schema["const"]
         if isinstance(options := schema.get("enum"), list):
@@ -127,12 +127,12 @@ class _Search:
 
     # -- choices -------------------------------------------------------------------------------------------------------
 
-    def _ordered(self, options: list[Any], place: _Place) -> list[Any]:
+    def _ordered(self, options: list[Any], place: _ValuePlace) -> list[Any]:
         """The options, those last that lead back to a schema that the value stands within."""
         self._count_steps(len(options))
         return sorted(options, key=lambda option: _recurs(option, place))
 
-    def _first_of(self, options: Iterable[Json], place: _Place) -> Any:
+    def _first_of(self, options: Iterable[Json], place: _ValuePlace) -> Any:
         """The value of the first option that has one."""
         reason = SchemaRefused("a choice has no options")
         for option in options:
@@ -154,7 +154,7 @@ class _Search:
 
     # -- objects and arrays --------------------------------------------------------------------------------------------
 
-    def _object(self, schema: Json, place: _Place) -> Json:
+    def _object(self, schema: Json, place: _ValuePlace) -> Json:
         properties, required = _of(dict, schema, "properties"), _of(list, schema, "required")
         self._count_steps(len(properties))
         self._count_steps(len(required))
@@ -179,7 +179,7 @@ class _Search:
             found[name if name not in found else f"{name} {len(found)}"] = self.value(more, place.below())
         return found
 
-    def _put(self, found: Json, name: str, part: Any, place: _Place) -> None:
+    def _put(self, found: Json, name: str, part: Any, place: _ValuePlace) -> None:
         """A property that may be left out where it has no value."""
         try:
             found[name] = self.value(part, place.below())
@@ -188,7 +188,7 @@ class _Search:
         except SchemaRefused:
             pass
 
-    def _array(self, schema: Json, place: _Place) -> list[Any]:
+    def _array(self, schema: Json, place: _ValuePlace) -> list[Any]:
         first, items = _of(list, schema, "prefixItems"), schema.get("items", True)
         low, high = _bounds(schema, "Items", MAX_ITEMS)
         shown = 0 if items is False or _recurs(items, place) else 1
@@ -206,7 +206,7 @@ class _Search:
                 break
         return found
 
-    def _another(self, schema: Any, place: _Place, found: list[Any]) -> Any:
+    def _another(self, schema: Any, place: _ValuePlace, found: list[Any]) -> Any:
         """A value that is not among those found."""
         # The first one may have been what a later one would be.
         for item in range(len(found), len(found) + 3):
@@ -330,7 +330,7 @@ def _candidates(
         yield max(starts) + (min(ends) - max(starts)) * (item + 1) / (item + 2)
 
 
-def _recurs(schema: Any, place: _Place) -> bool:
+def _recurs(schema: Any, place: _ValuePlace) -> bool:
     """Does a schema, or that of an array's items, lead to one that the value stands within?"""
     while isinstance(schema, dict):
         if "$ref" in schema:

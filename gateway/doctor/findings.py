@@ -21,7 +21,7 @@ FEW_LEFT = 0.8  # of the file descriptors
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """`subject` is a metric, a key of the configuration or an address."""
 
     subject: str
@@ -49,7 +49,7 @@ class Observed:
     config: Config | None = None
 
 
-def findings(seen: Observed) -> Iterator[Finding]:
+def findings(seen: Observed) -> Iterator[DoctorFinding]:
     """What is wrong, the gravest first."""
     metrics = _Metrics(seen.samples)
     yield from _broken_promises(metrics)
@@ -63,7 +63,7 @@ def findings(seen: Observed) -> Iterator[Finding]:
         yield from _unmatched_rules(seen.config, metrics)
         for warning in warnings(seen.config):
             key, _, what = warning.partition(": ")
-            yield Finding(key, what, f"see the warnings of portcullis check {seen.config.source}")
+            yield DoctorFinding(key, what, f"see the warnings of portcullis check {seen.config.source}")
 
 
 class _Metrics:
@@ -79,15 +79,15 @@ class _Metrics:
         return sum(each.value for each in self.of(name) if labels.items() <= each.labels.items())
 
 
-def _broken_promises(metrics: _Metrics) -> Iterator[Finding]:
+def _broken_promises(metrics: _Metrics) -> Iterator[DoctorFinding]:
     """What is a defect of the gateway whenever it is not 0."""
     report = "a defect of the gateway: keep its log and report it (SECURITY.md)"
     if count := metrics.total("portcullis_coverage_errors_total"):
         what = f"{count:.0f} texts had characters that were neither forwarded nor replaced nor withheld"
-        yield Finding("portcullis_coverage_errors_total", what, report)
+        yield DoctorFinding("portcullis_coverage_errors_total", what, report)
     if count := metrics.total("portcullis_guard_failures_total"):
         what = f"{count:.0f} answers were cut because the guard itself failed; nothing unscanned was sent"
-        yield Finding("portcullis_guard_failures_total", what, report)
+        yield DoctorFinding("portcullis_guard_failures_total", what, report)
     if metrics.total("portcullis_streams_active"):
         return  # texts are entered when they end
     for sample in metrics.of("portcullis_scanned_chars_total"):
@@ -96,48 +96,48 @@ def _broken_promises(metrics: _Metrics) -> Iterator[Finding]:
         entered = sum(metrics.total(f"portcullis_{each}_chars_total", channel=channel) for each in others)
         if entered != sample.value:
             what = f"{sample.value - entered:.0f} scanned characters of channel {channel} are accounted for nowhere"
-            yield Finding("portcullis_scanned_chars_total", what, report)
+            yield DoctorFinding("portcullis_scanned_chars_total", what, report)
 
 
-def _readiness(seen: Observed, metrics: _Metrics) -> Iterator[Finding]:
+def _readiness(seen: Observed, metrics: _Metrics) -> Iterator[DoctorFinding]:
     status = seen.ready.get("status")
     if status != "ready":
         reason = f" ({seen.ready['reason']})" if seen.ready.get("reason") else ""
-        yield Finding(f"{seen.url}/readyz", f"not ready: {status}{reason}", "no traffic is sent here until it is")
+        yield DoctorFinding(f"{seen.url}/readyz", f"not ready: {status}{reason}", "no traffic is sent here until it is")
     for sample in metrics.of("portcullis_upstream_up"):
         name = sample.labels["upstream"]
         if not sample.value and seen.problems.get(name) is None:
             do = "ask it by hand, and look at portcullis_upstream_errors_total for the kind of failure"
-            yield Finding(f"upstreams.{name}", "does not answer, or is left out after failures", do)
+            yield DoctorFinding(f"upstreams.{name}", "does not answer, or is left out after failures", do)
     for sample in metrics.of("portcullis_mask_in_force"):
         if not sample.value:
             where = f"policies.{sample.labels['policy'].removesuffix('/exhausted')}"
             what = f"its mask is not in force at upstream {sample.labels['upstream']}"
             do = "start that vLLM with the file that `portcullis masks` writes (PORTCULLIS_MASKS) and the plugin"
-            yield Finding(where, what, do)
+            yield DoctorFinding(where, what, do)
 
 
-def _exposure(seen: Observed) -> Iterator[Finding]:
+def _exposure(seen: Observed) -> Iterator[DoctorFinding]:
     """Who may use the gateway and read its metrics."""
     if seen.keyless == 200 and not is_loopback(seen.config.listen.host if seen.config else _host(seen.url)):
         what = "answers without a key, and not on the loopback interface alone"
-        yield Finding(seen.url, what, "write keys under auth.keys, or bind it to 127.0.0.1")
+        yield DoctorFinding(seen.url, what, "write keys under auth.keys, or bind it to 127.0.0.1")
     if seen.metrics_url == seen.url and not is_loopback(_host(seen.url)):
         what = "shows the names of keys, rules and upstreams to whoever reaches it"
-        yield Finding(f"{seen.url}/metrics", what, "move it with listen.admin")
+        yield DoctorFinding(f"{seen.url}/metrics", what, "move it with listen.admin")
 
 
-def _clocks(seen: Observed) -> Iterator[Finding]:
+def _clocks(seen: Observed) -> Iterator[DoctorFinding]:
     for where, skew in (("the gateway", seen.skew), *((f"upstream {name}", skew) for name, skew in seen.skews.items())):
         if skew is not None and abs(skew) > MAX_SKEW:
             what = f"its clock is {abs(skew):.0f} seconds {'ahead of' if skew > 0 else 'behind'} this machine's"
-            yield Finding(where, what, "synchronise both (NTP): log, journal and limits go by the clock")
+            yield DoctorFinding(where, what, "synchronise both (NTP): log, journal and limits go by the clock")
 
 
-def _upstreams(seen: Observed) -> Iterator[Finding]:
+def _upstreams(seen: Observed) -> Iterator[DoctorFinding]:
     for name, problem in seen.problems.items():
         if problem is not None:
-            yield Finding(f"upstreams.{name}", problem, "portcullis check --online asks it again")
+            yield DoctorFinding(f"upstreams.{name}", problem, "portcullis check --online asks it again")
 
 
 # Metric, the label that says where, what it means that it is not 0, and what to do.
@@ -165,25 +165,25 @@ _COUNTED = (
 )
 
 
-def _counts(metrics: _Metrics) -> Iterator[Finding]:
+def _counts(metrics: _Metrics) -> Iterator[DoctorFinding]:
     for short, label, what, do in _COUNTED:
         name = f"portcullis_{short}_total"
         for sample in metrics.of(name):
             if sample.value and (label != "failed" or sample.labels["outcome"] == "failed"):
                 where = f"{{{label}={sample.labels[label]}}}" if label in sample.labels else ""
-                yield Finding(f"{name}{where}", f"{sample.value:.0f} {what} since the start", do)
+                yield DoctorFinding(f"{name}{where}", f"{sample.value:.0f} {what} since the start", do)
     for sample in metrics.of("portcullis_upstream_errors_total"):
         if sample.value and sample.labels["kind"] in ("auth", "dns", "tls"):
             what = f"{sample.value:.0f} calls failed of kind {sample.labels['kind']}"
             do = "portcullis check --online says what to change, if it still is so"
-            yield Finding(f"upstreams.{sample.labels['upstream']}", what, do)
+            yield DoctorFinding(f"upstreams.{sample.labels['upstream']}", what, do)
     is_open, limit = metrics.total("process_open_fds"), metrics.total("process_max_fds")
     if limit and is_open > FEW_LEFT * limit:
         what = f"{is_open:.0f} of {limit:.0f} file descriptors are open"
-        yield Finding("process_open_fds", what, "raise the limit (LimitNOFILE, ulimit -n)")
+        yield DoctorFinding("process_open_fds", what, "raise the limit (LimitNOFILE, ulimit -n)")
 
 
-def _holds(seen: Observed, metrics: _Metrics) -> Iterator[Finding]:
+def _holds(seen: Observed, metrics: _Metrics) -> Iterator[DoctorFinding]:
     """Is more than half of the largest hold held more than now and then?"""
     policies: tuple[Policy, ...] = tuple(seen.config.policies.values()) if seen.config is not None else ()
     limit = min((policy.max_hold for policy in policies), default=1024)
@@ -194,10 +194,10 @@ def _holds(seen: Observed, metrics: _Metrics) -> Iterator[Finding]:
     if share > HELD_OFTEN:
         what = f"after {share:.1%} of the pieces more than {limit * NEAR_LIMIT:.0f} characters are held"
         do = "portcullis check shows the typical hold of each rule: narrow the pattern, or lower max_hold"
-        yield Finding(name, what, do)
+        yield DoctorFinding(name, what, do)
 
 
-def _unmatched_rules(config: Config, metrics: _Metrics) -> Iterator[Finding]:
+def _unmatched_rules(config: Config, metrics: _Metrics) -> Iterator[DoctorFinding]:
     scanned = metrics.total("portcullis_scanned_chars_total")
     if scanned < ENOUGH_TEXT:
         return
@@ -207,7 +207,7 @@ def _unmatched_rules(config: Config, metrics: _Metrics) -> Iterator[Finding]:
             if not metrics.total("portcullis_matches_total", policy=policy.name, rule=rule.id):
                 what = f"rule {rule.id} has matched nothing in {scanned / 1e6:.0f} million characters"
                 do = "try what it should find with portcullis scan; a rule that nothing needs costs time"
-                yield Finding(f"policies.{policy.name}.rules[{i}]", what, do)
+                yield DoctorFinding(f"policies.{policy.name}.rules[{i}]", what, do)
 
 
 def _host(url: str) -> str:

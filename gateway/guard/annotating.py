@@ -70,5 +70,5 @@ class AnnotatingEncoder:
     def error(self, error: Json) -> bytes:
         return self._encoder.error(error)
 
-    def whole(self, answer: Json) -> Json:
-        return {**self._encoder.whole(answer), FIELD: self._annotation()}
+    def answer(self, answer: Json) -> Json:
+        return {**self._encoder.answer(answer), FIELD: self._annotation()}

@@ -25,7 +25,7 @@ class Annotations:
     def __init__(self) -> None:
         self._waiting: list[Any] = []
 
-    def take(self, message: Json, content: Censor | None) -> None:
+    def collect(self, message: Json, content: Censor | None) -> None:
         """Put those of a message in their places, or keep them back, in place. Without the `content`'s censor no place
         is known."""
         items = message.get("annotations")

@@ -15,7 +15,6 @@ from typing import NoReturn
 from gateway.guard.answer_guard import AnswerGuard, Assembler
 from gateway.guard.bytes_path import BytesPath
 from gateway.guard.channels import InvalidAnswer
-from gateway.guard.chat import ChatGuard
 from gateway.guard.commands import GUARD_FAILED as GUARD_FAILED
 from gateway.guard.commands import CloseUpstream as CloseUpstream
 from gateway.guard.commands import Command as Command
@@ -23,12 +22,11 @@ from gateway.guard.commands import Failure as Failure
 from gateway.guard.commands import RecordFact as RecordFact
 from gateway.guard.commands import SendBytes as SendBytes
 from gateway.guard.commands import failure as failure
-from gateway.guard.events import EventGuard
-from gateway.guard.fast_path import EventFastPath, FastPath
+from gateway.guard.fast_path import fast_path
 from gateway.observe.facts import GuardFailed
 from gateway.wire import json, sse
 from gateway.wire.chat import CHAT
-from gateway.wire.dialect import AnswerEncoder, Dialect, EventEncoder, UntranslatableAnswer
+from gateway.wire.dialect import AnswerEncoder, Dialect, UntranslatableAnswer
 from gateway.wire.json import Json
 
 _JSON_BEGINS = b'{["'
@@ -46,11 +44,12 @@ class BrokenAnswer(Exception):
         self.failure = failure
 
 
-class _Answer(ABC):
+class _GuardedAnswer(ABC):
     """Common part of both kinds of answer: the upstream's bytes become events of a stream or one JSON text, each
-    bounded, and the objects in them go through the guard."""
+    bounded, and the objects in them go through the guard.
 
-    __slots__ = ("_decoder", "_dialect", "_guard", "_json", "_max_whole", "_recognised", "done", "encoder")
+    `dialect` is the upstream's, `encoder` writes the client's if that is another.
+    """
 
     def __init__(
         self,
@@ -86,6 +85,12 @@ class _Answer(ABC):
             raise InvalidAnswer(f"the upstream's answer is larger than {self._max_whole} bytes")
         self._json += data
         return []
+
+    def _events(self, events: list[sse.Event]) -> None:
+        for event in events:
+            if self.done:
+                return
+            self._event(event)
 
     def _event(self, event: sse.Event) -> None:
         """Guard one event of a stream."""
@@ -127,36 +132,24 @@ class _Answer(ABC):
         """The upstream sent an error instead of an answer, or in the middle of one."""
 
 
-class StreamAnswer(_Answer):
+class StreamAnswer(_GuardedAnswer):
     """An answer to a client that requested a stream. Feed it reads, perform its commands; it never raises.
 
-    `dialect` is the upstream's, `encoder` writes the client's if that is another. `now` is the caller's clock in
-    seconds, used only to measure how long text was held.
+    `now` is the caller's clock in seconds, used only to measure how long text was held.
     """
 
-    __slots__ = ("_comments", "_fast", "_out", "_path", "_seen_event", "_translates", "fault")
+    fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
+    _out: list[bytes]  # for the client, of the read at hand
+    path: BytesPath | None = None  # while the next read may take it
+    _comments = 0
+    _seen_event = False
 
     def __init__(
-        self,
-        guard: AnswerGuard,
-        *,
-        max_event: int,
-        max_whole: int,
-        dialect: Dialect = CHAT,
-        encoder: AnswerEncoder | None = None,
+        self, guard: AnswerGuard, *, dialect: Dialect = CHAT, encoder: AnswerEncoder | None = None, **bounds: int
     ) -> None:
-        super().__init__(guard, max_event=max_event, max_whole=max_whole, dialect=dialect, encoder=encoder)
-        self.fault = ""  # what the upstream did wrong within its answer: `protocol`, `error_event`
+        super().__init__(guard, dialect=dialect, encoder=encoder, **bounds)
+        self._fast = fast_path(guard, dialect, self.encoder, translates=encoder is not None)
         self._translates = encoder is not None
-        self._fast: FastPath | EventFastPath | None = None
-        if isinstance(guard, ChatGuard) and dialect.read_typed is not None:
-            self._fast = FastPath(guard, dialect.read_typed, encoder)
-        elif isinstance(guard, EventGuard) and isinstance(self.encoder, EventEncoder) and dialect.events is not None:
-            self._fast = EventFastPath(guard, dialect.events.read_delta, self.encoder)
-        self._path: BytesPath | None = None  # while the next read may take it
-        self._out: list[bytes] = []  # for the client, of the read at hand
-        self._comments = 0
-        self._seen_event = False
 
     def feed(self, data: bytes, now: float) -> list[Command]:
         """Guard one read from the upstream."""
@@ -173,11 +166,11 @@ class StreamAnswer(_Answer):
             return None
         self._out = []
         try:
-            if (path := self._path) is not None:
+            if (path := self.path) is not None:
                 within = len(data) - self._fast.framing <= most
                 if within and (shown := path.feed(data, now)) is not None:
                     return shown
-                self._path = None
+                self.path = None
                 if within and len(path.rest) < len(data):
                     return self._feed_events(path.rest, now, [path.sent] if path.sent else [])
             self._guard.counts.now = now
@@ -186,12 +179,12 @@ class StreamAnswer(_Answer):
                 return None
             sent, more = taken
             self._out = [sent] if sent else []
-            self._path = self._fast.bytes_path(self._decoder.limit)
+            self.path = self._fast.bytes_path(self._decoder.limit)
             if not more:
                 return sent
             self._send(more)
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         return self._commands()
 
     def feed_events(self, data: bytes, now: float) -> list[Command]:
@@ -203,7 +196,7 @@ class StreamAnswer(_Answer):
         if self.done:
             return []
         self._guard.counts.now = now
-        self._out, self._path = out, None
+        self._out, self.path = out, None
         try:
             try:
                 self._events(self._read(data))
@@ -211,9 +204,9 @@ class StreamAnswer(_Answer):
                 self._events(error.before)
                 raise InvalidAnswer(str(error)) from None
             if self._fast is not None and self._decoder.between and not self.done:
-                self._path = self._fast.bytes_path(self._decoder.limit)
+                self.path = self._fast.bytes_path(self._decoder.limit)
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         if not self._out and self._decoder.comments != self._comments:
             self._out.append(sse.KEEP_ALIVE)
         self._comments = self._decoder.comments
@@ -245,7 +238,7 @@ class StreamAnswer(_Answer):
                     self.fault = "protocol"
                 self.done = True
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         return self._commands()
 
     def fail(self, reason: Failure, now: float) -> list[Command]:
@@ -257,7 +250,7 @@ class StreamAnswer(_Answer):
         try:
             self._send_rest()
         except Exception as error:
-            return self._fail_closed(error)
+            return self.fail_closed(error)
         self._error(reason)
         return self._commands()
 
@@ -276,7 +269,7 @@ class StreamAnswer(_Answer):
             commands += [CloseUpstream(), RecordFact(self._guard.counts.fact())]
         return commands
 
-    def _fail_closed(self, error: Exception) -> list[Command]:
+    def fail_closed(self, error: Exception) -> list[Command]:
         """Nothing more of the answer comes out, but what was scanned when it is the upstream that is at fault."""
         if isinstance(error, InvalidAnswer | UntranslatableAnswer):
             try:
@@ -295,21 +288,18 @@ class StreamAnswer(_Answer):
             self._guard.abandon()
         return [RecordFact(GuardFailed.of(self._guard.counts.compiled.policy.name, error)), *self._commands()]
 
-    def _events(self, events: list[sse.Event]) -> None:
-        for event in events:
-            if self.done:
-                return
-            taken = None if self._fast is None else self._fast.repeat(event.data)
-            if taken is not None:
-                sent, more = taken
-                self._out += [sent] if sent else []
-                if more:
-                    self._send(more)
-                continue
-            self._seen_event = True
-            self._event(event)
-            if self._fast is not None:
-                self._fast.learn(event.data)
+    def _event(self, event: sse.Event) -> None:
+        taken = None if self._fast is None else self._fast.repeat(event.data)
+        if taken is not None:
+            sent, more = taken
+            self._out += [sent] if sent else []
+            if more:
+                self._send(more)
+            return
+        self._seen_event = True
+        super()._event(event)
+        if self._fast is not None:
+            self._fast.learn(event.data)
 
     def _end(self) -> None:
         self._send_rest()
@@ -340,7 +330,7 @@ class StreamAnswer(_Answer):
         self._out += map(self.encoder.events, self._guard.end())
 
 
-class PlainAnswer(_Answer):
+class PlainAnswer(_GuardedAnswer):
     """An answer to a client that requested no stream. Bounded by `max_whole` bytes, as JSON or as a stream."""
 
     _assembler: Assembler | None = None
@@ -362,7 +352,7 @@ class PlainAnswer(_Answer):
         self._guard.counts.now = now
         try:
             answer = self._guard.completion(self._json_object()) if self._json is not None else self._assembled()
-            return json.encode(self.encoder.whole(answer))
+            return json.encode(self.encoder.answer(answer))
         except json.JSONError:
             raise self._broken("the upstream sent an answer that is not JSON.") from None
         except (InvalidAnswer, UntranslatableAnswer, sse.EventTooLarge) as error:
@@ -375,12 +365,6 @@ class PlainAnswer(_Answer):
             raise InvalidAnswer(_NO_ANSWER)
         self._send(self._guard.end())
         return self._assembler.answer()
-
-    def _events(self, events: list[sse.Event]) -> None:
-        for event in events:
-            if self.done:
-                return
-            self._event(event)
 
     def _send(self, chunks: list[Json]) -> None:
         self._assembler = self._assembler or self._guard.assembler()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -17,42 +18,52 @@ class Assembler(Protocol):
     def answer(self) -> Json: ...
 
 
-class AnswerGuard(Protocol):
+class AnswerGuard(ABC):
     """Events, or a whole answer, in; the same with every text censored out. What goes in is used up.
 
-    `usage` is the tokens of prompt and answer, as the upstream counted them, `reasons` why each choice ended. Methods
-    raise `InvalidAnswer` when the answer must not go on.
+    `known` are labels that the client or the operator wrote (the model's names): they are not scanned. Methods raise
+    `InvalidAnswer` when the answer must not go on.
     """
 
-    counts: ChannelCounts
-    metadata: Metadata
-    usage: tuple[int, int] | None
-    reasons: list[str]
+    def __init__(self, counts: ChannelCounts, known: tuple[str, ...]) -> None:
+        self.counts = counts
+        self.metadata = Metadata(counts, known)
+        self.usage: tuple[int, int] | None = None  # tokens of the prompt and of the answer, as the upstream counted
+        self.reasons: list[str] = []  # why each choice ended, in the API's words
 
     @property
+    @abstractmethod
     def finished(self) -> bool:
         """Has the answer ended by a block? Then nothing more is wanted of the upstream."""
 
+    @abstractmethod
     def chunk(self, received: Json) -> list[Json]:
         """The events to send for one that was received."""
 
+    @abstractmethod
     def end(self) -> list[Json]:
         """The stream is over, well or badly: what is held and no match comes out (semantics rule 7)."""
 
+    @abstractmethod
     def abandon(self) -> None:
         """The answer ends here and nothing held comes out: the client left, or the guard itself failed."""
 
+    @abstractmethod
     def completion(self, received: Json) -> Json:
         """A whole answer, censored."""
 
+    @abstractmethod
     def as_stream(self, received: Json) -> Iterator[list[Json]]:
         """A whole answer as the events of a stream."""
 
+    @abstractmethod
     def assembler(self) -> Assembler:
         """For a stream of this guard's events that becomes a whole answer."""
 
     def stray(self, received: object) -> object | None:
         """An event that is no object: what may be shown of it."""
+        return self.metadata.stray(received)
 
     def error(self, received: Json) -> Json:
         """An upstream's error in OpenAI's shape, its texts scanned; one that blocks is replaced whole."""
+        return self.metadata.error(received)

@@ -13,7 +13,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, Protocol
 
 from gateway.censor.literal_cursor import LiteralCursor
 from gateway.censor.releaser import Releaser
@@ -149,15 +149,53 @@ class PythonBytesPath:
         return state.live if state.live >= 0 else cursor.machine.live(state)
 
 
-def _implementation() -> type[PythonBytesPath]:
-    """The one in C where there is one, and it is not switched off."""
+class ReadPath(Protocol):
+    """`BytesPath` with HTTP's framing around it: from a read of the upstream's socket to the write to the client's.
+
+    Only in C: in Python, comparing the framing takes longer than httptools does.
+    """
+
+    events: BytesPath | None
+    """Where the events go, as long as nothing else has taken one."""
+
+    @property
+    def failure(self) -> Exception | None:
+        """What was raised within it; nothing is taken any more."""
+
+    def feed(self, data: bytes, /) -> bytes | None:
+        """What is left of a read that begins with a chunk; None if nothing is."""
+
+
+class OpenReadPath(Protocol):
+    """Makes a `ReadPath`. `write` is the client's transport's, `cycle` and `flow` are uvicorn's. Reads of more than
+    `small` bytes are weighed, with `escape` and `value` as in `gateway.proxy.asgi`, and may have `most`."""
+
+    def __call__(
+        self,
+        clock: Callable[[], float],
+        write: Callable[[bytes], None],
+        cycle: object,
+        flow: object,
+        overhead: Histogram,
+        small: int,
+        most: int,
+        escape: int,
+        value: int,
+        /,
+    ) -> ReadPath: ...
+
+
+def _native() -> Any:
+    """The module in C where there is one, and it is not switched off."""
     if os.environ.get(SWITCH, "1") != "0":
         with contextlib.suppress(ImportError):
-            return cast("type[PythonBytesPath]", import_module("gateway.guard._bytes_path").BytesPath)
-    return PythonBytesPath
+            return import_module("gateway.guard._bytes_path")
+    return None
 
 
-IMPLEMENTATION = _implementation()
+_NATIVE = _native()
+IMPLEMENTATION: type[PythonBytesPath] = PythonBytesPath if _NATIVE is None else _NATIVE.BytesPath
+READ_PATH: OpenReadPath | None = None if _NATIVE is None else _NATIVE.ReadPath
 
 
 def is_native() -> bool:

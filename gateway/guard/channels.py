@@ -6,13 +6,15 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Protocol
 
+from msgspec import Struct
+
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.censor.nested import NestedCensor
 from gateway.censor.passing import passes
 from gateway.censor.stream import Censor
 from gateway.guard.findings import HELD_BOUNDS, HOLD_BOUNDS, Finding, Histogram, OnFinding
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, RestoredPiece, Restorer
-from gateway.inner_texts import Opened, Reader
+from gateway.inner_texts import InnerReader, Opened
 from gateway.observe.facts import (
     ChannelCount,
     ConstraintCount,
@@ -30,17 +32,19 @@ MAX_RESTORED = 1 << 20
 MAX_TEXTS = 512  # text fields of one answer, all choices together, and likewise tool calls; a kilobyte or two each
 
 _OTHER = Channel.OTHER
+_LABELS = (Direction.OUTPUT, _OTHER)
 
 
 class InvalidAnswer(Exception):
     """The upstream's answer cannot be passed on: it breaks a bound or the protocol. The message quotes no text."""
 
 
-class _Counts:
-    __slots__ = ("inserted", "replaced", "scanned", "withheld", "written")
-
-    def __init__(self) -> None:
-        self.scanned = self.written = self.inserted = self.replaced = self.withheld = 0
+class _Counts(Struct):
+    scanned: int = 0
+    written: int = 0
+    inserted: int = 0
+    replaced: int = 0
+    withheld: int = 0
 
 
 class ChannelCounts:
@@ -67,7 +71,6 @@ class ChannelCounts:
         self.json_content = json_content
         self.compiled = compiled
         self.direction = direction
-        self._is_answer = direction is Direction.OUTPUT
         self.now = 0.0
         self.overflows = 0
         self.values_in_json = 0  # of the JSON texts of a prompt
@@ -88,7 +91,11 @@ class ChannelCounts:
         return self.pseudonyms is not None or self.scans(channel)
 
     def open(
-        self, channel: Channel, choice: int | None = None, reader: Reader | None = None, opened: Opened | None = None
+        self,
+        channel: Channel,
+        choice: int | None = None,
+        reader: InnerReader | None = None,
+        opened: Opened | None = None,
     ) -> ChannelText:
         """A new text. Each must end: by `finish`, a block, or `abandon`. `reader` finds the texts within it that are
         scanned, too; one that is `opened` is there from the beginning."""
@@ -123,17 +130,24 @@ class ChannelCounts:
         need not be opened. `closed`: whatever follows it."""
         if self._concealer is not None and "<" in text:
             return False  # it may be a placeholder's
-        program = self.compiled.programs.get((self.direction, channel))
-        remembers = self._is_answer and channel is _OTHER  # most labels come with every answer
-        if not (remembers and program is not None and text in program.passed) and not passes(
-            program, text, closed=closed, remembers=remembers
-        ):
+        if not passes(self.compiled.programs.get((self.direction, channel)), text, closed=closed):
             return False
-        counts = self._counts.get(channel) or self._counts_of(channel)
-        counts.scanned += len(text)
-        counts.written += len(text)
-        self.held.counts[0] += 1
+        self._add_passed(channel, len(text))
         return True
+
+    def passes_label(self, text: str) -> bool:
+        """`passes` for a label of an answer: most come with every one, so those that pass are remembered."""
+        program = self.compiled.programs.get(_LABELS)
+        if not (program is not None and text in program.passed) and not passes(program, text, remembers=True):
+            return False
+        self._add_passed(_OTHER, len(text))
+        return True
+
+    def _add_passed(self, channel: Channel, size: int) -> None:
+        counts = self._counts.get(channel) or self._counts_of(channel)
+        counts.scanned += size
+        counts.written += size
+        self.held.counts[0] += 1
 
     def _counts_of(self, channel: Channel) -> _Counts:
         counts = self._counts.get(channel)

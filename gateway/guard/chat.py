@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeGuard
 
-from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.censor.compile import CompiledRule
+from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import ChannelCounts, InvalidAnswer
 from gateway.guard.choice import Choice
-from gateway.guard.findings import OnFinding
-from gateway.guard.metadata import Metadata, has_more
+from gateway.guard.metadata import has_more
 from gateway.guard.names import MISSPELLED, leave_out_misspelled
-from gateway.guard.pseudonyms import Pseudonyms
 from gateway.guard.tool_calls import CALLS
-from gateway.policy.model import Direction
+from gateway.guard.usual_answer import usual_completion
 from gateway.wire import chunks
 from gateway.wire.chunks import pop_first
 from gateway.wire.dialect import BLOCKED
@@ -42,29 +41,11 @@ class _ChoiceParts(NamedTuple):
     after: list[Json]
 
 
-class ChatGuard:
-    """The answer to one request. `expected` is the number of choices requested, `known` are labels that the client or
-    the operator wrote (the model's names): they are not scanned. `pseudonyms` are those of the prompt: the answer comes
-    with their values. `json_content`: JSON was requested.
+class ChatGuard(AnswerGuard):
+    """The answer to one request, in chat's form. `expected` is the number of choices requested."""
 
-    Methods raise `InvalidAnswer` when the answer must not go on.
-    """
-
-    def __init__(
-        self,
-        compiled: CompiledPolicy,
-        expected: int = 1,
-        known: tuple[str, ...] = (),
-        on_finding: OnFinding | None = None,
-        pseudonyms: Pseudonyms | None = None,
-        json_content: bool = False,
-    ) -> None:
-        self.counts = ChannelCounts(
-            compiled, Direction.OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content
-        )
-        self.metadata = Metadata(self.counts, known)
-        self.usage: tuple[int, int] | None = None  # tokens of the prompt and of the answer, as the upstream counted
-        self.reasons: list[str] = []  # why each choice ended, in the API's words
+    def __init__(self, counts: ChannelCounts, expected: int, known: tuple[str, ...]) -> None:
+        super().__init__(counts, known)
         self._expected = max(expected, 1)
         self.choices: dict[int, Choice] = {}
         self._in_deltas: set[int] = set()  # the choices that have come in deltas
@@ -73,7 +54,7 @@ class ChatGuard:
 
     @property
     def finished(self) -> bool:
-        """Has every choice ended, at least one of them by a block? Then nothing more is wanted of the upstream."""
+        """Has every choice ended, at least one of them by a block?"""
         if self.counts.blocked_by is None:
             return False
         ended = [choice for choice in self.choices.values() if choice.ended]
@@ -83,7 +64,6 @@ class ChatGuard:
     # -- a stream ------------------------------------------------------------------------------------------------------
 
     def chunk(self, received: Json) -> list[Json]:
-        """The chunks to send for one that was received; it is used up."""
         self._leave_out_misspelled(received, _OF_ANSWERS)
         choices = received.pop("choices", None)
         self.usage = _usage_of(received) or self.usage
@@ -219,7 +199,6 @@ class ChatGuard:
         return _rounds(self._head, blocked)
 
     def end(self) -> list[Json]:
-        """The stream is over, well or badly: what is held and no match comes out (semantics rule 7)."""
         sent: list[list[Json]] = []
         for choice in self.choices.values():
             if choice.ended:
@@ -231,7 +210,6 @@ class ChatGuard:
         return _rounds(self._head, sent)
 
     def abandon(self) -> None:
-        """The answer ends here and nothing held comes out: the client left, or the guard itself failed."""
         for choice in self.choices.values():
             choice.abandon()
 
@@ -247,7 +225,10 @@ class ChatGuard:
     # -- a whole answer ------------------------------------------------------------------------------------------------
 
     def completion(self, received: Json) -> Json:
-        """A whole answer, censored in place."""
+        if (usual := usual_completion(received, self.metadata)) is not None:
+            self.usage = _usage_of(received) or self.usage
+            self._note_reason(usual["choices"][0]["finish_reason"])
+            return usual
         self._leave_out_misspelled(received, _OF_ANSWERS)
         choices = received.pop("choices", None)
         self.usage = _usage_of(received) or self.usage
@@ -284,18 +265,8 @@ class ChatGuard:
     def as_stream(self, received: Json) -> Iterator[list[Json]]:
         return map(self.chunk, chunks.as_chunks(received))
 
-    def assembler(self) -> chunks.Assembler:
-        return chunks.Assembler()
-
-    # -- what is no answer ---------------------------------------------------------------------------------------------
-
-    def stray(self, received: object) -> object | None:
-        """An event that is no object: what may be shown of it."""
-        return self.metadata.stray(received)
-
-    def error(self, received: Json) -> Json:
-        """An upstream's error, its texts scanned; one that blocks is replaced whole."""
-        return self.metadata.error(received)
+    def assembler(self) -> chunks.ChunkAssembler:
+        return chunks.ChunkAssembler()
 
 
 def _usage_of(received: Json) -> tuple[int, int] | None:

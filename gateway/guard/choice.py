@@ -20,10 +20,11 @@ from gateway.guard.numbers import ListNumbering
 from gateway.guard.part_runs import Run, is_part, runs_in
 from gateway.guard.parts import JoinedParts, PartText
 from gateway.guard.tool_calls import CALLS, ToolCalls
+from gateway.guard.usual_answer import passes_plain
 from gateway.policy.model import Channel
 from gateway.wire import chunks, logprobs
 from gateway.wire import message as messages
-from gateway.wire.fences import ContentReader, may_hold_json
+from gateway.wire.fences import ContentReader
 from gateway.wire.json import Json
 from gateway.wire.logprobs import Entry
 from gateway.wire.message import (
@@ -32,7 +33,6 @@ from gateway.wire.message import (
     DROPPED_IN_ANSWERS,
     DROPPED_IN_AUDIO,
     KNOWN_NAMES,
-    ROLES,
     TEXT_FIELDS,
     Path,
     SlotKind,
@@ -41,7 +41,6 @@ from gateway.wire.message import (
 )
 
 _CONTENT: Path = ("content",)
-_PLAIN_MESSAGE = frozenset({"role", "content", "refusal", "annotations"})
 _DESCRIBED: tuple[Path, ...] = tuple((name,) for name in logprobs.TEXTS)
 MAX_TYPES = 64  # parts of one choice whose type comes with what was held of them
 MAX_TYPE = 64  # characters of such a type
@@ -118,7 +117,7 @@ class Choice:
                 held_back = held_back or bool(given and not out)
         self.rule = self._tool_calls.release(message, reached, whole, self.rule)
         if self._metadata.enforces and _CONTENT in self.texts:
-            self._annotations.take(message, followed(self.texts[_CONTENT]))
+            self._annotations.collect(message, followed(self.texts[_CONTENT]))
         if has_output or not held_back:
             return bool(message)
         return bool(message.keys() - TEXT_FIELDS.keys() - {"tool_calls", "function_call"}) or any(
@@ -127,14 +126,9 @@ class Choice:
 
     def _passes(self, message: Json) -> bool:
         """Is this a whole message of nothing but content in which there is nothing to do? It has been counted then."""
-        content, role, counts = message.get("content"), message.get("role"), self._counts
-        if not (type(content) is type(role) is str and role in ROLES and message.keys() <= _PLAIN_MESSAGE):
+        if self._entries or self.rule is not None or self._constrained is not None:
             return False
-        if message.get("refusal") is not None or message.get("annotations") or self._entries or self.rule is not None:
-            return False
-        if self._constrained is not None or counts.json_content or counts.pseudonyms is not None:
-            return False
-        return not may_hold_json(content) and counts.passes(Channel.CONTENT, content)
+        return passes_plain(message, self._counts)
 
     def _drop_fields(self, message: Json) -> None:
         """Remove what could not be scanned, or repeats the text of this message."""

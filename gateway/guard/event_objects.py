@@ -149,7 +149,7 @@ class EventObjects:
         if isinstance(value, dict) and field.kind is Kind.JSON:
             if (streamed := texts.places.get(place)) is not None and ends:
                 texts.finish(streamed)
-                return texts.reparsed(streamed.whole())
+                return texts.reparsed(streamed.joined())
             return texts.parsed(value, channel) if value else value
         if not isinstance(value, str):
             return self._value(value, place, ends)

@@ -50,14 +50,14 @@ class OwnEvents:
     def closing(self, message: str | None, place: Path | None) -> list[Json]:
         """The events that close what is open, with the rule's message at `place`, or in a text of its own."""
         field = self._message_field
-        sent = self._say(place, message) if message and place is not None else []
+        sent = self._insert(place, message) if message and place is not None else []
         sent += self._shown.closing()
         if message and place is None and field is not None:
             for kind, at, value in self._shown.open_message(field):
                 sent.append(self._table.event(kind, at, value, self._shown.item_id(at) if len(at) > 2 else None))
                 place = (*at, field.name)
             assert place is not None
-            sent += self._say(place, message) + self._shown.closing()
+            sent += self._insert(place, message) + self._shown.closing()
         return sent
 
     @property
@@ -65,9 +65,9 @@ class OwnEvents:
         """Where a rule's message goes: behind JSON it would make the content unreadable."""
         return self._table.refusal if self._counts.json_content else self._table.content
 
-    def _say(self, place: Path, message: str) -> list[Json]:
+    def _insert(self, place: Path, message: str) -> list[Json]:
         assert self._message_field is not None
         known = self._texts.places.get(place)
-        before = "" if known is None or known.streamed else known.whole()  # it came at once, with the block in it
+        before = "" if known is None or known.streamed else known.joined()  # it came at once, with the block in it
         self._texts.insert(place, self._message_field, message)
         return self.delta(place, before + message)

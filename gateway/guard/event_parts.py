@@ -16,7 +16,7 @@ MAX_WAITING = 64  # events
 _PASSING = frozenset({Role.STATUS, Role.ADD, Role.DROP})
 
 
-class Taken(NamedTuple):
+class Received(NamedTuple):
     """What an event leads to: pieces of earlier parts that may be shown, by place, and the events to guard now."""
 
     late: list[tuple[Path, str]]
@@ -42,25 +42,25 @@ class EventParts:
     def waits(self) -> bool:
         return bool(self._waiting)
 
-    def take(self, event: Json) -> Taken:
+    def receive(self, event: Json) -> Received:
         """Another event has come. Where a rule blocks what waits, none is left to guard."""
         form = self._table.form(event)
         place = () if form is None else self._place_of(event, form)
         if not self._waiting:
             left = self._texts.waits_at(place) if form is not None and form.role is Role.CLOSE and place else None
             if left is None:
-                return Taken([], [event])
+                return Received([], [event])
             self._wait_at(left)
         elif len(self._waiting) >= MAX_WAITING or form is None:
-            return Taken([], [*self.pop(), event])
+            return Received([], [*self.pop(), event])
         elif form.role is Role.APPEND and place == self._text_of(self._last) and self._last > self._left:
             return self._go_on(event, form, place)
         elif form.role is Role.OPEN and self._follows(event, form, place):
             return self._open(event, form)
         elif form.role not in _PASSING and not (form.role is Role.CLOSE and self._is_within(place)):
-            return Taken([], [*self.pop(), event])
+            return Received([], [*self.pop(), event])
         self._waiting.append(event)
-        return Taken([], [])
+        return Received([], [])
 
     def pop(self) -> list[Json]:
         """The events that wait; they wait no more."""
@@ -98,23 +98,23 @@ class EventParts:
             and self._table.text_field(value.get("type"), self._field.name) is self._field
         )
 
-    def _open(self, event: Json, form: EventForm) -> Taken:
+    def _open(self, event: Json, form: EventForm) -> Received:
         """The next part begins; a text that it has already is its first piece."""
         self._last += 1
         self._waiting.append(event)
         self._texts.feed_ahead(self._text_of(self._last), self._field, "")
         text = event[form.key].get(self._field.name)
         if not isinstance(text, str) or not text:
-            return Taken([], [])
+            return Received([], [])
         event[form.key][self._field.name] = ""
         item_id = event.get(self._table.item_id)
-        return self.take(self._table.event(self._field.delta, self._text_of(self._last), text, item_id))
+        return self.receive(self._table.event(self._field.delta, self._text_of(self._last), text, item_id))
 
-    def _go_on(self, event: Json, form: EventForm, place: Path) -> Taken:
+    def _go_on(self, event: Json, form: EventForm, place: Path) -> Received:
         holder = event.get(form.within) if form.within else event
         given: Any = holder.get(form.key) if isinstance(holder, dict) else None
         if not isinstance(given, str):
-            return Taken([], [*self.pop(), event])
+            return Received([], [*self.pop(), event])
         late = self._texts.feed_ahead(place, self._field, given)
         if place not in self._fed:
             self._fed.add(place)
@@ -124,8 +124,8 @@ class EventParts:
             self._texts.rule = left.rule
             self._texts.drop_ahead()
             self.pop()
-            return Taken(late, [])
-        return Taken(late, self._pop_ready())
+            return Received(late, [])
+        return Received(late, self._pop_ready())
 
     def _pop_ready(self) -> list[Json]:
         """The events up to the end of the first part that still waits for what follows it."""

@@ -185,17 +185,17 @@ class ShownAnswer:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def whole(self) -> Json:
+    def complete(self) -> Json:
         """The answer as it has been shown, its texts in it."""
         for place, text in self._texts.places.items():
-            self._put(place, text.whole())
+            self._put(place, text.joined())
         if self._table.joined in self.answer:
             self.answer[self._table.joined] = self.content()
         return copy.deepcopy(self.answer)
 
     def content(self) -> str:
         """All content. Texts that were scanned apart are scanned once more as the one that they are here."""
-        texts = [text.whole() for text in self._texts.places.values() if text.field is self._table.content]
+        texts = [text.joined() for text in self._texts.places.values() if text.field is self._table.content]
         joined = "".join(texts)
         return joined if len(texts) < 2 else self._texts.sent_whole(joined, Channel.CONTENT)
 
@@ -218,7 +218,7 @@ class ShownAnswer:
 
     def closing(self) -> list[Json]:
         """The events that close all that is open, from the inside out."""
-        whole = self.whole()
+        whole = self.complete()
         events: list[Json] = []
         for place, opened in sorted(self._open.items(), key=lambda each: (each[0][:2], -len(each[0]), each[0])):
             value = _at(whole, place)
@@ -267,7 +267,7 @@ class EventAssembler:
         """An event that was sent."""
 
     def answer(self) -> Json:
-        return self._shown.whole()
+        return self._shown.complete()
 
 
 def _at(value: Any, place: Path) -> Any:

@@ -49,7 +49,7 @@ class PlaceText:
         if out:
             self.shown.append(out)
 
-    def whole(self) -> str:
+    def joined(self) -> str:
         text = "".join(self.shown)
         self.shown = [text]
         return text
@@ -120,7 +120,7 @@ class EventTexts:
             self._look_ahead(place)
         if self.rule is None:
             self.finish(text)
-        return text.whole()
+        return text.joined()
 
     # -- parts that are one text ---------------------------------------------------------------------------------------
 

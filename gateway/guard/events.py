@@ -11,7 +11,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.censor.compile import CompiledPolicy, CompiledRule
+from gateway.censor.compile import CompiledRule
+from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.channels import ChannelCounts
 from gateway.guard.chat import is_count
 from gateway.guard.constrained import ConstraintCheck, asks_for_json
@@ -20,10 +21,7 @@ from gateway.guard.event_own import OwnEvents
 from gateway.guard.event_parts import EventParts
 from gateway.guard.event_shown import EventAssembler, ShownAnswer
 from gateway.guard.event_texts import EventTexts
-from gateway.guard.findings import OnFinding
-from gateway.guard.metadata import Metadata
-from gateway.guard.pseudonyms import Pseudonyms
-from gateway.policy.model import Direction, Unknown
+from gateway.policy.model import Unknown
 from gateway.wire import sse
 from gateway.wire.dialect import BLOCKED
 from gateway.wire.event_table import EventForm, EventTable, Kind, Role, content_of
@@ -32,28 +30,11 @@ from gateway.wire.message import Path
 from gateway.wire.typed_deltas import TextDelta
 
 
-class EventGuard:
-    """The answer to one request, in the form of `table`. The parameters are those of `guard.chat.ChatGuard`, which
-    guards the dialects of chat.
+class EventGuard(AnswerGuard):
+    """The answer to one request, in the form of `table`."""
 
-    Methods raise `InvalidAnswer` when the answer must not go on.
-    """
-
-    def __init__(
-        self,
-        table: EventTable,
-        compiled: CompiledPolicy,
-        known: tuple[str, ...] = (),
-        on_finding: OnFinding | None = None,
-        pseudonyms: Pseudonyms | None = None,
-        json_content: bool = False,
-    ) -> None:
-        self.counts = ChannelCounts(
-            compiled, Direction.OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content
-        )
-        self.metadata = Metadata(self.counts, (*known, *table.constants, *table.names))
-        self.usage: tuple[int, int] | None = None
-        self.reasons: list[str] = []
+    def __init__(self, table: EventTable, counts: ChannelCounts, known: tuple[str, ...]) -> None:
+        super().__init__(counts, (*known, *table.constants, *table.names))
         self._table = table
         self._constraint = ConstraintCheck.of(self.counts, 0)
         self._texts = EventTexts(self.metadata, table, self._constraint)
@@ -67,13 +48,11 @@ class EventGuard:
 
     @property
     def finished(self) -> bool:
-        """Has a rule blocked the answer? Then nothing more is wanted of the upstream."""
         return self._over and self._texts.rule is not None
 
     # -- a stream ------------------------------------------------------------------------------------------------------
 
     def chunk(self, received: Json) -> list[Json]:
-        """The events to send for one that was received; it is used up."""
         if not self.metadata.enforces:
             self._guard(copy.deepcopy(received))
             return [received]
@@ -108,7 +87,7 @@ class EventGuard:
         """The events to send for one that was received, and for those that waited for it."""
         if self._over:
             return []
-        late, events = self._parts.take(event)
+        late, events = self._parts.receive(event)
         return self._guard_all(late, events)
 
     def _guard_all(self, late: list[tuple[Path, str]], events: list[Json]) -> list[Json]:
@@ -329,13 +308,12 @@ class EventGuard:
         self._reason = None
         self._finish()
         self.reasons[-1] = BLOCKED
-        answer = self._shown.whole()
+        answer = self._shown.complete()
         self._table.stop(answer)
         self._shown.answer = answer
         return sent + self._table.final(answer)
 
     def end(self) -> list[Json]:
-        """The stream is over, well or badly: what is held and no match comes out (semantics rule 7)."""
         if self._over:
             return []
         sent = self._guard_all([], self._parts.pop())
@@ -349,7 +327,6 @@ class EventGuard:
         return self._numbered(sent) if self.metadata.enforces else []
 
     def abandon(self) -> None:
-        """The answer ends here and nothing held comes out: the client left, or the guard itself failed."""
         self._over = True
         self._texts.abandon()
         if self._constraint is not None:
@@ -358,7 +335,6 @@ class EventGuard:
     # -- a whole answer ------------------------------------------------------------------------------------------------
 
     def completion(self, received: Json) -> Json:
-        """A whole answer, censored in place."""
         answer = received if self.metadata.enforces else copy.deepcopy(received)
         self._table.unfinished(answer)
         self._read_format(answer)
@@ -377,22 +353,10 @@ class EventGuard:
         return self._shown.answer if self.metadata.enforces else received
 
     def as_stream(self, answer: Json) -> Iterator[list[Json]]:
-        """The events to send for a whole answer where a stream was requested."""
         if self.metadata.enforces:
             self._table.unfinished(answer)
         for event in self._table.as_events(answer):
             yield self.chunk(event)
 
     def assembler(self) -> EventAssembler:
-        """What puts a stream together where a whole answer was requested."""
         return EventAssembler(self._shown)
-
-    # -- what is no answer ---------------------------------------------------------------------------------------------
-
-    def stray(self, received: object) -> object | None:
-        """An event that is no object: what may be shown of it."""
-        return self.metadata.stray(received)
-
-    def error(self, received: Json) -> Json:
-        """An upstream's error, its texts scanned; one that blocks is replaced whole."""
-        return self.metadata.error(received)

@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
+from gateway.guard.answer_guard import AnswerGuard
 from gateway.guard.bytes_path import BytesPath, open_bytes_path
 from gateway.guard.chat import ChatGuard
 from gateway.guard.events import EventGuard
 from gateway.wire import chunks, sse
 from gateway.wire.chunk_template import ChunkTemplate, TypedChunk
-from gateway.wire.dialect import AnswerEncoder, EventEncoder
+from gateway.wire.dialect import AnswerEncoder, Dialect, EventEncoder
 from gateway.wire.json import Json
 from gateway.wire.message import Path
 from gateway.wire.typed_deltas import TextDelta
@@ -122,3 +123,15 @@ class FastPath:
         if chunk is not None and all(map(self._guard.metadata.is_clean, chunk.labels())):
             shows_padding = chunk.obfuscation is not UNSET and not self._enforces
             self._known, self._template = chunk, None if shows_padding else ChunkTemplate.of(data, chunk)
+
+
+def fast_path(
+    guard: AnswerGuard, dialect: Dialect, encoder: AnswerEncoder, *, translates: bool
+) -> FastPath | EventFastPath | None:
+    """The fast way of an answer that comes in `dialect`; None if there is none. `translates`: `encoder` writes another
+    dialect."""
+    if isinstance(guard, ChatGuard) and dialect.read_typed is not None:
+        return FastPath(guard, dialect.read_typed, encoder if translates else None)
+    if isinstance(guard, EventGuard) and isinstance(encoder, EventEncoder) and dialect.events is not None:
+        return EventFastPath(guard, dialect.events.read_delta, encoder)
+    return None

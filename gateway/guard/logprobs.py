@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from gateway.censor.alternatives import Reading, Standing, standing
+from gateway.censor.alternatives import Standing, UnchangedText, standing
 from gateway.censor.compile import CompiledRule
 from gateway.censor.passing import passes
 from gateway.censor.stream import Censor
@@ -90,10 +90,10 @@ class DescribedText:
         self._expected: list[Entry | None] = []
         self._waiting: deque[_Waiting] = deque()
         self._weight = 0  # of those that wait since an earlier event
-        self._entries: Reading | None = None  # the tokens of the entries shown
+        self._entries: UnchangedText | None = None  # the tokens of the entries shown
         program = tokens.counts.compiled.program(Direction.OUTPUT, channel)
         if program is not None:
-            self._entries = Reading(program)
+            self._entries = UnchangedText(program)
         self._shown_to = 0
         self._gap = False  # before or between the entries shown
         self._escapes = False  # in the entries shown

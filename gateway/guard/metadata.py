@@ -12,7 +12,7 @@ from gateway.censor.compile import CompiledRule
 from gateway.censor.joins import LabelAutomaton, LabelState
 from gateway.guard.channels import ChannelCounts, ChannelText, InvalidAnswer
 from gateway.guard.logprobs import TokenTexts
-from gateway.policy.model import Channel, Direction, Mode, Unknown
+from gateway.policy.model import Channel, Direction, Unknown
 from gateway.surrogates import join_surrogates
 from gateway.wire import chunks
 from gateway.wire.json import Json
@@ -44,7 +44,7 @@ _ENVELOPE_FIELDS = frozenset(
 )
 _KNOWN_AROUND = _ENVELOPE_FIELDS | KEPT_AROUND.keys()
 # The names that errors and usage are read by.
-_FIXED_NAMES = (
+FIXED_NAMES = (
     KNOWN_NAMES
     | FILTER_NAMES
     | KEPT_AROUND.keys()
@@ -65,7 +65,7 @@ class Metadata:
 
     def __init__(self, counts: ChannelCounts, known: tuple[str, ...]) -> None:
         self.counts = counts
-        self.enforces = counts.compiled.policy.mode is Mode.ENFORCE
+        self.enforces = counts.compiled.enforces
         self.blocked: CompiledRule | None = None
         self.unknown = counts.compiled.policy.unknown
         self.tokens = TokenTexts(counts)
@@ -82,17 +82,23 @@ class Metadata:
     def is_clean(self, text: str) -> bool:
         return text in self._clean or text in CONSTANT_LABELS
 
+    def passes_unopened(self, text: str) -> bool:
+        """Is it shown as it is, and need not be opened for that? Then it has been counted, the first time."""
+        if text in self._clean or text in CONSTANT_LABELS:
+            return True
+        if self.counts.pseudonyms is not None or not self.counts.passes_label(text):
+            return False
+        self._remember(text)
+        return True
+
     def show(self, text: str) -> str:
         """A label, censored."""
-        if text in self._clean or text in CONSTANT_LABELS:
+        if self.passes_unopened(text):
             return text
         if (known := self._changed.get(text)) is not None:
             shown, label = known
             label.count_again()
             return shown
-        if self.counts.pseudonyms is None and self.counts.passes(_OTHER, text):
-            self._remember(text)
-            return text
         label = self.counts.open(Channel.OTHER)
         shown = label.feed(text) + label.finish()
         if label.rule is not None:
@@ -106,12 +112,14 @@ class Metadata:
         return shown
 
     def _remember(self, clean: str) -> None:
-        if len(self._clean) < MAX_CLEAN and not (clean in self._emptied or len(self._emptied) >= MAX_CLEAN):
+        if self._emptied and (clean in self._emptied or len(self._emptied) >= MAX_CLEAN):
+            return
+        if len(self._clean) < MAX_CLEAN:
             self._clean.add(clean)
 
     def passes(self, text: str) -> bool:
         """May a text that can be left out be shown as it is? It blocks nothing."""
-        if text in self._clean or text in CONSTANT_LABELS:
+        if self.passes_unopened(text):
             return True
         blocked, blocked_by = self.blocked, self.counts.blocked_by
         shown = self.show(text)
@@ -293,7 +301,7 @@ class Metadata:
         return shown
 
     def _name(self, field: str) -> str:
-        return field if field in _FIXED_NAMES else self.show(field)
+        return field if field in FIXED_NAMES else self.show(field)
 
 
 def has_more(message: Json) -> bool:

@@ -6,6 +6,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from msgspec.structs import replace as changed
+
 from gateway.censor.compile import CompiledPolicy, Program
 from gateway.guard.channels import ChannelCounts
 from gateway.guard.findings import Finding, OnFinding
@@ -71,5 +73,5 @@ def _scan(text: str, counts: ChannelCounts) -> Generator[int, None, None]:
 
 def _as_withheld(fact: TextScanned) -> TextScanned:
     """Nothing of the texts is forwarded."""
-    channels = tuple(count._replace(forwarded=0, withheld=count.scanned) for count in fact.channels)
-    return fact._replace(channels=channels)
+    channels = tuple(changed(count, forwarded=0, withheld=count.scanned) for count in fact.channels)
+    return changed(fact, channels=channels)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.guard.answer_guard import AnswerGuard
+from gateway.guard.channels import ChannelCounts
 from gateway.guard.chat import ChatGuard
 from gateway.guard.events import EventGuard
 from gateway.guard.findings import OnFinding
 from gateway.guard.pseudonyms import Pseudonyms
+from gateway.policy.model import Direction
 from gateway.wire.dialect import Dialect
+
+_OUTPUT = Direction.OUTPUT  # to look up a member of an enumeration takes as long as a call
 
 
 def open_guard(
@@ -20,7 +24,9 @@ def open_guard(
     pseudonyms: Pseudonyms | None = None,
     json_content: bool = False,
 ) -> AnswerGuard:
-    """The guard of one answer that comes in `dialect`; the other arguments are those of `ChatGuard`."""
+    """The guard of one answer that comes in `dialect`. `expected` choices were requested. `pseudonyms` are those of the
+    prompt: the answer comes with their values. `json_content`: JSON was requested."""
+    counts = ChannelCounts(compiled, _OUTPUT, on_finding, pseudonyms=pseudonyms, json_content=json_content)
     if dialect.events is not None:
-        return EventGuard(dialect.events, compiled, known, on_finding, pseudonyms, json_content)
-    return ChatGuard(compiled, expected, known, on_finding, pseudonyms, json_content)
+        return EventGuard(dialect.events, counts, known)
+    return ChatGuard(counts, expected, known)

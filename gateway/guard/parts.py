@@ -12,9 +12,9 @@ from typing import Any
 
 from gateway.censor.compile import CompiledRule
 from gateway.guard.channels import ChannelText, ConcealedText, InvalidAnswer
-from gateway.inner_texts import Closed, Decoded, Opened, Piece, Reader, Step, Token
+from gateway.inner_texts import Closed, InnerReader, Opened, Piece, Spelled, Step, Token
 
-MakeReader = Callable[[], Reader] | None
+MakeReader = Callable[[], InnerReader] | None
 
 
 class PartReader:
@@ -37,7 +37,7 @@ class PartReader:
         """Is this a further part?"""
         return self._within or self._begins
 
-    def begin(self) -> None:
+    def begin_part(self) -> None:
         """Another part begins."""
         self._begins = True
 
@@ -47,7 +47,7 @@ class PartReader:
             before = () if self._own is None else tuple(map(_one_back, self._own.finish()))
             self._own = None
             opened = Opened(None if self._make is None else self._make(), exact=False, back=1)
-            return Piece(1, (*before, Closed(), opened, Decoded(text[at], 1, 0)))
+            return Piece(1, (*before, Closed(), opened, Spelled(text[at], 1, 0)))
         if self._within:
             return Piece(end - at, same=True)
         if self._own is not None:
@@ -67,7 +67,7 @@ class PartReader:
 
 def _one_back(step: Step) -> Step:
     """A step one character later than where it is taken."""
-    if isinstance(step, Decoded | Token):
+    if isinstance(step, Spelled | Token):
         return step._replace(start=step.start + 1, end=step.end + 1)
     return step._replace(back=step.back + 1) if isinstance(step, Opened) else step
 
@@ -98,7 +98,7 @@ class JoinedParts:
         last = self._last
         joint = last.joint if last is not None and self.waits else _Joint(self._open, PartReader(self._make), self.late)
         self._last = part = PartText(joint, key)
-        joint.begin(part)
+        joint.begin_part(part)
         return part
 
 
@@ -167,9 +167,9 @@ class _Joint:
         self._ended = False
         self.only: PartText | None = None  # the part, as long as there is one
 
-    def begin(self, part: PartText) -> None:
+    def begin_part(self, part: PartText) -> None:
         if self._parts:
-            self._reader.begin()
+            self._reader.begin_part()
             self.text.censor.look_again()
         self.only = None if self._begins else part
         self._begins.append(self.text.censor.scanned)

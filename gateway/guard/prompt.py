@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from gateway.censor.compile import CompiledPolicy, CompiledRule
 from gateway.guard import fields
@@ -18,7 +19,7 @@ from gateway.guard.names import misspelled, misspelled_in
 from gateway.guard.parts import JoinedParts, PartText
 from gateway.guard.pseudonyms import Concealer, Pseudonyms, TooManyValues, labels_of
 from gateway.observe.facts import TextScanned
-from gateway.policy.model import Channel, Direction, Mode, Unknown
+from gateway.policy.model import Channel, Direction, Unknown
 from gateway.surrogates import join_surrogates
 from gateway.wire import json, media
 from gateway.wire.chat import CHAT
@@ -40,8 +41,7 @@ Result = TypeVar("Result")
 Guarding = Generator[int, None, Result]
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     """The parts of a request that are read before its prompt. `choices` is how many answers it
     asks for, `dialect` that of its endpoint."""
 
@@ -96,7 +96,7 @@ def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect =
     """Take out or refuse the fields that would lead past the censor, in place. Raises `BadRequest`."""
     if (refused := remove_formats(body, compiled.policy)) is not None:
         raise BadRequest(*refused)
-    if compiled.policy.mode is not Mode.ENFORCE or not (compiled.programs or compiled.policy.constrain):
+    if not compiled.enforces or not (compiled.programs or compiled.policy.constrain):
         return
     for field, reason in dialect.refused.items():
         if body.get(field) is not None:
@@ -107,7 +107,7 @@ def apply_request_table(body: Json, compiled: CompiledPolicy, dialect: Dialect =
     for field in dialect.dropped:
         body.pop(field, None)
     modalities = body.get("modalities")
-    if compiled.scans(Direction.OUTPUT) and isinstance(modalities, list) and "audio" in modalities:
+    if isinstance(modalities, list) and "audio" in modalities and compiled.scans(Direction.OUTPUT):
         raise BadRequest("Audio output is not accepted here: its sound cannot be scanned.", "modalities")
 
 
@@ -178,7 +178,7 @@ def _occurs(text: str, body: Json) -> bool:
 def _guard_texts(texts: RequestTexts, counts: ChannelCounts) -> Guarding[CompiledRule | None]:
     if texts.message is None:
         return (yield from _guard_slots(texts.slots, counts))
-    if counts.compiled.policy.mode is Mode.ENFORCE and (name := misspelled_in(texts.message)) is not None:
+    if counts.compiled.enforces and (name := misspelled_in(texts.message)) is not None:
         raise BadRequest(f"The name of a message's field must be spelled `{name}`.", "messages")
     return (yield from _guard_around(texts.message, texts.slots, counts, texts.message))
 
@@ -228,7 +228,7 @@ def _guard_slots(slots: Iterable[TextSlot], counts: ChannelCounts) -> Guarding[C
         shown = "".join([*pieces, text.finish()])
         if text.rule is not None:
             return text.rule
-        if shown == given or counts.compiled.policy.mode is not Mode.ENFORCE:
+        if shown == given or not counts.compiled.enforces:
             continue
         if slot.kind is SlotKind.KEY:
             renamed.setdefault(id(slot.holder), (slot.holder, {}))[1][slot.key] = shown
@@ -288,7 +288,7 @@ def _guard_joined(
         shown[at] += part.finish()
         if part.rule is not None:
             return part.rule
-    if counts.compiled.policy.mode is Mode.ENFORCE:
+    if counts.compiled.enforces:
         for (holder, key), text in zip(places, shown, strict=True):
             holder[key] = text
     return None
@@ -299,7 +299,7 @@ def _guard_numbers(body: Json, counts: ChannelCounts) -> Guarding[CompiledRule |
     `BadRequest`."""
     policy = counts.compiled.policy
     for holder, key, is_known in fields.number_lists(body):
-        if policy.mode is Mode.ENFORCE and not is_known and policy.unknown is not Unknown.SCAN:
+        if counts.compiled.enforces and not is_known and policy.unknown is not Unknown.SCAN:
             if policy.unknown is Unknown.REFUSE:
                 raise BadRequest("A list of numbers that may be text or tokens is not accepted here.")
             holder[key] = []

@@ -19,9 +19,10 @@ from gateway.http1.response import PARSE_ERRORS, ResponseHead, ResponseParser, S
 
 
 class BodyQueue:
-    """The body that has arrived and was not consumed, and its one consumer: a future, or a function."""
+    """The body that has arrived and was not consumed, and its one consumer: a future, or a function. `taker`: what may
+    take reads in its place before they are parsed."""
 
-    __slots__ = ("consumer", "ended", "failure", "parts", "size", "waiter")
+    __slots__ = ("consumer", "ended", "failure", "parts", "size", "taker", "waiter")
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -30,6 +31,7 @@ class BodyQueue:
         self.failure: Exception | None = None
         self.waiter: asyncio.Future[None] | None = None
         self.consumer: Callable[[bytes], bool] | None = None
+        self.taker: Callable[[bytes], bytes | None] | None = None
 
     def wake(self) -> None:
         waiter = self.waiter
@@ -83,6 +85,7 @@ class Exchange:
         self._parser = ResponseParser(limits, self.queue.parts, head_only=head_only)
         # Bytes since the last body byte that were no body: chunk headers, trailers. None until the head is read.
         self._framing_size: int | None = None
+        self._between_chunks = False  # and everything before has been consumed
         self._keep_alive = True
         self._sender: asyncio.Task[None] | None = None
         self._call_later = loop.call_later
@@ -137,6 +140,14 @@ class Exchange:
 
     def data_received(self, data: bytes) -> None:
         parser, queue = self._parser, self.queue
+        if self._between_chunks:
+            if queue.taker is not None:
+                self.timeouts.waiting_since = monotonic()
+                rest = queue.taker(data)
+                if rest is None:
+                    return
+                data = rest
+            self._between_chunks = False
         feed = parser.feed
         try:
             feed(data)
@@ -156,6 +167,7 @@ class Exchange:
                 parts.clear()
                 if consumer(item):
                     self.timeouts.waiting_since = monotonic()
+                    self._between_chunks = parser.is_between_chunks(data)
                     return
                 parts.append(item)
             queue.size += len(data)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import httptools
+from msgspec import Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +20,7 @@ class StreamLimits:
     unread: int = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(Struct, frozen=True):
     """`headers` as they came, in order; `http_version` is like `b"HTTP/1.1"`."""
 
     status: int
@@ -54,9 +55,11 @@ class ResponseParser:
         self.head_size = 0
         self.complete = False
         self.keep_alive = True
-        self.ends_at_eof = False
         # The parser calls list.append itself: no Python frame for a chunk.
         self.on_body = parts.append
+        self._between: list[None] = []  # not empty between a chunk and the line of the next
+        self.on_chunk_complete = partial(self._between.append, None)
+        self.on_chunk_header = self._between.clear
         self._limits = limits
         self._head_only = head_only
         self._reason = b""
@@ -64,9 +67,19 @@ class ResponseParser:
         self._parser = httptools.HttpResponseParser(self)
         self.feed: Callable[[bytes], None] = self._feed_head  # once the head is complete, the parser's own method
 
+    def is_between_chunks(self, data: bytes) -> bool:
+        """Does `data`, which was fed last, end with a chunk?"""
+        # The line of the next chunk has not ended, so what there is of it ends with no line end.
+        return bool(self._between) and data.endswith(b"\r\n")
+
     def close(self) -> None:
         """Break the cycle of references with the httptools parser. Nothing may be fed afterwards."""
         del self._parser, self.feed
+
+    @property
+    def ends_at_eof(self) -> bool:
+        """Is the connection's end that of the body, too?"""
+        return self.head is not None and not _is_framed(self.head.headers)
 
     def describe(self, error: Exception) -> str:
         if isinstance(error, _HeadTooLarge):
@@ -86,7 +99,7 @@ class ResponseParser:
                 raise _HeadTooLarge
             self._parser.feed_data(data[left:])
 
-    # httptools' callbacks; `on_body` is set in the constructor.
+    # httptools' callbacks; those of the body are set in the constructor.
 
     def on_message_begin(self) -> None:
         if self.complete:
@@ -113,7 +126,6 @@ class ResponseParser:
         self.head = ResponseHead(status, self._reason, version, self._headers)
         # The parser does not know the request's method; every other response without a body it completes by itself.
         self.complete = self._head_only
-        self.ends_at_eof = not _is_framed(self._headers)
         self.feed = parser.feed_data
 
     def on_message_complete(self) -> None:

@@ -55,26 +55,32 @@ class ResponseStream(httpx2.AsyncByteStream):
         """Put back the item just returned, before anything else is awaited; the next one starts with it."""
         self._queue.parts.append(item)
 
-    async def pump(self, consumer: Callable[[bytes], bool]) -> None:
+    async def pump(
+        self, consumer: Callable[[bytes], bool], taker: Callable[[bytes], bytes | None] | None = None
+    ) -> None:
         """Call `consumer` with every item in the very turn of the loop in which it arrives, without waking a task.
 
         Returns at the end of the response or its failure, after `halt`, or when `consumer` has returned False for an
         item; iterating continues from there, with that item. `consumer` must not raise, nor wait.
+
+        `taker` gets reads of a chunked body that begin with the line of a chunk, framing and all, where nothing that
+        came before is unread. It returns what is left of them, from the line of a chunk on, None for nothing. It must
+        not raise either, nor take the last chunk.
         """
         queue = self._queue
         if queue.parts or queue.ended:
             return
-        queue.consumer = consumer
+        queue.consumer, queue.taker = consumer, taker
         self._timeouts.waiting_since = monotonic()
         queue.waiter = waiter = self._create_future()
         try:
             await waiter
         finally:
-            queue.consumer = None
+            queue.consumer = queue.taker = None
 
     def halt(self) -> None:
         """End `pump`; further items are queued."""
-        self._queue.consumer = None
+        self._queue.consumer = self._queue.taker = None
         self._queue.wake()
 
     async def aclose(self) -> None:

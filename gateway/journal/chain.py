@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -19,6 +19,7 @@ import msgspec
 
 from gateway.files import open_private
 from gateway.journal.entries import Count
+from gateway.wire.json import reader
 
 SEAL_SIZE = 300  # bytes; a seal is never longer
 HEAD_SIZE = 256  # bytes; always as many, so that a new head replaces the old one in one write
@@ -54,8 +55,9 @@ class _Head(msgspec.Struct, frozen=True):
     mac: Hex
 
 
-_SEAL = msgspec.json.Decoder(Seal)
-_HEAD = msgspec.json.Decoder(_Head)
+# A line's seal, unchecked; None for one without, and for what is no line.
+seal_of: Callable[[bytes], Seal | None] = reader(Seal)
+_read_head: Callable[[bytes], _Head | None] = reader(_Head)
 
 
 def signing_key(key: str) -> bytes:
@@ -73,14 +75,6 @@ def digest_of(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
-def seal_of(line: bytes) -> Seal | None:
-    """A line's seal, unchecked; None for one without, and for what is no line."""
-    try:
-        return _SEAL.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
 def is_signed(line: bytes, key: bytes) -> bool:
     """Was this line, without its line end, signed with the key, and not changed since?"""
     return hmac.compare_digest(line[-_MAC_SIZE:], _signature(line[:-_MAC_SIZE], key))
@@ -88,9 +82,8 @@ def is_signed(line: bytes, key: bytes) -> bool:
 
 def read_head(text: bytes, key: bytes | None) -> Link | None:
     """What a head file says; None where it is damaged or, with a key, not signed with it."""
-    try:
-        head = _HEAD.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    head = _read_head(text)
+    if head is None:
         return None
     link = Link(head.chain, head.seq, head.line)
     return link if key is None or text.rstrip() == _head(link, key).rstrip() else None

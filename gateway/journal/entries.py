@@ -6,10 +6,13 @@ An entry of a match has its text; its line has an HMAC of it instead.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec.structs import asdict, replace
+
+from gateway.wire.json import reader
 
 HMAC_DIGITS = 32  # 128 bits: collisions are out of the question, and a line stays short
 
@@ -78,7 +81,8 @@ class RequestEntry(_Entry, frozen=True, tag="request"):
 JournalEntry = MatchEntry | BeginEntry | RequestEntry
 Line = MatchLine | BeginEntry | RequestEntry
 
-_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+# A line, or None where it is damaged or of an unknown version.
+decode: Callable[[bytes], Line | None] = reader(Line)
 
 
 def text_hmac(key: str, seen: str) -> str:
@@ -111,14 +115,6 @@ def encode(entry: JournalEntry, key: str) -> bytes:
 def encode_line(line: Line) -> bytes:
     """A line that was read, as it stood in the file, without the line end."""
     return msgspec.json.encode(line)
-
-
-def decode(text: bytes) -> Line | None:
-    """A line, or None where it is damaged or of an unknown version."""
-    try:
-        return _DECODER.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _replace_surrogates(value: object) -> object:

@@ -63,11 +63,6 @@ def next_closed(path: Path, now: datetime) -> Path:
     return path.with_name(f"{path.name}.{stamp.strftime(_STAMP)}-{number:03}")
 
 
-def worker_files(path: Path) -> list[Path]:
-    """The files of the worker that writes `path`, the oldest first; the last one is being written."""
-    return [*closed_files(path), *([path] if path.exists() else ())]
-
-
 def owner_of(file: Path) -> Path:
     """The path that the worker writes of whose files this is one."""
     found = re.fullmatch(rf"(.+?){_CLOSED.pattern}", file.name)

@@ -24,29 +24,8 @@ from gateway.journal.reader import Identity, LinesRead, identity, read_lines
 LAYOUT = 1  # in the database's user_version
 LOCK_TIMEOUT = 30.0  # seconds that one search waits for another one that is updating the index
 LINES_AT_ONCE = 10_000  # lines in one transaction
+_SCHEMA = Path(__file__).with_name("schema.sql")
 ROUNDS = 5  # listings of a directory whose files are being closed and deleted meanwhile
-
-_SCHEMA = (
-    """CREATE TABLE files (
-        id INTEGER PRIMARY KEY, inode INTEGER NOT NULL, head TEXT NOT NULL, path TEXT NOT NULL,
-        read INTEGER NOT NULL, damaged INTEGER NOT NULL, UNIQUE (inode, head))""",
-    """CREATE TABLE matches (
-        file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
-        time REAL, request_id TEXT, key_name TEXT, route TEXT, policy TEXT, direction TEXT, rule TEXT, action TEXT,
-        channel TEXT, choice INTEGER, "offset" INTEGER, length INTEGER, hmac TEXT)""",
-    """CREATE TABLE requests (
-        file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
-        time REAL, request_id TEXT, key_name TEXT, route TEXT, policy TEXT, upstream TEXT, status INTEGER,
-        outcome TEXT, stream INTEGER, duration REAL)""",
-    "CREATE INDEX matches_file ON matches (file)",
-    "CREATE INDEX matches_time ON matches (time)",
-    "CREATE INDEX matches_request ON matches (request_id)",
-    "CREATE INDEX matches_hmac ON matches (hmac)",
-    "CREATE INDEX requests_file ON requests (file)",
-    "CREATE INDEX requests_time ON requests (time)",
-    "CREATE INDEX requests_request ON requests (request_id)",
-    f"PRAGMA user_version = {LAYOUT}",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +117,9 @@ def _connect(database: Path) -> sqlite3.Connection:
         with _transaction(connection):
             layout = connection.execute("PRAGMA user_version").fetchone()[0]
             if layout == 0:
-                for statement in _SCHEMA:
+                for statement in _SCHEMA.read_text("utf-8").split(";"):
                     connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {LAYOUT}")
             elif layout != LAYOUT:
                 raise sqlite3.DatabaseError(f"it has layout {layout}, and this version reads layout {LAYOUT}")
     except BaseException:

@@ -48,7 +48,7 @@ class Verified:
     partial: int
 
 
-class _Line(NamedTuple):
+class _FileLine(NamedTuple):
     file: Path
     number: int
     text: bytes  # without its line end
@@ -70,12 +70,12 @@ def verify(files: Sequence[Path], key: bytes | None, head: Link | None) -> Verif
     for file in files:
         walk.begins = True
         for line in _lines(file):
-            walk.take(line)
+            walk.check(line)
     walk.finish()
     return Verified(walk.records, walk.first, walk.end, walk.chains, walk.unchained, walk.partial)
 
 
-def _lines(file: Path) -> Iterator[_Line]:
+def _lines(file: Path) -> Iterator[_FileLine]:
     with file.open("rb") as opened:
         number = 0
         while text := opened.readline(MAX_LINE):
@@ -85,7 +85,7 @@ def _lines(file: Path) -> Iterator[_Line]:
                 part = opened.readline(MAX_LINE)
             complete = part.endswith(b"\n")
             text = text.removesuffix(b"\n")
-            yield _Line(file, number, text, complete, seal_of(text) if complete else None)
+            yield _FileLine(file, number, text, complete, seal_of(text) if complete else None)
 
 
 class _Walk:
@@ -103,7 +103,7 @@ class _Walk:
         self._stranger: tuple[Path, int] | None = None  # the first line without a seal
         self._head_seen = False
 
-    def take(self, line: _Line) -> None:
+    def check(self, line: _FileLine) -> None:
         seal = line.seal
         if seal is None:
             self._pass_over(line)
@@ -130,7 +130,7 @@ class _Walk:
         if head.seq > end.seq:
             raise Broken(at, Why.CUT, f"it is line {end.seq} of the chain, and the head file names line {head.seq}")
 
-    def _pass_over(self, line: _Line) -> None:
+    def _pass_over(self, line: _FileLine) -> None:
         """A line without a seal: half a line, or one that the chain never had."""
         if line.complete and decode(line.text) is not None:
             if self.end is not None:
@@ -144,7 +144,7 @@ class _Walk:
         else:
             raise Broken(line.at, Why.FOREIGN, "this line is empty")
 
-    def _check_place(self, line: _Line, seal: Seal) -> None:
+    def _check_place(self, line: _FileLine, seal: Seal) -> None:
         end = self.end
         if end is None:
             self.first = seal.seq
@@ -164,7 +164,7 @@ class _Walk:
         if seal.first and not self.begins:
             raise Broken(line.at, Why.REORDERED, "this line began a file, and others stand before it")
 
-    def _check_order(self, line: _Line, seal: Seal, end: Link) -> None:
+    def _check_order(self, line: _FileLine, seal: Seal, end: Link) -> None:
         if seal.seq <= end.seq:
             raise Broken(line.at, Why.REORDERED, f"line {seal.seq} of the chain stands behind line {end.seq}")
         if seal.seq > end.seq + 1:
@@ -175,7 +175,7 @@ class _Walk:
             assert self._at is not None
             raise Broken(self._at, Why.CHANGED, "this is not what the next line was written behind")
 
-    def _gap(self, line: _Line, wanted: int, missing: str) -> Broken:
+    def _gap(self, line: _FileLine, wanted: int, missing: str) -> Broken:
         """Why line number `wanted` of the chain does not stand before this one."""
         if self._unread is not None:
             return Broken(self._unread, Why.CHANGED, "this is no line, and the chain had one here")
@@ -184,7 +184,7 @@ class _Walk:
             return Broken(line.at, Why.REORDERED, f"line {line.seal.seq} of the chain stands before line {wanted}")
         return Broken(line.at, Why.MISSING, missing)
 
-    def _stands_later(self, before: _Line, wanted: int) -> bool:
+    def _stands_later(self, before: _FileLine, wanted: int) -> bool:
         assert before.seal is not None
         later = (line for file in self._files[self._files.index(before.file) :] for line in _lines(file))
         return any(

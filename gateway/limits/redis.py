@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from gateway.limits.decision import Decision
 from gateway.limits.memory import MemoryLimiter
-from gateway.limits.scripts import RELEASE, RENEW, RESERVE
 from gateway.limits.usage import UNLIMITED, Remaining, decide, is_limited
 from gateway.policy.model import ClientKey
 from gateway.version import install_hint
@@ -66,9 +66,9 @@ class RedisLimiter:
         self._call_again_at: float | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._redis = _client(url, timeout)
-        self._reserve_script = self._redis.register_script(RESERVE)
-        self._release_script = self._redis.register_script(RELEASE)
-        self._renew_script = self._redis.register_script(RENEW)
+        self._reserve_script = self._redis.register_script(script("reserve"))
+        self._release_script = self._redis.register_script(script("release"))
+        self._renew_script = self._redis.register_script(script("renew"))
 
     async def reserve(self, key: ClientKey, tokens: int) -> Decision:
         if not is_limited(key):
@@ -169,6 +169,11 @@ class RedisLimiter:
     async def _release_leases(self, name: str, leases: Sequence[str]) -> None:
         for batch in _batches(leases):
             await self._call(self._release_script, name, ["", 0, *batch])
+
+
+def script(name: str) -> str:
+    """The Lua script of one operation: it runs inside Redis, and so reads and writes atomically."""
+    return "".join(Path(__file__).with_name(f"{part}.lua").read_text("utf-8") for part in ("common", name))
 
 
 def _client(url: str, timeout: float) -> Redis:

@@ -1,15 +1,16 @@
 """Events as frozen data, for every sink. They never carry scanned text, only names, numbers and offsets.
 
-Those that every request has are tuples, which are made in a third of the time of a frozen class.
+Those that every request has are structs, which are made in a fraction of the time of a frozen class.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from msgspec import Struct
 
 
-class ChannelCount(NamedTuple):
+class ChannelCount(Struct, frozen=True):
     """Characters of one channel of one answer or prompt, counted when its texts have ended."""
 
     channel: str
@@ -54,7 +55,7 @@ class ConstraintCount:
     count: int
 
 
-class HistogramCounts(NamedTuple):
+class HistogramCounts(Struct, frozen=True):
     """A histogram's observations: `counts[i]` of them at most `bounds[i]`, the last one above all bounds."""
 
     bounds: tuple[float, ...]
@@ -62,7 +63,7 @@ class HistogramCounts(NamedTuple):
     total: float
 
 
-class TextScanned(NamedTuple):
+class TextScanned(Struct, frozen=True):
     """The guard's counts for one prompt or one answer. `held` is in characters, `hold` in seconds."""
 
     policy: str
@@ -109,7 +110,7 @@ class UpstreamFailed:
     kind: str
 
 
-class RequestFinished(NamedTuple):
+class RequestFinished(Struct, frozen=True):
     """One request, answered. Times in seconds; `status` is the HTTP status that the client got.
 
     `route` is the glob in the configuration, `outcome` one of ok, redacted, flagged, blocked, failed, cancelled.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import msgspec
 
@@ -17,6 +18,9 @@ class RequestLog:
     def __init__(self, style: str = "json", out: TextIO | None = None) -> None:
         self.style = style
         self._out = out if out is not None else sys.stderr
+        # A line of JSON is bytes: past the text layer it need not be decoded and encoded once more.
+        self._bytes: BinaryIO | None = getattr(self._out, "buffer", None)
+        self._second = (-1, "")  # the last one that was written, as it stands in a line
 
     def record(self, fact: Fact) -> None:
         match fact:
@@ -35,18 +39,32 @@ class RequestLog:
 
     def _write(self, name: str, fields: dict[str, Any]) -> None:
         if self.style == "json":
-            line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": name, **fields}
-            text = msgspec.json.encode(line).decode()
+            line = msgspec.json.encode({"time": self._time(), "event": name, **fields}) + b"\n"
+            text = "" if self._bytes is not None else line.decode()
         else:
             shown = " ".join(
                 f"{key}={_one_line(value)}" for key, value in fields.items() if value not in (None, {}, "")
             )
-            text = f"{datetime.now(UTC):%H:%M:%S} {name} {shown}"
+            text = f"{datetime.now(UTC):%H:%M:%S} {name} {shown}\n"
         try:
-            self._out.write(text + "\n")
-            self._out.flush()
+            if self._bytes is not None and not text:
+                self._bytes.write(line)
+                self._bytes.flush()
+            else:
+                self._out.write(text)
+                self._out.flush()
         except (OSError, ValueError):
             return  # a closed or full log never stops a stream
+
+    def _time(self) -> str:
+        """Now, as `isoformat` has it, of which the seconds are the same for many lines."""
+        now = time.time()
+        second, shown = self._second
+        if int(now) != second:
+            second = int(now)
+            shown = datetime.fromtimestamp(second, UTC).isoformat()
+            self._second = second, shown
+        return f"{shown[:19]}.{int((now - second) * 1000):03d}{shown[19:]}"
 
 
 def _one_line(value: Any) -> str:
@@ -58,14 +76,16 @@ def _one_line(value: Any) -> str:
 def request_fields(fact: RequestFinished) -> dict[str, Any]:
     """The fields of a request's line: sums and names, no text."""
     matches: dict[str, int] = {}
-    sums = dict.fromkeys(("scanned", "forwarded", "replaced", "withheld"), 0)
+    scanned = forwarded = replaced = withheld = 0
     uncovered: list[str] = []
     for text in fact.scanned:
         for match in text.matches:
             matches[match.rule] = matches.get(match.rule, 0) + match.count
         for count in text.channels:
-            for name in sums:
-                sums[name] += getattr(count, name)
+            scanned += count.scanned
+            forwarded += count.forwarded
+            replaced += count.replaced
+            withheld += count.withheld
             if count.missing:
                 uncovered.append(count.channel)
     fields: dict[str, Any] = {
@@ -82,7 +102,10 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
         "duration_ms": round(fact.duration * 1000, 3),
         "ttft_ms": None if fact.ttft is None else round(fact.ttft * 1000, 3),
         "matches": matches,
-        **sums,
+        "scanned": scanned,
+        "forwarded": forwarded,
+        "replaced": replaced,
+        "withheld": withheld,
         "error": fact.error,
     }
     if fact.tokens is not None:
@@ -99,8 +122,11 @@ def request_fields(fact: RequestFinished) -> dict[str, Any]:
 
 def outcome_of(scanned: tuple[TextScanned, ...]) -> str:
     """The outcome of a request by its rules: blocked, redacted, flagged or ok."""
-    actions = {match.action for text in scanned for match in text.matches}
-    if any(text.blocked_by for text in scanned):
-        return "blocked"
-    left = any(each.outcome == LEFT for text in scanned for each in text.constraints)
+    actions, left = set[str](), False
+    for text in scanned:
+        if text.blocked_by:
+            return "blocked"
+        if text.matches:
+            actions.update([match.action for match in text.matches])
+        left = left or (bool(text.constraints) and any(each.outcome == LEFT for each in text.constraints))
     return "redacted" if actions & {"redact", "pseudonymize"} else "flagged" if actions or left else "ok"

@@ -6,8 +6,9 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
 from prometheus_client.metrics_core import Metric
@@ -96,11 +97,33 @@ class _Histogram(Histogram):
         if observed.bounds is not self._known and (*observed.bounds, float("inf")) != tuple(self._upper_bounds):
             raise ValueError(f"{self._name}: the distribution has other bounds")
         self._known = observed.bounds
-        for bucket, count in zip(self._buckets, observed.counts, strict=True):
-            if count:
-                bucket.inc(count)
+        for bucket, count in compress(zip(self._buckets, observed.counts, strict=True), observed.counts):
+            bucket.inc(count)
         if observed.total:
             self._sum.inc(observed.total)
+
+
+def metrics_problem() -> str | None:
+    """Why values of the installed prometheus-client cannot be added to from the inside; None if they can."""
+    try:
+        metrics = Metrics((1.0,), (1.0,))
+        metrics.set_streams(3)
+        metrics.record(Retried("u", ""))
+        metrics.record(TextScanned("p", "output", held=HistogramCounts((1.0,), (2, 1), 4.0)))
+        shown = metrics.exposition().decode().splitlines()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    missing = [line for line in _TRIED if line not in shown]
+    return f"it does not show {missing[0]}" if missing else None
+
+
+_TRIED = (
+    "portcullis_streams_active 3.0",
+    'portcullis_retries_total{upstream="u"} 1.0',
+    'portcullis_held_chars_bucket{le="1.0"} 2.0',
+    "portcullis_held_chars_count 3.0",
+    "portcullis_held_chars_sum 4.0",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +184,8 @@ class Metrics:
         # own method, for which the value is checked again, twice as long.
         self._series: dict[tuple[str, ...], Callable[[float], None]] = {}
         self._chars: dict[str, tuple[Callable[[float], None], ...]] = {}  # those of characters, by channel
+        self._tokens: dict[str, tuple[Callable[[float], None], ...]] = {}  # those of tokens, by route
+        self._requests: dict[tuple[Any, ...], tuple[Callable[[float], None], ...]] = {}  # of a request, by its labels
         bounds = {"held_chars": held_bounds, "hold_seconds": hold_bounds, **BOUNDS}
         self._histograms = {
             name: _Histogram(f"portcullis_{name}", documentation, buckets=bounds[name], registry=registry)
@@ -229,11 +254,14 @@ class Metrics:
         return add
 
     def _record_request(self, fact: RequestFinished) -> None:
-        self._count("requests", fact.path, fact.route, fact.policy, str(fact.status))
-        if fact.key is not None:
-            self._count("key_requests", fact.key, str(fact.status))
-        for kind, count in zip(TOKEN_KINDS, fact.tokens or (), strict=False):
-            self._count("tokens", fact.route, kind, by=count)
+        asked = (fact.path, fact.route, fact.policy, fact.status, fact.key)
+        for add in self._requests.get(asked) or self._requests_of(*asked):
+            add(1)
+        if fact.tokens is not None:
+            for add, count in zip(
+                self._tokens.get(fact.route) or self._tokens_of(fact.route), fact.tokens, strict=True
+            ):
+                add(count)
         if fact.ttft is not None:
             self._histograms["ttft_seconds"].observe(fact.ttft)
         if fact.overhead is not None:
@@ -265,6 +293,19 @@ class Metrics:
         for name, observed in (("held_chars", fact.held), ("hold_seconds", fact.hold)):
             if observed is not None:
                 self._histograms[name].add(observed)
+
+    def _requests_of(
+        self, path: str, route: str, policy: str, status: int, key: str | None
+    ) -> tuple[Callable[[float], None], ...]:
+        series: list[tuple[str, ...]] = [("requests", path, route, policy, str(status))]
+        if key is not None:
+            series.append(("key_requests", key, str(status)))
+        self._requests[path, route, policy, status, key] = adding = tuple(map(self._adding, series))
+        return adding
+
+    def _tokens_of(self, route: str) -> tuple[Callable[[float], None], ...]:
+        self._tokens[route] = adding = tuple(self._adding(("tokens", route, kind)) for kind in TOKEN_KINDS)
+        return adding
 
     def _chars_of(self, channel: str) -> tuple[Callable[[float], None], ...]:
         names = ("scanned_chars", "forwarded_chars", "replaced_chars", "withheld_chars")

@@ -44,7 +44,7 @@ from gateway.policy.presets import EDITS_FROM, PRESETS
 from gateway.policy.value import ConfigError, Section, Value
 
 MAX_HOLD_LIMIT = 1_000_000
-# The words of all rules of a configuration: 1,000,000 of them with 9.5 million characters take 36 seconds and 1 GB.
+# The words of all rules of a configuration: 1,000,000 of them with 9.2 million characters take 15 seconds and 300 MB.
 MAX_WORDS = 1_000_000
 MAX_CHARACTERS = 10_000_000
 MAX_WORD = 10_000  # characters
@@ -307,23 +307,26 @@ class _WordReader:
         located = _words_in_place(value) if source == "words" else _words_of_file(value, self._files)
         words: list[str] = []
         for word, fail in located:
+            self._count(word, fail)
             try:
                 words.append(self._checked(word, fail, fold, edits))
             except ConfigError as error:
                 value.note(error)
         return tuple(words)
 
-    def _checked(self, word: str, fail: Callable[[str], ConfigError], fold: frozenset[Fold], edits: int) -> str:
-        if len(word) > MAX_WORD:
-            raise fail(
-                f"this word has {len(word)} characters, and {MAX_WORD} are allowed; a part of it is found as well"
-            )
+    def _count(self, word: str, fail: Callable[[str], ConfigError]) -> None:
         self._words += 1
         self._characters += len(word)
         if self._words > MAX_WORDS or self._characters > MAX_CHARACTERS:
             raise fail(
                 f"with this word the rules of the file have more than {MAX_WORDS} words or {MAX_CHARACTERS} characters "
                 "together, and no more are allowed; shorten the lists"
+            )
+
+    def _checked(self, word: str, fail: Callable[[str], ConfigError], fold: frozenset[Fold], edits: int) -> str:
+        if len(word) > MAX_WORD:
+            raise fail(
+                f"this word has {len(word)} characters, and {MAX_WORD} are allowed; a part of it is found as well"
             )
         seen = len(self._checks.fold_word(word, fold))
         if seen < (least := EDITS_FROM.get(edits, 0)):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from time import perf_counter
+
+from msgspec import Struct, field
 
 from gateway.guard.answer import failure
 from gateway.guard.answer_guard import AnswerGuard
@@ -52,8 +53,7 @@ def not_journalled() -> HTTPFailure:
     return HTTPFailure(503, JOURNAL_FAILED, NOT_JOURNALLED, {"retry-after": "5"})
 
 
-@dataclass(slots=True)
-class QuotaReservation:
+class QuotaReservation(Struct, eq=False):
     """The tokens that a request has reserved of its key's limits, until its use is known.
 
     `headers` show the client its limits; they are empty for a key without limits.
@@ -90,8 +90,7 @@ class QuotaReservation:
             await asyncio.shield(start_background_task(self.limiter.release(self.key, self.tokens, used)))
 
 
-@dataclass(slots=True, eq=False)
-class RequestRecord:
+class RequestRecord(Struct, eq=False):
     """Opened with the request and closed once, whether it is refused or answered.
 
     `emit` takes the facts. `started` is a time of `perf_counter`, `ttft` in seconds. `error` is why the request did not

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from fastapi.responses import Response
+from msgspec.structs import replace as changed
 from starlette.requests import ClientDisconnect
 
 from gateway.censor.compile import CompiledPolicy
@@ -24,9 +26,10 @@ from gateway.observe.facts import Limited
 from gateway.policy.model import Action, Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
 from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, scan_size, take_body
-from gateway.proxy.context import ANNOTATE_HEADER, RequestContext, RoutedRequest, failure_response
+from gateway.proxy.context import RequestContext, RoutedRequest, failure_response
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.proxy.head import ANNOTATE_HEADER
 from gateway.proxy.relay import Relay
 from gateway.proxy.snapshot import OWN_KEY
 from gateway.proxy.steering.request import RequestRewriter, spoken_dialect
@@ -42,6 +45,8 @@ BODY_TIMEOUT = 60.0  # seconds in which a request's body must have arrived
 MAX_SHOWN_MODELS = 1024  # names of models, with their policies, of which it is kept whether a log may show them
 LEFTOVER_TIMEOUT = 1.0  # seconds for the rest of a request that was refused
 Step = Callable[[RequestContext], Awaitable[RequestContext]]
+_INPUT = Direction.INPUT  # to look up a member of an enumeration takes as long as a call
+Result = TypeVar("Result")
 NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base URL may have the model's
 
 
@@ -68,7 +73,7 @@ async def authenticate(context: RequestContext) -> RequestContext:
         message = "Missing or wrong API key. Send it as `Authorization: Bearer KEY` or `x-api-key: KEY`."
         raise client_error(401, message, "invalid_api_key", kind="authentication_error")
     context.record.key = key.name
-    return context._replace(key=key)
+    return changed(context, key=key)
 
 
 async def acquire_slot(context: RequestContext) -> RequestContext:
@@ -107,25 +112,13 @@ async def read_body(context: RequestContext) -> RequestContext:
     if (arrived := take_body(context.request.receive)) is not None:
         if len(arrived) > limits.max_body:
             raise _too_large(limits.max_body)
-        return context._replace(raw=arrived)
+        return changed(context, raw=arrived)
     with pending.one_more(key):
-        return context._replace(raw=await _read(context, limits.max_body))
-
-
-async def parse_body(context: RequestContext) -> RequestContext:
-    raw = context.raw
-    body = await offload(len(raw), json_object, raw)
-    if (deployment := context.request.path_params.get("deployment")) is not None:
-        body["model"] = deployment
-    try:
-        chat = await offload(len(raw), read_request, body, context.dialect)
-    except BadRequest as error:
-        raise _bad_request(error) from None
-    return context._replace(body=body, chat=chat)
+        return changed(context, raw=await _read(context, limits.max_body))
 
 
 async def route(context: RequestContext) -> RequestContext:
-    """Finds the route and its policy; fields that the request table forbids leave the body."""
+    """Decodes the body, and finds the route and its policy; fields that the request table forbids leave the body."""
     return await offload(len(context.raw), _routed, context)
 
 
@@ -135,42 +128,48 @@ async def reserve_quota(context: RequestContext) -> RequestContext:
     return context
 
 
-async def read_conversation(context: RequestContext) -> RequestContext:
-    """What rules for answers need of the request as the client sent it."""
-    if not context.policy.reads_conversation:
-        return context
-    found = await offload(len(context.raw), conversation_of, context.body, context.chat.dialect)
-    return context._replace(conversation=found)
-
-
 async def scan_prompt(context: RequestContext) -> RequestContext:
-    """Censors the prompt, in slices if it is long, and refuses one that a rule blocks."""
-    state, record, policy = context.state, context.record, context.policy
+    """Keeps what rules for answers need of the conversation, as the client sent it; then censors the prompt, in slices
+    if it is long, and refuses one that a rule blocks."""
+    if context.policy.reads_conversation:
+        found = await offload(len(context.raw), conversation_of, context.body, context.chat.dialect)
+        context = changed(context, conversation=found)
+    state, record = context.state, context.record
     record.on_finding = None if state.journal is None else record.findings.append
-    steps = guarding_prompt(context.body, policy, record.on_finding, context.chat.dialect)
-    cost = scan_cost(policy, Direction.INPUT)
-    try:
-        prompt = await offload_in_slices(context.request.receive, scan_size(context.raw), cost, steps)
-    except ClientDisconnect:
-        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
-    except Exception as error:
-        raise state.guard_failure(policy, error) from None
+    prompt, policy = context.prompt, context.policy
+    if policy.scans(_INPUT):
+        steps = guarding_prompt(context.body, policy, record.on_finding, context.chat.dialect)
+        prompt = await run_scan(context, scan_size(context.raw), scan_cost(policy, _INPUT), steps)
     if prompt.scanned is not None:
         record.scanned.append(prompt.scanned)
     record.journal, record.journal_required = state.journal, state.journal_required
     if (refusal := _refusal(prompt)) is not None:
         raise refusal
-    return context._replace(prompt=prompt)
+    return context if prompt.pseudonyms is None else changed(context, prompt=prompt)
+
+
+async def run_scan(context: RequestContext, size: int, cost: int, steps: Generator[int, None, Result]) -> Result:
+    """`offload_in_slices` of a scan of what the client sent, within the `timeouts.total` of its route. Raises
+    `HTTPFailure`."""
+    total = context.snapshot.config.upstreams[context.route.upstream].timeouts.total
+    deadline = context.record.started + total
+    try:
+        return await offload_in_slices(context.request.receive, size, cost, steps, deadline)
+    except ClientDisconnect:
+        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
+    except TimeoutError:
+        message = f"The prompt could not be scanned within the {total:g} seconds of `timeouts.total`; shorten it."
+        raise client_error(413, message, "scan_timeout") from None
+    except Exception as error:
+        raise context.state.guard_failure(context.policy, error) from None
 
 
 STEPS: tuple[Step, ...] = (
     authenticate,
     acquire_slot,
     read_body,
-    parse_body,
     route,
     reserve_quota,
-    read_conversation,
     scan_prompt,
 )
 
@@ -254,7 +253,7 @@ def _too_large(limit: int) -> HTTPFailure:
 
 async def _read(context: RequestContext, limit: int) -> bytes:
     request, too_large = context.request, _too_large(limit)
-    declared = context.headers.get("content-length", "")
+    declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > limit:
         raise too_large
     body = bytearray()
@@ -281,7 +280,18 @@ def json_object(body: bytes) -> Json:
     return received
 
 
+def _parsed(context: RequestContext) -> RequestContext:
+    body = json_object(context.raw)
+    if (deployment := context.request.path_params.get("deployment")) is not None:
+        body["model"] = deployment
+    try:
+        return changed(context, body=body, chat=read_request(body, context.dialect))
+    except BadRequest as error:
+        raise _bad_request(error) from None
+
+
 def _routed(context: RequestContext) -> RequestContext:
+    context = _parsed(context)
     found = context.snapshot.router.match(context.chat.model, context.key)
     if found is None or (found.rename or context.chat.model) in NO_SEGMENTS:
         raise unknown_model()
@@ -293,12 +303,12 @@ def _routed(context: RequestContext) -> RequestContext:
         message = f"The route of this model leads to no upstream that serves /v1{dialect.path}."
         raise client_error(404, message, "endpoint_not_served", "model")
     if len(serving) < len(found.upstreams):
-        context = context._replace(route=replace(context.route, upstream=serving[0], others=tuple(serving[1:])))
+        context = changed(context, route=replace(context.route, upstream=serving[0], others=tuple(serving[1:])))
     record.model = _shown_model(context)
     try:
         if (stored := _stored_for(context)) is not None:
             limit = context.snapshot.config.limits.max_body
-            context = context._replace(body=stored.written_out(context.key.name, context.body, limit))
+            context = changed(context, body=stored.written_out(context.key.name, context.body, limit))
         apply_request_table(context.body, policy, dialect)
     except BadRequest as error:
         raise _bad_request(error) from None

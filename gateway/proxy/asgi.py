@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect
@@ -66,11 +67,14 @@ async def offload(size: int, work: Callable[..., Result], *arguments: Any) -> Re
         raise
 
 
-async def offload_in_slices(receive: Receive, size: int, cost: int, steps: Generator[int, None, Result]) -> Result:
+async def offload_in_slices(
+    receive: Receive, size: int, cost: int, steps: Generator[int, None, Result], deadline: float
+) -> Result:
     """`offload` for long work of a client that may leave. `steps` yields the bytes that each step took, and returns the
     result; after `JOB_SLICE` bytes, times their `cost`, another job has its turn.
 
-    Raises `ClientDisconnect` between two turns when the client has left.
+    Raises `ClientDisconnect` between two turns when the client has left, and `TimeoutError` when `perf_counter` is past
+    `deadline`.
     """
     if size * cost <= MAX_INLINE:
         while (ended := _run_slice(steps, JOB_SLICE)) is None:
@@ -79,6 +83,8 @@ async def offload_in_slices(receive: Receive, size: int, cost: int, steps: Gener
     gone = asyncio.ensure_future(wait_for_disconnect(receive))
     try:
         while not gone.done():
+            if perf_counter() > deadline:
+                raise TimeoutError
             ended = await offload(max(size * cost, LONG_JOB + 1), _run_slice, steps, JOB_SLICE // cost)
             if ended is not None:
                 return ended[0]

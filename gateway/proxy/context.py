@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
+from random import Random
 
 from fastapi import Request
 from fastapi.responses import Response
+from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from gateway.censor.compile import CompiledPolicy
 from gateway.censor.protect import Conversation
@@ -17,39 +18,36 @@ from gateway.guard.prompt import ChatRequest, GuardedPrompt
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact
 from gateway.policy.combine import combined_name
-from gateway.policy.model import ClientKey, Limits, Route, Timeouts
+from gateway.policy.model import ClientKey, Limits, Policy, Route, Timeouts
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.asgi import ORIGIN_HEADERS
 from gateway.proxy.errors import HTTPFailure, client_error
-from gateway.proxy.snapshot import ANONYMOUS, OWN_KEY, Snapshot
+from gateway.proxy.head import POLICY_HEADER, head_of
+from gateway.proxy.snapshot import ANONYMOUS, Snapshot
 from gateway.proxy.state import AppState
 from gateway.proxy.steering.request import RequestRewriter
 from gateway.proxy.upstreams.balancer import LoadBalancer
-from gateway.proxy.upstreams.client import CALLERS_KEY, FORWARDED_UP, FORWARDED_UP_PREFIXES
 from gateway.wire import json
 from gateway.wire.chat import CHAT
 from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
-POLICY_HEADER, ANNOTATE_HEADER = "x-portcullis-policy", "x-portcullis-annotate"
+_ids = Random()  # noqa: S311 - an id is no secret, and need not cost a call of the system's
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_READ = frozenset(
-    name.encode() for name in (OWN_KEY, POLICY_HEADER, ANNOTATE_HEADER, "content-length", *FORWARDED_UP, *CALLERS_KEY)
-)
-_READ_PREFIXES = tuple(prefix.encode() for prefix in FORWARDED_UP_PREFIXES)
 _RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
 _UNDECODED: Json = {}  # it is replaced before anything is changed
 _UNREAD = ChatRequest(model="", stream=False, choices=0)
 _UNSCANNED = GuardedPrompt()
 _SILENT = Conversation()
 _UNROUTED = Route(model="none", upstream="none", policy="none")
+_NO_POLICY = CompiledPolicy(Policy(name="none", rules=()), {})
 
 
-class RequestContext(NamedTuple):
+class RequestContext(Struct, frozen=True):
     """A request in admission, whose steps replace the defaults below, each of them some; `record` is shared by all.
 
-    `headers` are those that somebody reads here or at an upstream, with names in lower case, and of one that came twice
-    the first value. `raw` is the body as it came, `body` the same decoded, which the later steps change in place.
+    `headers` are those of its `Head`. `raw` is the body as it came, `body` the same decoded, which the later steps
+    change in place.
     """
 
     request: Request
@@ -63,16 +61,14 @@ class RequestContext(NamedTuple):
     body: Json = _UNDECODED
     chat: ChatRequest = _UNREAD
     route: Route = _UNROUTED
+    policy: CompiledPolicy = _NO_POLICY
     prompt: GuardedPrompt = _UNSCANNED
     conversation: Conversation = _SILENT
 
     @classmethod
     def of(cls, request: Request, state: AppState, dialect: Dialect = CHAT, path: str | None = None) -> RequestContext:
         """Of a request that has arrived; its record is opened, for the `path` of its endpoint."""
-        headers: dict[str, str] = {}
-        for name, value in request.scope["headers"]:
-            if name in _READ or name.startswith(_READ_PREFIXES):
-                headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+        headers = head_of(request.scope).headers
         record = record_of(request, state.record, path, headers.get("x-request-id", ""))
         return cls(request, headers, state, state.current, record, dialect)
 
@@ -86,16 +82,10 @@ class RequestContext(NamedTuple):
                 raise client_error(400, message, "policy_not_allowed", POLICY_HEADER)
             route = replace(route, policy=name)
         self.record.policy, self.record.route = route.policy, route.model
-        return self._replace(route=route)
-
-    @property
-    def policy(self) -> CompiledPolicy:
-        """The policy of the route."""
-        return self.snapshot.policies[self.route.policy]
+        return changed(self, route=route, policy=self.snapshot.policies[route.policy])
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedRequest:
+class RoutedRequest(Struct, frozen=True):
     """A request that was read, routed and censored. Its body is in `rewriter` alone, since an answer may take long.
 
     `headers` are the client's, with lower-case names; `pseudonyms` are those of the prompt; `json_content`: the answers
@@ -127,7 +117,7 @@ def record_of(
     record: RequestRecord | None = request.scope.get(_RECORD)
     if record is None:
         given = request.headers.get("x-request-id", "") if given is None else given
-        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
+        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{_ids.getrandbits(128):032x}"
         # The path as the gateway spells it: metrics have no label of a client's making.
         route = request.scope.get("route")
         record = RequestRecord(request_id, path or ("other" if route is None else str(route.path)), emit)

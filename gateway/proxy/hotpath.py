@@ -15,9 +15,10 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.guard.answer import Command, StreamAnswer
+from gateway.guard.bytes_path import READ_PATH, ReadPath
 from gateway.guard.findings import Histogram
 from gateway.http1 import ResponseStream
-from gateway.proxy.asgi import SMALL_READ, UNREAD_SIZE, scan_size
+from gateway.proxy.asgi import ESCAPE_SIZE, SMALL_READ, UNREAD_SIZE, VALUE_SIZE, scan_size
 
 # bytes; an ordinary event fits
 HOT_READ = SMALL_READ
@@ -76,6 +77,10 @@ class HotPath:
         self._most = at_once if at_once < HOT_READ else sys.maxsize
         self.last = b""  # what ends the answer; the relay writes it, when everything else is done
         self._failure: Exception | None = None
+        self._reads: ReadPath | None = None
+        if READ_PATH is not None and at_once >= HOT_READ:
+            cycle, flow, weights = writer.cycle, writer.flow, (HOT_READ, at_once, ESCAPE_SIZE, VALUE_SIZE)
+            self._reads = READ_PATH(perf_counter, writer.send, cycle, flow, overhead, *weights)
 
     @property
     def blocked(self) -> bool:
@@ -85,19 +90,22 @@ class HotPath:
     async def run(self) -> None:
         """Returns when the relay must go on by itself. Raises what performing the guard's commands raised."""
         if not self._writer.blocked:
-            await self._source.pump(self._on_data)
+            reads = self._reads
+            if reads is not None:
+                reads.events = self._answer.path
+            await self._source.pump(self._on_data, None if reads is None else reads.feed)
         if self._failure is not None:
             raise self._failure
 
     def _on_data(self, data: bytes) -> bool:
         """Written without calls where there could be some: each costs what a tenth of the scan does."""
-        answer, writer = self._answer, self._writer
-        small = len(data) <= HOT_READ
-        if not small and scan_size(data) > self._at_once:
+        answer, writer, reads = self._answer, self._writer, self._reads
+        failure = None if reads is None else reads.failure
+        if failure is None and (writer.flow.write_paused or (len(data) > HOT_READ and scan_size(data) > self._at_once)):
             return False
         try:
             arrived = perf_counter()
-            taken = answer.repeat(data, arrived, self._most)
+            taken = answer.repeat(data, arrived, self._most) if failure is None else answer.fail_closed(failure)
             if taken is None:
                 if len(data) > self._at_once or answer.unread * UNREAD_SIZE > self._at_once:
                     return False
@@ -110,6 +118,8 @@ class HotPath:
                 self.last = body
             elif body and not writer.cycle.disconnected:
                 writer.send(b"%x\r\n%b\r\n" % (len(body), body))
+            if reads is not None:
+                reads.events = answer.path
         except Exception as error:
             self._failure = error
         if answer.done or self._failure is not None or writer.flow.write_paused:

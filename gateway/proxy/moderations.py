@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from fastapi import Request
 from fastapi.responses import Response
-from starlette.requests import ClientDisconnect
+from msgspec.structs import replace as changed
 
 from gateway.guard.moderation import Moderated, moderating
 from gateway.guard.prompt import ChatRequest
 from gateway.policy.model import Direction
 from gateway.proxy import admission
 from gateway.proxy.accounting import not_journalled
-from gateway.proxy.asgi import offload, offload_in_slices, scan_cost
+from gateway.proxy.asgi import offload, scan_cost
 from gateway.proxy.context import RequestContext, json_response
 from gateway.proxy.errors import client_error
 from gateway.proxy.state import AppState
@@ -33,7 +33,7 @@ async def _parse_body(context: RequestContext) -> RequestContext:
     model = body.get("model")
     if model is not None and not isinstance(model, str):
         raise client_error(400, "`model` must be a string.", None, "model")
-    return context._replace(body=body, chat=ChatRequest(model or "", stream=False, choices=0))
+    return changed(context, body=body, chat=ChatRequest(model or "", stream=False, choices=0))
 
 
 async def _route(context: RequestContext) -> RequestContext:
@@ -47,7 +47,7 @@ async def _route(context: RequestContext) -> RequestContext:
 
 async def _reserve_quota(context: RequestContext) -> RequestContext:
     """It costs no tokens."""
-    return await admission.reserve_quota(context._replace(key=replace(context.key, tpm=None)))
+    return await admission.reserve_quota(changed(context, key=replace(context.key, tpm=None)))
 
 
 STEPS: tuple[admission.Step, ...] = (
@@ -93,13 +93,8 @@ async def _answer(context: RequestContext) -> Response:
 
 
 async def _scan(context: RequestContext, inputs: list[ModerationInput]) -> Moderated:
-    state, policy, record = context.state, context.policy, context.record
-    record.on_finding = None if state.journal is None else record.findings.append
+    policy, record = context.policy, context.record
+    record.on_finding = None if context.state.journal is None else record.findings.append
     steps = moderating([each.texts for each in inputs], policy, record.on_finding)
     cost = max(scan_cost(policy, direction) for direction in Direction)
-    try:
-        return await offload_in_slices(context.request.receive, len(context.raw), cost, steps)
-    except ClientDisconnect:
-        raise client_error(400, "The client left before its prompt was scanned.", "client_left") from None
-    except Exception as error:
-        raise state.guard_failure(policy, error) from None
+    return await admission.run_scan(context, len(context.raw), cost, steps)

@@ -67,6 +67,7 @@ from gateway.wire.dialect import AnswerEncoder, Dialect
 UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credentials.", "upstream_auth")
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
 TOO_LONG = failure("The answer took longer than the upstream's total timeout.", "upstream_timeout")
+_OUTPUT = Direction.OUTPUT  # to look up a member of an enumeration takes as long as a call
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 
 
@@ -88,7 +89,7 @@ class Relay(Response):
         record.stream, record.upstream = request.chat.stream, request.route.upstream
         # A short read can hold placeholders of long values.
         self._expansion = 1 if request.pseudonyms is None else request.pseudonyms.stretch
-        self._scan_cost = self._expansion * scan_cost(request.policy, Direction.OUTPUT)
+        self._scan_cost = self._expansion * scan_cost(request.policy, _OUTPUT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Cancels its own task when the client has left or the time is over; from outside only the server does."""
@@ -132,7 +133,7 @@ class Relay(Response):
         record = self._record
         try:
             # Before the upstream is called: an answer that may not be given need not be paid for.
-            if await record.begin_journal():
+            if record.journal is None or await record.begin_journal():
                 await self._call_upstream()
             else:
                 await record.correct_quota(0)
@@ -367,8 +368,9 @@ class Relay(Response):
     # -- complete answers ----------------------------------------------------------------------------------------------
 
     async def _send_json(self, status: int, headers: Headers, body: bytes) -> None:
-        await self._record.correct_quota()
-        if await self._record.commit_findings():
+        if self._record.quota is not None and not self._record.quota.corrected:
+            await self._record.correct_quota()
+        if self._record.journal is None or await self._record.commit_findings():
             await self._reply.write_json(status, headers, body)
         else:
             self._record.error = NOT_JOURNALLED

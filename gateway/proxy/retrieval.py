@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from fastapi import Request
 from fastapi.responses import Response
+from msgspec.structs import replace as changed
 
 from gateway.guard.prompt import ChatRequest
 from gateway.policy.model import Route
@@ -52,7 +53,7 @@ async def _read_query(context: RequestContext) -> RequestContext:
     if forwarded:
         path += "?" + urlencode(forwarded)
     dialect = stored_response(path, request.method, int(after or -1))
-    return context._replace(chat=ChatRequest(query.get(_MODEL, ""), stream, 1, dialect))
+    return changed(context, chat=ChatRequest(query.get(_MODEL, ""), stream, 1, dialect))
 
 
 async def _route(context: RequestContext) -> RequestContext:
@@ -100,7 +101,7 @@ async def _reserve_quota(context: RequestContext) -> RequestContext:
     """Its tokens were counted when it was made."""
     context.record.journal, context.record.journal_required = context.state.journal, context.state.journal_required
     context.record.on_finding = None if context.state.journal is None else context.record.findings.append
-    return await admission.reserve_quota(context._replace(key=replace(context.key, tpm=None)))
+    return await admission.reserve_quota(changed(context, key=replace(context.key, tpm=None)))
 
 
 STEPS: tuple[admission.Step, ...] = (

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from msgspec.structs import replace as changed
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
@@ -174,7 +175,7 @@ async def _models(request: Request, state: AppState) -> Response:
     try:
         context = await admission.authenticate(RequestContext.of(request, state))
         # It counts as a request, and runs beside the streams of its key.
-        await admission.reserve_quota(context._replace(key=replace(context.key, tpm=None, max_streams=None)))
+        await admission.reserve_quota(changed(context, key=replace(context.key, tpm=None, max_streams=None)))
         await record.correct_quota(0)
         listed = await state.models(context.key)
         answer: object = {"object": "list", "data": listed}

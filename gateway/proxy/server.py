@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.observe.facts import Fact
 from gateway.proxy.asgi import REFUSAL, SERVER_SEND
 from gateway.proxy.context import refuse
+from gateway.proxy.downstream.browsers import LocalNames
 from gateway.proxy.downstream.protocol import BoundedProtocol
 
 SHUTDOWN_TIMEOUT = 2  # seconds for what still runs when draining has taken too long
@@ -23,8 +24,11 @@ class Application(FastAPI):
     """The framework's application, behind a shorter way: its layers cost a small request as much as the guard does.
 
     `direct` are the endpoints, by path, that a POST reaches past the framework; they are its routes as well, for what
-    it says of other methods. `entry` takes every request: middleware is put around it.
+    it says of other methods. `entry` takes every request: middleware is put around it. `local_names`, if there are any,
+    refuse requests of web pages.
     """
+
+    local_names: LocalNames | None = None
 
     def __init__(self, lifespan: Any = None) -> None:
         # A redirect's address would be built from the client's Host header.
@@ -43,9 +47,10 @@ class Application(FastAPI):
         return self.entry(scope, receive, send)
 
     def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            endpoint = self.direct.get(scope["path"])
-            if endpoint is not None:
+        if scope["type"] == "http":
+            if self.local_names is not None and (refused := self.local_names.refused(scope)) is not None:
+                return refused(scope, receive, send)
+            if scope["method"] == "POST" and (endpoint := self.direct.get(scope["path"])) is not None:
                 return endpoint(scope, receive, send)
         return super().__call__(scope, receive, send)
 

@@ -37,6 +37,7 @@ from gateway.serving.vllm.command_line import (
     require_base_urls,
 )
 from gateway.serving.vllm.options import add_vllm_options, vllm_options_of
+from gateway.version import install_hint, unknown_versions
 
 if TYPE_CHECKING:
     from gateway.observe.log import RequestLog
@@ -145,10 +146,13 @@ def _run(
     # Nothing of what is imported is garbage, which the collector would look for again and again.
     gc.disable()
     # FastAPI takes longest to import; `check` and `scan` need not wait for it.
-    from gateway.app import check_parts
-    from gateway.observe.log import RequestLog
-    from gateway.serving.reload import ConfigSource, fingerprint
-    from gateway.serving.servers import NotStarted
+    try:
+        from gateway.app import check_parts
+        from gateway.observe.log import RequestLog
+        from gateway.serving.reload import ConfigSource, fingerprint
+        from gateway.serving.servers import NotStarted
+    except ImportError as error:  # uvicorn and prometheus-client are used from the inside
+        return _failed(f"{error}; {install_hint()} installs what this version was made for", NOT_STARTED)
 
     gc.enable()
 
@@ -198,14 +202,20 @@ def _serve_until_stopped(
     import uvloop
 
     from gateway.guard.bytes_path import is_native
+    from gateway.observe.metrics import metrics_problem
     from gateway.proxy.hotpath import hot_path_problem
     from gateway.serving import single
     from gateway.serving.acceptor import ADMIN, CLIENT
+    from gateway.serving.servers import NotStarted
     from gateway.serving.workers import supervisor
 
     _raise_descriptor_limit()
     for warning in warnings(config):
         print(f"{config.source}: warning: {warning}", file=sys.stderr)
+    for unknown in unknown_versions():
+        print(f"portcullis: warning: {unknown}; {install_hint()} installs one of those", file=sys.stderr)
+    if (problem := metrics_problem()) is not None:
+        raise NotStarted(f"metrics cannot be kept in the prometheus-client that is installed: {problem}")
     listener, address = _listen(config.listen.host, config.listen.port)
     listeners, admin_address = [(CLIENT, listener)], None
     if (admin := config.listen.admin) is not None:
@@ -218,7 +228,8 @@ def _serve_until_stopped(
         except OSError as error:
             print(f"portcullis: {ADDRESS_FILE}: cannot be written: {error.strerror}", file=sys.stderr)
         log.event("listening", url=address, admin=admin_address, workers=options.workers)
-        log.event("hot_path", on=(problem := hot_path_problem()) is None, reason=problem, native=is_native())
+        reason = hot_path_problem()
+        log.event("hot_path", on=reason is None, reason=reason, native=is_native())
         threading.Thread(target=_log_upstream_problems, args=(config, log), daemon=True).start()
         if model_server is None:
             announce(address, config)

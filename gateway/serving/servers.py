@@ -13,6 +13,7 @@ from time import monotonic
 import uvicorn
 
 from gateway.app import Portcullis
+from gateway.automata.machine import StateMachine
 from gateway.proxy.downstream.protocol import BoundedProtocol
 from gateway.proxy.server import server_config
 from gateway.serving.logs import quiet_cancellations
@@ -71,6 +72,7 @@ class Servers:
         # What was loaded so far lives as long as the process; the collector need not go through it again and again.
         gc.collect()
         gc.freeze()
+        StateMachine.on_growth = gc.freeze
         for server in filter(None, (self._public, self._admin)):
             task = asyncio.create_task(server.serve([]))
             self._running.append(task)

@@ -7,9 +7,12 @@ of this shape is left to the general reader, so that no field can slip through.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import msgspec
 from msgspec import UNSET, UnsetType
+
+from gateway.wire.json import reader
 
 
 class _TypedDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -56,7 +59,6 @@ class TypedChunk(msgspec.Struct, forbid_unknown_fields=True, gc=False):
         return encode(self)
 
 
-_decode = msgspec.json.Decoder(TypedChunk).decode
 encode = msgspec.json.Encoder().encode
 
 
@@ -130,11 +132,5 @@ _EMPTY_CONTENT = b'""}'
 _STRING = re.compile(rb'([ \t\r\n]*")(?:[^"\\]|\\.)*"')
 _CONTENT = re.compile(rb'("content":[ \t\r\n]*")(?:[^"\\]|\\.)*"')
 decode_string = msgspec.json.Decoder(str).decode
-
-
-def read_typed(data: bytes) -> TypedChunk | None:
-    """The chunk in an event's data, None if it is any other."""
-    try:
-        return _decode(data)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
+# The chunk in an event's data, None if it is any other.
+read_typed: Callable[[bytes], TypedChunk | None] = reader(TypedChunk)

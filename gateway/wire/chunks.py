@@ -119,7 +119,7 @@ def as_chunks(completion: Json) -> Iterator[Json]:
         yield {**chunk(head, []), "usage": completion["usage"]}
 
 
-class Assembler:
+class ChunkAssembler:
     """Chunks of a stream, added up to the answer of a plain request."""
 
     def __init__(self) -> None:

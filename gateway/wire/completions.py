@@ -13,7 +13,7 @@ from gateway.wire import chat
 from gateway.wire.chunks import pop_first
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
 from gateway.wire.json import Json
-from gateway.wire.message import DROPPED_IN_ANSWERS, KEPT_AROUND, SlotKind, TextSlot
+from gateway.wire.message import DROPPED_IN_ANSWERS, KEPT_AROUND, text_slots
 
 OBJECT = "text_completion"
 
@@ -47,14 +47,7 @@ def count_prompts(body: Json) -> int:
 
 
 def prompt_texts(body: Json) -> Iterator[RequestTexts]:
-    """The texts of the `prompt`; token ids are none."""
-    prompt = body.get("prompt")
-    if isinstance(prompt, list):
-        texts = [at for at, item in enumerate(prompt) if isinstance(item, str)]
-        slots = [TextSlot(prompt, at, ("prompt", at), "content", SlotKind.TEXT) for at in texts]
-    else:
-        slots = [TextSlot(body, "prompt", ("prompt",), "content", SlotKind.TEXT)] if isinstance(prompt, str) else []
-    yield RequestTexts("prompt", slots)
+    yield RequestTexts("prompt", text_slots(body, "prompt"))
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

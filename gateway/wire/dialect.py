@@ -100,7 +100,7 @@ class ContentPlace:
 class AnswerEncoder(Protocol):
     """Writes one answer for a client, from the chunks, or the whole answer, that the guard has let through.
 
-    `events` and `whole` raise `UntranslatableAnswer`.
+    An answer is given either to `answer` or to the other methods; `events` and `answer` raise `UntranslatableAnswer`.
     """
 
     def events(self, chunk: Json) -> bytes:
@@ -108,6 +108,7 @@ class AnswerEncoder(Protocol):
 
     def content(self, text: str) -> bytes | None:
         """What `events` makes of a chunk with nothing but this content, the fast way; None where `events` is needed."""
+        return None
 
     def end(self) -> bytes:
         """What ends a stream in order."""
@@ -115,7 +116,7 @@ class AnswerEncoder(Protocol):
     def error(self, error: Json) -> bytes:
         """The event that says an error in OpenAI's shape, and ends a stream."""
 
-    def whole(self, answer: Json) -> Json:
+    def answer(self, answer: Json) -> Json:
         """A whole answer."""
 
 
@@ -210,7 +211,7 @@ class Dialect:
         return DialectEncoder(self) if self.events is None else EventEncoder(self.events)
 
 
-class DialectEncoder:
+class DialectEncoder(AnswerEncoder):
     """Writes an answer in the dialect that it came in."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -219,20 +220,17 @@ class DialectEncoder:
     def events(self, chunk: Json) -> bytes:
         return sse.encode(json.encode(self._dialect.to_wire(chunk)))
 
-    def content(self, text: str) -> bytes | None:
-        return None
-
     def end(self) -> bytes:
         return self._dialect.end
 
     def error(self, error: Json) -> bytes:
         return sse.encode(json.encode(error))
 
-    def whole(self, answer: Json) -> Json:
+    def answer(self, answer: Json) -> Json:
         return self._dialect.to_wire(answer)
 
 
-class EventEncoder:
+class EventEncoder(AnswerEncoder):
     """Writes an answer of typed events in the dialect that it came in. Its last event ends the stream. Events that the
     client has are left out."""
 
@@ -253,9 +251,6 @@ class EventEncoder:
         kind = event.get("type")
         return sse.encode(json.encode(event), kind if isinstance(kind, str) and kind.isprintable() else "")
 
-    def content(self, text: str) -> bytes | None:
-        return None
-
     def end(self) -> bytes:
         return b""
 
@@ -265,5 +260,5 @@ class EventEncoder:
             event[self._table.sequence] = self.number + 1
         return self._written(event)
 
-    def whole(self, answer: Json) -> Json:
+    def answer(self, answer: Json) -> Json:
         return answer

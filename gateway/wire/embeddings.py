@@ -16,7 +16,7 @@ from gateway.wire import chat
 from gateway.wire.completions import REFUSED_IN_REQUESTS
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts
 from gateway.wire.json import Json
-from gateway.wire.message import SlotKind, TextSlot, is_character
+from gateway.wire.message import is_character, text_slots
 
 ENCODINGS = ("float", "base64")
 MAX_COMPONENT = 1e6  # of a vector in base64, which has normally a length of 1; text read as floats has greater ones
@@ -58,14 +58,7 @@ def count_prompts(body: Json) -> int:
 
 
 def prompt_texts(body: Json) -> Iterator[RequestTexts]:
-    """The texts of the `input`; token ids are none."""
-    given = body.get("input")
-    holder: Any = given if isinstance(given, list) else body
-    places: list[Any] = list(range(len(given))) if isinstance(given, list) else ["input"]
-    slots = [
-        TextSlot(holder, at, ("input", at), "content", SlotKind.TEXT) for at in places if isinstance(holder[at], str)
-    ]
-    yield RequestTexts("input", slots)
+    yield RequestTexts("input", text_slots(body, "input"))
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from gateway.inner_texts import Decoded, Piece
+from gateway.inner_texts import Piece, Spelled
 from gateway.surrogates import SurrogateJoiner
 
 _PAIR = r"u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})"
@@ -102,17 +102,17 @@ class EscapeReader:
         self._unescaper, self._decoded, self._raw = Unescaper(), 0, 0
         return True
 
-    def finish(self) -> tuple[Decoded, ...]:
+    def finish(self) -> tuple[Spelled, ...]:
         return self._steps(*self._unescaper.finish())
 
-    def _steps(self, text: str, escapes: list[Escape]) -> tuple[Decoded, ...]:
+    def _steps(self, text: str, escapes: list[Escape]) -> tuple[Spelled, ...]:
         spelled = {escape.offset - self._decoded: len(escape.raw) for escape in escapes}
         self._decoded += len(text)
-        steps: list[Decoded] = []
+        steps: list[Spelled] = []
         left = self._raw
         for at, char in enumerate(text):
             start, left = left, left - spelled.get(at, 1)
-            steps.append(Decoded(char, start, left))
+            steps.append(Spelled(char, start, left))
         self._raw = left
         return tuple(steps)
 

@@ -18,7 +18,7 @@ def may_hold_json(text: str) -> bool:
     return "`" in text or text.lstrip(_SPACES)[:1] in ("{", "[")
 
 
-class _Mode(Enum):
+class _FenceMode(Enum):
     IDLE = auto()
     FENCE = auto()  # among backticks
     INFO = auto()  # behind those of a fence, in its line
@@ -32,7 +32,7 @@ class ContentReader:
     __slots__ = ("_backticks", "_info", "_json", "_mode", "_starts")
 
     def __init__(self) -> None:
-        self._mode = _Mode.VALUE
+        self._mode = _FenceMode.VALUE
         self._starts = _BRACKETS
         self._backticks = 0
         self._info = ""
@@ -40,7 +40,7 @@ class ContentReader:
 
     @property
     def idle(self) -> bool:
-        return self._mode is _Mode.IDLE and self._json is None
+        return self._mode is _FenceMode.IDLE and self._json is None
 
     def read(self, text: str, at: int, end: int) -> Piece | None:
         if self._json is not None:
@@ -54,7 +54,7 @@ class ContentReader:
         return Piece(start - at)
 
     def skip(self) -> bool:
-        self._mode = _Mode.IDLE
+        self._mode = _FenceMode.IDLE
         if self._json is not None and not self._json.skip():
             self._json = None
         return self._json is not None
@@ -65,13 +65,13 @@ class ContentReader:
     def _search(self, text: str, at: int, end: int) -> int:
         """Where JSON begins, or the end."""
         while at < end:
-            if self._mode is _Mode.IDLE:
+            if self._mode is _FenceMode.IDLE:
                 found = text.find("`", at, end)
                 if found < 0:
                     return end
                 at = found
             if self._begins(text[at]):
-                self._mode = _Mode.IDLE
+                self._mode = _FenceMode.IDLE
                 self._json = JsonReader(self._starts, MAX_NESTED + 1)
                 return at
             at += 1
@@ -79,19 +79,19 @@ class ContentReader:
 
     def _begins(self, char: str) -> bool:
         """Does JSON begin with this character?"""
-        if self._mode is _Mode.VALUE:
+        if self._mode is _FenceMode.VALUE:
             if char in _SPACES:
                 return False
             if char in self._starts:
                 return True
-            self._mode = _Mode.IDLE
+            self._mode = _FenceMode.IDLE
         if char == "`":
-            self._backticks = self._backticks + 1 if self._mode is _Mode.FENCE else 1
-            self._mode = _Mode.FENCE
+            self._backticks = self._backticks + 1 if self._mode is _FenceMode.FENCE else 1
+            self._mode = _FenceMode.FENCE
             return False
-        if self._mode is _Mode.FENCE:
-            self._mode, self._info = (_Mode.INFO, "") if self._backticks >= _FENCE else (_Mode.IDLE, "")
-        if self._mode is _Mode.INFO:
+        if self._mode is _FenceMode.FENCE:
+            self._mode, self._info = (_FenceMode.INFO, "") if self._backticks >= _FENCE else (_FenceMode.IDLE, "")
+        if self._mode is _FenceMode.INFO:
             return self._read_info(char)
         return False
 
@@ -99,10 +99,10 @@ class ContentReader:
         is_json = self._info.lstrip().casefold().startswith("json")
         if char == "\n" or char in _BRACKETS:
             fits = is_json or not self._info.strip()
-            self._mode = _Mode.VALUE if fits else _Mode.IDLE
+            self._mode = _FenceMode.VALUE if fits else _FenceMode.IDLE
             self._starts = STARTS if is_json else _BRACKETS
             return fits and char in _BRACKETS
         self._info += char
         if len(self._info) > MAX_INFO:
-            self._mode = _Mode.IDLE
+            self._mode = _FenceMode.IDLE
         return False

@@ -15,7 +15,7 @@ import codecs
 import gc
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -187,3 +187,16 @@ def _encode_slowly(value: object) -> bytes:
     except ValueError:
         reason = "value holds a number that JSON cannot write"
     raise JSONError(reason)
+
+
+def reader(kind: Any) -> Callable[[bytes], Any]:
+    """Reads JSON text that spells a value of this msgspec type; None for any other, and for what is no JSON."""
+    decode = msgspec.json.Decoder(kind).decode
+
+    def read(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return None
+
+    return read

@@ -84,7 +84,7 @@ class JsonPlace:
         kind = char if char in _STRUCTURAL else "0"
         return kind in self._place.accepts and (kind not in "{[" or len(self.closers) < MAX_DEPTH)
 
-    def take(self, char: str) -> None:
+    def advance(self, char: str) -> None:
         """Go past the token that begins with `char`; past a string already at its opening quote."""
         if char == '"' and self._place in (_KEY, _FIRST_KEY):
             self._place = _COLON

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.inner_texts import Closed, Decoded, Opened, Piece, Step, Token
+from gateway.inner_texts import Closed, Opened, Piece, Spelled, Step, Token
 from gateway.wire.escapes import EscapeReader
 from gateway.wire.jsongrammar import (
     LITERALS,
@@ -95,7 +95,7 @@ class JsonReader:
         place = self._place
         if not place.accepts(char):
             return self._stop(char, steps)
-        place.take(char)
+        place.advance(char)
         if char == '"':
             self._in_string = True
             reader = None
@@ -116,10 +116,10 @@ class JsonReader:
             piece = rest.read(char, 0, 1)
             waits = piece.waits
             if piece.same:
-                more.append(Decoded(char, left + 1, left))
+                more.append(Spelled(char, left + 1, left))
             for step in piece.steps:
-                assert isinstance(step, Decoded), "escapes are all that is read there"
-                more.append(Decoded(step.char, step.start + left, step.end + left))
+                assert isinstance(step, Spelled), "escapes are all that is read there"
+                more.append(Spelled(step.char, step.start + left, step.end + left))
         return Piece(1, (*steps, *more), waits)
 
     # -- numbers and literals ------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class JsonReader:
         if not is_bare_token(self._bare) or not place.closers or char not in " \t\n\r,]}":
             return self._stop(char)
         steps = self._token(1)
-        place.take(self._bare)
+        place.advance(self._bare)
         self._bare = ""
         if is_structural(char):
             return self._read_structure(char, steps)
@@ -183,7 +183,7 @@ class JsonReader:
         while at < end:
             escape = _ESCAPE.match(spelled, at)
             if escape is not None:
-                steps.append(Decoded(_character(escape), end - at, end - escape.end()))
+                steps.append(Spelled(_character(escape), end - at, end - escape.end()))
                 at = escape.end()
             elif spelled[at] == "\\":
                 if _BEGINNING.fullmatch(spelled, at):
@@ -195,7 +195,7 @@ class JsonReader:
                 self._in_string = False
                 return Piece(1, (*steps, Closed()))
             else:
-                steps.append(Decoded(spelled[at], end - at, end - at - 1))
+                steps.append(Spelled(spelled[at], end - at, end - at - 1))
                 at += 1
         return Piece(1, tuple(steps), waits=len(self._escape))
 

@@ -61,7 +61,7 @@ class TextCensor(Protocol):
         """The answer ends here; nothing more comes out."""
 
 
-class _Mode(Enum):
+class _JsonMode(Enum):
     STRUCTURE = auto()  # between two tokens, or in a number or literal that is held
     STRING = auto()
     PLAIN = auto()  # the text is not JSON
@@ -98,7 +98,7 @@ class JsonText:
         self._new_number = new_number
         self._new_string = new_string
         self._new_plain = new_plain
-        self._mode = _Mode.STRUCTURE
+        self._mode = _JsonMode.STRUCTURE
         self._place = JsonPlace()  # within a string: the place after it
         self._held = ""  # an incomplete number, literal or escape
         self._censor: TextCensor  # of the last string, number or plain text
@@ -126,35 +126,35 @@ class JsonText:
         out: list[str] = []
         self._scan(self._arrived.finish(), out)
         held, self._held = self._held, ""
-        if self._mode is _Mode.STRUCTURE and held:
+        if self._mode is _JsonMode.STRUCTURE and held:
             literal = held.rstrip(" \t\n\r")
             if is_bare_token(literal):
                 self._write_bare(literal, held[len(literal) :], out)
             else:
                 self._scan_plain(held, out)
-        if self._mode is _Mode.STRING:
+        if self._mode is _JsonMode.STRING:
             self._end_string(out)
-        elif self._mode is _Mode.PLAIN:
+        elif self._mode is _JsonMode.PLAIN:
             self._release(self._censor.finish(), out)
-        self._mode = _Mode.STOPPED
+        self._mode = _JsonMode.STOPPED
         return "".join(out)
 
     def close(self) -> str:
         """End the text here, because the answer ends here: drop what is held, return what makes the JSON complete."""
-        mode, self._mode = self._mode, _Mode.STOPPED
-        if mode in (_Mode.PLAIN, _Mode.STOPPED):
+        mode, self._mode = self._mode, _JsonMode.STOPPED
+        if mode in (_JsonMode.PLAIN, _JsonMode.STOPPED):
             return ""
-        quote = '"' if mode is _Mode.STRING else ""
+        quote = '"' if mode is _JsonMode.STRING else ""
         return quote + self._place.closing()
 
     def _scan(self, text: str, out: list[str]) -> None:
         """Read tokens; what is not certain yet goes back to `_held`."""
         text, self._held = self._held + text, ""
         position = 0
-        while position < len(text) and self._mode is not _Mode.STOPPED:
-            if self._mode is _Mode.STRUCTURE:
+        while position < len(text) and self._mode is not _JsonMode.STOPPED:
+            if self._mode is _JsonMode.STRUCTURE:
                 position = self._scan_structure(text, position, out)
-            elif self._mode is _Mode.STRING:
+            elif self._mode is _JsonMode.STRING:
                 position = self._scan_string(text, position, out)
             else:
                 position += self._scan_plain(text[position:], out)
@@ -171,9 +171,9 @@ class JsonText:
         if not is_structural(char):
             return self._scan_bare(text, position, out)
         if char == '"':
-            self._mode = _Mode.STRING
+            self._mode = _JsonMode.STRING
             self._censor = self._new_string()
-        self._place.take(char)
+        self._place.advance(char)
         out.append(char)
         return position + 1
 
@@ -205,12 +205,12 @@ class JsonText:
                 self._blocked = True
                 if released:
                     out.append(_quoted(released))
-                    self._place.take(token)
+                    self._place.advance(token)
                 out.append(self.close())
                 return
             token = _quoted(released) if self._censor.changed else released
         out.append(token + space)
-        self._place.take(token)
+        self._place.advance(token)
 
     def _scan_string(self, text: str, position: int, out: list[str]) -> int:
         """As much of a string's inside as is there, and its closing quote."""
@@ -230,7 +230,7 @@ class JsonText:
         if text[end] == "\\":
             return end + self._scan_plain(text[end:], out)
         out.append('"')
-        self._mode = _Mode.STRUCTURE
+        self._mode = _JsonMode.STRUCTURE
         return end + 1
 
     def _end_string(self, out: list[str]) -> None:
@@ -244,15 +244,15 @@ class JsonText:
 
     def _scan_plain(self, text: str, out: list[str]) -> int:
         """All of `text`, which is no JSON: the first or a further part of the plain text. Returns its length."""
-        if self._mode is not _Mode.PLAIN:
-            self._mode = _Mode.PLAIN
+        if self._mode is not _JsonMode.PLAIN:
+            self._mode = _JsonMode.PLAIN
             self._censor = self._new_plain()
         self._release(self._censor.feed(text), out)
         return len(text)
 
     def _release(self, released: str, out: list[str]) -> None:
         """Write what the censor of a string or plain text let go; if it blocked, close the JSON."""
-        out.append(escaped(released) if self._mode is _Mode.STRING else released)
+        out.append(escaped(released) if self._mode is _JsonMode.STRING else released)
         if self._censor.blocked:
             self._blocked = True
             out.append(self.close())

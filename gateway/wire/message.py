@@ -255,6 +255,15 @@ def _object_slots(holder: Json, path: Path, fields: Mapping[str, _Field]) -> Ite
             yield from leaves(holder, field, (*path, field), "other" if known.kind is SlotKind.NAME else known.channel)
 
 
+def text_slots(body: Json, field: str) -> list[TextSlot]:
+    """The texts of a request's field that is a text, or a list of texts; token ids are none."""
+    value = body.get(field)
+    if isinstance(value, str):
+        return [TextSlot(body, field, (field,), "content", SlotKind.TEXT)]
+    items = enumerate(value if isinstance(value, list) else ())
+    return [TextSlot(value, at, (field, at), "content", SlotKind.TEXT) for at, item in items if isinstance(item, str)]
+
+
 def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[TextSlot]:
     """The texts below one field of unknown shape.
 

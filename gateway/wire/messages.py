@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gateway.wire import chat
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation, require_messages
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
-from gateway.wire.message import SlotKind, TextSlot
+from gateway.wire.message import text_slots
 from gateway.wire.message_events import MESSAGE_EVENTS, error_body
 from gateway.wire.translation.messages_answer import MessagesEncoder
 from gateway.wire.translation.messages_request import to_chat
 
-PROMPT_FIELDS = frozenset({"model", "messages", "system"})
 # Of requests, beside what answers have.
 _NAMES = frozenset({"cache_control", "media_type", "ttl", "context", "enabled", "tool_name"})
 
@@ -29,7 +29,7 @@ def count_prompts(body: Json) -> int:
 def prompt_texts(body: Json) -> Iterator[RequestTexts]:
     """The texts of the system prompt, then of each message."""
     if isinstance(system := body.get("system"), str):
-        yield RequestTexts("system", [TextSlot(body, "system", ("system",), "content", SlotKind.TEXT)])
+        yield RequestTexts("system", text_slots(body, "system"))
     elif system is not None:
         yield RequestTexts("system", request_slots(body, "system", MESSAGE_EVENTS, _NAMES), {"content": system})
     messages = body["messages"]
@@ -47,7 +47,7 @@ def error_of(received: Json) -> Json | None:
 
 MESSAGES = Dialect(
     path="/messages",
-    prompt_fields=PROMPT_FIELDS,
+    prompt_fields=frozenset({"model", "messages", "system"}),
     prompt_texts=prompt_texts,
     count_prompts=count_prompts,
     refused=chat.REFUSED_IN_REQUESTS,
@@ -61,24 +61,17 @@ MESSAGES = Dialect(
 
 
 def _count_to_wire(answer: Json) -> Json:
-    if not answer["choices"]:
-        del answer["choices"]
-    return answer
+    return answer if answer["choices"] else {name: value for name, value in answer.items() if name != "choices"}
 
 
 # How many tokens a request has; its answer is a number.
-COUNT_TOKENS = Dialect(
+COUNT_TOKENS = replace(
+    MESSAGES,
     path="/messages/count_tokens",
-    prompt_fields=PROMPT_FIELDS,
-    prompt_texts=prompt_texts,
-    count_prompts=count_prompts,
-    refused=MESSAGES.refused,
-    dropped=MESSAGES.dropped,
-    content=ContentPlace("content"),
     to_wire=_count_to_wire,
     is_end=lambda event: True,  # no answer is a stream
-    error_of=error_of,
-    error_body=error_body,
+    events=None,
+    translation=None,
     generates=False,
     served_with=MESSAGES.endpoint,
 )

@@ -9,12 +9,11 @@ from gateway.wire import chat
 from gateway.wire.dialect import BadRequest, ContentPlace, Dialect, RequestTexts, Translation
 from gateway.wire.event_table import request_slots
 from gateway.wire.json import Json
-from gateway.wire.message import SlotKind, TextSlot
+from gateway.wire.message import text_slots
 from gateway.wire.response_events import RESPONSE_EVENTS
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from gateway.wire.translation.responses_request import to_chat
 
-PROMPT_FIELDS = frozenset({"model", "input", "instructions", "prompt"})
 # Dropped beside what chat drops. docs/responses.md prints this table.
 DROPPED_IN_REQUESTS = {
     "enable_response_messages": "copies of the prompt and the answer, with their tokens",
@@ -53,7 +52,7 @@ def prompt_texts(body: Json) -> Iterator[RequestTexts]:
     for field in ("instructions", "input"):
         value = body.get(field)
         if isinstance(value, str):
-            yield RequestTexts(field, [TextSlot(body, field, (field,), "content", SlotKind.TEXT)])
+            yield RequestTexts(field, text_slots(body, field))
         for position, item in enumerate(value if isinstance(value, list) else ()):
             slots = request_slots(value, position, RESPONSE_EVENTS, _NAMES)
             yield RequestTexts(field, slots, item if isinstance(item, dict) else None)
@@ -76,7 +75,7 @@ _ERROR_FIELDS = ("message", "code", "param")
 
 RESPONSES = Dialect(
     path="/responses",
-    prompt_fields=PROMPT_FIELDS,
+    prompt_fields=frozenset({"model", "input", "instructions", "prompt"}),
     prompt_texts=prompt_texts,
     count_prompts=count_prompts,
     refused=chat.REFUSED_IN_REQUESTS,

@@ -6,11 +6,12 @@ Typed for the same reason, and as strictly, as the chunks of `wire.chunk_templat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from gateway.wire.json import reader
 from gateway.wire.message import Path
 
 
@@ -29,28 +30,8 @@ class TextDelta(Protocol):
         """The event's data with this text and this `sequence_number`."""
 
 
+_Read = Callable[[bytes], TextDelta | None]
 _encode = msgspec.json.Encoder().encode
-
-
-def reader(*types: Any) -> Callable[[bytes], TextDelta | None]:
-    """Reads an event's data as one of these types; None if it is any other."""
-    decode = msgspec.json.Decoder(_union(types)).decode
-
-    def read(data: bytes) -> TextDelta | None:
-        try:
-            delta: TextDelta = decode(data)
-            return delta
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return None
-
-    return read
-
-
-def _union(types: tuple[Any, ...]) -> Any:
-    union = types[0]
-    for each in types[1:]:
-        union = union | each
-    return union
 
 
 # -- /responses --------------------------------------------------------------------------------------------------------
@@ -74,21 +55,16 @@ class _ResponseDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_f
         return _encode(self)
 
 
-class _OutputText(_ResponseDelta, tag="response.output_text.delta"):
-    content_index: int
-    logprobs: tuple[()] | UnsetType = UNSET
-
-    @property
-    def place(self) -> Path:
-        return ("output", self.output_index, "content", self.content_index, "text")
-
-
 class _Reasoning(_ResponseDelta, tag="response.reasoning_text.delta"):
     content_index: int
 
     @property
     def place(self) -> Path:
         return ("output", self.output_index, "content", self.content_index, "text")
+
+
+class _OutputText(_Reasoning, tag="response.output_text.delta"):
+    logprobs: tuple[()] | UnsetType = UNSET
 
 
 class _Summary(_ResponseDelta, tag="response.reasoning_summary_text.delta"):
@@ -105,7 +81,7 @@ class _Arguments(_ResponseDelta, tag="response.function_call_arguments.delta"):
         return ("output", self.output_index, "arguments")
 
 
-read_response_delta = reader(_OutputText, _Reasoning, _Summary, _Arguments)
+read_response_delta: _Read = reader(_OutputText | _Reasoning | _Summary | _Arguments)
 
 
 # -- /messages ---------------------------------------------------------------------------------------------------------
@@ -151,4 +127,4 @@ class _BlockDelta(msgspec.Struct, forbid_unknown_fields=True, gc=False, tag_fiel
         return _encode(self)
 
 
-read_block_delta = reader(_BlockDelta)
+read_block_delta: _Read = reader(_BlockDelta)

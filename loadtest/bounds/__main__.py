@@ -28,6 +28,7 @@ HEAD = "# Bounds: what hostile input costs the gateway\n"
 KEY = "a-key-of-the-run"
 
 # The bounds. CPU time of the loop's own thread is judged: how late a tick comes depends on the machine's other work.
+TOTAL = 100.0  # seconds, `timeouts.total`: no exchange takes longer, whatever its scan would take
 MAX_CALLBACK = 0.020  # seconds
 MAX_LATE = 0.1  # seconds; a thread that keeps the interpreter's lock shows here and not in a callback
 WRITTEN_FACTOR, WRITTEN_SLACK = 4, 64 * 1024  # bytes written <= factor × bytes read + slack
@@ -107,7 +108,9 @@ async def gateway(upstream_port: int, policy: str, keyed: bool) -> AsyncIterator
         configuration = {
             "listen": {"host": "127.0.0.1", "port": port},
             "auth": {"keys": [KEY]} if keyed else "none",
-            "upstreams": {"hostile": {"base_url": f"http://127.0.0.1:{upstream_port}/v1"}},
+            "upstreams": {
+                "hostile": {"base_url": f"http://127.0.0.1:{upstream_port}/v1", "timeouts": {"total": TOTAL}}
+            },
             "routes": [{"model": "*", "upstream": "hostile", "policy": policy}],
             "policies": {policy: {"rules": rules}},
         }

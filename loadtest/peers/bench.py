@@ -19,7 +19,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from time import monotonic_ns
 
@@ -81,6 +81,8 @@ class _Streams:
 
 def measure(peer: Peer, cores: Cores, load: Load) -> Result:
     """Start the peer, load it, end it."""
+    if peer.streams is not None:
+        load = replace(load, streams=min(load.streams, peer.streams))
     try:
         with _upstream(cores) as port, running(peer, port, cores.target) as target:
             return asyncio.run(_measure(peer, target, load))
@@ -95,7 +97,8 @@ def measure(peer: Peer, cores: Cores, load: Load) -> Result:
     ) as error:
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]
-        return Result(target=peer.name, note=f"{type(error).__name__}: {error}"[:300])
+        said = str(error) or f"nothing within {TIMEOUT:g} seconds"
+        return Result(target=peer.name, note=f"{type(error).__name__}: {said}"[:300])
 
 
 async def _measure(peer: Peer, target: Running, load: Load) -> Result:
@@ -130,7 +133,10 @@ async def _measure(peer: Peer, target: Running, load: Load) -> Result:
         p99_ms=delays[len(delays) * 99 // 100] if delays else None,
         memory_mb=found.memory / 1024 if pids else None,
         came_out=came_out,
-        note=f"{found.refused} streams ended with an error" if found.refused else "",
+        note="; ".join(
+            [f"{load.streams} streams at once"] * (peer.streams is not None)
+            + [f"{found.refused} streams ended with an error"] * bool(found.refused)
+        ),
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ahocorasick
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.automata.edges import is_word_char
-from gateway.automata.literals import Folded, Literal, LiteralMachine
+from gateway.automata.literals import Folded, Literal, LiteralKind, LiteralMachine, _sorted
 from tests.support.examples import examples
 
 # A lens that fits in the head: capitals are small letters, `-` is invisible, `&` is two letters, `@` is two that
@@ -22,15 +24,22 @@ def fold(char: str) -> Folded:
 
 
 def machine_for(literals: list[Literal], max_transitions: int = 100_000) -> LiteralMachine:
-    return LiteralMachine(literals, fold, max_transitions)
+    words: dict[str, tuple[LiteralKind, ...]] = {}
+    for text, kind in literals:
+        words[text] = (*words.get(text, ()), kind)
+    return LiteralMachine(words, fold, max_transitions)
+
+
+def literal(text: str, tag: int, **kind: Any) -> Literal:
+    return Literal(text, LiteralKind(tag, **kind))
 
 
 def plain(*words: str) -> list[Literal]:
-    return [Literal(word, tag) for tag, word in enumerate(words)]
+    return [literal(word, tag) for tag, word in enumerate(words)]
 
 
 def whole(*words: str) -> list[Literal]:
-    return [Literal(word, tag, left=True, right=True) for tag, word in enumerate(words)]
+    return [literal(word, tag, left=True, right=True) for tag, word in enumerate(words)]
 
 
 def found(machine: LiteralMachine, text: str) -> list[Occurrence]:
@@ -40,8 +49,8 @@ def found(machine: LiteralMachine, text: str) -> list[Occurrence]:
         state = machine.step(state, char)
         length += 1 if state.arrival is None else state.arrival.width
         for literal, back in state.arrival.found if state.arrival else ():
-            occurrences.append((length - back - len(literal.text), length - back, literal.tag))
-    occurrences += [(length - back - len(word.text), length - back, word.tag) for word, back in state.pending]
+            occurrences.append((length - back - len(literal.text), length - back, literal.kind.tag))
+    occurrences += [(length - back - len(word.text), length - back, word.kind.tag) for word, back in state.pending]
     return sorted(occurrences)
 
 
@@ -79,11 +88,11 @@ def naive(literals: list[Literal], text: str) -> list[Occurrence]:
             end = start + len(literal.text)
             if seen[start:end] != literal.text or end in inside:
                 continue
-            if literal.left and joined(seen[:start][::-1]):
+            if literal.kind.left and joined(seen[:start][::-1]):
                 continue
-            if literal.right and is_joined_behind(seen[end:]):
+            if literal.kind.right and is_joined_behind(seen[end:]):
                 continue
-            occurrences.append((start, end, literal.tag))
+            occurrences.append((start, end, literal.kind.tag))
     return sorted(occurrences)
 
 
@@ -94,11 +103,11 @@ def naive_live(literals: list[Literal], text: str) -> list[int]:
     for start in range(len(seen)):
         rest = seen[start:]
         for literal in literals:
-            edge = not (literal.left and joined(seen[:start][::-1]))
+            edge = not (literal.kind.left and joined(seen[:start][::-1]))
             end = start + len(literal.text)
-            waits = rest.startswith(literal.text) and literal.right and may_wait(seen[end:]) and end not in inside
+            waits = rest.startswith(literal.text) and literal.kind.right and may_wait(seen[end:]) and end not in inside
             begins = rest != literal.text and literal.text.startswith(rest)
-            if literal.holds and edge and (waits or begins):
+            if literal.kind.holds and edge and (waits or begins):
                 lengths.append(len(rest))
                 break
     return lengths
@@ -107,7 +116,7 @@ def naive_live(literals: list[Literal], text: str) -> list[int]:
 ALPHABET = "abAB_ .-&@"
 words = st.text("ab_ .", min_size=1, max_size=4)
 some_literals = st.lists(
-    st.builds(Literal, words, tag=st.integers(0, 3), left=st.booleans(), right=st.booleans(), holds=st.booleans()),
+    st.builds(literal, words, tag=st.integers(0, 3), left=st.booleans(), right=st.booleans(), holds=st.booleans()),
     min_size=1,
     max_size=5,
     unique=True,
@@ -261,13 +270,13 @@ def test_a_word_character_before_a_whole_word_undoes_it() -> None:
 
 
 def test_words_with_one_edge() -> None:
-    machine = machine_for([Literal("c++", 0, left=True), Literal("++c", 1, right=True)])
+    machine = machine_for([literal("c++", 0, left=True), literal("++c", 1, right=True)])
     assert found(machine, "c++c") == [(0, 3, 0), (1, 4, 1)]
     assert found(machine, "ac++ca") == []
 
 
 def test_words_that_do_not_hold_are_found_and_keep_nothing_live() -> None:
-    machine = machine_for([Literal("flag", 0, holds=False), Literal("fl", 1)])
+    machine = machine_for([literal("flag", 0, holds=False), literal("fl", 1)])
     state = machine.step(machine.start(), "f")
     assert machine.live(state) == 1
     state = machine.step(state, "l")
@@ -276,7 +285,7 @@ def test_words_that_do_not_hold_are_found_and_keep_nothing_live() -> None:
 
 
 def test_beginnings_are_the_words_that_guard_the_end() -> None:
-    machine = machine_for([Literal("secret", 0, guard=3), Literal("red", 1, guard=2), Literal("retro", 2, guard=9)])
+    machine = machine_for([literal("secret", 0, guard=3), literal("red", 1, guard=2), literal("retro", 2, guard=9)])
 
     def beginnings(text: str) -> list[tuple[str, int]]:
         state = machine.start()
@@ -291,7 +300,7 @@ def test_beginnings_are_the_words_that_guard_the_end() -> None:
 
 
 def test_a_whole_word_guards_the_end_only_from_an_edge() -> None:
-    machine = machine_for([Literal("cats", 0, left=True, guard=2)])
+    machine = machine_for([literal("cats", 0, left=True, guard=2)])
     for text, count in [("ca", 1), (" ca", 1), ("aca", 0)]:
         state = machine.start()
         for char in text:
@@ -300,19 +309,19 @@ def test_a_whole_word_guards_the_end_only_from_an_edge() -> None:
 
 
 def test_wanted_names_the_rules_that_hold_the_text() -> None:
-    machine = machine_for([Literal("abc", 2), Literal("abd", 1), Literal("abe", 0, holds=False)])
+    machine = machine_for([literal("abc", 2), literal("abd", 1), literal("abe", 0, holds=False)])
     state = machine.step(machine.step(machine.start(), "a"), "b")
     assert list(machine.wanted(state, 1)) == [(2, {1, 2})]
     assert list(machine.wanted(state, 2)) == []
 
 
 def test_one_word_may_belong_to_several_rules() -> None:
-    machine = machine_for([*plain("abc", "de"), Literal("abc", 7)])
+    machine = machine_for([*plain("abc", "de"), literal("abc", 7)])
     assert machine.longest == 3
     assert found(machine, "abc") == [(0, 3, 0), (0, 3, 7)]
 
 
-@pytest.mark.parametrize("literals", [[], [Literal("", 0)], [Literal("a", 0), Literal("", 1)]])
+@pytest.mark.parametrize("literals", [[], [literal("", 0)], [literal("a", 0), literal("", 1)]])
 def test_no_word_and_an_empty_word_are_refused(literals: list[Literal]) -> None:
     with pytest.raises(ValueError, match="at least one word, and no empty one"):
         machine_for(literals)
@@ -323,3 +332,8 @@ def test_no_word_and_an_empty_word_are_refused(literals: list[Literal]) -> None:
 )
 def test_word_characters(char: str, is_one: bool) -> None:
     assert is_word_char(char) == is_one
+
+
+@given(st.sets(st.text("ab\u00e9\U0001f600", min_size=1, max_size=5), max_size=30))
+def test_words_sorted_by_their_beginnings_are_in_order(words: set[str]) -> None:
+    assert _sorted(words) == sorted(words)

@@ -50,7 +50,7 @@ def test_a_secret_guards_sixty_percent_rounded_up(length: int, guard: int) -> No
     assert program is not None
     (machine,) = program.machines
     (literal,) = machine.completions("", at_edge=True)
-    assert literal.guard == guard
+    assert literal.kind.guard == guard
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_which_edges_of_a_whole_word_need_a_boundary(word: str, left: bool, righ
     )
     assert program is not None
     (literal,) = program.machines[0].completions("", at_edge=True)
-    assert (literal.left, literal.right) == (left, right)
+    assert (literal.kind.left, literal.kind.right) == (left, right)
 
 
 def test_the_quick_way_is_for_words_that_max_hold_cannot_touch() -> None:

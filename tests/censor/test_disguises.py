@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.automata import obfuscation
+from gateway.automata import machine, obfuscation, word_chars, word_places
 from gateway.automata.encodings import DRAWN, LEET, PUNCTUATION
+from gateway.automata.obfuscation import ObfuscatedWords
 from gateway.censor.compile import compile_policy
 from gateway.policy.folds import DEFAULT_FOLD, DISGUISES
 from gateway.policy.model import EDITS_FROM, Action, Direction, Fold, Policy, Rule, Strength, Variant
+from tests.support.compiled import compiled
 from tests.support.examples import examples
 from tests.support.oracle import Oracle
 from tests.support.random_policies import censor_for, report, run
@@ -207,6 +210,34 @@ def test_what_hostile_text_costs_decides_where_it_is_scanned() -> None:
     plain, careful, paranoid = (cost(strength=strength) for strength in Strength)
     assert plain == 0 < careful < paranoid < cost(strength=Strength.PARANOID, edits=2)
     assert cost(edits=1) < cost(edits=2) < cost(2000, edits=2)
+
+
+def test_what_hostile_text_is_remembered_by_is_bounded_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    rule = Rule(id="r", words=("swordfish", "Grünewald"), strength=Strength.PARANOID, replacement="<>")
+    source = random.Random(17)
+    hostile = ["".join(source.choices(signs, k=30)) for signs in ("abcdefgh0123", "4$|!310@5+(<{#", "\\u0061&#;x") * 2]
+    text = " swordf1sh ".join([*hostile, "c3dvcmRmaXNo ", "73776f7264 66697368"])
+    expected, _ = run(Policy(name="p", rules=(rule,)), [text])
+    monkeypatch.setattr(word_places, "MAX_PLACES", 400)
+    monkeypatch.setattr(word_chars, "MAX_READINGS", 100)
+    monkeypatch.setattr(obfuscation, "MAX_TARGETS", 200)
+    monkeypatch.setattr(machine, "MAX_ENTRIES", 1000)
+    monkeypatch.setattr(machine, "MAX_STEPS", 500)
+    compiled.cache_clear()
+    censor, out = censor_for(Policy(name="p", rules=(rule,))), ""
+    machines = [each for each in censor._program.patterns if isinstance(each, ObfuscatedWords)]  # type: ignore[union-attr]
+    assert len(machines) == 3
+    for at in range(0, len(text), 5):
+        out += censor.feed(text[at : at + 5])
+        for each in machines:
+            # What one character leads to may be too many; the next one clears them.
+            assert len(list(each.positions())) <= 400 + 300
+            assert len(each._chars._readings) <= 100
+            assert sum(1 + len(state.positions) for state in each._states.values()) <= 1000
+            assert each._targets <= 201
+    assert out + censor.finish() == expected
+    assert expected.count("<>") == len(hostile) + 3
 
 
 @pytest.mark.parametrize(

@@ -130,3 +130,20 @@ def test_a_window_is_as_its_definition_says(vanishing: list[bool], seen: int, un
         visible = [start for start in range(consumed) if not vanishing[start]]
         assert [start >= window.start for start in visible] == [start in inside for start in visible]
         starts.append(window.start)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(id="r", words=("abcd", "abcdefgh"), replacement="<>"),
+        Rule(id="r", pattern="abcd(?:efgh)?", replacement="<>"),
+    ],
+)
+def test_what_overflows_at_the_place_of_a_match_is_reported_once(rule: Rule) -> None:
+    policy = Policy(name="p", rules=(rule,), max_hold=4, on_overflow=Overflow.REDACT)
+    for size in (1, 3, 9):
+        censor = Censor(compiled(policy).program(Direction.OUTPUT, Channel.CONTENT))
+        out = "".join(censor.feed("abcdefgh"[at : at + size]) for at in range(0, 8, size)) + censor.finish()
+        assert out == "<>efgh"
+        assert censor.overflows == 1
+        assert [match[:3] for match in censor.matches] == [("r", 0, 4)]

@@ -8,14 +8,13 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway import version
-from gateway.automata.literals import Literal, LiteralMachine
+from gateway.automata.literals import LiteralMachine
 from gateway.censor import compile
 from gateway.censor.detectors import DETECTORS
 from gateway.cli import main
@@ -130,10 +129,9 @@ def test_e10_check_compiles_each_rule_once(
     made: list[int] = []
 
     class Counted(LiteralMachine):
-        def __init__(self, literals: Iterable[Literal], *arguments: Any) -> None:
-            listed = list(literals)
-            made.append(len(listed))
-            super().__init__(listed, *arguments)
+        def __init__(self, words: compile.Words, *arguments: Any) -> None:
+            made.append(len(words))
+            super().__init__(words, *arguments)
 
     monkeypatch.setattr(compile, "LiteralMachine", Counted)
     rules = [{"id": "many", "words": [f"word{i}" for i in range(500)]}, {"id": "r", "words": ["a"], "action": "block"}]
@@ -276,11 +274,11 @@ def test_usage_errors(arguments: list[str]) -> None:
     assert (done.stdout, done.returncode) == (b"", 2)
 
 
-def test_e10_check_says_what_takes_long_before_it_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_e10_check_says_what_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lint, "LARGE_LIST", 20_000)  # so that it does not; tests/policy/test_lint.py has the real one
     (tmp_path / "words.txt").write_text("\n".join(f"w{number:04}{'x' * 95}" for number in range(200)))
     done = portcullis("check", write_config(tmp_path, [{"id": "many", "words_file": "words.txt"}]))
-    cost = "to compile 200 words takes about 0 seconds of a core and 2 MB"
-    assert done.stderr.decode() == f"rule many: {cost} …\n"
+    cost = "to compile 200 words takes about 0 seconds of a core and 1 MB"
+    assert done.stderr == b""  # it is quick
     assert f"warning: policies.default.rules[0]: {cost}, at every start" in done.stdout.decode()
     assert done.returncode == 0

@@ -267,3 +267,12 @@ def test_what_is_wrong_with_an_upstream_is_logged_at_the_start(case: str, worker
             assert log_of(process, "upstream") == {"upstream": "upstream", "problem": problem}
             announced(process)
     assert {key for _, key in asked} == {"Bearer sk-one"}
+
+
+def test_a_server_without_the_internals_that_are_used_is_not_started(tmp_path: Path) -> None:
+    (tmp_path / "uvicorn").mkdir()
+    (tmp_path / "uvicorn" / "__init__.py").write_text("Server = Config = object\n")
+    done = portcullis("demo", "--port", "0", PYTHONPATH=str(tmp_path))
+    assert done.stderr.decode().startswith("portcullis: No module named 'uvicorn.protocols'")
+    assert "installs what this version was made for" in done.stderr.decode()
+    assert done.returncode == 72

@@ -29,6 +29,7 @@ PATIENCE = 60  # seconds; ends a hang
 KEY = "a-client-key"
 # The mode of a file does not hold root back, unless this capability is taken from it.
 WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+IS_NATIVE = "import sys; from gateway.guard.bytes_path import is_native; sys.exit(not is_native())"
 ASK = {"model": "gandalf", "messages": [{"role": "user", "content": "What is the password?"}]}
 
 
@@ -103,6 +104,7 @@ def test_the_command_runs_and_nothing_can_be_installed(image: Stages) -> None:
     assert done.returncode == 0, done.stderr
     assert __version__ in done.stdout
     assert str(ROOT) not in done.stdout
+    assert image.run(["python", "-c", IS_NATIVE]).returncode == 0
     assert image.run(["python", "-m", "pip", "--version"]).returncode != 0
     assert not [*(image.root / "opt").rglob("pip")]
 

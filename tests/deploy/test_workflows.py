@@ -44,6 +44,21 @@ def test_the_schemas_accept_workflows_and_renovate() -> None:
     schema("vendor.renovate", ROOT / "renovate.json")
 
 
+@pytest.mark.services
+@pytest.mark.parametrize(
+    ("platform", "machine", "built"),
+    [
+        ("linux", "x86_64", ["manylinux_x86_64", "musllinux_x86_64"]),
+        ("linux", "aarch64", ["manylinux_aarch64", "musllinux_aarch64"]),
+        ("macos", "arm64", ["macosx_arm64"]),
+    ],
+)
+def test_wheels_are_built_once_for_each_platform(platform: str, machine: str, built: list[str]) -> None:
+    command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform]
+    done = subprocess.run([*command, "--archs", machine, ROOT], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout.split(), done.returncode) == ([f"cp311-{each}" for each in built], 0), done.stderr
+
+
 @pytest.mark.parametrize("name", WORKFLOWS)
 def test_every_action_is_pinned_by_a_commit(name: str) -> None:
     text = WORKFLOWS[name].read_text("utf-8")

@@ -22,7 +22,7 @@ from gateway.policy.auth import AUTH, CLIENT_KEY
 from gateway.policy.constraints import CONSTRAIN
 from gateway.policy.key_table import KeyTable
 from gateway.policy.listen import LISTEN
-from gateway.policy.model import PRESETS, Fold, Strength
+from gateway.policy.model import PRESETS, Fold, Strength, Variant
 from gateway.policy.routes import ROUTE
 from gateway.policy.rules import POLICY, RULE
 from gateway.policy.services import JOURNAL, LIMITS, TELEMETRY
@@ -141,9 +141,9 @@ def _keys_table(table: KeyTable[Any]) -> str:
 
 def _translation_table(request: ModuleType) -> str:
     """What becomes of each field of a request that is translated."""
-    rows = [f"| `{field}` | translated | {what} |" for field, what in request.TRANSLATED.items()]
-    rows += [f"| `{field}` | without effect | {why} |" for field, why in request.WITHOUT_EFFECT.items()]
-    rows += [f"| `{field}` | refused | {why} |" for field, why in request.REFUSED.items()]
+    rows = [f"| `{field}` | translated | {what} |" for field, what in request.FIELDS.translated.items()]
+    rows += [f"| `{field}` | without effect | {why} |" for field, why in request.FIELDS.without_effect.items()]
+    rows += [f"| `{field}` | refused | {why} |" for field, why in request.FIELDS.refused.items()]
     return "\n".join(["| field | | what it becomes, or why not |", "|---|---|---|", *rows])
 
 
@@ -160,10 +160,13 @@ def _texts_table(events: EventTable) -> str:
 
 def _presets_table() -> str:
     """What each strength sets."""
-    rows = [
-        f"| `{name}` | {', '.join(f'`{fold}`' for fold in Fold if fold in PRESETS[name].fold)} |" for name in Strength
-    ]
-    return "\n".join(["| `strength` | `fold` |", "|---|---|", *rows])
+    rows = []
+    for name in Strength:
+        preset = PRESETS[name]
+        folds = ", ".join(f"`{fold}`" for fold in Fold if fold in preset.fold)
+        variants = ", ".join(f"`{variant}`" for variant in Variant if variant in preset.variants)
+        rows.append(f"| `{name}` | {folds} | {variants or 'none'} | {preset.edits} |")
+    return "\n".join(["| `strength` | `fold` | `variants` | `edits` |", "|---|---|---|---|", *rows])
 
 
 def _false_hits_table() -> str:

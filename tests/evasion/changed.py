@@ -80,8 +80,8 @@ TYPOS = (
     Family("typing error: a letter less", "edits", "swrdfish", _edit(_delete)),
     Family("typing error: another letter", "edits", "swirdfish", _edit(_substitute)),
     Family("typing error: two exchanged", "edits", "sowrdfish", _edit(_transpose)),
-    Family("two typing errors", "edits", "swirdfissh", _edit(_substitute, times=2)),
-    Family("without vowels", "edits", "swrdfsh", _without_vowels),
+    Family("two typing errors", "edits: 2", "swirdfissh", _edit(_substitute, times=2)),
+    Family("without vowels", "more edits", "swrdfsh", _without_vowels),
     Family("upside down", "other forms", "ɥsᴉɟpɹoʍs", lambda v, c: (mapped(UPSIDE_DOWN)(v, c) or v)[::-1]),
 )
 MEANT = (

@@ -153,6 +153,25 @@ def _pieces(value: str, chance: Random) -> str:
     return " ".join(coded[at : at + 4] for at in range(0, len(coded), 4))
 
 
+def _joined_strings(value: str, chance: Random) -> str:
+    coded = _base64(value.encode()).rstrip("=")
+    return chance.choice(("' + '", '" + "')).join(coded[at : at + 4] for at in range(0, len(coded), 4))
+
+
+def _each_reversed(value: str, chance: Random) -> str | None:
+    return " ".join(word[::-1] for word in value.split(" ")) if " " in value else None
+
+
+def _numbered_codes(value: str, chance: Random) -> str:
+    listed = "\n".join(f"{number}. {ord(char)}" for number, char in enumerate(value, 1))
+    return placed("1. ", listed.removeprefix("1. "), "")
+
+
+def _like(value: str, chance: Random) -> str | None:
+    said = _as_in(value, chance)
+    return None if said is None else said.replace(" as in ", " like ").replace(" for ", " like ")
+
+
 def _calls(value: str, chance: Random) -> str:
     call = chance.choice(("chr(", "String.fromCharCode("))
     joined = chance.choice((")+", ") + ", ") . "))
@@ -234,6 +253,7 @@ MARKUP = (
 )
 CODES = (
     Family("reversed", "reverse", "hsifdrows", lambda v, c: v[::-1]),
+    Family("each word reversed", "reverse", "tcejorP noreH", _each_reversed),
     Family("reversed, spaced", "reverse", "h s i f d r o w s", lambda v, c: " ".join(v[::-1])),
     Family("ROT13", "rot13", "fjbeqsvfu", _rot),
     Family("Base64", "base64", "c3dvcmRmaXNo", lambda v, c: _base64(v.encode())),
@@ -243,13 +263,13 @@ CODES = (
     Family("Base64 for URLs", "base64", "c3dvcmRmaXNo", _aligned(1, b"-_")),
     Family("Base64 in lines", "base64", "c3dvcmRm⏎aXNo", _lines),
     Family("data URL", "base64", "data:text/plain;base64,…", _data_url),
-    Family("Base64 in pieces", "base64 in pieces", "c3dv cmRm aXNo", _pieces),
+    Family("Base64 in pieces", "base64", "c3dv cmRm aXNo", _pieces),
     Family("Base64 in a quotation", "base64", "> c3dvcmRm⏎> aXNo", lambda v, c: _lines(v, c).replace("\n", "\n> ")),
     Family("Base64 in full width", "base64", "ｃ３ｄｖ", lambda v, c: _wide(_base64(v.encode()))),
     Family("Base64 of leet", "other codes", "NXcwcmRm", lambda v, c: _base64(_leet(v).encode()) if _leet(v) else None),
     Family("Base64 of spaced letters", "other codes", "cyB3IG8g", lambda v, c: _base64(" ".join(v).encode())),
     Family("Base64, reversed", "other codes", "oNXamRmc", lambda v, c: _base64(v.encode())[::-1]),
-    Family("hexadecimal of Base64", "other codes", "63336476", lambda v, c: _base64(v.encode()).encode().hex()),
+    Family("hexadecimal of Base64", "hex", "63336476", lambda v, c: _base64(v.encode()).encode().hex()),
     Family("Base64 of UTF-16", "base64", "cwB3AG8AcgBk…", lambda v, c: _base64(v.encode("utf-16-le"))),
     Family("Base64 twice", "base64", "YzNkdmNtUm…", lambda v, c: _base64(_base64(v.encode()).encode())),
     Family("Base32", "base32", "ON3W64TEMZUXG2A", _base32),
@@ -262,6 +282,7 @@ CODES = (
     Family("hexadecimal with h", "hex", "73h 77h 6fh", lambda v, c: _bytes_as("02x", "h ")(v, c) + "h"),
     Family("code points", "hex", "U+0073 U+0077", each_as(lambda char: f"U+{ord(char):04X}", " ")),
     Family("hexadecimal of UTF-16", "hex", "007300770", lambda v, c: v.encode("utf-16-be").hex()),
+    Family("decimal codes in a numbered list", "decimal", "1. 115⏎2. 119", _numbered_codes),
     Family("decimal codes of bytes", "decimal", "115 119 111", _bytes_as("d", " ")),
     Family("decimal codes with signs", "decimal", "115 + 119", each_as(lambda char: str(ord(char)), " + ")),
     Family("decimal codes without a sign", "other codes", "115119111", _bytes_as("03d")),
@@ -281,6 +302,7 @@ CODES = (
     Family("binary codes", "decimal", "01110011 01110111", _bytes_as("08b", " ")),
     Family("octal codes", "decimal", "163 167 157", _bytes_as("03o", " ")),
     Family("NATO alphabet", "nato", "Sierra Whiskey Oscar", _words_for(NATO, " ")),
+    Family("NATO alphabet, S like Sierra", "nato", "S like Sierra, W …", _like),
     Family("NATO alphabet, hyphens", "nato", "Sierra-Whiskey-Oscar", _words_for(NATO, "-")),
     Family("NATO alphabet in a list", "nato", "* Sierra⏎* Whiskey", _words_for(NATO, "\n* ")),
     Family("NATO alphabet in strings", "nato", '"Sierra", "Whiskey"', _words_for(NATO, '", "')),
@@ -291,12 +313,13 @@ CODES = (
     Family("Morse code in code spans", "morse", "`...` `.--`", _words_for(MORSE, "` `")),
     Family("Morse code in words", "other codes", "dit dit dit", lambda v, c: _signs(v, c, ("dit ", "dah "))),
     Family("Morse code", "morse", "... .-- ---", _words_for(MORSE, " ")),
+    Family("Morse code in a list", "morse", "- ...⏎- .--⏎- ---", _words_for(MORSE, "\n- ")),
     Family("Morse code with slashes", "morse", ".../.--/---", _words_for(MORSE, "/")),
     Family("Caesar's cipher", "other codes", "vzruglvk", _caesar),
     Family("Base85", "other codes", "b9Hx9…", lambda v, c: base64.b85encode(v.encode()).decode()),
     Family("mirrored alphabet (Atbash)", "other codes", "hdliwurhs", _atbash),
     Family("numbers of the letters", "other codes", "19-23-15", _letter_numbers),
-    Family("ROT13, reversed", "other codes", "usvfqebjf", lambda v, c: _rot(v, c)[::-1]),
+    Family("ROT13, reversed", "rot13", "usvfqebjf", lambda v, c: _rot(v, c)[::-1]),
     Family("ROT47", "other codes", "DH@C57:D9", _rot47),
     Family("UTF-7", "other codes", "for+AOo-t", lambda v, c: v.encode("utf-7").decode()),
     Family("quoted-printable", "hex", "=73=77=6F", lambda v, c: "".join(f"={byte:02X}" for byte in v.encode())),

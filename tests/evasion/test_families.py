@@ -22,11 +22,11 @@ BY_NAME = {family.name: family for family in FAMILIES}
 LEAST = 0.98
 # The parts of the semantics that a preset sees through whole.
 _PLAIN = frozenset({"canonical", "punctuation", "space", "width"})
-_CAREFUL = _PLAIN | {"accents", "confusables", "invisible", "leet", "markup", "repeats", "url"}
+_CAREFUL = _PLAIN | {"accents", "confusables", "invisible", "leet", "markup", "repeats", "spacing", "url"}
 CLAIMED: Mapping[Strength, frozenset[str]] = {
     Strength.PLAIN: _PLAIN,
     Strength.CAREFUL: _CAREFUL,
-    Strength.PARANOID: _CAREFUL | {"base32", "decimal", "hex", "morse", "nato", "reverse", "rot13"},
+    Strength.PARANOID: _CAREFUL | {"base32", "base64", "decimal", "edits", "hex", "morse", "nato", "reverse", "rot13"},
 }
 
 

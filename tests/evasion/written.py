@@ -47,6 +47,11 @@ def _ansi(value: str, chance: Random) -> str:
     return f"{value[:at]}\x1b[1;3{chance.randrange(8)}m{value[at:]}\x1b[0m".removesuffix("\x1b[0m")
 
 
+def _one_character(value: str, chance: Random) -> str:
+    at = chance.randrange(1, len(value))
+    return value[:at] + chance.choice(("\x9b31m", "\x9d0;t\x07")) + value[at:]
+
+
 def _ansi_each(value: str, chance: Random) -> str:
     return placed("", "".join(f"\x1b[3{chance.randrange(8)}m{char}" for char in value), "\x1b[0m")
 
@@ -81,7 +86,18 @@ def _stacked_marks(value: str, chance: Random) -> str:
 def _emphasis(value: str, chance: Random) -> str:
     at = chance.randrange(1, len(value))
     mark = chance.choice(("*", "**", "~~"))
-    return f"{value[:at]}{mark}{value[at:]}{mark}"[: None if chance.random() < 0.5 else -len(mark)]
+    return placed("", f"{value[:at]}{mark}{value[at:]}", mark if chance.random() < 0.5 else "")
+
+
+def _coloured(value: str, chance: Random) -> str:
+    spaced = " ".join(f"\x1b[3{chance.randrange(8)}m{char}\x1b[0m" for char in value)
+    return placed(spaced[:5], spaced[5:-4], spaced[-4:])
+
+
+def _fancy(value: str, chance: Random) -> str | None:
+    """One of the alphabets that converters have."""
+    alphabet = chance.choice(MANY_SCRIPTS)
+    return mapped(zipped(LOWER, alphabet) | zipped(UPPER, alphabet))(value, chance)
 
 
 def _json_list(value: str, chance: Random) -> str:
@@ -137,6 +153,15 @@ FANCY = zipped("abcdefghijklmnopqrstuvwxyz", "αвc∂єfgнιjкℓмησρqя�
 UPSIDE_DOWN = zipped(LOWER, "ɐqɔpǝɟƃɥᴉɾʞlɯuodbɹsʇnʌʍxʎz")
 
 
+MANY_SCRIPTS = (
+    "₳฿₵ĐɆ₣₲ⱧłJ₭Ⱡ₥₦Ø₱QⱤ₴₮ɄV₩ӾɎⱫ",
+    "卂乃匚ᗪ乇千Ꮆ卄丨ﾌҜㄥ爪几ㄖ卩Ɋ尺丂ㄒㄩᐯ山乂ㄚ乙",
+    "ᏗᏰፈᎴᏋᎦᎶᏂᎥᏠᏦᏝᎷᏁᎧᎮᎤᏒᏕᏖᏬᏉᏇጀᎩፚ",
+    "ᗩᗷᑕᗪEᖴGᕼIᒍKᒪᗰᑎOᑭᑫᖇᔕTᑌᐯᗯ᙭Yᘔ",
+    "дбҁԁёғgнїjкlмиoрqяѕтцѵшхчz",
+)
+
+
 def _math(lower: int, upper: int, digits: int) -> dict[str, str]:
     return {**shifted(lower, LOWER), **shifted(upper, UPPER), **shifted(digits, DIGITS)}
 
@@ -167,6 +192,7 @@ INVISIBLE = (
     Family("noncharacters, annotations", "invisible", "sword…fish", inserted("\ufdd0", "\ufff9", "\ufffb")),
     Family("ANSI colours", "invisible", "sword␛[1;31mfish", _ansi),
     Family("ANSI colours of each letter", "invisible", "␛[31ms␛[32mw", _ansi_each),
+    Family("ANSI colours in one character", "invisible", "sword\\x9b31mfish", _one_character),
     Family("links of terminals", "invisible", "sword␛]8;;http://a␛\\\\fish", _terminal_link),
     Family("a pad of 1,100", "invisible", "sword…fish", inserted("\u200b" * 1100, "\u200d\u2060" * 550)),
     Family("stacked marks", "accents", "s̷͝w̴̾o̶͌r̵̒d̴̕", _stacked_marks),
@@ -184,6 +210,9 @@ FORMS = (
     Family("parenthesised", "confusables", "⒮⒲⒪⒭⒟", mapped(PARENTHESISED)),
     Family("Braille", "confusables", "⠎⠺⠕⠗⠙", mapped(BRAILLE)),
     Family("letters of fancy alphabets", "confusables", "ѕωσя∂ƒιѕн", mapped(FANCY)),
+    Family("letters of many scripts", "leet", "₴₩ØⱤĐ", _fancy),
+    Family("l for I, and I for l", "leet", "swordflsh", mapped({"l": "I", "i": "l", "I": "l"}, 0)),
+    Family("letters for digits", "leet", "73O55I8", mapped(zipped("01358", "OIESB"), 0)),
     Family("negative circled", "confusables", "🅢🅦🅞🅡🅓", mapped(shifted(0x1F150, UPPER) | shifted(0x1F150, LOWER))),
     Family("squared", "confusables", "🄰🄱🄲", mapped(shifted(0x1F130, UPPER) | shifted(0x1F130, LOWER))),
     Family("negative squared", "confusables", "🆂🆆🅾🆁🅳", mapped(shifted(0x1F170, UPPER) | shifted(0x1F170, LOWER))),
@@ -219,6 +248,7 @@ SPACED = (
     Family("letters in strings that are joined", "spacing", "'s' + 'w'", lambda v, c: "'" + "' + '".join(v) + "'"),
     Family("spaced and look-alikes", "spacing", "ѕ w о r d", _spaced_alike),
     Family("spaced leet", "spacing", "5-w-0-r-d", _spaced_leet),
+    Family("spaced and coloured", "spacing", "␛[31ms␛[0m ␛[32mw", _coloured),
     Family("sign and count between", "other marks", "s(1)w(2)", _counted),
     Family("words between", "other marks", "s then w then o", between(" then ", " and ", " [space] ")),
     Family("emphasis within", "spacing", "sword**fish**", _emphasis),

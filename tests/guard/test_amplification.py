@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.guard.answer import SendBytes, StreamAnswer
-from gateway.guard.chat import MAX_CHOICES, MAX_HEAD, ChatGuard
+from gateway.guard.chat import MAX_CHOICES, MAX_HEAD
+from gateway.guard.open import open_guard
 from gateway.policy.model import Action, Policy
 from gateway.wire.chat import CHAT
 from gateway.wire.completions import COMPLETIONS
@@ -41,7 +42,7 @@ GUARDING = policy(rule(guard_tail=1, replacement=""))
 
 
 def written(policy: Policy, data: bytes, dialect: Dialect, expected: int = MAX_CHOICES) -> bytes:
-    guard = ChatGuard(compiled(policy), expected, ("mz",))
+    guard = open_guard(CHAT, compiled(policy), expected, ("mz",))
     answer = StreamAnswer(guard, max_event=1 << 20, max_whole=1 << 22, dialect=dialect)
     commands = [*answer.feed(data, 0.0), *answer.close(1.0)]
     return b"".join(command.data for command in commands if isinstance(command, SendBytes))
@@ -176,7 +177,7 @@ def test_d5_what_several_texts_hold_comes_in_one_chunk() -> None:
 def test_d5_other_fields_of_an_answer_come_once() -> None:
     answer = completion({"content": "a"}, {"content": "b"}, new="c")
     client = Client()
-    guard = ChatGuard(compiled(policy()), 2, ("mz",))
+    guard = open_guard(CHAT, compiled(policy()), 2, ("mz",))
     whole = StreamAnswer(guard, max_event=4096, max_whole=4096)
     client.take([*whole.feed(json.dumps(answer).encode(), 0.0), *whole.close(1.0)])
     assert [each.get("new") for each in client.events] == ["c", None] and client.finish == {0: "stop", 1: "stop"}

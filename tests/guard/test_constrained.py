@@ -9,13 +9,14 @@ import pytest
 
 from gateway.censor.compile import compile_policy
 from gateway.guard.answer import failure
-from gateway.guard.chat import ChatGuard
 from gateway.guard.constrained import FORMATS
 from gateway.guard.findings import Finding
+from gateway.guard.open import open_guard
 from gateway.guard.prompt import BadRequest, apply_request_table, guard_prompt
 from gateway.observe.facts import ConstraintCount, RequestFinished, TextScanned
 from gateway.observe.log import outcome_of, request_fields
 from gateway.policy.model import Action, Conflict, Constrain, Language, Mode, Policy, Rule, Violation
+from gateway.wire.chat import CHAT
 from tests.support.guard_client import (
     Client,
     answer_for,
@@ -331,7 +332,7 @@ def test_without_a_constraint_nothing_is_counted() -> None:
 @pytest.mark.parametrize("constrain, action", [(YEAR, Action.BLOCK), (flagging(), Action.FLAG)])
 def test_the_journal_is_told_where(text: str, offset: int, constrain: Constrain, action: Action) -> None:
     findings: list[Finding] = []
-    guard = ChatGuard(compile_policy(policy(constrain)), 1, (), findings.append)
+    guard = open_guard(CHAT, compile_policy(policy(constrain)), 1, (), findings.append)
     for each in said(*text):
         guard.chunk(each)
     assert [tuple(found) for found in findings] == [("constrain", action, "output", "content", 0, offset, 0, "")]

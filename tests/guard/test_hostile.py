@@ -13,10 +13,12 @@ from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
 from gateway.guard.channels import MAX_TEXTS, InvalidAnswer
-from gateway.guard.chat import MAX_CHOICES, ChatGuard
+from gateway.guard.chat import MAX_CHOICES
 from gateway.guard.metadata import MAX_PLACES
+from gateway.guard.open import open_guard
 from gateway.guard.tool_calls import MAX_NAME
 from gateway.policy.model import Rule
+from gateway.wire.chat import CHAT
 from tests.support.guard_client import (
     BLOCK,
     HEAD,
@@ -217,10 +219,10 @@ def test_d8_an_answer_has_the_choices_that_were_asked_for_and_no_more(asked: int
     together = {**HEAD, "choices": [part for value in values for part in value["choices"]] + [{"index": 1 + 7 * asked}]}
     assert play(policy(), script(together), expected=asked).errors[0]["code"] == "upstream_protocol_error"
     whole = [{"message": {"content": "a"}}] * (asked + 1)
-    guard = ChatGuard(compile_policy(policy()), asked)
+    guard = open_guard(CHAT, compile_policy(policy()), asked)
     assert len(guard.completion({"choices": whole[:asked]})["choices"]) == asked
     with pytest.raises(InvalidAnswer):
-        ChatGuard(compile_policy(policy()), asked).completion({"choices": whole})
+        open_guard(CHAT, compile_policy(policy()), asked).completion({"choices": whole})
 
 
 @pytest.mark.parametrize("choices", [1, 8, MAX_CHOICES])
@@ -252,7 +254,7 @@ GROWING: dict[str, Callable[[int], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", GROWING)
 def test_d8_an_answer_takes_a_few_megabytes_at_most(name: str) -> None:
     events = [event(GROWING[name](number)) for number in range(200)]
-    guard = ChatGuard(compile_policy(policy()), MAX_CHOICES, ("mz",))
+    guard = open_guard(CHAT, compile_policy(policy()), MAX_CHOICES, ("mz",))
     answer, size, most = StreamAnswer(guard, max_event=1 << 20, max_whole=1 << 20), 0, 0
     tracemalloc.start()
     try:

@@ -10,9 +10,10 @@ import pytest
 from gateway.censor.compile import compile_policy
 from gateway.censor.stream import Censor
 from gateway.guard.answer import BrokenAnswer, PlainAnswer
-from gateway.guard.chat import ChatGuard
+from gateway.guard.open import open_guard
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Action, Channel
+from gateway.wire.chat import CHAT
 from tests.support.guard_client import (
     BLOCK,
     DROP,
@@ -71,7 +72,7 @@ def test_labels_of_a_second_answer_are_counted_as_those_of_the_first() -> None:
     compiled = compile_policy(policy())
     facts = []
     for _ in range(2):
-        guard = ChatGuard(compiled)
+        guard = open_guard(CHAT, compiled)
         guard.completion(completion({"role": "assistant", "content": "a"}, system_fingerprint="fp_1", new=WORD))
         facts.append(guard.counts.fact())
     assert facts[0] == facts[1]
@@ -195,7 +196,7 @@ def test_strays_in_a_stream_are_left_out() -> None:
 
 
 def test_done_is_enough() -> None:
-    guard = ChatGuard(compile_policy(policy()), 1, ())
+    guard = open_guard(CHAT, compile_policy(policy()), 1, ())
     answer = PlainAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
     assert not answer.done
     answer.feed(script(chunk({"content": "a"})) + script(chunk({"content": "b"})), 0.0)
@@ -206,7 +207,7 @@ def test_a_failing_guard_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(censor: Censor, text: str) -> str:
         raise RuntimeError(f"while reading {text}")
 
-    guard = ChatGuard(compile_policy(policy()), 1, ())
+    guard = open_guard(CHAT, compile_policy(policy()), 1, ())
     answer = PlainAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
     answer.feed(body(completion({"content": WORD})), 0.0)
     monkeypatch.setattr(Censor, "feed", fail)

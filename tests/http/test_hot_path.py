@@ -13,8 +13,9 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
-from gateway.guard.bytes_path import is_native
+from gateway.guard.bytes_path import BytesPath, is_native
 from gateway.policy.model import Rule
+from gateway.proxy import hotpath
 from gateway.proxy.hotpath import BodyWriter, HotPath, hot_path_problem
 from tests.support.gateway import PATIENCE, before
 from tests.support.served import configuration, serving, write
@@ -23,17 +24,34 @@ from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, s
 WORDS = [f"word{number} " for number in range(40)]
 
 
-@pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+@pytest.fixture(params=["python", *(["c"] if is_native() else [])])
+def taken(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> list[bool]:
     """Whether each read that was offered to the hot path was taken."""
     found: list[bool] = []
-    take = HotPath._on_data
+    take, opened = HotPath._on_data, hotpath.READ_PATH
 
     def noting(self: HotPath, data: bytes) -> bool:
         found.append(take(self, data))
         return found[-1]
 
+    class Noting:
+        """`ReadPath`."""
+
+        def __init__(self, *given: Any) -> None:
+            assert opened is not None
+            self.path = opened(*given)
+
+        def feed(self, data: bytes) -> bytes | None:
+            self.path.events = self.events
+            rest = self.path.feed(data)
+            found.extend([True] * (rest is None))
+            return rest
+
+        events: BytesPath | None = None
+        failure = property(lambda self: self.path.failure)
+
     monkeypatch.setattr(HotPath, "_on_data", noting)
+    monkeypatch.setattr(hotpath, "READ_PATH", Noting if request.param == "c" else None)
     return found
 
 
@@ -189,12 +207,12 @@ async def test_a_defect_around_the_guard_fails_closed(monkeypatch: pytest.Monkey
     repeat = StreamAnswer.repeat
 
     def breaking(self: StreamAnswer, *given: Any) -> Any:
-        if taken.count(True) > 5:
+        if b"`" in given[0]:
             raise RuntimeError("quotes 12MONKEYS")
         return repeat(self, *given)
 
     monkeypatch.setattr(StreamAnswer, "repeat", breaking)
-    async with before(one_by_one(WORDS, None)) as (gateway, upstream):
+    async with before(one_by_one([*WORDS, "`", *WORDS], None)) as (gateway, upstream):
         answer = await gateway.stream()
         assert answer.error is not None and answer.error["code"] == "guard_failed" and not answer.done
         while not upstream.asked.conversation.writer.is_closing():

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.censor.stream import Censor
-from gateway.policy.model import Action, Mode, Rule
-from tests.support.gateway import INPUT, before, error_of, question
+from gateway.policy.model import Action, Mode, Rule, Strength
+from tests.support.gateway import INPUT, before, error_of, question, quick
 from tests.support.upstream import completion, plain, sending
 
 ANSWER = sending(plain(completion("fine")))
@@ -195,6 +195,19 @@ async def test_rules_for_input_alone_refuse_what_leads_past_them(field: str) -> 
     async with before(ANSWER, rules=(rule,)) as (gateway, upstream):
         assert error_of(await gateway.ask(**{field: "{{ 'deto' + 'nator' }}"}), 400)["param"] == field
         assert upstream.calls == []
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings", "/v1/moderations"])
+async def test_a_prompt_that_takes_too_long_to_scan_is_refused(path: str) -> None:
+    rule = Rule(id="r", words=("a" * 19 + "b",), strength=Strength.PARANOID, edits=2, apply_to=INPUT)
+    prompt = "a" * 200_000  # some 20 seconds
+    body = question(prompt) if path == "/v1/chat/completions" else {"model": "m", "input": prompt}
+    async with before(ANSWER, rules=(rule,), timeouts=quick(total=0.2)) as (gateway, upstream):
+        error = error_of(await gateway.client.post(path, json=body), 413)
+        assert error["code"] == "scan_timeout" and "within the 0.2 seconds of `timeouts.total`" in error["message"]
+        assert upstream.calls == []
+        assert (await gateway.ask("hello")).status_code == 200
+        (await gateway.metrics()).assert_covered()
 
 
 async def test_a_long_prompt_is_scanned_beside_the_loop_and_sooner_for_patterns(

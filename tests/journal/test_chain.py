@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.journal.chain import Chain, Link, head_path, read_head, signing_key
 from gateway.journal.entries import encode
-from gateway.journal.files import JournalFile, closed_files, worker_files
+from gateway.journal.files import JournalFile, closed_files
 from gateway.journal.reader import read_lines
 from gateway.journal.verify import Broken, Verified, Why, verify
 from gateway.policy.model import Fsync
@@ -35,6 +35,11 @@ def write(path: Path, count: int, first: int = 0, *, key: str = KEY, chained: bo
         del lines[: file.append(lines)]
         file.save_head()
     file.close()
+
+
+def worker_files(path: Path) -> list[Path]:
+    """The oldest first; the last one is being written."""
+    return [*closed_files(path), *([path] if path.exists() else ())]
 
 
 def checked(path: Path, key: bytes | None = SIGNING, *, headless: bool = False) -> Verified:

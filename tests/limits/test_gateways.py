@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 import pytest
 
-from gateway.limits.scripts import RELEASE
+from gateway.limits.redis import script
 from gateway.policy.model import ClientKey
 from tests.support.gateway import RunningGateway, config_for, error_of, running
 from tests.support.redis_servers import PASSWORD, RedisServer
@@ -120,7 +120,7 @@ class LateSettling:
     """
 
     DELAY = 0.1  # seconds; a limiter waits for its Redis ten times as long
-    SETTLING = hashlib.sha1(RELEASE.encode()).hexdigest().encode()  # the name that Redis gives the script
+    SETTLING = hashlib.sha1(script("release").encode()).hexdigest().encode()  # the name that Redis gives the script
 
     def __init__(self, server: RedisServer) -> None:
         self._behind = urlsplit(server.url)

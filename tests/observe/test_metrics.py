@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client import values
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.values import MutexValue
 
 from gateway.observe.facts import (
     ChannelCount,
@@ -16,7 +18,7 @@ from gateway.observe.facts import (
     TextScanned,
     UpstreamFailed,
 )
-from gateway.observe.metrics import CONTENT_TYPE, OVERHEAD_BOUNDS, TTFT_BOUNDS, Metrics
+from gateway.observe.metrics import CONTENT_TYPE, OVERHEAD_BOUNDS, TTFT_BOUNDS, Metrics, metrics_problem
 
 HELD, HOLD = (0.0, 1.0, 8.0), (0.001, 0.1)
 Sample = tuple[str, tuple[tuple[str, str], ...]]
@@ -196,3 +198,27 @@ def test_the_exposition_says_its_types() -> None:
         "# TYPE portcullis_streams_active gauge",
     ):
         assert line in exposition.splitlines()
+
+
+def test_the_installed_prometheus_client_has_the_internals_that_counts_are_added_to() -> None:
+    assert metrics_problem() is None
+
+
+class _Renamed(MutexValue):
+    inc = property()  # which nothing can be read from
+
+
+class _Forgetful(MutexValue):
+    def inc(self, amount: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [(_Renamed, "AttributeError: "), (_Forgetful, 'it does not show portcullis_retries_total{upstream="u"} 1.0')],
+)
+def test_what_is_different_in_another_prometheus_client_is_named(
+    kind: type, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values, "ValueClass", kind)
+    assert (metrics_problem() or "").startswith(problem)

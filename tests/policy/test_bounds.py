@@ -124,7 +124,8 @@ def test_d30_all_lists_together_have_a_bound(
 
     assert read(policies("ee"), base_dir=tmp_path).policies["q"].rules[0].words == ("ee",)
     with pytest.raises(ConfigError) as refused:
-        read(policies("ee, f"), base_dir=tmp_path)
+        read(policies("ee, f, g, h"), base_dir=tmp_path)
+    assert refused.value.others == ()  # once, and not for each word from there on
     assert refused.value.key_path == "policies.q.rules[0].words[1]"
     assert "with this word the rules of the file have more than" in refused.value.reason
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Generator
+from math import inf
 from typing import Any
 
 import pytest
@@ -110,7 +111,7 @@ def counting(to: int, size: int, log: list[str], name: str = "") -> Generator[in
 async def test_d26_short_work_in_turns_is_done_at_once(size: int) -> None:
     log: list[str] = []
     assert (
-        await offload_in_slices(stays, size, 1, counting(100, 10 * JOB_SLICE, log, threading.current_thread().name))
+        await offload_in_slices(stays, size, 1, counting(100, 10 * JOB_SLICE, log, threading.current_thread().name), 0)
         == "done"
     )
     assert len(log) == 100
@@ -120,7 +121,7 @@ async def test_d26_short_work_in_turns_is_done_at_once(size: int) -> None:
 async def test_d26_long_work_lets_others_have_their_turns(scan_cost: int) -> None:
     log: list[str] = []
     works = [
-        offload_in_slices(stays, LONG_JOB, scan_cost, counting(1000, JOB_SLICE // scan_cost, log, name))
+        offload_in_slices(stays, LONG_JOB, scan_cost, counting(1000, JOB_SLICE // scan_cost, log, name), inf)
         for name in "abc"
     ]
     assert await asyncio.gather(*works) == ["done"] * 3
@@ -148,7 +149,7 @@ async def test_d26_a_client_that_leaves_ends_the_work() -> None:
         await left.wait()
         return {"type": "http.disconnect"}
 
-    task = asyncio.create_task(offload_in_slices(receive, LONG_JOB, 1, steps()))
+    task = asyncio.create_task(offload_in_slices(receive, LONG_JOB, 1, steps(), inf))
     while len(log) < 5:
         await asyncio.sleep(0.001)
     left.set()
@@ -157,13 +158,21 @@ async def test_d26_a_client_that_leaves_ends_the_work() -> None:
     assert ended
 
 
+async def test_long_work_ends_with_its_deadline() -> None:
+    log: list[str] = []
+    steps = counting(1000, JOB_SLICE, log)
+    with pytest.raises(TimeoutError):
+        await offload_in_slices(stays, LONG_JOB, 1, steps, 0)
+    assert steps.gi_frame is None and not log
+
+
 async def test_an_error_in_a_turn_is_raised() -> None:
     def steps() -> Generator[int, None, None]:
         yield JOB_SLICE
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await offload_in_slices(stays, LONG_JOB, 1, steps())
+        await offload_in_slices(stays, LONG_JOB, 1, steps(), inf)
 
 
 @pytest.mark.parametrize(

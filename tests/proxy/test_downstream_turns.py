@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 from gateway.proxy.downstream import turns
 from gateway.proxy.downstream.cycle import RequestCycle
 from gateway.proxy.downstream.protocol import BODY_SLICE, MAX_AHEAD, BoundedProtocol
-from gateway.proxy.downstream.reads import READ
+from gateway.proxy.downstream.reads import READ, Reader
 from gateway.proxy.downstream.turns import BUFFER, STARTING, TURN, Turns, turns_of
 from gateway.proxy.routes import add_admin_routes, add_routes
 from gateway.proxy.server import Application, server_config
@@ -262,13 +262,14 @@ async def test_d1_nothing_asks_for_a_body_before_the_key(monkeypatch: pytest.Mon
 
 
 @on_both_loops
-async def test_little_is_read_of_a_client_at_once_until_its_body_is_asked_for() -> None:
-    go, sizes = asyncio.Event(), []
+async def test_little_is_read_of_a_client_at_once_until_its_body_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, sizes, take = asyncio.Event(), list[int](), Reader.take
 
-    class Counting(BoundedProtocol):
-        def data_received(self, data: bytes | memoryview) -> None:
-            sizes.append(len(data))
-            super().data_received(data)
+    def counted(self: Reader, data: bytes | memoryview) -> None:
+        sizes.append(len(data))
+        take(self, data)
+
+    monkeypatch.setattr(Reader, "take", counted)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await go.wait()
@@ -282,7 +283,7 @@ async def test_little_is_read_of_a_client_at_once_until_its_body_is_asked_for() 
     config.load()
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    transport, _ = await loop.connect_accepted_socket(lambda: Counting(config, ServerState(), {}, loop), ours)
+    transport, _ = await loop.connect_accepted_socket(lambda: BoundedProtocol(config, ServerState(), {}, loop), ours)
     await loop.sock_sendall(theirs, POST % (b"a", 1 << 20) + b"x" * 3 * READ)
     while sum(sizes) < 2 * READ:
         await asyncio.sleep(0)

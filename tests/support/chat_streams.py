@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gateway.wire.chunks import Assembler
+from gateway.wire.chunks import ChunkAssembler
 
 Json = dict[str, Any]
 HEAD = {"id": "chatcmpl-7", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "served"}
@@ -39,7 +39,7 @@ def function(number: int, name: str | None = None, arguments: str = "") -> Json:
 
 def assembled(chunks: list[Json]) -> Json:
     """The whole answer that a stream is."""
-    assembler = Assembler()
+    assembler = ChunkAssembler()
     for each in chunks:
         assembler.add(copy.deepcopy(each))
     return assembler.answer()

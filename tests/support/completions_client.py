@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.guard.answer import BrokenAnswer, PlainAnswer, StreamAnswer
-from gateway.guard.chat import ChatGuard
+from gateway.guard.open import open_guard
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import TextScanned
 from gateway.policy.model import Policy
@@ -65,7 +65,7 @@ def whole_of(*texts: Any, **more: Any) -> dict[str, Any]:
 
 
 def answer_for(policy: Policy, expected: int = 1, pseudonyms: Pseudonyms | None = None) -> StreamAnswer:
-    guard = ChatGuard(compiled(policy), expected, ("mz",), pseudonyms=pseudonyms)
+    guard = open_guard(COMPLETIONS, compiled(policy), expected, ("mz",), pseudonyms=pseudonyms)
     return StreamAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE, dialect=COMPLETIONS)
 
 
@@ -90,7 +90,7 @@ def stream(
 
 
 def plain(policy: Policy, *reads: bytes, expected: int = 1) -> tuple[dict[str, Any], TextScanned]:
-    guard = ChatGuard(compiled(policy), expected, ("mz",))
+    guard = open_guard(COMPLETIONS, compiled(policy), expected, ("mz",))
     answer = PlainAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE, dialect=COMPLETIONS)
     for data in reads:
         answer.feed(data, 0.0)

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.guard.answer import BrokenAnswer, CloseUpstream, Command, PlainAnswer, RecordFact, SendBytes, StreamAnswer
-from gateway.guard.chat import ChatGuard
+from gateway.guard.open import open_guard
 from gateway.guard.pseudonyms import Pseudonyms
 from gateway.observe.facts import Fact, TextScanned
 from gateway.policy.model import Action, Mode, Policy, Rule, Unknown
+from gateway.wire.chat import CHAT
 from tests.support.compiled import compiled
 from tests.support.examples import examples
 
@@ -169,7 +170,7 @@ def answer_for(
     pseudonyms: Pseudonyms | None = None,
     json_content: bool = False,
 ) -> StreamAnswer:
-    guard = ChatGuard(compiled(policy), expected, known, pseudonyms=pseudonyms, json_content=json_content)
+    guard = open_guard(CHAT, compiled(policy), expected, known, pseudonyms=pseudonyms, json_content=json_content)
     return StreamAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
 
 
@@ -220,7 +221,7 @@ def plain(
     json_content: bool = False,
 ) -> tuple[dict[str, Any], TextScanned]:
     """The body for a client that asked for it whole; its books."""
-    guard = ChatGuard(compiled(policy), expected, ("mz",), pseudonyms=pseudonyms, json_content=json_content)
+    guard = open_guard(CHAT, compiled(policy), expected, ("mz",), pseudonyms=pseudonyms, json_content=json_content)
     answer = PlainAnswer(guard, max_event=MAX_EVENT, max_whole=MAX_WHOLE)
     for data in reads:
         answer.feed(data, 0.0)

@@ -22,8 +22,8 @@ FLAGS = ("-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", *shlex.split(
 
 
 @cache
-def native_bytes_path() -> Any:
-    """Its `BytesPath`; None where there is no compiler."""
+def native_module() -> Any:
+    """It; None where there is no compiler."""
     if (compiler := shutil.which("cc")) is None:
         return None
     with tempfile.TemporaryDirectory() as directory:
@@ -35,4 +35,9 @@ def native_bytes_path() -> Any:
         assert spec is not None
         module = module_from_spec(spec)
         loader.exec_module(module)
-    return module.BytesPath
+    return module
+
+
+def native_bytes_path() -> Any:
+    """Its `BytesPath`; None where there is no compiler."""
+    return getattr(native_module(), "BytesPath", None)

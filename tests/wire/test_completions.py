@@ -86,7 +86,7 @@ def test_what_the_guard_makes_itself_is_a_choice_with_a_text() -> None:
     made = completions.to_wire(chunks.chunk(chunks.head_of(HEAD), [chunks.part(2, {}, "content_filter")]))
     choice = {"text": "", "index": 2, "logprobs": None, "finish_reason": "content_filter"}
     assert made == event(choice)
-    assembler = chunks.Assembler()
+    assembler = chunks.ChunkAssembler()
     assembler.add(completions.chunk_to_chat(event({"index": 0, "text": "a", "new": "b"})))
     assembler.add(completions.chunk_to_chat(event({"index": 0, "text": "c", "finish_reason": "stop"})))
     assembler.add(completions.chunk_to_chat(event({"index": 1, "finish_reason": "stop"})))

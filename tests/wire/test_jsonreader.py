@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.inner_texts import Closed, Decoded, Opened, Reader
+from gateway.inner_texts import Closed, InnerReader, Opened, Spelled
 from gateway.surrogates import join_surrogates
 from gateway.wire.jsonreader import MAX_NESTED, JsonReader
 
 
-def strings_of(reader: Reader, pieces: list[str]) -> Iterator[str]:
+def strings_of(reader: InnerReader, pieces: list[str]) -> Iterator[str]:
     """The strings that end, in order; those of inner texts are left to their readers."""
     found: list[str] = []
     for text in pieces:
@@ -28,7 +28,7 @@ def strings_of(reader: Reader, pieces: list[str]) -> Iterator[str]:
             for step in piece.steps:
                 if isinstance(step, Opened):
                     found.append("")
-                elif isinstance(step, Decoded):
+                elif isinstance(step, Spelled):
                     found[-1] += step.char
                 elif isinstance(step, Closed):
                     yield found.pop()
@@ -60,7 +60,7 @@ def test_the_strings_are_those_that_a_parser_finds(value: object, ascii_only: bo
 
 
 def test_as_deep_as_json_is_read() -> None:
-    reader: Reader | None = JsonReader()
+    reader: InnerReader | None = JsonReader()
     for _ in range(MAX_NESTED + 1):
         assert reader is not None
         assert reader.read("[", 0, 1) is not None

@@ -60,7 +60,7 @@ class GatewayClient:
 
     def answers(self, question: Question, sampling: GatewaySampling) -> Iterator[str]:
         """All texts of the answers to a question. Raises GatewayError."""
-        yield from self._ask(question, {"max_tokens": sampling.max_tokens, "temperature": 0})[1]
+        yield from self._request(question, {"max_tokens": sampling.max_tokens, "temperature": 0})[1]
         left = sampling.samples
         while left:
             drawn = {
@@ -71,11 +71,11 @@ class GatewayClient:
                 "seed": sampling.seed + sampling.samples - left,
             }
             # A server may return fewer than requested.
-            count, texts = self._ask(question, drawn)
+            count, texts = self._request(question, drawn)
             yield from texts
             left = max(left - count, 0)
 
-    def _ask(self, question: Question, drawn: Mapping[str, object]) -> tuple[int, list[str]]:
+    def _request(self, question: Question, drawn: Mapping[str, object]) -> tuple[int, list[str]]:
         """The number of answers, and their texts."""
         asked: dict[str, object]
         if isinstance(question.prompt, str):

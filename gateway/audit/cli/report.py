@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from pathlib import Path
+from string import Template
 
 from gateway.audit.searches.best_first import Result
 
@@ -20,7 +22,6 @@ MAX_POINTS = 400  # of the curve
 MAX_BARS = 120  # of the histogram, the last for all positions from there on
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 720, 240, 56, 36, 12
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +47,8 @@ def page(
         if edited:
             parts.append(_histogram(rows))
     parts.append(_table(rows))
-    return _PAGE.format(
-        policy=html.escape(_POLICY),
-        name=_named(title),
-        title=shown(title),
-        style=_STYLE,
-        body="\n".join(filter(None, parts)),
-    )
+    template = Template(Path(__file__).with_name("report.html").read_text("utf-8"))
+    return template.substitute(name=_named(title), title=shown(title), body="\n".join(filter(None, parts)))
 
 
 def shown(text: str) -> str:
@@ -75,11 +71,11 @@ def _piece(char: str) -> str:
 
 
 def _summary(summary: Mapping[str, object]) -> str:
-    entries = "".join(f"<dt>{shown(key)}</dt><dd>{shown(_said(value))}</dd>" for key, value in summary.items())
+    entries = "".join(f"<dt>{shown(key)}</dt><dd>{shown(_value_text(value))}</dd>" for key, value in summary.items())
     return _section("Summary", f"<dl>{entries}</dl>")
 
 
-def _said(value: object) -> str:
+def _value_text(value: object) -> str:
     match value:
         case None:
             return "—"
@@ -88,21 +84,21 @@ def _said(value: object) -> str:
         case float():
             return f"{value:.6g}"
         case Mapping():
-            return ", ".join(f"{key}: {_said(each)}" for key, each in value.items())
+            return ", ".join(f"{key}: {_value_text(each)}" for key, each in value.items())
         case list() | tuple():
-            return ", ".join(map(_said, value))
+            return ", ".join(map(_value_text, value))
         case _:
             return str(value)
 
 
 def _table(rows: Sequence[ReportRow]) -> str:
     more = list(dict.fromkeys(name for row in rows for name in row.more))
-    told = any(row.canonical is not None for row in rows)
-    numbers = ["log p", "p", "log p of the string", "encodings", *(["best path"] if told else [])]
+    with_path = any(row.canonical is not None for row in rows)
+    numbers = ["log p", "p", "log p of the string", "encodings", *(["best path"] if with_path else [])]
     head = '<th scope="col">#</th>'
     head += "".join(f'<th scope="col" class="text">{shown(column)}</th>' for column in ["string", *more])
     head += "".join(f'<th scope="col">{column}</th>' for column in numbers)
-    body = "\n".join(_table_row(number, row, more, told) for number, row in enumerate(rows[:MAX_ROWS], start=1))
+    body = "\n".join(_table_row(number, row, more, with_path) for number, row in enumerate(rows[:MAX_ROWS], start=1))
     left_out = len(rows) - MAX_ROWS
     note = f"<p>{left_out:,} more are in the JSON lines only.</p>" if left_out > 0 else ""
     if not rows:
@@ -111,14 +107,14 @@ def _table(rows: Sequence[ReportRow]) -> str:
     return _section("Strings", table + note)
 
 
-def _table_row(number: int, row: ReportRow, more: Sequence[str], told: bool) -> str:
+def _table_row(number: int, row: ReportRow, more: Sequence[str], with_path: bool) -> str:
     result = row.result
     prefix, rest = result.text[: result.prefix], result.text[result.prefix :]
     text = f'<span class="prefix">{shown(prefix)}</span>{shown(rest)}'
     others = "".join(f'<td class="text">{shown(row.more.get(name, ""))}</td>' for name in more)
     likely = f"{result.logprob:.3f}", f"{math.exp(result.logprob):.3g}", f"{result.string_logprob:.3f}"
     numbers = [*likely, f"{result.encodings:,}"]
-    if told:
+    if with_path:
         numbers.append({True: "canonical", False: "another", None: ""}[row.canonical])
     cells = "".join(f"<td>{each}</td>" for each in numbers)
     return f'<tr><td>{number}</td><td class="text string">{text}</td>{others}{cells}</tr>'
@@ -240,52 +236,3 @@ def _ceiling(value: float) -> float:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(power * step for step in (1, 2, 4, 6, 8, 10) if power * step >= value * (1 - 1e-9))
-
-
-_STYLE = """
-:root { --ink: #1c2430; --dim: #5b6676; --rule: #d8dde4; --paper: #ffffff;
-  --one: #1f5fbf; --two: #c2641a; --three: #7a8699 }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e8ee; --dim: #9aa5b4; --rule: #343d4a; --paper: #14181e;
-    --one: #6ea8fe; --two: #f0a35e; --three: #8b97a8 }
-}
-@media print {
-  :root { --ink: #000000; --dim: #444444; --rule: #bbbbbb; --paper: #ffffff;
-    --one: #1f5fbf; --two: #c2641a; --three: #7a8699 }
-  thead { display: table-header-group } tr, svg { break-inside: avoid } .wide { overflow: visible }
-}
-* { box-sizing: border-box }
-body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.5 system-ui, sans-serif }
-h1 { font-size: 1.5rem; overflow-wrap: anywhere } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1.5rem; margin: 0 }
-dt { color: var(--dim) } dd { margin: 0; overflow-wrap: anywhere; white-space: pre-wrap }
-svg { width: 100%; height: auto } svg text { fill: var(--dim); font-size: 12px }
-.grid { stroke: var(--rule) } .line { fill: none; stroke: var(--one); stroke-width: 2 } .dot { fill: var(--one) }
-.bar, .part0 { fill: var(--one) } .part1 { fill: var(--two) } .part2 { fill: var(--three) }
-.legend { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1.5rem }
-.key { width: .8em; height: .8em }
-.wide { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--rule); vertical-align: top }
-th { color: var(--dim); font-weight: 600; vertical-align: bottom } .text { text-align: left }
-td.text { font-family: ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; min-width: 6rem }
-td.string { min-width: 12rem }
-.prefix, .unseen { color: var(--dim) } .unseen { border: 1px dotted var(--dim) }
-"""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="referrer" content="no-referrer">
-<title>{name}</title>
-<style>{style}</style>
-</head>
-<body>
-<h1>{title}</h1>
-{body}
-</body>
-</html>
-"""

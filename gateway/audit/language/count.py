@@ -80,11 +80,11 @@ def path_counts(automaton: Dfa, longest: int) -> PathCounts:
     """The counts for strings of at most `longest` bytes. Raises AutomatonTooLarge for more than `MAX_COUNTS` numbers: a
     state has one for each number of bytes that reaches it."""
     layers = [{automaton.start}]
-    room = MAX_COUNTS
+    left = MAX_COUNTS
     while layers[-1] and len(layers) <= longest:
         layers.append({target for state in layers[-1] for *_, target in automaton.arcs(state)})
-        room -= len(layers[-1])
-        if room < 0:
+        left -= len(layers[-1])
+        if left < 0:
             raise AutomatonTooLarge(
                 f"counting the strings of up to {longest:,} bytes takes more than {MAX_COUNTS:,} numbers: allow fewer "
                 "bytes, or say more narrowly what may stand where"

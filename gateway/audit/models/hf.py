@@ -67,7 +67,7 @@ class HuggingFace(FullVocabulary):
             return np.empty((0, len(self.vocabulary)), np.float32)
         try:
             with self._torch.inference_mode():
-                return self._asked([tuple(prefix) for prefix in prefixes])
+                return self._rows_of([tuple(prefix) for prefix in prefixes])
         except (RuntimeError, IndexError, MemoryError) as error:  # memory, or more tokens than the model has places for
             raise ModelError(f"the model failed behind {max(map(len, prefixes))} tokens: {short(str(error))}") from None
 
@@ -97,7 +97,7 @@ class HuggingFace(FullVocabulary):
             return False
         return all(type(layer).__name__ == "DynamicLayer" for layer in layers)
 
-    def _asked(self, prefixes: list[Tokens]) -> Rows:
+    def _rows_of(self, prefixes: list[Tokens]) -> Rows:
         begun = [self._begun(prefix) for prefix in prefixes]
         low = min(prefixes)
         common = min(_shared(low, max(prefixes)), min(map(len, prefixes)) - 1)

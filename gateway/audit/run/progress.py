@@ -69,12 +69,12 @@ class SavedAudit:
         return {**self.done, **self.begun}
 
 
-class _Head(msgspec.Struct):
+class _SavedHead(msgspec.Struct):
     portcullis_audit: int
     audit: str
 
 
-class _File(_Head):
+class _File(_SavedHead):
     saved: SavedAudit
 
 
@@ -94,7 +94,7 @@ def read_saved(path: Path, audit: str) -> SavedAudit:
         raise CheckpointError(f"{path}: larger than {MAX_SAVED} bytes")
     try:
         content = json.loads(data)
-        head = msgspec.convert(content, _Head)
+        head = msgspec.convert(content, _SavedHead)
         if head.portcullis_audit != VERSION:
             raise CheckpointError(f"{path}: a checkpoint of another version")
         if head.audit != audit:

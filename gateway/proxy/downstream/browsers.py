@@ -22,6 +22,7 @@ from gateway.policy.model import ClientKey
 from gateway.proxy.asgi import ORIGIN_HEADERS
 from gateway.proxy.context import record_of, refuse
 from gateway.proxy.errors import HTTPFailure, client_error
+from gateway.proxy.head import head_of
 
 PREFLIGHT_TTL = 600  # seconds that a browser keeps the answer to a preflight
 _ALLOW_ORIGIN = "access-control-allow-origin"
@@ -33,32 +34,29 @@ _ADVICE = "use http://127.0.0.1 or http://localhost, list the name under listen.
 
 
 class LocalNames:
-    """ASGI middleware: a request must be sent to a name of this machine, or to one of `names`, and come from none else.
+    """A request must be sent to a name of this machine, or to one of `names`, and come from none else.
 
     It looks at the Host and, where there is one, the Origin, as long as `guarded()`.
     """
 
-    def __init__(
-        self, app: ASGIApp, record: Callable[[Fact], None], names: frozenset[str], guarded: Callable[[], bool]
-    ) -> None:
-        self._app = app
+    def __init__(self, record: Callable[[Fact], None], names: frozenset[str], guarded: Callable[[], bool]) -> None:
         self._record = record
         self._names = names
         self._guarded = guarded
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        refusal = self._refusal(scope) if scope["type"] == "http" and self._guarded() else None
-        app = self._app if refusal is None else refuse(Request(scope), refusal, self._record)
-        return app(scope, receive, send)
+    def refused(self, scope: Scope) -> Response | None:
+        """The answer to a request that is refused, which has been recorded; None for any other."""
+        refusal = self._refusal(scope) if self._guarded() else None
+        return None if refusal is None else refuse(Request(scope), refusal, self._record)
 
     def _refusal(self, scope: Scope) -> HTTPFailure | None:
-        hosts, origins = _values(scope, b"host", b"origin")
-        if not all(self._is_ours(_host_of(host)) for host in hosts):
+        head = head_of(scope)
+        if not all(self._is_ours(_host_of(host)) for host in head.hosts):
             message = f"Without keys this gateway answers only to the names of its own machine: {_ADVICE}."
             return client_error(421, message, "host_not_allowed")
         if _ALLOW_ORIGIN in scope.get(ORIGIN_HEADERS, ()):
             return None
-        if origins and not all(self._is_ours(_origin_of(origin)) for origin in origins):
+        if not all(self._is_ours(_origin_of(origin)) for origin in head.origins):
             message = f"Without keys this gateway answers no pages of other sites: {_ADVICE}."
             return client_error(403, message, "origin_not_allowed")
         return None
@@ -81,12 +79,12 @@ class AllowedOrigins:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
             return self._app(scope, receive, send)
-        (origins,) = _values(scope, b"origin")
+        origins = head_of(scope).origins
         if len(origins) != 1 or not self._allows(origins[0]):
             scope[ORIGIN_HEADERS] = _VARY  # what a cache keeps of it is not for the pages that are allowed
             return self._app(scope, receive, send)
         scope[ORIGIN_HEADERS] = {_ALLOW_ORIGIN: origins[0], "access-control-expose-headers": "*", **_VARY}
-        is_preflight = scope["method"] == "OPTIONS" and _values(scope, b"access-control-request-method")[0]
+        is_preflight = scope["method"] == "OPTIONS" and "access-control-request-method" in Request(scope).headers
         app = self._preflight(Request(scope)) if is_preflight else self._app
         return app(scope, receive, send)
 
@@ -112,21 +110,12 @@ def check_content_type(scope: Scope, key: ClientKey) -> None:
     """
     if key.digest:
         return
-    given, origins = _values(scope, b"content-type", b"origin")
-    if not given and not origins:
+    head = head_of(scope)
+    if not head.types and not head.origins:
         return
-    if not given or not all(map(_is_json, given)):
+    if not head.types or not all(map(_is_json, head.types)):
         message = "The body must be JSON, with the header Content-Type: application/json."
         raise client_error(415, message, "unsupported_media_type")
-
-
-def _values(scope: Scope, *wanted: bytes) -> list[list[str]]:
-    """All values of each of these headers, whose names are in lower case."""
-    found: dict[bytes, list[str]] = {name: [] for name in wanted}
-    for name, value in scope["headers"]:
-        if name in found:
-            found[name].append(value.decode("latin-1"))
-    return list(found.values())
 
 
 @lru_cache(64)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import urllib.parse
+
+import httptools
 
 from gateway.proxy.errors import HTTPFailure, client_error
 
@@ -11,6 +14,15 @@ _HOST = re.compile(rb"[\w.~!$&'()*+,;=:%\[\]-]*", re.ASCII)
 
 def invalid(message: str) -> HTTPFailure:
     return client_error(400, message, "invalid_http")
+
+
+def target_of(url: bytes) -> tuple[str, bytes, bytes] | None:
+    """The path, as text and as it came, and the query of a request's target; None for one that is no path."""
+    try:
+        target = httptools.parse_url(url)
+        return urllib.parse.unquote(target.path.decode("ascii")), target.path, target.query or b""
+    except (httptools.HttpParserError, AttributeError, UnicodeDecodeError):
+        return None
 
 
 def fault_of(version: str, method: bytes, headers: list[tuple[bytes, bytes]]) -> HTTPFailure | None:

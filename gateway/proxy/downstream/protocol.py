@@ -11,10 +11,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import urllib.parse
-from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -22,8 +21,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from gateway.proxy.asgi import REFUSAL
 from gateway.proxy.downstream.client_watch import ClientWatch, set_option
 from gateway.proxy.downstream.cycle import RequestCycle
-from gateway.proxy.downstream.framing import fault_of, invalid
+from gateway.proxy.downstream.framing import fault_of, invalid, target_of
 from gateway.proxy.downstream.reads import Reader
+from gateway.proxy.downstream.repeated import RepeatedHead
 from gateway.proxy.downstream.turns import STARTING, turns_of
 from gateway.proxy.errors import HTTPFailure, client_error
 
@@ -43,6 +43,8 @@ UNSENT = 64 * 1024
 HEAD_SLICE = 4 * 1024
 CHUNKED_SLICE = 16 * 1024  # may hold thousands of chunks
 BODY_SLICE = 64 * 1024  # of a body with a length, which costs next to nothing to parse
+MAX_LEARNT = 4  # heads of one connection that are kept to be told again, one at a time
+MAX_REPEATED = 8 * 1024  # bytes of such a head with its body
 
 _NOTED = frozenset({b"expect", b"transfer-encoding"})  # headers that change how the rest is read
 _NOTSENT_LOWAT = 25  # TCP_NOTSENT_LOWAT, which Python's socket module does not name before 3.12
@@ -70,6 +72,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _ahead_counted = 0  # of these, bytes of requests that are complete
     _fault: HTTPFailure | None = None
     _body_slice = BODY_SLICE
+    _repeated: RepeatedHead | None = None
+    _whole = 0  # requests that came in one read and were parsed
     _leftover = LEFTOVER
     _lingers = False
     _head_timer: asyncio.TimerHandle | None = None
@@ -83,7 +87,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.reader = Reader(self, transport)
         self.flow = self.reader.flow
         transport.set_protocol(self.reader)
-        self._waiting: deque[RequestCycle] = deque()  # requests that came ahead of their turn
+        self._waiting: list[RequestCycle] = []  # requests that came ahead of their turn; few, and almost always none
         set_option(transport, socket.IPPROTO_TCP, _NOTSENT_LOWAT, UNSENT)
         self._client_watch = ClientWatch(
             self.loop, transport, lambda: self.send_timeout, self._is_writing, self._client_stalls
@@ -103,6 +107,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.discards:
             self.drop(len(data))
             return memoryview(b"")
+        fresh = self._running is None and not (self._in_body or self._since)  # nothing of a request has come
+        if self._repeated is not None and fresh and (request := self._repeated.request_of(bytes(data))) is not None:
+            self._repeat(*request)
+            return memoryview(b"")
         end = min(len(data), HEAD_SLICE if self._in_head else self._body_slice, MAX_HEAD - self._since)
         if end == 0:
             self._refuse(client_error(431, f"The head is larger than {MAX_HEAD} bytes.", "head_too_large"))
@@ -113,7 +121,29 @@ class BoundedProtocol(HttpToolsProtocol):
         taken = self._parse(data if end == len(data) else memoryview(data)[:end])
         if self._ahead > MAX_AHEAD_BYTES:
             self._refuse()
+        if fresh and taken == len(data) <= MAX_REPEATED:
+            self._learn(bytes(data))
         return memoryview(data)[taken:]
+
+    def _learn(self, data: bytes) -> None:
+        """Keep the head of a request, of which nothing but it has come, and all of it. The first one of a connection is
+        often the only one."""
+        cycle = self._running
+        if cycle is None or cycle is not self.cycle or cycle.more_body or self._in_head or not cycle.keep_alive:
+            return
+        self._whole += 1
+        plain = not (cycle.waiting_for_100_continue or self.parser.should_upgrade() or self.discards)
+        if plain and 1 < self._whole <= MAX_LEARNT + 1:
+            self._repeated = RepeatedHead.of(data, bytes(cycle.body), self.scope)
+
+    def _repeat(self, scope: Any, body: bytes) -> None:
+        """What the parser's callbacks do for a whole request."""
+        self._unset_keepalive_if_required()
+        self.scope, self.headers, self.expect_100_continue = scope, scope["headers"], False
+        self.cycle = cycle = self._new_cycle(keep_alive=True)
+        cycle.body, cycle.more_body = bytearray(body), False
+        cycle.message_event.set()
+        self._start(cycle)
 
     def drop(self, size: int) -> None:
         self._leftover -= size
@@ -182,9 +212,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_again = False
             return
         version, method = self.parser.get_http_version(), self.parser.get_method()
-        self._fault = fault_of(version, method, self.headers) or self._target_fault()
-        if self._fault is not None:
+        target = target_of(self.url)
+        self._fault = fault_of(version, method, self.headers)
+        if self._fault is not None or target is None:
+            self._fault = self._fault or invalid("The request target is no path.")
             raise _Stop
+        self.scope["path"], self.scope["raw_path"], self.scope["query_string"] = target
         self._in_head, self._in_body, self._since = False, True, 0
         self._stop_head_timer()
         self.scope["method"] = method.decode("ascii")
@@ -194,17 +227,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start(self.cycle)
         else:
             self._waiting.append(self.cycle)
-
-    def _target_fault(self) -> HTTPFailure | None:
-        try:
-            target = httptools.parse_url(self.url)
-            path = target.path.decode("ascii")
-        except (httptools.HttpParserError, AttributeError, UnicodeDecodeError):
-            return invalid("The request target is no path.")
-        self.scope["path"] = self.root_path + urllib.parse.unquote(path)
-        self.scope["raw_path"] = self.root_path.encode("ascii") + target.path
-        self.scope["query_string"] = target.query or b""
-        return None
 
     def on_body(self, body: bytes) -> None:
         self._since = 0
@@ -259,7 +281,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self._waiting:
-            following = self._waiting.popleft()
+            following = self._waiting.pop(0)
             self._ahead -= following.ahead
             self._ahead_counted -= following.ahead
             self._running = following

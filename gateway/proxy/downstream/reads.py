@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gateway.proxy.downstream.protocol import BoundedProtocol
 
 READ = 8 * 1024  # bytes of a client that may have no key: hundreds of them may have sent something in the same turn
+_NOTHING = memoryview(b"")
 
 
 class Reader(asyncio.BufferedProtocol):
@@ -21,7 +22,7 @@ class Reader(asyncio.BufferedProtocol):
     While a slice waits for its turn nothing more is read, so that the system makes the client wait.
     """
 
-    unparsed = memoryview(b"")
+    unparsed = _NOTHING
     _due = False  # does the next slice wait for its turn?
     _held = False  # is nothing read at present?
 
@@ -77,7 +78,8 @@ class Reader(asyncio.BufferedProtocol):
             return  # it was in a hurry
         self._due = False
         if self.unparsed and not (self.flow.read_paused or self._transport.is_closing()):
-            self.unparsed = self._protocol.parse_slice(self.unparsed)
+            # What is empty would keep the whole request for as long as its answer runs.
+            self.unparsed = self._protocol.parse_slice(self.unparsed) or _NOTHING
             self.go_on()
 
     # -- what the transport calls --------------------------------------------------------------------------------------
@@ -86,7 +88,7 @@ class Reader(asyncio.BufferedProtocol):
         return self._turns.buffer if self._protocol.has_priority else self._turns.buffer[:READ]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._protocol.data_received(self._turns.buffer[:nbytes])
+        self.take(self._turns.buffer[:nbytes])
 
     def eof_received(self) -> None:
         self._protocol.eof_received()
@@ -99,7 +101,7 @@ class Reader(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._protocol.connection_lost(exc)
-        self.unparsed = memoryview(b"")
+        self.unparsed = _NOTHING
 
 
 class _Flow(FlowControl):

@@ -33,9 +33,12 @@ class Turns:
         """Do it at once if nothing waits and there is time left."""
         if self._waiting or self._spent >= TURN:
             self.add(work)
-        else:
-            self._do(work)
-            self._wake()
+            return
+        begin = self._clock()
+        try:
+            work()
+        finally:
+            self.charge(self._clock() - begin)
 
     def add(self, work: Callable[[], None]) -> None:
         self._waiting.append(work)
@@ -57,18 +60,15 @@ class Turns:
             for _ in range(len(self._waiting)):
                 if self._spent >= TURN:
                     break
-                self._do(self._waiting.popleft())
+                work, begin = self._waiting.popleft(), self._clock()
+                try:
+                    work()
+                finally:
+                    self._spent += self._clock() - begin
         finally:
             self._wakes = False
             if self._waiting or self._spent:
                 self._wake()
-
-    def _do(self, work: Callable[[], None]) -> None:
-        begin = self._clock()
-        try:
-            work()
-        finally:
-            self._spent += self._clock() - begin
 
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()

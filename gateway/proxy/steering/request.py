@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gateway.censor.compile import CompiledPolicy
 from gateway.guard.findings import OnFinding
 from gateway.guard.prompt import BadRequest, apply_request_table
-from gateway.policy.model import Action, Mode, Upstream, UpstreamType
+from gateway.policy.model import Action, Upstream, UpstreamType
 from gateway.proxy.errors import client_error
 from gateway.proxy.steering.mask_probe import MaskProbes, MaskState
 from gateway.proxy.steering.resume import (
@@ -79,7 +79,7 @@ class RequestRewriter:
             if keep is not None and isinstance(self._encoder, ResponsesEncoder):
                 self._encoder.keep_with(partial(keep, tuple(map(json.encode, given))))
         steered = any(each.type == _VLLM for each in upstreams)
-        self._steers = dialect.generates and policy.policy.mode is Mode.ENFORCE and steered
+        self._steers = dialect.generates and policy.enforces and steered
         if dialect.generates and policy.stops is not None and any(self._rolls_back(each) for each in upstreams):
             try:
                 refuse_unresumable(body)

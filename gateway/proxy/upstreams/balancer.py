@@ -11,9 +11,9 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import httpx2
+from msgspec import Struct
 
 from gateway.policy.model import Balance, Route, Upstream
 from gateway.proxy.upstreams.client import RequestFor, UpstreamClient, UpstreamResponse, wait_for_body
@@ -137,8 +137,7 @@ class OpenResponse:
             await self.response.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class _BalancedRequest:
+class _BalancedRequest(Struct, frozen=True):
     """`first` is the member whose limits bound all attempts, `deadline` is on the balancer's clock."""
 
     first: _Member

@@ -7,11 +7,11 @@ import contextlib
 import urllib.request
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
+from msgspec import Struct
 
 from gateway.http1 import HeadStart, HTTP1Transport, Origin, Response, ResponseStream, origin_of
 from gateway.policy.model import Upstream
@@ -41,8 +41,7 @@ RATE_LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
 FORWARDED_DOWN_PREFIXES = (*RATE_LIMITS, "openai-")
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
+class UpstreamRequest(Struct, frozen=True):
     """A request for `path`, which may have a query, below the upstream's base URL; `stream`: the answer is to be a
     stream of events. `model` is the one in the body, for base URLs that name it."""
 

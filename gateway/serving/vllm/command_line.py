@@ -19,7 +19,6 @@ from pathlib import Path
 
 from gateway.policy.model import Config, Upstream, UpstreamType
 from gateway.policy.value import ConfigError
-from gateway.serving.runtime_dir import runtime_directory
 from gateway.version import missing_part
 
 HOST = "127.0.0.1"
@@ -248,6 +247,7 @@ def _reserve_port(port: int) -> Iterator[socket.socket]:
 def _write_masks(stack: contextlib.ExitStack, config: Config) -> Path | None:
     """The file of the words to mask; None if there are none."""
     from gateway.decode.policies import banned_of
+    from gateway.serving.runtime_dir import runtime_directory  # only here: it takes a lock, which Windows has not
 
     try:
         banned = banned_of(config.policies)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from gateway.wire.dialect import UntranslatableAnswer
+from gateway.wire.dialect import AnswerEncoder, UntranslatableAnswer
 from gateway.wire.json import Json
 from gateway.wire.message import is_figure, position_of
 
@@ -83,7 +84,7 @@ class ChatAnswer:
 
     def read(self, chunk: Json, part: Literal["delta", "message"]) -> list[Piece]:
         """What a chunk, whose choices have a `delta`, or a whole answer adds. Raises `UntranslatableAnswer`."""
-        self.begin(chunk)
+        self.read_labels(chunk)
         if isinstance(usage := chunk.get("usage"), dict):
             self.usage = _usage(usage)
         pieces: list[Piece] = []
@@ -102,12 +103,12 @@ class ChatAnswer:
         """The answer is over, whether or not it has said why."""
         if self.reason is not None:
             return []
-        self.begin({})
+        self.read_labels({})
         self.reason = "stop"
         return self._end()
 
-    def begin(self, chunk: Json) -> bool:
-        """Take the labels of an answer from its first chunk; is it the first?"""
+    def read_labels(self, chunk: Json) -> bool:
+        """Read the labels of an answer from its first chunk; is it the first?"""
         if self.id:
             return False
         given = chunk.get("id")
@@ -155,9 +156,9 @@ class ChatAnswer:
             before.texts.append(text)
         if isinstance(name := given.get("name"), str) and name:
             self.count(len(name))
-            yield from self._begin(number, name, custom)
+            yield from self._begin_call(number, name, custom)
 
-    def _begin(self, number: int, name: str, custom: bool) -> Iterator[Piece]:
+    def _begin_call(self, number: int, name: str, custom: bool) -> Iterator[Piece]:
         before = self._unnamed.pop(number)
         self._named.add(number)
         self.count(_OF_ENTRY)
@@ -166,7 +167,7 @@ class ChatAnswer:
             yield CallText(number, text)
 
     def _end(self) -> list[Piece]:
-        return [piece for number in sorted(self._unnamed) for piece in self._begin(number, "", False)]
+        return [piece for number in sorted(self._unnamed) for piece in self._begin_call(number, "", False)]
 
     def _logprobs(self, choice: Json) -> list[Json]:
         given = choice.get("logprobs")
@@ -196,6 +197,60 @@ class ChatAnswer:
         self._left -= characters
         if self._left < 0:
             raise UntranslatableAnswer(f"the answer has more than {self._limit} characters to translate")
+
+
+class TranslatingEncoder(AnswerEncoder):
+    """Writes one answer to the request `body`, which may be none that can be translated."""
+
+    def __init__(self, body: Json, max_text: int = MAX_TEXT) -> None:
+        self._answer = ChatAnswer(str(body.get("model", "")), max_text)
+        self._closed = False
+
+    def events(self, chunk: Json) -> bytes:
+        out = [*self._first(chunk), *self._pieces(self._answer.read(chunk, "delta"))]
+        return b"".join(out if self._answer.reason is None else [*out, *self._close()])
+
+    def end(self) -> bytes:
+        out = [*self._first({}), *self._pieces(self._answer.end()), *self._close()]
+        return b"".join([*out, *self._last_events()])
+
+    def answer(self, answer: Json) -> Json:
+        for piece in [*self._answer.read(answer, "message"), *self._answer.end()]:
+            self._piece(piece)
+        return self._complete()
+
+    def _first(self, chunk: Json) -> list[bytes]:
+        return self._first_events() if self._answer.read_labels(chunk) else []
+
+    def _pieces(self, pieces: Iterable[Piece]) -> list[bytes]:
+        return [event for piece in pieces for event in self._piece(piece)]
+
+    def _close(self) -> list[bytes]:
+        """The ends of all that is open, once."""
+        if self._closed:
+            return []
+        self._closed = True
+        return self._ends()
+
+    @abstractmethod
+    def _first_events(self) -> list[bytes]:
+        """Those with which the stream begins."""
+
+    @abstractmethod
+    def _piece(self, piece: Piece) -> list[bytes]:
+        """The events of a piece, which is kept for what repeats it."""
+
+    @abstractmethod
+    def _ends(self) -> list[bytes]:
+        """Those that end what has begun."""
+
+    @abstractmethod
+    def _last_events(self) -> list[bytes]:
+        """Those with which the stream ends."""
+
+    @abstractmethod
+    def _complete(self) -> Json:
+        """The whole answer, for the client."""
 
 
 def _objects(value: Any) -> list[Json]:

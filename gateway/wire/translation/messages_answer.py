@@ -20,9 +20,9 @@ from gateway.wire.translation.chat_answer import (
     Annotation,
     CallBegin,
     CallText,
-    ChatAnswer,
     Piece,
     Text,
+    TranslatingEncoder,
     Usage,
 )
 
@@ -35,7 +35,7 @@ _STOP_REASONS = {
 _CUT = ("max_tokens", "refusal")  # stop reasons of answers that may end within the input of a tool
 
 
-class _Kind(NamedTuple):
+class _BlockKind(NamedTuple):
     """How one kind of block is written: empty, and what a delta of it is."""
 
     empty: Json
@@ -43,22 +43,22 @@ class _Kind(NamedTuple):
     field: str  # in a delta; in the block too, but for a call's
 
 
-_TEXT = _Kind({"type": "text", "text": ""}, "text_delta", "text")
-_THINKING = _Kind({"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking")
-_CALL = _Kind({"type": "tool_use", "input": {}}, "input_json_delta", "partial_json")
+_TEXT = _BlockKind({"type": "text", "text": ""}, "text_delta", "text")
+_THINKING = _BlockKind({"type": "thinking", "thinking": "", "signature": ""}, "thinking_delta", "thinking")
+_CALL = _BlockKind({"type": "tool_use", "input": {}}, "input_json_delta", "partial_json")
 
 
 _CONTENT_DELTA = b'{"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%b}}'
 
 
 class _Block:
-    def __init__(self, kind: _Kind, index: int, begin: Json) -> None:
+    def __init__(self, kind: _BlockKind, index: int, begin: Json) -> None:
         self.kind = kind
         self.index = index
         self.begin = begin
         self.text = io.StringIO()
 
-    def whole(self, cut: bool) -> Json:
+    def complete(self, cut: bool) -> Json:
         """As it stands in a whole answer, which may have been `cut` within it. Raises `UntranslatableAnswer`."""
         text = self.text.getvalue()
         if self.kind is not _CALL:
@@ -74,35 +74,18 @@ class _Block:
         return {**self.begin, "input": given}
 
 
-class MessagesEncoder:
-    """Writes one answer to the request `body`, which may be none that can be translated. The answer is given either to
-    `whole` or to the other methods.
-
-    `events` and `whole` raise `UntranslatableAnswer`.
-    """
-
+class MessagesEncoder(TranslatingEncoder):
     def __init__(self, body: Json, max_text: int = MAX_TEXT) -> None:
+        super().__init__(body, max_text)
         thinking = body.get("thinking")
         thinking = thinking if isinstance(thinking, dict) else {"type": "disabled"}
         self._shows_thinking = thinking.get("type") != "disabled" and thinking.get("display") != "omitted"
         stops = body.get("stop_sequences")
         self._stops = stops if isinstance(stops, list) else []
-        self._answer = ChatAnswer(str(body.get("model", "")), max_text)
         self._blocks: dict[str | int, _Block] = {}  # by channel, or by the number of a call
         self._refused = False
-        self._closed = False
-
-    def events(self, chunk: Json) -> bytes:
-        """The events for one guarded chunk."""
-        out = self._begin(chunk)
-        for piece in self._answer.read(chunk, "delta"):
-            out += self._piece(piece)
-        if self._answer.reason is not None:
-            out += self._close()
-        return b"".join(out)
 
     def content(self, text: str) -> bytes | None:
-        """What `events` makes of a chunk with nothing but this content, the fast way; None where `events` is needed."""
         block = self._blocks.get("content")
         if block is None or self._closed:
             return None
@@ -112,25 +95,12 @@ class MessagesEncoder:
         block.text.write(text)
         return sse.encode(_CONTENT_DELTA % (block.index, json.encode(text)), "content_block_delta")
 
-    def end(self) -> bytes:
-        """The orderly end of the stream."""
-        out = self._begin({})
-        for piece in self._answer.end():
-            out += self._piece(piece)
-        out += self._close()
-        out.append(_event("message_delta", delta=self._stop(), usage=_usage(self._answer.usage)))
-        return b"".join([*out, _event("message_stop")])
-
     def error(self, error: Json) -> bytes:
-        """An error in OpenAI's shape; it ends the stream."""
         return sse.encode(json.encode(error_body(error, 500)), "error")
 
-    def whole(self, answer: Json) -> Json:
-        """A whole guarded answer as the client's object."""
-        for piece in [*self._answer.read(answer, "message"), *self._answer.end()]:
-            self._piece(piece)
+    def _complete(self) -> Json:
         stop = self._stop()
-        content = [block.whole(stop["stop_reason"] in _CUT) for block in self._blocks.values()]
+        content = [block.complete(stop["stop_reason"] in _CUT) for block in self._blocks.values()]
         return {**self._message(), "content": content, **stop, "usage": _usage(self._answer.usage)}
 
     # -- blocks --------------------------------------------------------------------------------------------------------
@@ -149,11 +119,11 @@ class MessagesEncoder:
             case Annotation():
                 return []  # its places are those of a page, not those that citations have here
 
-    def _open(self, key: str | int, kind: _Kind, fields: Json) -> list[bytes]:
+    def _open(self, key: str | int, kind: _BlockKind, fields: Json) -> list[bytes]:
         block = self._blocks[key] = _Block(kind, len(self._blocks), {**kind.empty, **fields})
         return [_event("content_block_start", index=block.index, content_block=block.begin)]
 
-    def _delta(self, key: str | int, kind: _Kind, text: str) -> list[bytes]:
+    def _delta(self, key: str | int, kind: _BlockKind, text: str) -> list[bytes]:
         out = [] if key in self._blocks else self._open(key, kind, {})
         block = self._blocks[key]
         block.text.write(text)
@@ -161,10 +131,8 @@ class MessagesEncoder:
 
     # -- the answer around them ----------------------------------------------------------------------------------------
 
-    def _begin(self, chunk: Json) -> list[bytes]:
-        """The first event, once. What the prompt has cost is known at the end."""
-        if not self._answer.begin(chunk):
-            return []
+    def _first_events(self) -> list[bytes]:
+        """What the prompt has cost is known at the end."""
         message = {**self._message(), "stop_reason": None, "stop_sequence": None, "usage": _usage(None)}
         return [_event("message_start", message=message)]
 
@@ -172,12 +140,12 @@ class MessagesEncoder:
         labels = {"id": f"msg_{self._answer.id}", "type": "message", "role": "assistant", "model": self._answer.model}
         return {**labels, "content": []}
 
-    def _close(self) -> list[bytes]:
-        """The ends of all blocks, once."""
-        if self._closed:
-            return []
-        self._closed = True
+    def _ends(self) -> list[bytes]:
         return [_event("content_block_stop", index=block.index) for block in self._blocks.values()]
+
+    def _last_events(self) -> list[bytes]:
+        delta = _event("message_delta", delta=self._stop(), usage=_usage(self._answer.usage))
+        return [delta, _event("message_stop")]
 
     def _stop(self) -> Json:
         reason = _STOP_REASONS.get(self._answer.reason or "", "end_turn")

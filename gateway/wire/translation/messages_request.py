@@ -15,52 +15,20 @@ from gateway.wire.translation.messages_tools import (
     tool_choice,
 )
 from gateway.wire.translation.request import (
-    OF_CHAT,
+    FieldTable,
     a_list,
     a_string,
     add_assistant,
     add_system,
     an_object,
     blocks_of,
-    refuse,
     refuse_others,
     unsupported_type,
     untranslatable,
     user_content,
 )
 
-# docs/translation.md prints the three tables. Every other field passes as it is: chat has it under the same name, or
-# neither endpoint knows it; both are scanned like a chat request's.
-TRANSLATED = {
-    "messages": "`messages`; thinking of earlier turns is left out",
-    "system": "the first of `messages`, with the role `system`",
-    "max_tokens": "`max_completion_tokens`",
-    "stop_sequences": "`stop`",
-    "tools": "`tools`: those with an `input_schema`; one with `defer_loading` as soon as the conversation names it",
-    "tool_choice": "`tool_choice` and `parallel_tool_calls`",
-    "thinking": "shows the answer's reasoning as thinking; without it reasoning is left out. No budget is kept",
-    "output_config": "`response_format` and `reasoning_effort`, which system messages may change",
-    "output_format": "`response_format`",
-    "metadata": "`user`, for `user_id`",
-    "context_management": "nothing, for edits of thinking, which is left out; others are refused",
-    "speed": "nothing, for `standard`; `fast` is refused",
-}
-WITHOUT_EFFECT = {
-    "cache_control": "chat upstreams cache by themselves, or not",
-    "diagnostics": "there are none",
-    "service_tier": "chat's tiers are others",
-}
-REFUSED = {
-    "thread": "no conversation is stored; send all its messages, as the official clients do after this error",
-    "container": "chat upstreams run no code",
-    "mcp_servers": "chat upstreams call no tools",
-    "inference_geo": "chat upstreams have no such setting",
-    "user_profile_id": "chat upstreams have no such setting",
-    "workspace_id": "chat upstreams have no such setting",
-    **{field: reason for field, reason in OF_CHAT.items() if field != "messages"},
-    "stop": "stop sequences have another name in this endpoint's requests",
-}
-
+FIELDS = FieldTable.of("messages")
 _NO_THREADS = "thread_unsupported_request"  # Anthropic's code, for which its clients go on without threads
 _THINKING = ("thinking", "redacted_thinking")
 _THINKING_TYPES = ("enabled", "adaptive", "between_tools", "disabled")
@@ -70,15 +38,13 @@ _NO_THINKING = {"type": "disabled"}
 def to_chat(body: Json) -> Json:
     """The request for a chat upstream; parts of it are the body's own. Raises `BadRequest`."""
     if body.get("thread"):
-        raise untranslatable("thread", REFUSED["thread"], _NO_THREADS)
-    refuse(body, REFUSED)
+        raise untranslatable("thread", FIELDS.refused["thread"], _NO_THREADS)
+    chat = FIELDS.passed(body)
     if body.get("speed") not in (None, "standard"):
         raise untranslatable("speed")
     if (thinking := an_object(body.get("thinking") or _NO_THINKING, "thinking")).get("type") not in _THINKING_TYPES:
         raise unsupported_type("thinking", thinking.get("type"))
     _check_context_management(an_object(body.get("context_management") or {}, "context_management"))
-    own = TRANSLATED.keys() | WITHOUT_EFFECT.keys() | REFUSED.keys()
-    chat = {field: value for field, value in body.items() if field not in own}
     chat["messages"] = _messages(body)
     if (most := body.get("max_tokens")) is not None:
         chat["max_completion_tokens"] = most

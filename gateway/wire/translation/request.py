@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
-from typing import Any
+import tomllib
+from collections.abc import Container
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from gateway.wire.dialect import BadRequest
 from gateway.wire.json import Json
@@ -12,21 +14,29 @@ from gateway.wire.json import Json
 # Of what a client wrote, an error shows what can be the name of a field or a type.
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
-# Fields of chat that neither of the other dialects has: their place is another one's there, or the answer's form is.
-OF_CHAT = {
-    "messages": "the conversation stands elsewhere in this endpoint's requests",
-    "response_format": "the format stands elsewhere in this endpoint's requests",
-    "max_completion_tokens": "the limit has another name in this endpoint's requests",
-    "reasoning_effort": "the effort stands elsewhere in this endpoint's requests",
-    "logprobs": "the request for them stands elsewhere in this endpoint's requests",
-    "n": "an answer of this endpoint has no choices",
-    "functions": "tools are the way to give them",
-    "function_call": "tool_choice is the way to choose one",
-    "modalities": "an answer of this endpoint is text",
-    "audio": "an answer of this endpoint is text",
-    "prediction": "this endpoint has none",
-    "web_search_options": "this endpoint searches with tools, which the upstream does not have",
-}
+
+class FieldTable(NamedTuple):
+    """What becomes of the fields of an endpoint's requests. Every other field passes as it is: chat has it under the
+    same name, or neither endpoint knows it; both are scanned like a chat request's."""
+
+    translated: dict[str, str]
+    without_effect: dict[str, str]
+    refused: dict[str, str]
+
+    @staticmethod
+    def of(endpoint: str) -> FieldTable:
+        tables = tomllib.loads(Path(__file__).with_name("fields.toml").read_text("utf-8"))
+        table = FieldTable(**tables[endpoint])
+        of_chat = {field: reason for field, reason in tables["chat"].items() if field not in table.translated}
+        return table._replace(refused=table.refused | of_chat)
+
+    def passed(self, body: Json) -> Json:
+        """The fields of a request that pass. Raises `BadRequest` for one that is refused, unless its value means that
+        it is not there."""
+        for field, reason in self.refused.items():
+            if body.get(field):
+                raise untranslatable(field, reason)
+        return {field: value for field, value in body.items() if not any(field in table for table in self)}
 
 
 def untranslatable(place: str, reason: str = "", code: str | None = None) -> BadRequest:
@@ -40,13 +50,6 @@ def unsupported_type(place: str, given: Any) -> BadRequest:
     """The refusal of an object by its `type`."""
     shown = f"`{given}` is none" if isinstance(given, str) and _NAME.fullmatch(given) else "this is none"
     return untranslatable(place, f"{shown} of the types that can")
-
-
-def refuse(body: Json, table: Mapping[str, str]) -> None:
-    """Refuse a request with one of these fields, unless its value means that it is not there."""
-    for field, reason in table.items():
-        if body.get(field):
-            raise untranslatable(field, reason)
 
 
 def refuse_others(given: Json, known: Container[str], place: str) -> None:

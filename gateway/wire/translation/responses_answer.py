@@ -21,9 +21,9 @@ from gateway.wire.translation.chat_answer import (
     Annotation,
     CallBegin,
     CallText,
-    ChatAnswer,
     Piece,
     Text,
+    TranslatingEncoder,
     Usage,
 )
 from gateway.wire.translation.request import flat_name
@@ -54,7 +54,7 @@ _INCOMPLETE = {"length": "max_output_tokens", BLOCKED: "content_filter"}
 _FAILURE = "server_error"  # of the codes that the API's schema knows, the one for everything
 
 
-class _Kind(NamedTuple):
+class _PartKind(NamedTuple):
     """How one kind of text is written: the type of its item, the list in it that has the text's part and the name of a
     position there, the part's type and field, and the first words of its events."""
 
@@ -69,13 +69,13 @@ class _Kind(NamedTuple):
 
 _MESSAGE = ("message", "content", "content_index")
 _KINDS = {
-    "content": _Kind(*_MESSAGE, "output_text", "text", "response.content_part", "response.output_text"),
-    "refusal": _Kind(*_MESSAGE, "refusal", "refusal", "response.content_part", "response.refusal"),
-    "reasoning": _Kind(
+    "content": _PartKind(*_MESSAGE, "output_text", "text", "response.content_part", "response.output_text"),
+    "refusal": _PartKind(*_MESSAGE, "refusal", "refusal", "response.content_part", "response.refusal"),
+    "reasoning": _PartKind(
         *("reasoning", "content", "content_index", "reasoning_text", "text"),
         *("response.content_part", "response.reasoning_text"),
     ),
-    "summary": _Kind(
+    "summary": _PartKind(
         *("reasoning", "summary", "summary_index", "summary_text", "text"),
         *("response.reasoning_summary_part", "response.reasoning_summary_text"),
     ),
@@ -88,7 +88,7 @@ _PREFIXES = {"message": "msg", "reasoning": "rs", "function_call": "fc", "custom
 class _Part:
     """One text of an item, as far as it has come."""
 
-    def __init__(self, kind: _Kind, index: int) -> None:
+    def __init__(self, kind: _PartKind, index: int) -> None:
         self.kind = kind
         self.index = index
         self.text = io.StringIO()
@@ -135,14 +135,9 @@ class _Call:
         return {"id": self.id, "type": self.kind, "status": status, **self._call, self.field: self.text.getvalue()}
 
 
-class ResponsesEncoder:
-    """Writes one answer to the request `body`, which may be none that can be translated. The answer is given either to
-    `whole` or to the other methods.
-
-    `events` and `whole` raise `UntranslatableAnswer`.
-    """
-
+class ResponsesEncoder(TranslatingEncoder):
     def __init__(self, body: Json, max_text: int = MAX_TEXT) -> None:
+        super().__init__(body, max_text)
         given = {field: body[field] for field in _REPEATED if body.get(field) not in (None, "")}
         tools = body.get("tools")
         given["tools"] = list(map(_repeated_tool, tools)) if isinstance(tools, list) else []
@@ -151,31 +146,19 @@ class ResponsesEncoder:
         reasoning = body.get("reasoning")
         asked = isinstance(reasoning, dict) and (reasoning.get("summary") or reasoning.get("generate_summary"))
         self._reasoning = "summary" if asked else "reasoning"  # the kind of text that reasoning becomes
-        self._answer = ChatAnswer(str(body.get("model", "")), max_text)
         self._items: list[_Item | _Call] = []
         self._calls: dict[int, _Call] = {}
         self._sequence = 0
         self._keep: Callable[[Json], None] | None = None
         self._content: _Part | None = None  # that the content goes to, and what all events of it have in common
         self._delta_goes_on = b""
-        self._closed = False
 
     def keep_with(self, keep: Callable[[Json], None]) -> None:
         """Have the response kept, once it is complete; ids of upstreams need not be new ones."""
         self._keep = keep
         self._answer.own_id = uuid.uuid4().hex
 
-    def events(self, chunk: Json) -> bytes:
-        """The events for one guarded chunk."""
-        out = self._begin(chunk)
-        for piece in self._answer.read(chunk, "delta"):
-            out += self._piece(piece)
-        if self._answer.reason is not None:
-            out += self._close()
-        return b"".join(out)
-
     def content(self, text: str) -> bytes | None:
-        """What `events` makes of a chunk with nothing but this content, the fast way; None where `events` is needed."""
         part = self._content
         if part is None or self._closed:
             return None
@@ -187,35 +170,17 @@ class ResponsesEncoder:
         event = b"%b%d%b%b}" % (_DELTA_BEGINS, number, self._delta_goes_on, json.encode(text))
         return sse.encode(event, _DELTA)
 
-    def end(self) -> bytes:
-        """The orderly end of the stream."""
-        out = self._begin({})
-        for piece in self._answer.end():
-            out += self._piece(piece)
-        out += self._close()
-        status = self._status()
-        return b"".join([*out, self._event(f"response.{status}", response=self._complete(status))])
-
     def error(self, error: Json) -> bytes:
-        """An error in OpenAI's shape; it ends the stream.
-
-        The event `error` has it twice: clients raise an exception for the object, and the schema has the fields.
-        """
-        out = self._begin({})
+        """The event `error` has it twice: clients raise an exception for the object, and the schema has the fields."""
+        out = self._first({})
         shown = error["error"]
         fields = {field: shown.get(field) for field in ("code", "message", "param")}
         failed = {**self._response("failed"), "error": {"code": _FAILURE, "message": shown.get("message")}}
         out += [self._event("error", **fields, error=shown), self._event("response.failed", response=failed)]
         return b"".join(out)
 
-    def whole(self, answer: Json) -> Json:
-        """A whole guarded answer as the client's object."""
-        for piece in [*self._answer.read(answer, "message"), *self._answer.end()]:
-            self._piece(piece)
-        return self._complete(self._status())
-
-    def _complete(self, status: Literal["completed", "incomplete"]) -> Json:
-        response = self._response(status)
+    def _complete(self) -> Json:
+        response = self._response(self._status())
         if self._keep is not None:
             self._keep(response)
         return response
@@ -288,18 +253,14 @@ class ResponsesEncoder:
 
     # -- the answer around them ----------------------------------------------------------------------------------------
 
-    def _begin(self, chunk: Json) -> list[bytes]:
-        """The first events, once."""
-        if not self._answer.begin(chunk):
-            return []
+    def _first_events(self) -> list[bytes]:
         response = self._response("in_progress")
         return [self._event(f"response.{kind}", response=response) for kind in ("created", "in_progress")]
 
-    def _close(self) -> list[bytes]:
-        """The ends of all items, once."""
-        if self._closed:
-            return []
-        self._closed = True
+    def _last_events(self) -> list[bytes]:
+        return [self._event(f"response.{self._status()}", response=self._complete())]
+
+    def _ends(self) -> list[bytes]:
         out: list[bytes] = []
         for item in self._items:
             if isinstance(item, _Call):

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.wire.dialect import BadRequest
 from gateway.wire.json import Json
 from gateway.wire.translation.request import (
-    OF_CHAT,
+    FieldTable,
     a_list,
     a_string,
     add_assistant,
@@ -16,49 +16,13 @@ from gateway.wire.translation.request import (
     an_object,
     flat_name,
     picked,
-    refuse,
     refuse_others,
     unsupported_type,
     untranslatable,
     user_content,
 )
 
-# docs/translation.md prints the three tables. Every other field passes as it is: chat has it under the same name, or
-# neither endpoint knows it; both are scanned like a chat request's.
-TRANSLATED = {
-    "input": "`messages`",
-    "instructions": "the first of `messages`, with the role `system`",
-    "tools": "`tools`: functions and custom tools; those of a namespace get its name in front of theirs",
-    "tool_choice": "`tool_choice`",
-    "parallel_tool_calls": "the same, where there are tools",
-    "text": "`response_format` and `verbosity`",
-    "reasoning": "`reasoning_effort`; with `summary` the answer's reasoning comes as a summary",
-    "max_output_tokens": "`max_completion_tokens`",
-    "top_logprobs": "`top_logprobs` and `logprobs`",
-    "include": "`logprobs`, for `message.output_text.logprobs`; the rest asks for parts that no chat answer has",
-    "stream_options": "`include_usage`; `include_obfuscation` has no effect",
-    "truncation": "nothing, for `disabled`; `auto` is refused",
-}
-WITHOUT_EFFECT = {
-    "store": "the answer says whether [the gateway keeps it](responses.md#what-the-gateway-keeps)",
-    "metadata": "comes back with the answer; chat takes it for stored answers only",
-    "max_tool_calls": "counts calls of hosted tools, of which there are none",
-    "background_options": "there is no background",
-    "client_metadata": "describes the client to OpenAI",
-}
-REFUSED = {
-    "background": "an answer is not kept until it is fetched",
-    "previous_response_id": "the answer is not kept; send the items of the conversation as `input`",
-    "conversation": "no conversation is stored; send its items as `input`",
-    "prompt": "prompt templates are kept by OpenAI",
-    "context_management": "the conversation is forwarded as it is",
-    "moderation": "chat upstreams have none",
-    "access_programs": "chat upstreams have none",
-    "image": "chat upstreams have no such setting",
-    **OF_CHAT,
-    "max_tokens": "the limit has another name in this endpoint's requests",
-}
-
+FIELDS = FieldTable.of("responses")
 _LOGPROBS = "message.output_text.logprobs"
 _WHOLE_ITEMS = (
     "no item is stored, so items of earlier turns must be sent whole. The Vercel AI SDK sends them whole with "
@@ -71,11 +35,9 @@ _CALL_FIELDS = frozenset({"type", "id", "call_id", "name", "namespace", "status"
 
 def to_chat(body: Json) -> Json:
     """The request for a chat upstream; parts of it are the body's own. Raises `BadRequest`."""
-    refuse(body, REFUSED)
+    chat = FIELDS.passed(body)
     if body.get("truncation", "disabled") not in ("disabled", None):
         raise untranslatable("truncation", "the conversation is forwarded as it is")
-    own = TRANSLATED.keys() | WITHOUT_EFFECT.keys() | REFUSED.keys()
-    chat = {field: value for field, value in body.items() if field not in own}
     chat["messages"] = _messages(body)
     if tools := body.get("tools"):
         chat["tools"] = list(_tools(tools, "tools"))

@@ -12,9 +12,10 @@ import pytest
 
 from gateway.censor.compile import compile_policy
 from gateway.guard.answer import BrokenAnswer, PlainAnswer, RecordFact, SendBytes, StreamAnswer
-from gateway.guard.chat import ChatGuard
+from gateway.guard.open import open_guard
 from gateway.observe.facts import GuardFailed
 from gateway.policy.model import Policy
+from gateway.wire.chat import CHAT
 from gateway.wire.translation.messages_answer import MessagesEncoder
 from gateway.wire.translation.responses_answer import ResponsesEncoder
 from tests.support.chat_streams import assembled, chunk, function, usage_chunk
@@ -63,14 +64,18 @@ def dialect(request: pytest.FixtureRequest, replay: Replay) -> tuple[Callable[..
 
 
 def streamed(encoder: Encoder, *reads: bytes, compiled: Policy = REDACT) -> tuple[bytes, list[GuardFailed]]:
-    answer = StreamAnswer(ChatGuard(compile_policy(compiled)), max_event=1 << 16, max_whole=1 << 16, encoder=encoder)
+    answer = StreamAnswer(
+        open_guard(CHAT, compile_policy(compiled)), max_event=1 << 16, max_whole=1 << 16, encoder=encoder
+    )
     commands = [command for data in reads for command in answer.feed(data, 0.0)] + answer.close(0.0)
     failures = [each.fact for each in commands if isinstance(each, RecordFact) and isinstance(each.fact, GuardFailed)]
     return b"".join(each.data for each in commands if isinstance(each, SendBytes)), failures
 
 
 def plain(encoder: Encoder, answer: Json, compiled: Policy = REDACT) -> Json:
-    guarded = PlainAnswer(ChatGuard(compile_policy(compiled)), max_event=1 << 16, max_whole=1 << 16, encoder=encoder)
+    guarded = PlainAnswer(
+        open_guard(CHAT, compile_policy(compiled)), max_event=1 << 16, max_whole=1 << 16, encoder=encoder
+    )
     guarded.feed(json.dumps(answer).encode(), 0.0)
     shown: Json = json.loads(guarded.close(0.0))
     return shown
@@ -204,7 +209,7 @@ def test_what_repeats_the_request_is_never_the_upstreams(encoder: Callable[[Json
     upstreams = dict.fromkeys(_OF_REQUESTS, WORD)
     choice = {"index": 0, "finish_reason": "stop", **upstreams}
     whole = {**upstreams, "id": "a", "model": "m", "choices": [{**choice, "message": {"content": "x", **upstreams}}]}
-    assert WORD not in json.dumps(encoder(ASKED).whole(whole))
+    assert WORD not in json.dumps(encoder(ASKED).answer(whole))
     part = {**upstreams, "id": "a", "model": "m", "choices": [{**choice, "delta": {"content": "x", **upstreams}}]}
     streaming = encoder(ASKED)
     assert WORD.encode() not in streaming.events(part) + streaming.end()

@@ -45,7 +45,7 @@ def events_of(data: bytes) -> list[Json]:
 
 
 def whole(chunks: list[Json], body: Json = BODY) -> Json:
-    answer = MessagesEncoder(body).whole(assembled(chunks))
+    answer = MessagesEncoder(body).answer(assembled(chunks))
     Message.model_validate(answer)
     return answer
 

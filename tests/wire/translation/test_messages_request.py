@@ -12,7 +12,7 @@ from openai.types.chat.completion_create_params import ResponseFormat
 from pydantic import TypeAdapter
 
 from gateway.wire.dialect import BadRequest
-from gateway.wire.translation.messages_request import REFUSED, TRANSLATED, WITHOUT_EFFECT, to_chat
+from gateway.wire.translation.messages_request import FIELDS, to_chat
 
 Json = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
@@ -179,11 +179,11 @@ CONVERSATIONS: dict[str, tuple[Any, list[Json], list[Json]]] = {
 }
 
 # name: fields of the request, fields of the chat request beside `model` and `messages`
-FIELDS: dict[str, tuple[Json, Json]] = {
+CASES: dict[str, tuple[Json, Json]] = {
     "the same in both": ({"temperature": 0, "top_p": 0.5}, {"temperature": 0, "top_p": 0.5}),
     "known to neither": ({"top_k": 3}, {"top_k": 3}),
     "nothing is switched on": (
-        {**dict.fromkeys(REFUSED, None), "tools": [], "stop_sequences": [], "system": "", "speed": "standard"},
+        {**dict.fromkeys(FIELDS.refused, None), "tools": [], "stop_sequences": [], "system": "", "speed": "standard"},
         {},
     ),
     "without effect": (
@@ -238,7 +238,7 @@ FIELDS: dict[str, tuple[Json, Json]] = {
 
 # fields of the request, the field that the refusal names
 REFUSALS: list[tuple[Json, str]] = [
-    *(({field: ["x"]}, field) for field in REFUSED),
+    *(({field: ["x"]}, field) for field in FIELDS.refused),
     ({"speed": "fast"}, "speed"),
     ({"messages": []}, "messages"),
     ({"messages": None}, "messages"),
@@ -347,9 +347,9 @@ def test_the_effort_that_a_conversation_asks_for(name: str) -> None:
     assert to_chat(body)["reasoning_effort"] == expected
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", CASES)
 def test_a_field(name: str) -> None:
-    given, expected = FIELDS[name]
+    given, expected = CASES[name]
     chat = to_chat({"model": "m", "messages": [HI], **given})
     rest = {"tools", "tool_choice"} - expected.keys()
     assert {field: chat[field] for field in chat if field not in {"model", "messages", *rest}} == expected
@@ -371,7 +371,7 @@ def test_what_cannot_be_translated_is_refused_by_name(given: Json, param: str) -
 
 
 def test_a_field_has_one_fate() -> None:
-    names = [*TRANSLATED, *WITHOUT_EFFECT, *REFUSED]
+    names = [*FIELDS.translated, *FIELDS.without_effect, *FIELDS.refused]
     assert len(set(names)) == len(names)
 
 

@@ -54,7 +54,7 @@ def types_of(data: bytes) -> list[str]:
 
 
 def whole(chunks: list[Json], body: Json = BODY) -> Json:
-    answer = ResponsesEncoder(body).whole(assembled(chunks))
+    answer = ResponsesEncoder(body).answer(assembled(chunks))
     Response.model_validate(answer)
     return answer
 
@@ -270,7 +270,7 @@ def test_text_is_kept_up_to_a_bound() -> None:
         encoder.events(chunk({"reasoning": "x"}))
     assert types_of(encoder.error({"error": {"message": "m"}}))[-1] == "failed"
     with pytest.raises(UntranslatableAnswer):
-        ResponsesEncoder(BODY, max_text=10).whole(assembled([chunk({"content": "0123456789x"})]))
+        ResponsesEncoder(BODY, max_text=10).answer(assembled([chunk({"content": "0123456789x"})]))
 
 
 def in_order(answer: Json) -> Json:

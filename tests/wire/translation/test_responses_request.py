@@ -12,7 +12,7 @@ from openai.types.chat.completion_create_params import ResponseFormat
 from pydantic import TypeAdapter
 
 from gateway.wire.dialect import BadRequest
-from gateway.wire.translation.responses_request import REFUSED, TRANSLATED, WITHOUT_EFFECT, to_chat
+from gateway.wire.translation.responses_request import FIELDS, to_chat
 
 Json = dict[str, Any]
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
@@ -163,7 +163,7 @@ CONVERSATIONS: dict[str, tuple[Any, str | None, list[Json]]] = {
 }
 
 # name: fields of the request, fields of the chat request beside `model` and `messages`
-FIELDS: dict[str, tuple[Json, Json]] = {
+CASES: dict[str, tuple[Json, Json]] = {
     "the same in both": (
         {"temperature": 0, "top_p": 0.5, "user": "u", "service_tier": "auto", "prompt_cache_key": "k", "seed": 3},
         {"temperature": 0, "top_p": 0.5, "user": "u", "service_tier": "auto", "prompt_cache_key": "k", "seed": 3},
@@ -171,7 +171,7 @@ FIELDS: dict[str, tuple[Json, Json]] = {
     "known to neither": ({"top_k": 3}, {"top_k": 3}),
     "nothing is switched on": (
         {
-            **dict.fromkeys(REFUSED, None),
+            **dict.fromkeys(FIELDS.refused, None),
             "background": False,
             "truncation": "disabled",
             "tools": [],
@@ -291,7 +291,7 @@ FIELDS: dict[str, tuple[Json, Json]] = {
 
 # fields of the request, the field that the refusal names
 REFUSALS: list[tuple[Json, str]] = [
-    *(({field: ["x"]}, field) for field in REFUSED),
+    *(({field: ["x"]}, field) for field in FIELDS.refused),
     ({"background": True}, "background"),
     ({"n": 2}, "n"),
     ({"truncation": "auto"}, "truncation"),
@@ -360,9 +360,9 @@ def test_a_conversation(name: str) -> None:
         TypeAdapter(ChatCompletionMessageParam).validate_python(each)
 
 
-@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("name", CASES)
 def test_a_field(name: str) -> None:
-    given, expected = FIELDS[name]
+    given, expected = CASES[name]
     chat = to_chat({"model": "m", "input": "x", **given})
     assert {
         field: chat[field] for field in chat if field in expected or field not in ("model", "messages", "tools")
@@ -385,7 +385,7 @@ def test_what_cannot_be_translated_is_refused_by_name(given: Json, param: str) -
 
 
 def test_a_field_has_one_fate() -> None:
-    names = [*TRANSLATED, *WITHOUT_EFFECT, *REFUSED]
+    names = [*FIELDS.translated, *FIELDS.without_effect, *FIELDS.refused]
     assert len(set(names)) == len(names)
 
 

@@ -74,7 +74,7 @@ LISTED = {"input", "messages", "tools"}
 
 @pytest.mark.parametrize(("module", "encoder", "values", "body"), REQUESTS)
 def test_any_request(module: Any, encoder: Any, values: st.SearchStrategy[Any], body: Json) -> None:
-    fields = st.sampled_from([*module.TRANSLATED, *module.REFUSED])
+    fields = st.sampled_from([*module.FIELDS.translated, *module.FIELDS.refused])
 
     @settings(max_examples=examples(400))
     @given(field=fields, value=values, listed=st.booleans(), tools=st.booleans())
@@ -128,6 +128,6 @@ def test_any_answer(encoder: Any, chunks: list[Json]) -> None:
     for each in chunks:
         answer = {**each, "choices": [{**c, "message": c.pop("delta")} for c in each["choices"] or ()]}
         try:
-            json.encode(encoder({"model": "m"}).whole(answer))
+            json.encode(encoder({"model": "m"}).answer(answer))
         except UntranslatableAnswer:
             assert encoder is MessagesEncoder

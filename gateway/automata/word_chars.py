@@ -1,0 +1,119 @@
+"""What a character is to words in disguise: letters, what stands for letters, what is between them, parts of a code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from gateway.automata.encodings import (
+    CONTROL_SEQUENCES,
+    DRAWN,
+    LEET,
+    OTHER_CHARSETS,
+    PUNCTUATION,
+    STACKED,
+    VARIANTS,
+    Encoding,
+    Reading,
+    Spellings,
+    ascii_form,
+)
+from gateway.automata.look_alikes import ALIKE, is_common_script
+from gateway.automata.markup import escapes
+from gateway.automata.word_places import Obfuscation
+from gateway.automata.word_trie import WordSet
+
+MAX_READINGS = 50_000  # of characters in an encoding
+LINE_MARKS = frozenset(">-*+#|")
+
+
+class Char(NamedTuple):
+    """What the positions can tell of a character: its letters, those it may stand for, what encodings see of it."""
+
+    plain: str
+    looks_like: str
+    draws: str  # letters that it stands for as well as they do themselves
+    is_sign: bool
+    code: str
+    gap: int  # may it lie between letters: 1; a blank: 2
+    line_end: bool
+    begins: tuple[int, ...]  # the encodings within a text of which a letter begins
+    is_mere: bool  # it is one letter or none, and nothing besides
+
+
+class WordChars:
+    """What characters are to sets of words. `letters` are those of a character, as the words have them.
+
+    `encodings` are numbered from 1: the first `embedded` are within a text, each for one letter, the others for whole
+    words. `looks_ahead`: of which of them it is known what a beginning may become.
+    """
+
+    def __init__(self, words: Sequence[WordSet], disguises: Obfuscation, letters: Callable[[str], str]) -> None:
+        self._alphabet = frozenset(char for each in words for word in each.words for char in word)
+        self._edited = any(each.edits for each in words)  # with edits, `l` for `i` would be in many words
+        self._letters, self._disguises = letters, disguises
+        embedded: list[Encoding] = [Spellings(DRAWN)] * disguises.leet
+        if disguises.markup or disguises.url:
+            embedded.append(escapes(markup=disguises.markup, url=disguises.url))
+        if disguises.controls:
+            embedded.append(CONTROL_SEQUENCES)
+        self.embedded = len(embedded)
+        codes = VARIANTS | STACKED | (OTHER_CHARSETS if disguises.charsets else {})
+        self.encodings = [*embedded, *(codes[name] for name in disguises.variants)]
+        self.looks_ahead = [isinstance(each, Spellings) for each in self.encodings]
+        self._any_case = not (disguises.markup or disguises.url or disguises.variants)
+        self._readings: dict[tuple[int, str | None, str], tuple[Reading, ...]] = {}
+
+    def key(self, unit: str) -> Char:
+        """What tells a character from those of other classes."""
+        letters = self._letters(unit)
+        code = ascii_form(unit) if self.encodings or unit in LINE_MARKS else ""
+        code = code.lower() if self._any_case else code
+        plain = letters if self._alphabet.intersection(letters) else ""
+        looks_like, draws = self._looks(unit, plain)
+        begins = tuple(encoding for encoding in range(1, self.embedded + 1) if self.read_code(encoding, None, code))
+        return Char(
+            plain=plain,
+            looks_like=looks_like,
+            draws=draws,
+            is_sign=unit in PUNCTUATION,
+            code=code,
+            gap=0 if unit.isalnum() else 2 if unit.isspace() else 1,
+            line_end=unit in "\n\r\u2028\u2029",
+            begins=begins,
+            is_mere=len(plain) < 2 and not looks_like + draws and not begins and unit.isalnum(),
+        )
+
+    def _looks(self, unit: str, plain: str) -> tuple[str, str]:
+        """The letters that a character stands for, besides `plain`."""
+        leet = self._disguises.leet
+        alike = ALIKE.get(unit, "") if leet and not (self._edited and unit.isascii()) else ""
+        common = is_common_script(unit)
+        itself = unit.lower() * (len(plain) > 1)  # what is folded to several letters, and one in a word with edits
+        looks_like, draws = (
+            "".join(char for char in dict.fromkeys(chars) if char in self._alphabet and char != plain)
+            for chars in (LEET.get(unit, "") * leet + alike * common, alike * (not common) + itself)
+        )
+        return looks_like, draws
+
+    def read_code(self, encoding: int, state: str | None, code: str) -> tuple[Reading, ...]:
+        """What a character comes to in an encoding, its letters as the words have them; `state` None: where it begins.
+        What cannot lead on in any word is left out."""
+        key = encoding, state, code
+        readings = self._readings.get(key)
+        if readings is None:
+            reads = self.encodings[encoding - 1]
+            found = (reads.begin(code) if state is None else reads.go_on(state, code)) if code else ()
+            folded: list[Reading] = []
+            for letters, rest in found:
+                if letters:
+                    seen = "".join(map(self._letters, letters))
+                    if encoding > self.embedded and not self._alphabet.issuperset(seen):
+                        continue
+                    # One that is escaped may be a disguise of another, or stand between two.
+                    letters = letters if seen and len(letters) == 1 and encoding <= self.embedded else seen
+                folded.append(Reading(letters, rest))
+            if len(self._readings) >= MAX_READINGS:
+                self._readings.clear()
+            readings = self._readings[key] = tuple(folded)
+        return readings

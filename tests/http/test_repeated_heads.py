@@ -1,0 +1,126 @@
+"""A head that comes again is not parsed again: the same reaches the application as if it had been."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from gateway.proxy.downstream.protocol import MAX_LEARNT, BoundedProtocol
+from gateway.proxy.downstream.repeated import RepeatedHead
+from tests.support.raw_http import Connection
+
+LINE = b"POST /a?b=c HTTP/1.1\r\n"
+HEADS = {
+    "usual": LINE + b"Host: localhost\r\nContent-Length: %d\r\nX-A: 1\r\n\r\n",
+    "length last": LINE + b"Host: localhost\r\nOrigin: http://a\r\ncontent-length:%d\r\n\r\n",
+    "length with blanks": LINE + b"Host: localhost\r\nCONTENT-LENGTH: \t %d \t\r\nX-A: 1\r\n\r\n",
+    "leading zeros": LINE + b"Host: localhost\r\nContent-Length: 000%d\r\n\r\n",
+    "line ends before it": b"\r\n\r\n" + LINE + b"Host: localhost\r\nContent-Length: %d\r\n\r\n",
+    "length in a value": LINE + b"Host: localhost\r\nX-A: content-length: 3\r\nContent-Length: %d\r\n\r\n",
+    "length in a target": b"POST /content-length:3 HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n",
+    "two lengths": LINE + b"Host: localhost\r\nContent-Length: %d\r\nContent-Length: 2\r\n\r\n",
+    "chunked": LINE + b"Host: localhost\r\nTransfer-Encoding: chunked\r\nX-A: %d\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "chunked and a length": LINE + b"Host: localhost\r\nTransfer-Encoding: chunked\r\nContent-Length: %d\r\n\r\n",
+    "bare line ends": (LINE + b"Host: localhost\r\nContent-Length: %d\r\n\r\n").replace(b"\r\n", b"\n"),
+    "a continued line": LINE + b"Host: localhost\r\nX-A: 1\r\n content-length: 3\r\nContent-Length: %d\r\n\r\n",
+    "close": LINE + b"Host: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n",
+    "old": b"POST /a HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\nContent-Length: %d\r\n\r\n",
+    "an offer": LINE + b"Host: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n",
+    "expects": LINE + b"Host: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+    "no host": LINE + b"Content-Length: %d\r\n\r\n",
+    "a get": b"GET /a HTTP/1.1\r\nHost: localhost\r\nX-A: %d\r\n\r\n",
+}
+_ID = re.compile(rb"req_[0-9a-f]+")  # of a refusal
+BODIES = (b"ok", b"", b"\r\n\r\n", b"ok", b"a" * 9, b"a" * 10, b"a" * 123, b"content-length: 7\r\n\r\n", b"ok\r\n")
+
+
+async def _served(monkeypatch: pytest.MonkeyPatch, reads: list[bytes], *, learns: bool) -> Connection:
+    with monkeypatch.context() as patch:
+        patch.setattr(BoundedProtocol, "_whole", 1 if learns else MAX_LEARNT + 1)
+        connection = Connection()
+        for data in reads:
+            await connection.send(data)
+        connection.close()
+        await connection.settle()
+        return connection
+
+
+def _seen(connection: Connection) -> list[dict[str, object]]:
+    """What reached the application, but for what it has noted there itself."""
+    return [{name: part for name, part in scope.items() if "portcullis." not in name} for scope in connection.asked]
+
+
+@pytest.mark.parametrize("name", HEADS)
+async def test_it_is_what_the_parser_makes_of_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [HEADS[name] % len(body) + body for body in BODIES]
+    whole = b"".join(requests)
+    others = [HEADS["usual"] % 2 + b"ok", HEADS["length last"] % 2 + b"ok"]
+    many = HEADS["usual"] % 2 + b"ok"
+    sequences = [
+        requests,
+        [*requests[:2], *others, *requests[2:], *others, *requests],  # heads in turn
+        [requests[0], requests[0] + requests[2], requests[4]],  # two in one read
+        [requests[0], requests[2] + b"\r\n", requests[4]],  # something behind it
+        [requests[0], requests[0][:-1], requests[0][-1:], requests[0]],  # a body in two reads
+        [requests[0], requests[0][:30], requests[0][30:], requests[0]],  # a head in two reads
+        [requests[0], (HEADS[name] % 3) + b"ok", requests[0], requests[0]],  # a body that is too short
+        [whole[start : start + 50] for start in range(0, len(whole), 50)],
+        [many, many, requests[0], many, requests[0]],
+    ]
+    for reads in sequences:
+        plain, learnt = [await _served(monkeypatch, reads, learns=learns) for learns in (False, True)]
+        assert _seen(learnt) == _seen(plain)
+        assert _ID.sub(b"", learnt.transport.written) == _ID.sub(b"", plain.transport.written)
+        assert (learnt.transport.end, learnt.refused) == (plain.transport.end, plain.refused)
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [
+        ("usual", 1),
+        ("length last", 1),
+        ("leading zeros", 1),
+        ("length with blanks", 0),
+        ("two lengths", 0),
+        ("close", 0),
+    ],
+)
+async def test_it_is_not_parsed_again(name: str, parsed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bytes] = []
+    request_of = RepeatedHead.request_of
+
+    def counted(self: RepeatedHead, data: bytes) -> tuple[Any, bytes] | None:
+        request = request_of(self, data)
+        told.extend([] if request is None else [request[1]])
+        return request
+
+    monkeypatch.setattr(RepeatedHead, "request_of", counted)
+    await _served(monkeypatch, [HEADS[name] % len(body) + body for body in BODIES], learns=True)
+    assert told == list(BODIES[1:]) * parsed
+
+
+async def test_few_heads_of_a_connection_are_kept() -> None:
+    connection = Connection()
+    for number in range(MAX_LEARNT * 2):
+        assert number > 1 or connection.protocol._repeated is None  # the first one is often the only one
+        await connection.send(b"POST /%d HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nok" % number)
+    assert connection.statuses == [200] * MAX_LEARNT * 2
+    assert connection.protocol._repeated is not None
+    assert connection.protocol._repeated.before.startswith(b"POST /%d " % MAX_LEARNT)
+
+
+async def test_it_is_answered_in_its_turn() -> None:
+    """While one request is answered, the next one is parsed and waits."""
+    connection = Connection()
+    request = HEADS["usual"] % 2 + b"ok"
+    await connection.send(request)
+    connection.go.clear()
+    await connection.send(request, request)
+    connection.go.set()
+    await connection.settle()
+    assert connection.statuses == [200] * 3
+    connection.close()
+    await asyncio.sleep(0)
