@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -56,7 +57,7 @@ def _changed(changes: dict[tuple[str, ...], Any]) -> bytes:
             holder = holder.get(name) if isinstance(holder, dict) else None
             holder = holder[0] if isinstance(holder, list) and holder else holder
         if isinstance(holder, dict):
-            holder[place[-1]] = value
+            holder[place[-1]] = copy.deepcopy(value)  # a later change may be within it
     return json.dumps(answer).encode()
 
 
