@@ -64,7 +64,7 @@ SHORT = 5  # two letters are as they are, and a letter comes at least three time
 MAX_TARGETS = 160_000
 # What a character of hostile text that was never seen before costs, in 2 microseconds: of disguises, of codes, and with
 # 1 and 2 edits of a thousand words. With edits, ten times as many words cost so much again for each edit.
-DISGUISES_COST, CODES_COST, EDITS_COST = 40, 80, (80, 240)
+DISGUISES_COST, CODES_COST, EDITS_COST = 40, 150, (80, 240)
 
 _MAX_DIGITS = 3
 _EMPHASIS = frozenset("*_~`")

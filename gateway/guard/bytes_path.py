@@ -195,7 +195,8 @@ def _native() -> Any:
 
 _NATIVE = _native()
 IMPLEMENTATION: type[PythonBytesPath] = PythonBytesPath if _NATIVE is None else _NATIVE.BytesPath
-READ_PATH: OpenReadPath | None = None if _NATIVE is None else _NATIVE.ReadPath
+# An editable installation may have one that was built from an older source.
+READ_PATH: OpenReadPath | None = getattr(_NATIVE, "ReadPath", None)
 
 
 def is_native() -> bool:

@@ -289,6 +289,8 @@ class Value:
         key = self.hidden().text()
         if not key:
             raise self.fail("is empty; set it, or leave it out where no key is needed")
+        if re.fullmatch(r"\$\w+", key) and isinstance(self.node, Scalar) and not self.node.substituted:
+            raise self.fail("begins with $ and is only a name; a variable's value is written with braces: ${NAME}")
         if not all("!" <= character <= "~" for character in key):
             raise self.fail("holds a space or another character that cannot travel in a header")
         return key
@@ -304,8 +306,8 @@ class Value:
         there."""
         name = self.text()
         if names and name not in names:
-            which = f" {name!r}" if self.shown else ""
-            raise self.fail(f"unknown {what}{which}; known: {', '.join(names)}")
+            which = f" {name!r}{nearest(name, names)}" if self.shown else f"; known: {', '.join(names)}"
+            raise self.fail(f"unknown {what}{which}")
         return name
 
     def choice(self, names: type[E]) -> E:
@@ -342,7 +344,8 @@ class Value:
         named = {name: self.child(name, node) for name, node in self.node.items()}
         for name in self.node:
             if not LABEL.fullmatch(name):
-                self.note(self.fail(f"the name {name!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ . : -"))
+                hint = "; put a blank behind the colon" if ":{" in name else ""
+                self.note(self.fail(f"the name {name!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ . : -{hint}"))
                 del named[name]
         return named
 

@@ -34,6 +34,7 @@ from gateway.wire.json import Json
 
 _ids = Random()  # noqa: S311 - an id is no secret, and need not cost a call of the system's
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_TRACE_CONTEXT = ("traceparent", "tracestate")
 _RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
 _UNDECODED: Json = {}  # it is replaced before anything is changed
 _UNREAD = ChatRequest(model="", stream=False, choices=0)
@@ -103,6 +104,14 @@ class RoutedRequest(Struct, frozen=True):
     pseudonyms: Pseudonyms | None
     json_content: bool
     annotates: bool
+
+    def headers_up(self, record: RequestRecord) -> Mapping[str, str]:
+        """The client's headers, with this request's trace context; the span of the upstream call begins here."""
+        if record.span is None:
+            return self.headers
+        # The client's own context was followed if it was sound; one that was not must not travel on beside ours.
+        others = {name: text for name, text in self.headers.items() if name not in _TRACE_CONTEXT}
+        return {**others, **record.span.headers()}
 
 
 def _discard(fact: Fact) -> None:

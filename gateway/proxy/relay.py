@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
@@ -68,7 +67,6 @@ UPSTREAM_REFUSED_US = failure("The upstream refused the gateway's own credential
 UPSTREAM_BROKE = failure("The upstream's answer broke off.", "upstream_protocol_error")
 TOO_LONG = failure("The answer took longer than the upstream's total timeout.", "upstream_timeout")
 _OUTPUT = Direction.OUTPUT  # to look up a member of an enumeration takes as long as a call
-_TRACE_CONTEXT = ("traceparent", "tracestate")
 
 
 class Relay(Response):
@@ -165,7 +163,7 @@ class Relay(Response):
         opened = await request.fleet.open(
             request.route,
             request.rewriter.request_for,
-            _headers_up(request, record),
+            request.headers_up(record),
             on_retry=record.note_retry,
             on_attempt=self._note_attempt,
         )
@@ -220,18 +218,14 @@ class Relay(Response):
         rollback = request.rewriter.rollback_for(client.upstream, record.on_finding)
         if rollback is None:
             return opened.response
-        asker = ResumeClient(client, request.rewriter, _headers_up(request, record))
+        asker = ResumeClient(client, request.rewriter, request.headers_up(record))
         return with_rollback(opened.response, rollback, asker, record.note, self._limits.max_event, self._scan_cost)
 
     async def _stream(
         self, response: UpstreamResponse, guard: AnswerGuard, spoken: Dialect, encoder: AnswerEncoder | None
     ) -> None:
         answer = StreamAnswer(
-            guard,
-            max_event=self._limits.max_event,
-            max_whole=self._limits.max_body,
-            dialect=spoken,
-            encoder=encoder,
+            guard, max_event=self._limits.max_event, max_whole=self._limits.max_body, dialect=spoken, encoder=encoder
         )
         answer.encoder = self._encoder = self._annotating(answer.encoder, guard)
         await self._reply.start(200, [*STREAM_HEADERS, *self._reply.passed_headers(response, guard)])
@@ -303,13 +297,8 @@ class Relay(Response):
     async def _plain(
         self, response: UpstreamResponse, guard: AnswerGuard, spoken: Dialect, encoder: AnswerEncoder | None
     ) -> None:
-        answer = PlainAnswer(
-            guard,
-            max_event=self._limits.max_event,
-            max_whole=self._limits.max_body * self._request.rewriter.expansion_factor,
-            dialect=spoken,
-            encoder=encoder,
-        )
+        most = self._limits.max_body * self._request.rewriter.expansion_factor
+        answer = PlainAnswer(guard, max_event=self._limits.max_event, max_whole=most, dialect=spoken, encoder=encoder)
         answer.encoder = self._annotating(answer.encoder, guard)
         record = self._record
         try:
@@ -396,12 +385,3 @@ class Relay(Response):
 
 def _body_of(response: UpstreamResponse) -> Any:
     return response.stream if is_uncompressed(response) else inflated(response)
-
-
-def _headers_up(request: RoutedRequest, record: RequestRecord) -> Mapping[str, str]:
-    """The client's headers, with this request's trace context; the span of the upstream call begins here."""
-    if record.span is None:
-        return request.headers
-    # The client's own context was followed if it was sound; one that was not must not travel on beside ours.
-    others = {name: text for name, text in request.headers.items() if name not in _TRACE_CONTEXT}
-    return {**others, **record.span.headers()}

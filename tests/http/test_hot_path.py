@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +57,16 @@ def taken(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> li
 
 
 def one_by_one(texts: Sequence[str], end: bytes | None = chunk(event(delta(finish="stop")) + DONE) + END) -> Play:
-    """Every text in a write of its own, with a pause after it; `end` None: then nothing until the gateway leaves."""
+    """Every text in a write of its own, with a pause after it: behind a large one longer each time it is asked for.
+    `end` None: then nothing until the gateway leaves."""
+    tries = count()
 
     async def play(call: Call) -> None:
+        patience = 0.1 * next(tries)
         await call.send(stream_head())
         for text in texts:
             await call.send(chunk(event(delta(text))))
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005 if len(text) < 1000 else patience)
         if end is None:
             await call.hang()
         else:

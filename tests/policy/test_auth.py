@@ -18,6 +18,7 @@ def keys_of(listed: str, environ: dict[str, str] | None = None) -> tuple[ClientK
 
 
 def test_keys_in_clear_are_named_by_their_place() -> None:
+    assert keys_of("'${C}'", {"C": "$c"}) == (ClientKey.of("$c", "key-1"),)
     assert keys_of("a, {name: x, key: b}, '${C}'", {"C": "c"}) == (
         ClientKey.of("a", "key-1"),
         ClientKey.of("b", "x"),

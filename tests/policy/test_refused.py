@@ -174,6 +174,9 @@ REFUSED_PARTS = [
     ("upstreams", "{u: {type: demo, base_url: x}}", "upstreams.u.base_url", "means nothing with type: demo"),
     ("upstreams", "{u: {type: demo, api_key: x}}", "upstreams.u.api_key", "means nothing with type: demo"),
     ("upstreams", "{u: {base_url: 'http://h', api_key: ''}}", "upstreams.u.api_key", "is empty"),
+    ("upstreams", "{u: {base_url: 'http://h', api_key: $KEY}}", "upstreams.u.api_key", "written with braces: ${NAME}"),
+    ("auth", "{keys: [$KEY]}", "auth.keys[0]", "written with braces: ${NAME}"),
+    ("upstreams", "{'u:{type': 'demo}'}", "upstreams", "_ . : -; put a blank behind the colon"),
     ("upstreams", "{u: {base_url: 'http://h', timeouts: {idle: -1}}}", "upstreams.u.timeouts.idle", "not -1"),
     # routes
     ("routes", "[]", "routes", "is an empty list; it needs at least one entry"),

@@ -81,14 +81,20 @@ def _is_date(year: int, month: int, day: int) -> bool:
 _NAMES = (
     r"(?:(?i:steuer[\- ]?(?:id(?:entifikationsnummer)?|nummer|nr)|tax[ \-]?(?:id|payer|file)|national (?:id|insurance)"
     r"|social (?:security|insurance)|burgerservicenummer|aadhaar|aadhar|my ?number|kimlik|rodné číslo|numéro fiscal"
-    r"|personnummer|fødselsnummer|sozialversicherungsnummer|pesel|снилс|инн|マイナンバー|個人番号|身份证)"
-    r"|IdNr|NHS|UTR|BSN|NIF|NINO|TFN|SIN|PPSN?|CNP|EGN|CUI[LT]|DNI|CPF|RU[TN]|INN|PAN|AMKA|ITIN|CPR|SVNR)"
+    r"|personnummer|fødselsnummer|sozialversicherungsnummer|rijksregisternummer|pesel|снилс|инн|рнокпп|isikukood"
+    r"|asmens kodas|kennitala|adószám|cédula|mã số thuế|cartão de cidadão|teudat zehut|thai id|mykad|south african id"
+    r"|αφμ|tax (?:number|no\b)|マイナンバー|個人番号|身份证|주민등록번호|주민번호|เลขประจำตัวประชาชน)"
+    r"|IdNr|NHS|UTR|BSN|NIF|NINO|TFN|SIN|PPSN?|CNP|EGN|CUI[LT]|DNI|CPF|RU[TN]|INN|PAN|AMKA|ITIN|CPR|SVNR|NI[PKT]|EIN"
+    r"|CNPJ|NPWP|KTP|NRIC|CNIC|RNTRC|OIB|IRD|RUC|RRN|EMŠO|JMBG|AFM)"
 )
 _INTRODUCED = rf"(?:^|[^A-Za-z]){_NAMES}(?:[^\d\n.;]{{0,16}}[^\dA-Za-z\n])?"
 _UNLABELLED = (
     "de.idnr", "de.stnr", "gb.nhs", "gb.utr", "nl.bsn", "pl.pesel", "pt.nif", "au.tfn", "ca.sin", "ie.pps", "ro.cnp",
     "bg.egn", "ar.cuit", "ar.dni", "br.cpf", "cl.rut", "ru.inn", "in.aadhaar", "jp.in_", "tr.tckimlik", "gr.amka",
-    "cz.rc", "us.itin", "at.vnr", "il.idnr", "za.idnr", "dk.cpr",
+    "cz.rc", "us.itin", "at.vnr", "il.idnr", "za.idnr", "dk.cpr", "pl.nip", "pt.cc", "br.cnpj", "gr.vat", "us.ein",
+    "at.tin", "id.npwp", "id.nik", "th.pin", "my.nric", "pk.cnic", "ua.rntrc", "hr.oib", "ee.ik", "lt.asmens",
+    "nz.ird", "co.nit", "pe.ruc", "vn.mst", "fr.nif", "be.nn", "kr.rrn", "is.kennitala", "hu.anum", "si.emso", "ec.ci",
+    "uy.rut", "eg.tn",
 )  # fmt: skip
 
 _SHAPES: tuple[tuple[str, Callable[[str], bool]], ...] = (
@@ -132,8 +138,21 @@ NATIONAL_ID = Detector(
             rf"$|[^\dA-Za-z. {DASHES}/_]|[. ](?:$|\D)",
             _of("in.aadhaar"),
         ),
+        # Mexico: OTHC760826XWL, and no document of the IETF.
+        Format(
+            rf"[A-ZÑ&]{{3,4}}[ {DASHES}]?\d{{6}}[ {DASHES}]?[A-Z0-9]{{3}}",
+            r"(?:^|[^A-Za-z])RFC[^0-9A-Za-z\n]{1,8}",
+            _AFTER,
+            _of("mx.rfc"),
+        ),
         # What is just digits, behind its name.
-        Format(rf"\d\d(?:[ .{DASHES}/]?\d){{6,11}}[ {DASHES}]?[A-Za-z]?", _INTRODUCED, _AFTER, _of(*_UNLABELLED)),
+        Format(
+            rf"\d[ {DASHES}]?\d(?:[ .{DASHES}/]?\d){{4,14}}"
+            rf"(?:[ {DASHES}]?[A-Za-z0-9]{{1,3}})?",
+            _INTRODUCED,
+            _AFTER,
+            _of(*_UNLABELLED),
+        ),
     ),
     validate=None,
     examples=(
@@ -163,15 +182,17 @@ NATIONAL_ID = Detector(
     note=(
         "By their form and check digits: Argentina, Belgium, Brazil, Chile, China, Finland, France, India, Italy, "
         "Korea, Mexico, Norway, Russia, Singapore, Spain, Sweden, Switzerland and the United Kingdom. Behind their "
-        "names, as in BSN: 1112.22.333, also those that are just digits: Australia, Austria, Bulgaria, Canada, the "
-        "Czech Republic, Denmark, Germany, Greece, Ireland, Israel, Japan, the Netherlands, Poland, Portugal, "
-        "Romania, South Africa, Turkey, and tax numbers of the United Kingdom and the United States. us_ssn is a "
-        "detector of its own."
+        "names, as in BSN: 1112.22.333, also those that are just digits: Australia, Austria, Bulgaria, Canada, "
+        "Colombia, Croatia, the Czech Republic, Denmark, Ecuador, Egypt, Estonia, Germany, Greece, Hungary, Iceland, "
+        "Indonesia, Ireland, Israel, Japan, Lithuania, Malaysia, the Netherlands, New Zealand, Pakistan, Peru, Poland, "
+        "Portugal, Romania, Slovenia, South Africa, Thailand, Turkey, Ukraine, Uruguay, Vietnam, and tax numbers of "
+        "Brazil, Mexico, the United Kingdom and the United States. us_ssn is a detector of its own."
     ),
 )
 
 _DOCUMENT = (
-    r"(?i:passport|reisepass|passeport|pasaporte|passaporte|paspoort|паспорт|護照|护照|旅券|パスポート|여권)(?:[^\n.;]|[Nn][OoRr]?\.){0,30}"
+    r"(?i:passport|reisepass|passeport|pasaporte|passaport[eo]|paspoort|паспорт|護照|护照|旅券|パスポート|여권"
+    r"|travel document)(?:[^\n.;]|[Nn][OoRr]?\.){0,30}"
     r"[^0-9A-Za-z\n]"
 )
 _MRZ = "[A-Z0-9<]{9}[0-9][A-Z<]{3}[0-9]{7}[FMX<][0-9]{7}[A-Z0-9<]{14}[0-9<][0-9]"
@@ -200,7 +221,7 @@ PASSPORT = Detector(
     title="Passport number",
     formats=(
         Format(
-            "[A-Z]{0,3}[0-9]{6,9}|[0-9]{2}[A-Z]{2}[0-9]{5}|[CFGHJKLMNPRTVWXYZ][CFGHJKLMNPRTVWXYZ0-9]{8}",
+            "[A-Z]{0,3}[0-9]{6,9}|[A-Z][0-9]{7}[A-Z]|[0-9]{2}[A-Z]{2}[0-9]{5}|[CFGHJKLMNPRTVWXYZ][CFGHJKLMNPRTVWXYZ0-9]{8}",
             _DOCUMENT,
             _AFTER,
         ),

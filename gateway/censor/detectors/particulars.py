@@ -32,11 +32,14 @@ _MONTHS = {
 }
 _NUMBER_OR_NAME = re.compile(r"\d+|[^\W\d_]{3,}")
 _BORN_ON = (
-    r"(?:(?i:born(?: on)?|date of birth|birth ?date|birthday|geboren(?: am| op)?|geburtsdatum|née?(?: le)?"
-    r"|nacid[oa](?: el)?|date de naissance|fecha de nacimiento|data d[ei] nas[a-z]{5,7}|nascid[oa](?: em)?|nat[oa] il"
+    r"(?:(?i:born(?: on)?|date[ _]?of[ _]?birth|birth[ _]?date|birthday|geboren(?: am| op)?|geburtsdatum|née?(?: le)?"
+    r"|nacid[oa](?: el)?|date de naissance|fecha de nacimiento|data d[ei] nas[a-z]{4,7}|nascid[oa](?: em)?|nat[oa] il"
     r"|geboortedatum)|\b[Gg]eb\.|\bDOB|\bD\.O\.B\.)"
 )
-_BORN = rf"{_BORN_ON}[\"'`*]{{0,3}}(?:[ \t]?[:=][\"'` \t*]{{0,4}}|[ \t]{{1,2}})(?:(?i:is|the|in|on|am) ){{0,2}}[\"'`]?"
+_BORN = (
+    rf"{_BORN_ON}[\"'`*]{{0,3}}(?:[ \t]?[:=][\"'` \t*]{{0,4}}|[ \t]{{0,20}}\|[ \t]{{0,20}}|[ \t]{{1,2}})"
+    r"(?:(?i:is|the|in|on|am) ){0,2}[\"'`]?"
+)
 _SIGN = rf"[./{DASHES}]"
 
 
@@ -70,7 +73,8 @@ DATE_OF_BIRTH = Detector(
             rf"[0-9]{{4}}{_SIGN}[0-9]{{1,2}}{_SIGN}[0-9]{{1,2}}"
             rf"|[0-9]{{1,2}}{_SIGN} ?[0-9]{{1,2}}{_SIGN} ?(?:[0-9]{{2}}){{1,2}}"
             r"|[0-9]{1,2}(?:st|nd|rd|th|\.|º|er)? (?:de |of )?[^\W\d_]{3,10}\.?,? (?:de )?[0-9]{4}"
-            r"|[A-Z][a-z]{2,8}\.? [0-9]{1,2}(?:st|nd|rd|th)?,? [0-9]{4}",
+            r"|[A-Z][a-z]{2,8}\.? [0-9]{1,2}(?:st|nd|rd|th)?,? [0-9]{4}"
+            r"|[0-9]{1,2}-[A-Z][a-z]{2,8}-[0-9]{4}",
             _BORN,
             rf"$|[^\dA-Za-z{DASHES}./]|[.{DASHES}/](?:$|\D)",
         ),
@@ -97,9 +101,10 @@ _SECONDS = r"[0-9]{1,2}(?:\.[0-9]{1,4})?(?:[\"”]|[″′'’]{1,2}) ?"
 _MINUTES = rf"[0-9]{{1,2}}(?:\.[0-9]{{1,6}})?[′'’] ?(?:{_SECONDS})?"
 _DEGREES = rf"[0-9]{{1,3}}(?:\.[0-9]{{1,8}})?[°º] ?(?:{_MINUTES})?"
 _DECIMAL = r"[+\-\u2212]?[0-9]{1,3}\.[0-9]{3,15}"
-_IS = r"[\"'`*)]{0,3}(?: (?:is|are|at))?[ \t]{0,2}[:=]?[ \t]{0,2}[\[({\"']{0,2}"
+_IS = r"[\"'`*)]{0,3}(?: (?:is|are|at))?[ \t]{0,20}[:=|]?[*]{0,2}[ \t]{0,20}[\[({\"'`]{0,2}"
 _BOTH = (
-    r"(?:(?i:geo:|lat(?:itude)?[/, ]{1,3}(?:lon|lng|long|longitude)|coord(?:inate)?s?|koordinaten|gps(?: position)?"
+    r"(?:(?i:geo:|lat(?:itude)?[/, ]{1,3}(?:lon|lng|long|longitude)|latl(?:on|ng)|koordinaten"
+    r"|coord(?:inate|onnée|enada)?s?|gps(?: position)?"
     rf"|position|location|/@|[?&]q=|[?&]ll=){_IS})"
 )
 _ONE = rf"(?:^|[^A-Za-z])(?i:lat(?:itude)?|lon(?:gitude)?|lng){_IS}"
@@ -123,6 +128,13 @@ def is_position_in_degrees(text: str) -> bool:
     )
 
 
+def is_position_with_letters(text: str) -> bool:
+    """Are degrees, and minutes if there are some, where they may be?"""
+    numbers = list(map(float, re.findall(r"[0-9]+(?:\.[0-9]+)?", text)))
+    limits = (90, 180) if len(numbers) == 2 else (90, 60, 180, 60)
+    return len(numbers) in (2, 4) and all(number <= limit for number, limit in zip(numbers, limits, strict=True))
+
+
 COORDINATES = Detector(
     name="coordinates",
     label="COORDINATES",
@@ -133,6 +145,14 @@ COORDINATES = Detector(
             r"^|[^0-9A-Za-z.]",
             r"$|[^A-Za-z0-9]",
             is_position_in_degrees,
+        ),
+        Format(
+            r"[NS] ?[0-9]{1,2}(?:\.[0-9]{3,8}|° ?[0-9]{1,2}(?:\.[0-9]{1,6})?['′]?),? ?"
+            r"[EW] ?[0-9]{1,3}(?:\.[0-9]{3,8}|° ?[0-9]{1,2}(?:\.[0-9]{1,6})?['′]?)"
+            r"|[0-9]{1,2}\.[0-9]{3,8} ?[NS],? ?[0-9]{1,3}\.[0-9]{3,8} ?[EW]",
+            r"^|[^0-9A-Za-z.]",
+            r"$|[^A-Za-z0-9]",
+            is_position_with_letters,
         ),
         Format(rf"{_DECIMAL}[,;] ?{_DECIMAL}", _BOTH, _AFTER, is_position),
         Format(_DECIMAL, _ONE, _AFTER),

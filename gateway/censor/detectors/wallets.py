@@ -10,6 +10,7 @@ from importlib import resources
 from gateway.censor.detectors.model import Detector, Format
 
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_OF_RIPPLE = str.maketrans("rpshnaf39wBUDNEGHJKLM4PQRST7VWXYZ2bcdeCg65jkm8oFqi1tuvAxyz", _BASE58)
 _BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _B58, _B32 = "[1-9A-HJ-NP-Za-km-z]", "[02-9ac-hj-np-z]"
 _GENERATORS = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
@@ -24,6 +25,11 @@ def has_base58_checksum(text: str) -> bool:
     zeros = len(text) - len(text.lstrip("1"))
     content = bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8)
     return len(content) > 4 and sha256(sha256(content[:-4]).digest()).digest()[:4] == content[-4:]
+
+
+def has_ripple_checksum(text: str) -> bool:
+    """The same in the XRP Ledger's alphabet."""
+    return has_base58_checksum(text.translate(_OF_RIPPLE))
 
 
 def has_bech32_checksum(text: str) -> bool:
@@ -41,14 +47,14 @@ def has_bech32_checksum(text: str) -> bool:
 
 
 _BEFORE, _AFTER = r"^|[^A-Za-z0-9_]|\\[nrt]", r"$|[^A-Za-z0-9_]"
-_LENGTHS = {"bc1": (11, 71), "tb1": (11, 71), "ltc1": (11, 71), "addr1": (50, 110)}
+_LENGTHS = {"bc1": (11, 71), "tb1": (11, 71), "ltc1": (11, 71), "addr1": (50, 110), "cosmos1": (38, 58)}
 
 CRYPTO_ADDRESS = Detector(
     name="crypto_address",
     label="CRYPTO_ADDRESS",
     title="Address of a crypto-currency",
     formats=(
-        Format(f"[13LMDT]{_B58}{{25,34}}", _BEFORE, _AFTER, has_base58_checksum),
+        Format(f"(?:[13LMDT]|t[13]){_B58}{{25,34}}", _BEFORE, _AFTER, has_base58_checksum),
         Format(
             "|".join(f"{lead}{_B32}{{{low},{high}}}" for lead, (low, high) in _LENGTHS.items())
             + "|(?:BC1|TB1|LTC1)[02-9AC-HJ-NP-Z]{11,71}",
@@ -56,7 +62,8 @@ CRYPTO_ADDRESS = Detector(
             _AFTER,
             has_bech32_checksum,
         ),
-        Format("0x[0-9A-Fa-f]{40}", _BEFORE, _AFTER),
+        Format("0x[0-9A-Fa-f]{40}|G[A-Z2-7]{55}|4[0-9AB][1-9A-HJ-NP-Za-km-z]{93}", _BEFORE, _AFTER),
+        Format(f"r{_B58}{{24,34}}", _BEFORE, _AFTER, has_ripple_checksum),
     ),
     validate=None,
     examples=(
@@ -73,17 +80,23 @@ CRYPTO_ADDRESS = Detector(
         "https://github.com/bitcoin/bips/blob/master/bip-0173.mediawiki"
     ),
     note=(
-        "Bitcoin, Litecoin, Dogecoin, Tron and Cardano with the right checksum; Ethereum by its form, of which the "
-        "checksum in capitals is not asked for. Solana's and Monero's, which have none or one of their own, are left "
-        "out."
+        "Bitcoin, Litecoin, Dogecoin, Tron, Zcash, XRP, Cosmos and Cardano with the right checksum; Ethereum, Stellar "
+        "and Monero by their form, of which the checksums are not asked for. Solana's, which have none, are left out."
     ),
 )
 
-_WORD = "[a-z]{3,8}"
+_WORD = "[A-Za-z]{3,8}"
 _COUNTS = (12, 15, 18, 21, 24)
 # In a row, in a list, and in one with numbers: each phrase has one of them, so that prose, in which they change, begins
 # few phrases.
-_BETWEEN = (r"[ \n]", r"[\"'`]?,\s{0,3}[\"'`]?", r",?\s{1,2}[0-9]{1,2}[.):]\s?")
+_BETWEEN = (
+    r"(?: {1,2}|\n)",
+    r"\n[\-*] ",
+    r" ?[|;\-] ?",
+    "` `",
+    r"[\"'`]?,\s{0,3}[\"'`]?",
+    r",?\s{1,2}[0-9]{1,2}[.):]\s?",
+)
 _NOT_WORDS = re.compile("[^a-z]+")
 
 
@@ -116,7 +129,7 @@ WALLET_SECRET = Detector(
             Format(f"{_WORD}(?:{between}{_WORD}){{11,23}}", "^|[^A-Za-z]", "$|[^A-Za-z]", is_seed_phrase)
             for between in _BETWEEN
         ),
-        Format(f"5{_B58}{{50}}|[KL]{_B58}{{51}}|[xyz]prv{_B58}{{107}}", _BEFORE, _AFTER, has_base58_checksum),
+        Format(f"5{_B58}{{50}}|[KL]{_B58}{{51}}|[xyz]p(?:rv|ub){_B58}{{107}}", _BEFORE, _AFTER, has_base58_checksum),
         Format(f"nsec1{_B32}{{58}}", _BEFORE, _AFTER, has_bech32_checksum),
     ),
     validate=None,
@@ -134,8 +147,8 @@ WALLET_SECRET = Detector(
         "https://github.com/bitcoin/bips/blob/master/bip-0039.mediawiki"
     ),
     note=(
-        "12, 15, 18, 21 or 24 words of the English list, on one line or several, or in a list with commas or numbers, "
-        "of which the last has the right checksum. While words are as long as those of the list, up to 24 of them are "
-        "held. Lists of other languages, and keys in hexadecimal, are left out."
+        "12, 15, 18, 21 or 24 words of the English list, on one line or several, or in a list, of which the last has "
+        "the right checksum. While words are as long as those of the list, up to 24 of them are held. Lists of other "
+        "languages, and keys in hexadecimal, are left out."
     ),
 )
