@@ -75,7 +75,7 @@ def test_names_are_unique_and_each_kind_has_a_sample() -> None:
 
 def test_the_page_has_the_faults_that_there_are() -> None:
     """`make faults` writes it: a fault that was added, changed or taken out wants a new run."""
-    page = (ROOT / "docs" / "faults.md").read_text("utf-8")
+    _, _, page = (ROOT / "docs" / "faults.md").read_text("utf-8").partition("<!-- the run -->")
     written = re.findall(r"^\| (\w+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE)[1:]
     assert written == [(fault.side, fault.name, fault.does, fault.gets) for fault in ALL]
     assert "**" not in "".join(line for line in page.splitlines() if line.startswith("|"))
