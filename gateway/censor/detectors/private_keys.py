@@ -109,7 +109,7 @@ def _equal(size: int, more: int) -> tuple[Format, ...]:
 _GAPS = (
     r"(?:[\s>#*|]{1,8}|\\+[nr](?:\\+n)?)",
     _ENCLOSED,
-    r"(?:\s{0,8}(?:(?:[,.:;|_&*<>~!#%@]{1,3}|-{1,3}>?)\s{0,8}){1,2}|\n\s{0,8})",
+    r"(?:\s{0,8}(?:(?:[,.:;|_&*<>~!#%@]{1,3}\s{0,8}){1,2}|-{1,3}>?\s{0,8})|\n\s{0,8})",
     _NUMBERED,
     rf"(?:[)\]}}]\s{{0,2}}[(\[{{]|{_TAG})",
 )
@@ -247,7 +247,7 @@ _XML = (
 
 # WireGuard: 32 bytes in base64 under that name.
 _NAME = (
-    r"(?i:(?:private|pre-?shared)[_\- ]?key|wg gen(?:key|psk))[^A-Za-z0-9+/]{0,8}"
+    r"(?i:(?:private|pre-?shared)[_\- ]?key|wg gen(?:key|psk))[^A-Za-z0-9+/\-]{0,8}"
     r"(?:(?:is|echo)[^A-Za-z0-9+/]{1,4})?"
 )
 _WIREGUARD = (Format("[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=", _NAME),)
