@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import io
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeAlias
@@ -363,7 +363,8 @@ def _words_of_file(value: Value, files: Files) -> Iterator[LocatedWord]:
 
     text = files.words(name, lambda reason: value.fail(f"{shown}: {reason}"))
     empty = True
-    for number, line in enumerate(re.split("\r\n|\n|\r", text), start=1):  # noqa: B007  `fail` reads it
+    # A line at a time: while a thread splits a long list, every stream waits for the interpreter's lock.
+    for number, line in enumerate(io.StringIO(text, newline=None), start=1):  # noqa: B007  `fail` reads it
         start = line.lstrip(ASCII_SPACE)
         word = start.rstrip(ASCII_SPACE)
         if not word or start.startswith(("# ", "//")):
