@@ -47,6 +47,9 @@ CENSOR_PROSE = Scenario(
     words=(),
 )
 
+# What `paranoid` finds besides, an edit away from listed words: `overed` four times, and once at a planted word.
+MISSPELT = 5
+
 Text = Sequence[str]  # tokens
 
 
@@ -96,8 +99,14 @@ def cases() -> list[Case]:
     ]
     basis = found[1]
     found += [
-        replace(basis, name=f"{basis.name}, {strength}", kind=strength.value, strength=strength)
-        for strength in (Strength.CAREFUL, Strength.PARANOID)
+        replace(
+            basis,
+            name=f"{basis.name}, {strength}",
+            kind=strength.value,
+            strength=strength,
+            matches=basis.matches + misspelt,
+        )
+        for strength, misspelt in ((Strength.CAREFUL, 0), (Strength.PARANOID, MISSPELT))
     ]
     long_word = "a" * 999 + "b"
     found.append(
