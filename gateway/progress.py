@@ -19,7 +19,7 @@ _CLEAR = "\r\x1b[K"
 def shown_while_slow(stream: TextIO, text: Callable[[float], str]) -> Iterator[None]:
     """Progress of work that cannot say how far it is: `text` gets the seconds since the beginning. Nothing is written
     for less than `TERMINAL_INTERVAL` on a terminal, and `LOG_INTERVAL` elsewhere."""
-    meter, over = ProgressMeter(stream, terminal_interval=TERMINAL_INTERVAL), threading.Event()
+    meter, over = ProgressMeter(stream), threading.Event()
 
     def show() -> None:
         while not over.wait(TERMINAL_INTERVAL):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from random import Random
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -32,7 +32,6 @@ from gateway.wire.chat import CHAT
 from gateway.wire.dialect import Dialect
 from gateway.wire.json import Json
 
-_ids = Random()  # noqa: S311 - an id is no secret, and need not cost a call of the system's
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 _RECORD = "portcullis.record"  # in an ASGI scope: the `RequestRecord`, also for answers that the framework gives
@@ -126,7 +125,7 @@ def record_of(
     record: RequestRecord | None = request.scope.get(_RECORD)
     if record is None:
         given = request.headers.get("x-request-id", "") if given is None else given
-        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{_ids.getrandbits(128):032x}"
+        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{os.urandom(16).hex()}"
         # The path as the gateway spells it: metrics have no label of a client's making.
         route = request.scope.get("route")
         record = RequestRecord(request_id, path or ("other" if route is None else str(route.path)), emit)
