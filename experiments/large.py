@@ -26,7 +26,7 @@ LIMIT = 100
 FIRST_WITHIN = 2.0  # seconds, from the query's text to its first string
 MAX_NODES = (1_000, 10_000, 100_000)
 ASKED = 4_000  # paths, by when the search that fills the memory is stopped
-PATIENCE = 240.0  # seconds for a process that measures memory
+TIMEOUT = 240.0  # seconds for a process that measures memory
 
 NUMBERS = """\
 query: "My number is [0-9]{3} [0-9]{3} [0-9]{4}"
@@ -180,7 +180,7 @@ def _resident() -> int:
 def _apart(function: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
     """What a function returns in a process of its own, which has the memory of nothing else."""
     with get_context("spawn").Pool(1) as pool:
-        return pool.apply_async(function, arguments).get(PATIENCE)
+        return pool.apply_async(function, arguments).get(TIMEOUT)
 
 
 # -- what came out -----------------------------------------------------------------------------------------------------

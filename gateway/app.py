@@ -48,8 +48,8 @@ class NotAdopted(Exception):
 class Portcullis:
     """One process of the gateway: its applications, and the configuration in force.
 
-    `scratch` and `slot` are the directory that the workers of one gateway share, and this process's place among them;
-    without them it is alone.
+    `runtime_dir`: the directory that the workers of one gateway share; `slot`: the number of this worker. Without
+    them the process is the only one.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Portcullis:
         config: Config,
         log: RequestLog,
         *,
-        scratch: Path | None = None,
+        runtime_dir: Path | None = None,
         slot: int = 0,
         demo_pause: float = TOKEN_PAUSE,
     ) -> None:
@@ -67,7 +67,7 @@ class Portcullis:
         self._demo_url = ""
         self._resources = contextlib.AsyncExitStack()
         self._policies: Mapping[str, CompiledPolicy] = compile_policies(config, {})
-        shared = None if scratch is None else SharedFiles(scratch / METRICS, str(slot))
+        shared = None if runtime_dir is None else SharedFiles(runtime_dir / METRICS, str(slot))
         metrics = Metrics(HELD_BOUNDS, HOLD_BOUNDS, shared)
 
         def record(fact: Fact) -> None:
@@ -80,10 +80,10 @@ class Portcullis:
         self.state = AppState(
             metrics=metrics,
             record=record,
-            limiter=_limiter(config, scratch, slot),
+            limiter=_limiter(config, runtime_dir, slot),
             journal=journal,
             journal_required=config.journal is not None and config.journal.required,
-            stored=_stored_answers(config, scratch, log),
+            stored=_stored_answers(config, runtime_dir, log),
             tracer=make_tracer(config.telemetry, lambda problem: log.event("telemetry", problem=problem)),
         )
         self.public = Application(self._lifespan)
@@ -212,25 +212,25 @@ def _check_masks(config: Config) -> None:
             raise ConfigError(config.source, at, missing_part("decode"))
 
 
-def _stored_answers(config: Config, scratch: Path | None, log: RequestLog) -> StoredAnswers | None:
+def _stored_answers(config: Config, runtime_dir: Path | None, log: RequestLog) -> StoredAnswers | None:
     """Not beside other workers: any of them may get the request that refers to an answer."""
     capacity = config.limits.stored_responses
-    if capacity is None or scratch is None:
+    if capacity is None or runtime_dir is None:
         return None if capacity is None else StoredAnswers(capacity)
     log.event("stored_responses", problem="nothing is kept: that takes one worker")
     return None
 
 
-def _limiter(config: Config, scratch: Path | None, slot: int) -> Limiter:
+def _limiter(config: Config, runtime_dir: Path | None, slot: int) -> Limiter:
     if config.state is not None:
         from gateway.limits.redis import RedisLimiter  # an optional package
 
         return RedisLimiter(config.state)
-    if scratch is None:
+    if runtime_dir is None:
         return MemoryLimiter()
     from gateway.limits.shared import SharedLimiter  # Unix only
 
-    return SharedLimiter(scratch / LIMITS, slot)
+    return SharedLimiter(runtime_dir / LIMITS, slot)
 
 
 class _QuietServer(uvicorn.Server):

@@ -105,11 +105,11 @@ def _parser() -> argparse.ArgumentParser:
 
     check = add("check", "validate a configuration, explain its rules", "portcullis check portcullis.yaml", _check)
     check.add_argument("config", type=Path, metavar="F", help="the configuration, YAML or JSON")
-    check.add_argument("--online", action="store_true", help="ask each upstream for its models, too")
+    check.add_argument("--online", action="store_true", help="also request each upstream's list of models")
 
     example = "echo 'The word is SECRET.' | portcullis scan --config portcullis.yaml"
     scan = add("scan", "run standard input through a policy", example, _scan)
-    scan.add_argument("--config", type=Path, required=True, metavar="F", help="the one that has the policy")
+    scan.add_argument("--config", type=Path, required=True, metavar="F", help="the configuration that has the policy")
     scan.add_argument("--policy", metavar="NAME", help="default: the policy named default, or the only one")
     which = "whose rules: those for answers (output, the default) or for prompts"
     scan.add_argument("--direction", type=Direction, choices=list(Direction), default=Direction.OUTPUT, help=which)
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
 
     example = "portcullis masks --config portcullis.yaml --out /run/portcullis/masks.json"
     masks = add("masks", "write the words that vLLM is to mask into a file", example, _masks)
-    masks.add_argument("--config", type=Path, required=True, metavar="F", help="the one whose rules have decode: mask")
+    masks.add_argument("--config", type=Path, required=True, metavar="F", help="a configuration with decode: mask")
     masks.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="holds the words in clear, readable by you alone"
     )
@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
 
     what = "print what completes commands and options in a shell"
     completion = add("completion", what, 'eval "$(portcullis completion bash)"', _completion)
-    completion.add_argument("shell", choices=SHELLS, help="the shell that reads it")
+    completion.add_argument("shell", choices=SHELLS, help="the shell to complete for")
 
     add("version", "version, Python, platform, optional parts", "portcullis version", _version)
     return parser
@@ -232,7 +232,7 @@ def _masks(options: argparse.Namespace) -> int:
 
     try:
         if options.out == Path("-") or (options.out.exists() and not options.out.is_file()):
-            raise MaskFileError(f"{options.out}: is no file; the words are written in clear, so they go nowhere else")
+            raise MaskFileError(f"{options.out}: not a file; the words are in clear and are written nowhere else")
         path = options.out.resolve()
         write_masks(path, policies)
     except (MaskFileError, OSError) as error:

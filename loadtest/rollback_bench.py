@@ -42,7 +42,7 @@ from loadtest.judge import Figure, Verdict
 from loadtest.process import choose_cores
 from loadtest.report import environment, judgement
 from loadtest.targets import TargetError, free_port, wait_until_ready
-from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, NotStarted, Server, serving
+from tests.support.vllm_server import MODEL, NAME, PYTHON, TIMEOUT, NotStarted, Server, serving
 
 ANSWERS, QUICK_ANSWERS = 400, 40
 AT_ONCE = 8  # requests
@@ -269,7 +269,7 @@ async def ask(url: str, model: str, count: int) -> list[Answer]:
             answer = await client.post("/v1/chat/completions", json=body)
         return Answer.of(answer.raise_for_status().json())
 
-    async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=url, timeout=TIMEOUT, trust_env=False) as client:
         return await asyncio.gather(*(one(client, number) for number in range(count)))
 
 
@@ -291,7 +291,7 @@ def measure(rungs: Sequence[Rung], count: int) -> list[Tally]:
 
 def made(server: Server) -> int:
     """How many tokens the engine has made so far, as its own metrics say."""
-    return tokens_in(httpx2.get(f"{server.url}/metrics", timeout=PATIENCE).raise_for_status().text)
+    return tokens_in(httpx2.get(f"{server.url}/metrics", timeout=TIMEOUT).raise_for_status().text)
 
 
 def tokens_in(metrics: str) -> int:

@@ -32,7 +32,7 @@ class Reading(NamedTuple):
 
 
 class Encoding(Protocol):
-    def begin(self, char: str) -> Iterable[Reading]:
+    def start(self, char: str) -> Iterable[Reading]:
         """The readings of an ASCII character at which a letter begins."""
         ...
 
@@ -88,7 +88,7 @@ class TextEncoding(AnyLetter):
             prefix = f"{_NEXT}(?:{begun})|(?:{_NEXT}{between})?(?:{prefix})"
         self._prefix = re.compile(prefix, re.I | re.A)
 
-    def begin(self, char: str) -> Iterator[Reading]:
+    def start(self, char: str) -> Iterator[Reading]:
         return self.go_on("", char)
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
@@ -115,7 +115,7 @@ class BitEncoding(AnyLetter):
         self._width, self._values = width, values
         self._skips = sorted({8 * byte % width for byte in range(width)})
 
-    def begin(self, char: str) -> Iterator[Reading]:
+    def start(self, char: str) -> Iterator[Reading]:
         if char in self._values:
             for skip in self._skips:
                 count = self._width - skip
@@ -145,8 +145,8 @@ class Decoded(AnyLetter):
         self._encoded, self._charset = encoded, charset
         self._passes_zero = charset == "utf-8"
 
-    def begin(self, char: str) -> Iterator[Reading]:
-        return self._decoded("", self._encoded.begin(char))
+    def start(self, char: str) -> Iterator[Reading]:
+        return self._decoded("", self._encoded.start(char))
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
         begun, _, inner = state.partition(":")
@@ -171,9 +171,9 @@ class AnyOf(AnyLetter):
     def __init__(self, *encodings: Encoding) -> None:
         self._encodings = encodings
 
-    def begin(self, char: str) -> Iterator[Reading]:
+    def start(self, char: str) -> Iterator[Reading]:
         for number, encoding in enumerate(self._encodings):
-            for letters, state in encoding.begin(char):
+            for letters, state in encoding.start(char):
                 yield Reading(letters, f"{number}{state}")
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
@@ -187,8 +187,8 @@ class Stacked(AnyLetter):
     def __init__(self, outer: Encoding, inner: Encoding) -> None:
         self._outer, self._inner = outer, inner
 
-    def begin(self, char: str) -> Iterator[Reading]:
-        return self._read("", self._outer.begin(char))
+    def start(self, char: str) -> Iterator[Reading]:
+        return self._read("", self._outer.start(char))
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
         outer, _, inner = state.partition("\0")
@@ -199,7 +199,7 @@ class Stacked(AnyLetter):
             if letters is None:
                 yield Reading(None, f"{outer}\0{inner}")
                 continue
-            for found, rest in self._inner.go_on(inner, letters) if inner else self._inner.begin(letters):
+            for found, rest in self._inner.go_on(inner, letters) if inner else self._inner.start(letters):
                 yield Reading(found, f"{outer}\0{rest}")
 
 
@@ -213,7 +213,7 @@ class Spellings:
             for end in range(1, len(text)):
                 self._begun[text[:end]] = self._begun.get(text[:end], "") + letters
 
-    def begin(self, char: str) -> Iterator[Reading]:
+    def start(self, char: str) -> Iterator[Reading]:
         return self.go_on("", char)
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:

@@ -179,7 +179,7 @@ def _member(reader: RegexReader, begin: int, ignore_case: bool) -> str | CharSet
     """One character or escape of the class that begins at `begin`."""
     at = reader.at
     if reader.ended:
-        refuse(r"the class has no end: write ] behind it, or \[ for the character", begin)
+        refuse(r"the class has no end: close it with ], or write \[ for the character", begin)
     if found := reader.accept_match(_POSIX_CLASS):
         if found[2] not in _POSIX:
             refuse(rf"[:name:] is one of {', '.join(_POSIX)}; for the characters, write \[:", at)

@@ -23,7 +23,7 @@ class Between(AnyLetter):
     """What may stand between two letters and is not shown: a tag of HTML, a note or a link's address in Markdown, a
     command of LaTeX. The state says which, and how long it is."""
 
-    def begin(self, char: str) -> Iterator[Reading]:
+    def start(self, char: str) -> Iterator[Reading]:
         if char in _KINDS:
             yield Reading(None, f"{_KINDS[char]}0")
 
@@ -48,13 +48,13 @@ class TwoLevels(AnyLetter):
     def __init__(self, single: TextEncoding, between: Between | None = None) -> None:
         self._single, self._between = single, between
 
-    def begin(self, char: str) -> Iterator[Reading]:
-        for reading in self._single.begin(char):
+    def start(self, char: str) -> Iterator[Reading]:
+        for reading in self._single.start(char):
             yield reading if reading.letters is not None else Reading(None, reading.state + "\0")
             if reading.letters is None:
                 yield Reading(None, "\0" + reading.state)
         if self._between is not None:
-            for _, state in self._between.begin(char):
+            for _, state in self._between.start(char):
                 yield Reading(None, state + "\0")
 
     def go_on(self, state: str, char: str) -> Iterator[Reading]:
@@ -67,13 +67,13 @@ class TwoLevels(AnyLetter):
                     yield from self._outer(outer, letters)
             return
         yield from self._outer(outer, char)
-        for _, begun in self._single.begin(char):
+        for _, begun in self._single.start(char):
             yield Reading(None, f"{outer}\0{begun}")
 
     def _outer(self, outer: str, char: str) -> Iterator[Reading]:
         readings: Iterable[Reading]
         if not outer and self._between is not None:
-            readings = (*self._single.begin(char), *self._between.begin(char))
+            readings = (*self._single.start(char), *self._between.start(char))
         elif outer[:1].isalpha() and self._between is not None:
             readings = self._between.go_on(outer, char)
         else:

@@ -117,7 +117,7 @@ class ObfuscatedWords(StateMachine):
             return distinct(self._go_on(position, char))
         if isinstance(position, Bundle):
             return distinct(led for place in position.places for led in self._go_on(place, char))
-        return bundled(self._begin(char, left))
+        return bundled(self._start(char, left))
 
     @staticmethod
     def _leads_nowhere(place: Place, letter: str) -> bool:
@@ -131,7 +131,7 @@ class ObfuscatedWords(StateMachine):
             return False
         return trie.labels.find(letter, trie.first[node], trie.first[node + 1]) < 0
 
-    def _begin(self, char: Char, left: int) -> Led:
+    def _start(self, char: Char, left: int) -> Led:
         roots = self._roots if left == WORD_CHAR else self._edged_roots
         return [led for root in roots for led in self._read_first(root, char)]
 

@@ -75,7 +75,7 @@ class PhraseWindows:
     def window(self, number: int) -> str:
         return self.text[self._starts[number] : self._ends[number]]
 
-    def is_whole(self, number: int, depth: int) -> bool:
+    def is_complete(self, number: int, depth: int) -> bool:
         """Has the window so many characters?"""
         return self._ends[number] - self._starts[number] == depth
 
@@ -92,7 +92,7 @@ class PhraseWindows:
 
     def narrowed(self, low: int, high: int, depth: int, char: str) -> tuple[int, int]:
         """Of the windows [low, high), which begin with the same `depth` characters, those that go on with `char`."""
-        if low < high and self.is_whole(low, depth):
+        if low < high and self.is_complete(low, depth):
             low += 1
         text, starts = self.text, self._starts
 
@@ -236,11 +236,11 @@ class PhraseMachine:
             width += len(added) or not place.depth
             for position, each in enumerate(added, width - len(added)):
                 if each == _BETWEEN:
-                    found += ((literal, position) for literal in self._whole(place))
+                    found += ((literal, position) for literal in self._complete_windows(place))
                 place = self._advanced(place, each)
                 if is_unspaced(each):
-                    found += ((literal, position + 1) for literal in self._whole(place))
-                    while place.depth and self._windows.is_whole(place.low, place.depth):
+                    found += ((literal, position + 1) for literal in self._complete_windows(place))
+                    while place.depth and self._windows.is_complete(place.low, place.depth):
                         place = self._shorter(place)
         if width == 1 and not found:
             return self._state(place, None)
@@ -273,11 +273,11 @@ class PhraseMachine:
                 return _Place(low, high, len(read), place.inside)
         return self._root._replace(inside=place.inside)
 
-    def _whole(self, place: _Place) -> Iterator[Literal]:
+    def _complete_windows(self, place: _Place) -> Iterator[Literal]:
         """The windows that have been read whole. Several end with the same word only if words count differently."""
         windows = self._windows
         while place.depth:
-            if windows.is_whole(place.low, place.depth):
+            if windows.is_complete(place.low, place.depth):
                 yield Literal(windows.window(place.low), LiteralKind(self._tag, holds=self._holds))
             if not windows.mixed or windows.weight(place.low, place.depth) < windows.least:
                 return
@@ -289,7 +289,7 @@ class PhraseMachine:
             state = self._states[place, arrival] = PhraseState()
             state.place, state.arrival = place, arrival
             state.node, state.left, state.new_line = 0, place.inside, False
-            state.pending = tuple(FoundLiteral(literal, 0) for literal in self._whole(place))
+            state.pending = tuple(FoundLiteral(literal, 0) for literal in self._complete_windows(place))
             state.live = place.depth if self._holds else 0
         return state
 

@@ -100,7 +100,7 @@ def _distances(after: _Fragment, follow: list[dict[int, int]]) -> list[int]:
             reached += ((target, distance + 1) for target in follow[position])
         elif past[position] != distance:
             raise ValueError(
-                f"a character of the context behind a match may be the {past[position]}. or the {distance}. there: "
+                f"a character of the context after a match may be the {past[position]}. or the {distance}. there: "
                 "write alternatives of one length each"
             )
     return past

@@ -191,7 +191,7 @@ class _Parser(RegexReader):
             return True
         found = self.accept_match(_COMMENT)
         if found is not None and not found[1]:
-            refuse("the comment has no end: write ) behind it", begin)
+            refuse("the comment has no end: close it with )", begin)
         return found is not None
 
     def _quantifier(self) -> tuple[int, int | None] | None:
@@ -273,7 +273,7 @@ class _Parser(RegexReader):
             self.accept("(")
         node = self._alternatives(flags, depth + 1)
         if not self.accept(")"):
-            refuse(r"the group has no end: write ) behind it, or \( for the character", begin)
+            refuse(r"the group has no end: close it with ), or write \( for the character", begin)
         return node
 
     def _name(self, found: re.Match[str]) -> None:

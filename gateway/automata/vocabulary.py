@@ -52,7 +52,7 @@ class Vocabulary:
         self.end = tuple(sorted(set(end)))
         for token in self.end:
             if not 0 <= token < len(tokens):
-                raise ValueError(f"end of text: token {token} is none of the vocabulary, which has {len(tokens)}")
+                raise ValueError(f"end of text: token {token} is not in the vocabulary, which has {len(tokens)}")
         ends = frozenset(self.end)
         self.tokens = tuple(None if token in ends else text for token, text in enumerate(tokens))
         self.strips_first_space = strips_first_space

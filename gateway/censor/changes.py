@@ -23,7 +23,7 @@ class Changes:
         self._unknown_from: int | None = None
         self._touching: dict[int, int] = {}  # where a replacement begins within such a span, and how far that moved
 
-    def begin(self, start: int) -> None:
+    def open(self, start: int) -> None:
         """Another span will be replaced from here on."""
         if self._ends and self._ends[-1] == start and len(self._touching) < MAX_CHANGES:
             self._touching[start] = self._shifts[-1]

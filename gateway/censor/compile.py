@@ -347,7 +347,7 @@ def label(rule: Rule) -> str:
 
 def _detector(rule: str, name: str) -> Detector:
     if name not in DETECTORS:
-        raise ValueError(f"rule {rule!r}: detector: {name!r} is none of {', '.join(DETECTORS)}")
+        raise ValueError(f"rule {rule!r}: detector: {name!r} is not one of {', '.join(DETECTORS)}")
     return DETECTORS[name]
 
 

@@ -158,7 +158,7 @@ class NestedScanner(Scanner):
             inner.ahead = inner.scanner.scan_quickly(text) is not None
             everywhere = everywhere and inner.ahead
         if everywhere:
-            self._take_steps()
+            self._apply_steps()
             if not self._found and not self._left:
                 return self.scanned - self.live_start()
         self.scanned = scanned
@@ -175,7 +175,7 @@ class NestedScanner(Scanner):
         for inner in self._chain:
             if not inner.ahead:
                 self._step(inner, char, spans, left)
-        self._take_steps()
+        self._apply_steps()
         spans, self._found = spans + self._found, []
         left, self._left = left + self._left, []
         if self._waits():
@@ -205,7 +205,7 @@ class NestedScanner(Scanner):
         for outer in [*self._open_texts()]:
             if outer.reader is not None:
                 for step in outer.reader.finish():
-                    self._take(outer, step, spans, [])
+                    self._apply(outer, step, spans, [])
         self._close(self._outer, spans)
         return [self._with_whole_escapes(span) for span in spans]
 
@@ -280,9 +280,9 @@ class NestedScanner(Scanner):
         first, last = bisect_left(self._escapes, (start,)), bisect_left(self._escapes, (end,))
         return end - start - sum(escape.end - escape.start - 1 for escape in self._escapes[first:last])
 
-    def _take_steps(self) -> None:
+    def _apply_steps(self) -> None:
         for step in self._steps:
-            self._take(self._reading, step, self._found, self._left)
+            self._apply(self._reading, step, self._found, self._left)
         self._steps = ()
 
     # -- the texts within ----------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class NestedScanner(Scanner):
             yield outer
             outer = outer.inner
 
-    def _take(self, outer: OuterText, step: Step, spans: list[Span], left: _Left) -> None:
+    def _apply(self, outer: OuterText, step: Step, spans: list[Span], left: _Left) -> None:
         """A step of a text's reader, behind what the text has scanned."""
         end = self._scanned(outer)
         if isinstance(step, Opened):
@@ -333,7 +333,7 @@ class NestedScanner(Scanner):
         if piece.same and inner.inner is not None:
             self._add(inner.inner, decoded, start, end, spans, left)
         for step in piece.steps:
-            self._take(inner, step, spans, left)
+            self._apply(inner, step, spans, left)
 
     def _step(self, inner: InnerText, char: str, spans: list[Span], left: _Left) -> None:
         found, gone = inner.scanner.step(char)

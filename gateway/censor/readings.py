@@ -67,7 +67,7 @@ class _Reading:
         seen = ESCAPE if vanishes else char
         return [span for cursor in self.cursors.values() for span in cursor.step(seen, consumed)]
 
-    def says(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         """Equal for readings that no later text can tell apart."""
         return self.mode, *(cursor.position() for cursor in self.cursors.values())
 
@@ -127,11 +127,11 @@ class Readings:
         kept: list[_Reading] = []
         known: list[tuple[object, ...]] = []
         for reading in self._open:
-            says = reading.says()
+            key = reading.key()
             first = (EscapeMode.TEXT, *(cursors[at].position() for at in reading.cursors))
-            if says != first and says not in known:
+            if key != first and key not in known:
                 kept.append(reading)
-                known.append(says)
+                known.append(key)
         self._open = kept
         if not kept:
             self._found.clear()

@@ -74,7 +74,7 @@ class Releaser:
                 out.append(self._release_text(start))
                 self._cover = start
                 if self.changes is not None:
-                    self.changes.begin(start)
+                    self.changes.open(start)
                 self._mask = rule.mask
                 self._pseudonym = None
                 if rule.action is Action.PSEUDONYMIZE and self.gathers:

@@ -114,7 +114,7 @@ def load(path: Path, vocabulary: Vocabulary) -> CompiledGuide:
         with np.load(path, allow_pickle=False) as file:
             offsets, tokens, targets, accepting, digest = (file[name] for name in _ARRAYS)
     except (ValueError, KeyError, EOFError, BadZipFile) as error:
-        raise NotATable(f"{path}: no tables of a guide ({error}): precompile it again") from None
+        raise NotATable(f"{path}: not a compiled guide ({error}): precompile it again") from None
     if str(digest) != vocabulary.digest():
         raise NotATable(f"{path}: made for another vocabulary: precompile it for this one")
     return CompiledGuide(Tables(offsets, tokens, targets, accepting), vocabulary)

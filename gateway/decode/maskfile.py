@@ -80,9 +80,9 @@ def read_masks(path: Path) -> dict[str, BannedPolicy]:
     try:
         content: Any = json.loads(data)
     except ValueError:
-        raise MaskFileError(f"{path}: not JSON, so no file of masks") from None
+        raise MaskFileError(f"{path}: not JSON, so not a mask file") from None
     if not isinstance(content, dict) or content.get("portcullis_masks") != FORMAT:
-        raise MaskFileError(f"{path}: not a file of masks of format {FORMAT}; write it anew with this version")
+        raise MaskFileError(f"{path}: not a mask file of format {FORMAT}; write it anew with this version")
     if not isinstance(content.get("policies"), dict) or not content["policies"]:
         raise MaskFileError(f"{path}: no policy in it; name one with `decode: mask` when it is written")
     policies: dict[str, BannedPolicy] = {}
@@ -137,7 +137,7 @@ class MaskRequest:
         if not given:
             return None
         if unknown := sorted(given.keys() - {POLICY, DIGEST, KEPT, NOT_FIRST}):
-            raise MaskRequestError(f"{unknown[0]} is no argument of the masks of this version")
+            raise MaskRequestError(f"{unknown[0]} is an unknown argument of the masks in this version")
         for name in (POLICY, DIGEST):
             if not isinstance(given.get(name), str):
                 raise MaskRequestError(f"{name} must be a string; {POLICY} and {DIGEST} go together")

@@ -215,7 +215,7 @@ class BannedWords(V1Processor, V2Processor):  # type: ignore[misc]
         v2 = LogitsProcRequestState is not None and isinstance(where, LogitsProcRequestState)
         if not v2 and vllm_config.scheduler_config.async_scheduling and not _named(vllm_config):
             raise ValueError(
-                "With async scheduling vLLM tells the tokens only to processors that are named: start it with "
+                "With async scheduling vLLM passes the tokens only to processors that are named: start it with "
                 f"--logits-processors {_MODULE}:BannedWords, or with --no-async-scheduling"
             )
         self._masks = _Masks(policies, vllm_config, where.device if v2 else where)

@@ -129,7 +129,7 @@ def _named(described: dict[str, Any], place: str) -> Iterator[tuple[str, int]]:
         case list() as scored:
             yield from ((text, token) for token, (text, _) in enumerate(scored))
         case _:
-            raise TokenizerError(f"{place}: model.vocab is missing: this is no tokenizer.json")
+            raise TokenizerError(f"{place}: model.vocab is missing: not a tokenizer.json")
 
 
 def _number(end: int | str, described: dict[str, Any], place: str) -> int:
@@ -147,7 +147,7 @@ def _described(source: Any) -> tuple[dict[str, Any], list[int | str]]:
     backend = getattr(source, "backend_tokenizer", source)
     if not hasattr(backend, "to_str"):
         raise TokenizerError(
-            f"{type(source).__name__} does not tell its tokens: give a tokenizer.json, a tokenizers.Tokenizer or a "
+            f"{type(source).__name__} does not list its tokens: give a tokenizer.json, a tokenizers.Tokenizer or a "
             "fast tokenizer of transformers"
         )
     end = getattr(source, "eos_token_id", None)

@@ -82,7 +82,7 @@ class _Search:
         schema = _as_object(schema)
         self._count_steps(1)
         if place.depth > MAX_DEPTH:
-            raise SchemaRefused(f"its values are more than {MAX_DEPTH} deep within each other")
+            raise SchemaRefused(f"its values are nested more than {MAX_DEPTH} deep")
         for key in _REFUSED:
             if key in schema:
                 raise SchemaRefused(f"the demo model cannot follow {key!r}")
@@ -357,7 +357,7 @@ def _of(kind: type[Any], schema: Json, key: str) -> Any:
     """What stands under a key; something empty where nothing stands there."""
     value = schema.get(key, kind())
     if not isinstance(value, kind):
-        raise SchemaRefused(f"{key!r} is not what it must be")
+        raise SchemaRefused(f"{key!r} has an invalid value")
     return value
 
 

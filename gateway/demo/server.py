@@ -122,11 +122,11 @@ async def _respond(request: Request, answer_to: Callable[[Json], DemoAnswer | Js
         return await asyncio.to_thread(_json, answer)
     head = {"id": f"{answer.id}-{uuid.uuid4().hex[:24]}", "created": int(time.time()), "model": MODEL}
     if not answer.generation.stream:
-        return await asyncio.to_thread(_whole_answer, head, answer)
+        return await asyncio.to_thread(_plain_answer, head, answer)
     return EventSourceResponse(_events(head, answer, pause), ping=15, send_timeout=30, sep="\n")
 
 
-def _whole_answer(head: Json, answer: DemoAnswer) -> Response:
+def _plain_answer(head: Json, answer: DemoAnswer) -> Response:
     return _json({**head, "object": answer.kind, "choices": list(answer.choices), "usage": answer.usage})
 
 

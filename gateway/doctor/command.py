@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     url, admin = addresses(config, options.url)
     try:
         seen = observe(url, admin, config)
-    except _CannotAsk as error:
+    except _ProbeFailed as error:
         print(f"portcullis: {error}", file=sys.stderr)
         return NO_MODEL
     found = tuple(findings(seen))
@@ -72,20 +72,20 @@ def addresses(config: Config | None, url: str | None) -> tuple[str, str]:
 
 
 def observe(url: str, admin: str, config: Config | None) -> Observed:
-    """Ask everything, one after the other. Raises `_CannotAsk`."""
+    """Ask everything, one after the other. Raises `_ProbeFailed`."""
     # What is asked is on this machine or in its network: no proxy of the environment is in between.
     with httpx2.Client(timeout=ASK_SECONDS, trust_env=False) as client:
-        ready, metrics = _ask(client, f"{admin}/readyz"), _ask(client, f"{admin}/metrics")
+        ready, metrics = _fetch(client, f"{admin}/readyz"), _fetch(client, f"{admin}/metrics")
         try:
             samples = tuple(
                 sample for family in text_string_to_metric_families(metrics.body.decode()) for sample in family.samples
             )
             state = json.decode(ready.body)
         except ValueError:
-            raise _CannotAsk(f"{admin}: {NOT_OURS}") from None
-        keyless = _ask(client, f"{url}/v1/models")
+            raise _ProbeFailed(f"{admin}: {NOT_OURS}") from None
+        keyless = _fetch(client, f"{url}/v1/models")
         if not isinstance(state, dict) or not any(each.name.startswith("portcullis_") for each in samples):
-            raise _CannotAsk(f"{admin}: {NOT_OURS}")
+            raise _ProbeFailed(f"{admin}: {NOT_OURS}")
     upstreams = tuple(probed_upstreams(config)) if config is not None else ()
     probes = {each.name: probe(each) for each in upstreams}
     skews = {each.name: _upstream_skew(each.base_url) for each in upstreams if probes[each.name].status is not None}
@@ -102,7 +102,7 @@ def observe(url: str, admin: str, config: Config | None) -> Observed:
     )
 
 
-class _CannotAsk(Exception):
+class _ProbeFailed(Exception):
     pass
 
 
@@ -112,19 +112,19 @@ class _Answer(NamedTuple):
     body: bytes
 
 
-def _ask(client: httpx2.Client, url: str) -> _Answer:
-    """The answer, of at most `MAX_METRICS` bytes. Raises `_CannotAsk`."""
+def _fetch(client: httpx2.Client, url: str) -> _Answer:
+    """The answer, of at most `MAX_METRICS` bytes. Raises `_ProbeFailed`."""
     try:
         with client.stream("GET", url) as response:
             body = bytearray()
             for data in response.iter_bytes():
                 body += data
                 if len(body) > MAX_METRICS:
-                    raise _CannotAsk(f"{url}: answers more than {MAX_METRICS} bytes")
+                    raise _ProbeFailed(f"{url}: answers more than {MAX_METRICS} bytes")
             return _Answer(response.status_code, response.headers, bytes(body))
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         what = f"{url}: cannot be asked ({type(error).__name__})"
-        raise _CannotAsk(f"{what}: does the gateway run, and listen there?") from None
+        raise _ProbeFailed(f"{what}: does the gateway run, and listen there?") from None
 
 
 def _upstream_skew(base_url: str) -> float | None:

@@ -109,7 +109,7 @@ class _GuardedAnswer(ABC):
         """The answer that is JSON; empty if it is an error, which `_upstream_error` gets."""
         received = _decoded(bytes(self._json or b""), "an answer")
         if not isinstance(received, dict):
-            raise InvalidAnswer("the upstream sent an answer that is no JSON object")
+            raise InvalidAnswer("the upstream sent an answer that is not a JSON object")
         if (error := self._dialect.error_of(received)) is not None:
             self._upstream_error(error)
             return {}

@@ -107,7 +107,7 @@ class ChatGuard(AnswerGuard):
             delta = pop_first(item, places)
             item["delta"] = delta if isinstance(delta, dict) else {} if delta is None else {"content": delta}
             self.metadata.drop(item, DELTA_PLACES[1:])
-            self._take_in_calls(item, item["delta"])
+            self._merge_calls(item, item["delta"])
             if number in by_number:  # one entry a choice, with what clients would make of both
                 chunks.merge(by_number[number], item)
             else:
@@ -118,7 +118,7 @@ class ChatGuard(AnswerGuard):
         if self.metadata.enforces and leave_out_misspelled(part, known):
             self.metadata.note_unknown(MISSPELLED)
 
-    def _take_in_calls(self, choice: Json, message: Json) -> None:
+    def _merge_calls(self, choice: Json, message: Json) -> None:
         """Calls that stand beside the message are read as those in it, or left out if it has some."""
         if self.metadata.enforces:
             for field in CALLS & choice.keys():
@@ -244,7 +244,7 @@ class ChatGuard(AnswerGuard):
             message = pop_first(item, MESSAGE_PLACES)
             self.metadata.drop(item, MESSAGE_PLACES)
             message = message if isinstance(message, dict) else {"role": "assistant", "content": message}
-            self._take_in_calls(item, message)
+            self._merge_calls(item, message)
             choice.describe(item.get("logprobs") if self.metadata.enforces else None)
             self.metadata.scrub_envelope(item, ("choices", position))
             choice.rule, self.metadata.blocked = self.metadata.blocked, everywhere
@@ -282,7 +282,7 @@ def _listed(choices: Any) -> list[Any]:
     """Raises `InvalidAnswer` for `choices` of another shape: nothing that stands there must be lost without a word."""
     if choices is None or isinstance(choices, list):
         return choices or []
-    raise InvalidAnswer("the answer has `choices` that are no list")
+    raise InvalidAnswer("the answer has `choices` that are not a list")
 
 
 def _number(index: Any) -> int:

@@ -182,7 +182,7 @@ class Choice:
             return given
         slot.holder[slot.key] = shown
         if isinstance(text, PartText):
-            shown += self._give_late(slot)
+            shown += self._release_late(slot)
         return shown
 
     # -- parts that are one text ---------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Choice:
             self._joined[*place, slot.channel] = joined
         return joined
 
-    def _give_late(self, slot: TextSlot) -> str:
+    def _release_late(self, slot: TextSlot) -> str:
         """Show what has come out of earlier parts with a piece of this one: in the delta at hand, where it has them."""
         late = self._parts_of(slot).late
         for path, text in late:

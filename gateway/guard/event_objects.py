@@ -30,7 +30,7 @@ class EventObjects:
     def read(self, holder: Json, place: Path, *, ends: bool, skip: tuple[str, ...] = ()) -> None:
         """Censor an object in place. `ends`: nothing of its texts follows. `skip`: fields that are read elsewhere."""
         if len(place) > MAX_DEPTH:
-            raise InvalidAnswer(f"the answer has objects and lists more than {MAX_DEPTH} deep within each other")
+            raise InvalidAnswer(f"the answer has objects and lists nested more than {MAX_DEPTH} deep")
         self._drop(holder)
         texts: list[tuple[str, TextField]] = []
         nested: list[str] = []
@@ -159,7 +159,7 @@ class EventObjects:
         if field.kind is Kind.OPAQUE:
             return texts.opaque(value)
         if not field.delta:
-            return texts.sent_whole(value, channel, field.kind)
+            return texts.censor_complete(value, channel, field.kind)
         if ends:
             return texts.repeat(place, field, value)
         return texts.feed(place, field, value) if value else value

@@ -69,7 +69,7 @@ class ShownAnswer:
         """Is the item that a place is in open?"""
         return place[:2] in self._open
 
-    def knows(self, place: Path) -> bool:
+    def contains(self, place: Path) -> bool:
         """Is there, or was there, an item at a place?"""
         return place in self._ids
 
@@ -197,7 +197,7 @@ class ShownAnswer:
         """All content. Texts that were scanned apart are scanned once more as the one that they are here."""
         texts = [text.joined() for text in self._texts.places.values() if text.field is self._table.content]
         joined = "".join(texts)
-        return joined if len(texts) < 2 else self._texts.sent_whole(joined, Channel.CONTENT)
+        return joined if len(texts) < 2 else self._texts.censor_complete(joined, Channel.CONTENT)
 
     def _put(self, place: Path, shown: str) -> None:
         holder: Any = self.answer

@@ -84,7 +84,7 @@ class EventTexts:
         text = self._at(place, field)
         if text.closed:
             if self._metadata.enforces:
-                raise InvalidAnswer("the answer goes on with a text that has ended")
+                raise InvalidAnswer("the answer continues a text that has ended")
             return given
         fed, ahead = self._ahead.pop(place, (-1, ""))
         given = given[max(fed, 0) :]
@@ -94,7 +94,7 @@ class EventTexts:
         self.rule = self.rule or text.text.rule
         return ahead + out
 
-    def begun(self, place: Path) -> PlaceText | None:
+    def streamed_text(self, place: Path) -> PlaceText | None:
         """The text at a place, if it has been shown in deltas and goes on."""
         text = self.places.get(place)
         return None if text is None or text.closed or not text.streamed else text
@@ -128,9 +128,9 @@ class EventTexts:
         """The place, if there is one, of a text at or in `place` whose end depends on what the next part begins
         with."""
         name = self._table.content.name
-        return next((each for each in (place, (*place, name)) if self._goes_on(each)), None)
+        return next((each for each in (place, (*place, name)) if self._continues(each)), None)
 
-    def _goes_on(self, place: Path) -> bool:
+    def _continues(self, place: Path) -> bool:
         known = self.places.get(place)
         return known is not None and not known.closed and isinstance(known.text, PartText) and known.text.goes_on
 
@@ -166,7 +166,7 @@ class EventTexts:
     def _look_ahead(self, place: Path) -> None:
         """Read of the parts of a whole answer behind this one what decides its end."""
         at = place
-        while self._is_undecided(place) and at in self._following and (self._is_pending(at) or self._goes_on(at)):
+        while self._is_undecided(place) and at in self._following and (self._is_pending(at) or self._continues(at)):
             at, field, given = self._following[at]
             fed = self._ahead[at][0] if at in self._ahead else -1
             for char in given[max(fed, 0) :] or ("",) * (fed < 0):
@@ -265,9 +265,9 @@ class EventTexts:
 
     def label(self, given: str) -> str:
         """A text that stands around others, censored."""
-        return self.sent_whole(given, Channel.OTHER)
+        return self.censor_complete(given, Channel.OTHER)
 
-    def sent_whole(self, given: str, channel: Channel, kind: Kind = Kind.TEXT) -> str:
+    def censor_complete(self, given: str, channel: Channel, kind: Kind = Kind.TEXT) -> str:
         """A text that never comes in pieces, censored."""
         if given in CONSTANT_LABELS or given in self._table.constants:
             return given
@@ -289,7 +289,7 @@ class EventTexts:
 
     def parsed(self, value: Any, channel: Channel) -> Any:
         """JSON that stands parsed where its text would, censored in the same way."""
-        return self.reparsed(self.sent_whole(json.encode(value).decode(), channel, Kind.JSON))
+        return self.reparsed(self.censor_complete(json.encode(value).decode(), channel, Kind.JSON))
 
     @staticmethod
     def reparsed(text: str) -> Any:

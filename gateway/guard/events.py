@@ -66,7 +66,7 @@ class EventGuard(AnswerGuard):
         an event that does not fit."""
         place, given = delta.place, delta.text
         idle = self._over or self._parts.waits or not self.metadata.enforces
-        text = None if idle else self._texts.begun(place)
+        text = None if idle else self._texts.streamed_text(place)
         if text is None or not self._shown.is_open(place) or delta.item_id != self._shown.item_id(place):
             return None
         shown, sent = self._texts.feed(place, text.field, given), b""
@@ -231,7 +231,7 @@ class EventGuard(AnswerGuard):
             self._shown.unname(place, value)
             self._objects.read(value, place, ends=True)
             self._shown.rename(place, value)
-            if len(place) == 2 and not self._shown.knows(place):  # it comes at once
+            if len(place) == 2 and not self._shown.contains(place):  # it comes at once
                 self._shown.open(place, value, str(event["type"]))
             elif self._texts.rule is not None:
                 self._shown.replace(place, value)
@@ -267,14 +267,14 @@ class EventGuard(AnswerGuard):
         if self._texts.rule is not None:
             return tails
         if isinstance(answer, dict):
-            self._read_whole(answer)
+            self._read_snapshot(answer)
         self._conclude_constraint()
         if self._texts.rule is not None:
             return tails
         self._finish()
         return [*tails, event]
 
-    def _read_whole(self, answer: Json) -> None:
+    def _read_snapshot(self, answer: Json) -> None:
         """Censor an answer as a whole; it takes the place of what was shown of it."""
         is_joined = answer.pop(self._table.joined, None) is not None
         for place, value in self._shown.items_of(answer):
@@ -343,7 +343,7 @@ class EventGuard(AnswerGuard):
             self._constraint.foresee(
                 *content_of(answer, self._table), self._table.reasons.get(self._reason, self._reason)
             )
-        self._read_whole(answer)
+        self._read_snapshot(answer)
         self._conclude_constraint()
         rule = self._blocked()
         if rule is not None:

@@ -195,7 +195,7 @@ class _Joint:
 
     def feed(self, part: PartText, text: str) -> str:
         if part is not self._parts[-1] or self._ended:
-            raise InvalidAnswer("the answer goes back to a part that it had left")
+            raise InvalidAnswer("the answer returns to a part that it had left")
         return self._share(self.text.feed(text), to_end=False)
 
     def finish(self) -> None:

@@ -58,7 +58,7 @@ def read_request(body: object, dialect: Dialect) -> ChatRequest:
     if not isinstance(model, str) or not model:
         raise BadRequest("`model` must be a non-empty string.", "model")
     if join_surrogates(model) != model:  # it may stand in the address of an upstream
-        raise BadRequest("`model` must not have halves of characters.", "model")
+        raise BadRequest("`model` must not have lone surrogates.", "model")
     prompts = dialect.count_prompts(body)
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
@@ -318,7 +318,7 @@ def _rename(holder: Json, names: dict[str, str]) -> None:
     """Give fields other names, each in its place. Raises `BadRequest` where one would become a field of the protocol,
     which nobody has read as such."""
     if any(name.casefold() in fields.FIXED_NAMES for name in names.values()):
-        raise BadRequest("The name of a field holds text that the policy takes out; what is left is another field's.")
+        raise BadRequest("A field's name holds text that the policy removes; what is left names another field.")
     members = [(names.get(name, name), value) for name, value in holder.items()]
     holder.clear()
     holder.update(members)

@@ -77,14 +77,14 @@ def command_parser() -> argparse.ArgumentParser:
     searching.add_argument("--key", metavar="NAME", help="requests with the client key of this name")
     moment = "2026-01-31, 2026-01-31T12:00 (UTC, or with +01:00), Unix seconds, or how long ago: 90s, 15m, 2h, 7d"
     searching.add_argument("--since", type=_moment, metavar="T", help=moment)
-    searching.add_argument("--until", type=_moment, metavar="T", help="the same; this moment itself is left out")
+    searching.add_argument("--until", type=_moment, metavar="T", help="the same, exclusive")
     limit = whole_number("a whole number", 1, MOST_LINES)
     searching.add_argument("--limit", type=limit, default=100, metavar="N", help="at most N lines (100)")
-    searching.add_argument("--json", action="store_true", help="the lines as they stand in the journal")
+    searching.add_argument("--json", action="store_true", help="the lines as they are in the journal")
     indexing = commands.add_parser("index", help="bring the index up to date, as every search does")
     add_verify_command(commands)
     for command in (searching, indexing):
-        command.add_argument("--config", type=Path, required=True, metavar="F", help="the one that names the journal")
+        command.add_argument("--config", type=Path, required=True, metavar="F", help="a configuration with a journal")
     return journal
 
 
@@ -98,7 +98,7 @@ def _moment(text: str) -> float:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no moment; write 2026-01-31T12:00, or 2h for two hours ago"
+            f"{text!r} is not a time; write 2026-01-31T12:00, or 2h for two hours ago"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 

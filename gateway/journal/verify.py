@@ -124,7 +124,7 @@ class _Walk:
         at = self._at or (self._files[-1], 0)
         if self._unread is not None:
             why = Why.CHANGED if self._unread_whole else Why.CUT
-            raise Broken(self._unread, why, f"this is no line, and line {head.seq} is in the head file only")
+            raise Broken(self._unread, why, f"this is not a line, and line {head.seq} is in the head file only")
         if end is None or head.chain != end.chain:
             raise Broken(at, Why.CUT, f"the head file names line {head.seq} of a chain that does not end here")
         if head.seq > end.seq:
@@ -134,7 +134,7 @@ class _Walk:
         """A line without a seal: half a line, or one that the chain never had."""
         if line.complete and decode(line.text) is not None:
             if self.end is not None:
-                raise Broken(line.at, Why.FOREIGN, "this line is not of the chain")
+                raise Broken(line.at, Why.FOREIGN, "this line does not belong to the chain")
             self.unchained += 1
             self._stranger = self._stranger or line.at
         elif line.text.strip() or not line.complete:
@@ -150,7 +150,7 @@ class _Walk:
             self.first = seal.seq
             self.chains = 1
             if self._stranger is not None and (seal.seq or self._stranger[0] == line.file):
-                raise Broken(self._stranger, Why.FOREIGN, "this line is not of the chain")
+                raise Broken(self._stranger, Why.FOREIGN, "this line does not belong to the chain")
         elif seal.chain != end.chain:
             if (seal.seq, seal.prev, seal.first) != (0, NOTHING, True):
                 raise Broken(line.at, Why.FOREIGN, f"this is line {seal.seq} of another chain")
@@ -162,29 +162,29 @@ class _Walk:
         if self.begins and not seal.first:
             raise self._gap(line, seal.seq - 1, "lines before it in this file are missing")
         if seal.first and not self.begins:
-            raise Broken(line.at, Why.REORDERED, "this line began a file, and others stand before it")
+            raise Broken(line.at, Why.REORDERED, "this line began a file, and others precede it")
 
     def _check_order(self, line: _FileLine, seal: Seal, end: Link) -> None:
         if seal.seq <= end.seq:
-            raise Broken(line.at, Why.REORDERED, f"line {seal.seq} of the chain stands behind line {end.seq}")
+            raise Broken(line.at, Why.REORDERED, f"line {seal.seq} of the chain comes after line {end.seq}")
         if seal.seq > end.seq + 1:
             raise self._gap(
                 line, end.seq + 1, f"the chain's lines {end.seq + 1} to {seal.seq - 1} are missing before it"
             )
         if seal.prev != end.digest:
             assert self._at is not None
-            raise Broken(self._at, Why.CHANGED, "this is not what the next line was written behind")
+            raise Broken(self._at, Why.CHANGED, "this is not the line that the next one was written after")
 
     def _gap(self, line: _FileLine, wanted: int, missing: str) -> Broken:
         """Why line number `wanted` of the chain does not stand before this one."""
         if self._unread is not None:
             return Broken(self._unread, Why.CHANGED, "this is no line, and the chain had one here")
         assert line.seal is not None
-        if self._stands_later(line, wanted):
+        if self._occurs_later(line, wanted):
             return Broken(line.at, Why.REORDERED, f"line {line.seal.seq} of the chain stands before line {wanted}")
         return Broken(line.at, Why.MISSING, missing)
 
-    def _stands_later(self, before: _FileLine, wanted: int) -> bool:
+    def _occurs_later(self, before: _FileLine, wanted: int) -> bool:
         assert before.seal is not None
         later = (line for file in self._files[self._files.index(before.file) :] for line in _lines(file))
         return any(

@@ -104,7 +104,7 @@ def _head_for(path: Path, key: bytes | None, *, needed: bool) -> Link | None:
         return None
     link = read_head(text, key)
     if link is None:
-        raise Broken((path, 0), Why.CHANGED, "this is no head file, or it was signed with another key")
+        raise Broken((path, 0), Why.CHANGED, "not a head file, or it was signed with another key")
     return link
 
 

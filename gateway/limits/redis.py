@@ -189,7 +189,7 @@ def _client(url: str, timeout: float) -> Redis:
         pool.connection_class(**pool.connection_kwargs)  # an option it does not know would show up in a request only
     except (ValueError, TypeError):
         # The parser's own message may quote a part of the password.
-        raise ValueError("not a URL of Redis; write redis://HOST:PORT/DATABASE, rediss://… or unix://PATH") from None
+        raise ValueError("not a Redis URL; write redis://HOST:PORT/DATABASE, rediss://… or unix://PATH") from None
     return Redis.from_pool(pool)
 
 

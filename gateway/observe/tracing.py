@@ -74,7 +74,7 @@ def make_tracer(telemetry: Telemetry | None, on_problem: Callable[[str], None] |
     except ImportError as error:
         raise TelemetryUnavailable(
             f"telemetry: OpenTelemetry, which sends traces to {_host_of(telemetry.endpoint)}, cannot be imported. "
-            f"Run {install_hint('otel')}, or take telemetry out of the configuration."
+            f"Run {install_hint('otel')}, or remove telemetry from the configuration."
         ) from error
     problems = ExportProblems(_host_of(telemetry.endpoint), on_problem or (lambda _: None))
     problems.attach()

@@ -66,7 +66,7 @@ def _read_headers(value: Value) -> tuple[tuple[str, str], ...]:
         if name in OWN_HEADERS or name.startswith("proxy-"):
             raise text.fail("is a header that the gateway writes itself, or never sends")
         if not HEADER_NAME.fullmatch(name) or name in headers:
-            raise text.fail("is no name of a header, or there twice")
+            raise text.fail("is not a header name, or is given twice")
         headers[name] = text.attempt(_read_header, "")
     return tuple(headers.items())
 

@@ -25,7 +25,7 @@ from gateway.guard.prompt import BadRequest, GuardedPrompt, apply_request_table,
 from gateway.observe.facts import Limited
 from gateway.policy.model import Action, Channel, Direction
 from gateway.proxy.accounting import QuotaReservation
-from gateway.proxy.asgi import offload, offload_in_slices, scan_cost, scan_size, take_body
+from gateway.proxy.asgi import offload, offload_in_slices, pop_buffered_body, scan_cost, scan_size
 from gateway.proxy.context import RequestContext, RoutedRequest, failure_response
 from gateway.proxy.downstream.browsers import check_content_type
 from gateway.proxy.errors import HTTPFailure, client_error
@@ -109,7 +109,7 @@ async def read_body(context: RequestContext) -> RequestContext:
     if (refusal := pending.refusal(key, limits.max_streams)) is not None:
         context.state.record(Limited(key.name, refusal.kind))
         raise refusal
-    if (arrived := take_body(context.request.receive)) is not None:
+    if (arrived := pop_buffered_body(context.request.receive)) is not None:
         if len(arrived) > limits.max_body:
             raise _too_large(limits.max_body)
         return changed(context, raw=arrived)

@@ -115,7 +115,7 @@ def start_background_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]
     return task
 
 
-def take_body(receive: Receive) -> bytes | None:
+def pop_buffered_body(receive: Receive) -> bytes | None:
     """The whole body of a request, if it has arrived, and our own server is the one that has it: it need not be asked
     for, nor timed."""
     cycle: Any = getattr(receive, "__self__", None)

@@ -78,7 +78,7 @@ class Reply:
         headers = [*JSON_HEADERS, *headers, (b"content-length", b"%d" % len(body))]
         if self._protocol is not None and len(body) <= WRITE_SIZE:
             self.status = status
-            if self._cycle.send_whole(status, [*self._own, *headers], body):
+            if self._cycle.send_response(status, [*self._own, *headers], body):
                 return
         await self.start(status, headers)
         # In pieces, so that a client that does not read is noticed and its answer is not kept for it.

@@ -65,7 +65,7 @@ async def _route(context: RequestContext) -> RequestContext:
         raise client_error(404, message, "endpoint_not_served")
     if len({route.policy for route, _ in keeping}) > 1:
         message = (
-            "The routes of this key to upstreams that store answers have different policies, and it cannot be told "
+            "The routes of this key to upstreams that store answers have different policies, and it is not known "
             "under which one this answer was made. Use a key that may use only one of these policies."
         )
         raise client_error(400, message, "route_ambiguous")

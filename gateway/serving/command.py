@@ -215,7 +215,7 @@ def _serve_until_stopped(
     for unknown in unknown_versions():
         print(f"portcullis: warning: {unknown}; {install_hint()} installs one of those", file=sys.stderr)
     if (problem := metrics_problem()) is not None:
-        raise NotStarted(f"metrics cannot be kept in the prometheus-client that is installed: {problem}")
+        raise NotStarted(f"metrics cannot be kept with the installed prometheus-client: {problem}")
     listener, address = _listen(config.listen.host, config.listen.port)
     listeners, admin_address = [(CLIENT, listener)], None
     if (admin := config.listen.admin) is not None:

@@ -218,7 +218,7 @@ def request_slots(holder: Any, key: Any, table: EventTable, names: frozenset[str
         holder, key, depth = waiting.pop()
         value = holder[key]
         if depth > MAX_DEPTH:
-            raise TooDeep(f"objects and lists more than {MAX_DEPTH} deep within each other are not taken")
+            raise TooDeep(f"objects and lists are nested more than {MAX_DEPTH} deep")
         if isinstance(key, str) and not (key in table.names or key in names or key in KNOWN_NAMES):
             last.append(TextSlot(holder, key, (key,), "other", SlotKind.KEY))
         part = holder.get("type") if isinstance(holder, dict) else None

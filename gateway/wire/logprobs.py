@@ -111,13 +111,13 @@ def spelled_by(token: Any, codes: Any = None) -> bytes | None:
         given = bytes(codes) if isinstance(codes, list) and not {type(code) for code in codes} - {int} else None
     except ValueError:
         return None
-    if given is None or given == written or _is_whole(given):
+    if given is None or given == written or _is_utf8(given):
         return written if given == written else None
     named = given.decode(errors="replace"), "bytes:" + "".join(f"\\x{code:02x}" for code in given)
     return given if token in named else None
 
 
-def _is_whole(data: bytes) -> bool:
+def _is_utf8(data: bytes) -> bool:
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -299,6 +299,6 @@ def leaves(holder: Any, key: Any, path: Path, channel: str) -> Iterator[TextSlot
         ):
             yield TextSlot(holder, key, path, channel, SlotKind.LABEL)
         if isinstance(value, dict | list) and len(path) > MAX_DEPTH:
-            raise TooDeep(f"objects and lists more than {MAX_DEPTH} deep within each other are not taken")
+            raise TooDeep(f"objects and lists are nested more than {MAX_DEPTH} deep")
     for holder, key, way, step in reversed(names):
         yield TextSlot(holder, key, (*way, step), "other", SlotKind.KEY)

@@ -63,7 +63,7 @@ class Measured:
     @property
     def faults(self) -> list[str]:
         allowed = WRITTEN_FACTOR * self.exchange.read + WRITTEN_SLACK
-        found = [] if self.exchange.complete else [f"no end within {drive.PATIENCE:.0f} s"]
+        found = [] if self.exchange.complete else [f"no end within {drive.TIMEOUT:.0f} s"]
         if self.busy > MAX_CALLBACK:
             found.append(f"a callback of {self.busy * 1000:.0f} ms")
         if self.exchange.written > allowed:
@@ -83,7 +83,7 @@ class GatewayUnderTest:
         """What the probe wrote, in seconds, since the last call. Raises `TimeoutError`."""
         self._report.unlink(missing_ok=True)
         os.kill(self._pid, probe.REPORT_SIGNAL)
-        async with asyncio.timeout(drive.PATIENCE):
+        async with asyncio.timeout(drive.TIMEOUT):
             while not self._report.exists():
                 await asyncio.sleep(0.002)
         return cast(Mapping[str, float], json.loads(self._report.read_text()))

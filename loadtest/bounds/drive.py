@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from loadtest.bounds.cases import Case, Shape
 
-PATIENCE = 300.0  # seconds for one exchange; seven detectors may take 25 us a character of 4 MiB
+TIMEOUT = 300.0  # seconds for one exchange; seven detectors may take 25 us a character of 4 MiB
 _OK = b"HTTP/1.1 200 OK\r\n"
 _HEADS = {
     Shape.EVENT: _OK + b"content-type: text/event-stream\r\n",
@@ -92,7 +92,7 @@ async def exchange(case: Case, port: int, upstream: HostileUpstream) -> Exchange
     found = Exchange()
     upstream.case, before = case, upstream.sent
     body = _request(case)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         with contextlib.suppress(ConnectionError):

@@ -133,7 +133,7 @@ def test_what_is_no_file_is_not_made_one(audit: Audit, query: Callable[..., Path
     os.mkfifo(pipe)
     done = audit(query(), option, pipe)
     assert (done.status, done.lines) == (2, [])
-    assert done.error == f"{pipe}: cannot be written: it is a device or a pipe, and no file\n"
+    assert done.error == f"{pipe}: cannot be written: it is a device or a pipe, not a file\n"
     assert pipe.is_fifo()
 
 

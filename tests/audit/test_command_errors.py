@@ -20,7 +20,7 @@ from gateway.audit.query.load import QUERY_KEYS, load_query
 from gateway.audit.query.model import ServedModel, compile
 from gateway.config import ConfigError
 from tests.support.audit_command import NUMBERS, QUERY, Audit
-from tests.support.commands import PATIENCE, portcullis
+from tests.support.commands import TIMEOUT, portcullis
 from tests.support.memory import Memory
 from tests.support.pages import ROOT, table
 
@@ -127,7 +127,7 @@ def test_a_key_that_cannot_be_sent(
 def test_a_gateway_is_asked_by_the_models_name(audit: Audit, query: Callable[..., Path]) -> None:
     done = audit(query(), "--verify", "http://127.0.0.1:9")
     assert (done.status, done.lines) == (2, [])
-    assert done.error == "command line: --verify: a gateway is asked for a model by name: give --name\n"
+    assert done.error == "command line: --verify: a gateway needs the name of a model: give --name\n"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_the_model_that_a_policy_stands_before(
         ({"--prompts": "nosuch.txt"}, "nosuch.txt: file not found"),
         ({"--prompts": "policy.yaml", "--config": "nosuch.yaml"}, "nosuch.yaml: file not found"),
         ({"--prompts": "empty.txt"}, "empty.txt: holds no prompt; write one a line"),
-        ({"--config": "silent.yaml"}, "silent.yaml: policies.default: has no rule for what a model says"),
+        ({"--config": "silent.yaml"}, "silent.yaml: policies.default: has no rule for a model's output"),
     ],
 )
 def test_prompts_that_cannot_be_asked(
@@ -275,7 +275,7 @@ def test_a_model_that_cannot_be_loaded(query: Callable[..., Path]) -> None:
 def without_numpy(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     program = 'import sys; sys.modules["numpy"] = None; from gateway import cli; sys.exit(cli.main(sys.argv[1:]))'
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
 
 
 def test_the_part_that_is_missing_is_named(query: Callable[..., Path]) -> None:

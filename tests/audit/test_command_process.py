@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.audit_command import FULL, Paused, lines_of
-from tests.support.commands import COMMAND, PATIENCE, environment, portcullis
+from tests.support.commands import COMMAND, TIMEOUT, environment, portcullis
 from tests.support.fake_gateway import gateway
 
 Json = dict[str, Any]
@@ -44,9 +44,9 @@ def test_ctrl_c_keeps_what_was_found_and_it_goes_on_later(served_query: Callable
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(no_proxy="*"),
         )  # fmt: skip
         try:
-            assert model.reached.wait(PATIENCE)
+            assert model.reached.wait(TIMEOUT)
             process.send_signal(signal.SIGINT)
-            output, error = process.communicate(timeout=PATIENCE)
+            output, error = process.communicate(timeout=TIMEOUT)
         finally:
             model.go_on.set()
             process.kill()
@@ -82,7 +82,7 @@ def test_a_reader_that_leaves_ends_the_audit_but_not_the_checkpoint(
     with gateway(Paused()) as (url, _), os.fdopen(write, "wb") as closed:
         done = subprocess.run(
             [*COMMAND, "audit", str(served_query(url)), "--checkpoint", str(tmp_path / "saved")],
-            stdout=closed, stderr=subprocess.PIPE, env=environment(no_proxy="*"), timeout=PATIENCE,
+            stdout=closed, stderr=subprocess.PIPE, env=environment(no_proxy="*"), timeout=TIMEOUT,
         )  # fmt: skip
     assert (done.returncode, done.stderr) == (74, b"")
     assert (tmp_path / "saved").exists()
@@ -97,7 +97,7 @@ def test_standard_output_may_be_full(served_query: Callable[..., Path], tmp_path
         for more in (["--count"], ["--out", str(out), "--checkpoint", str(kept)]):
             done = subprocess.run(
                 [*COMMAND, "audit", str(path), *more],
-                stdout=full, stderr=subprocess.PIPE, env=environment(no_proxy="*"), timeout=PATIENCE,
+                stdout=full, stderr=subprocess.PIPE, env=environment(no_proxy="*"), timeout=TIMEOUT,
             )  # fmt: skip
             assert done.returncode == 74
             assert done.stderr.endswith(said)
@@ -113,7 +113,7 @@ def test_streams_may_be_closed(served_query: Callable[..., Path], tmp_path: Path
         command = [*COMMAND, "audit", str(served_query(url)), "--out", str(out), "--emit-rules", str(rules)]
         done = subprocess.run(
             ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *command],
-            capture_output=True, env=environment(no_proxy="*"), timeout=PATIENCE,
+            capture_output=True, env=environment(no_proxy="*"), timeout=TIMEOUT,
         )  # fmt: skip
     assert done.returncode == 0
     lines = lines_of(out.read_bytes())

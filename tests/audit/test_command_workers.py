@@ -21,7 +21,7 @@ from tests.support import faulty_model
 from tests.support.audit_command import QUERY as NUMBER
 from tests.support.audit_command import Paused, lines_of
 from tests.support.audit_tasks import MANY, SPOKEN, Halted, names
-from tests.support.commands import COMMAND, PATIENCE, environment, portcullis
+from tests.support.commands import COMMAND, TIMEOUT, environment, portcullis
 from tests.support.fake_gateway import choices, gateway
 from tests.support.faulty_model import NUMBERS
 from tests.support.memory import Memory
@@ -64,7 +64,7 @@ def half_way(paths: list[Path], model: Paused, *options: object) -> Iterator[sub
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(no_proxy="*"), start_new_session=True,
     )  # fmt: skip
     try:
-        assert model.reached.wait(PATIENCE)
+        assert model.reached.wait(TIMEOUT)
         yield process
     finally:
         model.go_on.set()
@@ -79,7 +79,7 @@ def test_ctrl_c_on_a_terminal_and_later_on(queries: Callable[..., list[Path]], t
         paths = queries(url, *SPOKEN)
         with half_way(paths, model, "--checkpoint", saved) as process:
             os.killpg(process.pid, signal.SIGINT)
-            output, error = process.communicate(timeout=PATIENCE)
+            output, error = process.communicate(timeout=TIMEOUT)
         assert process.returncode == 130
         first = lines_of(output)
         assert first[-1]["summary"]["ended"] == "interrupted"
@@ -98,13 +98,13 @@ def test_killed_workers_leave_what_is_done(queries: Callable[..., list[Path]], t
             workers = children_of(process.pid)
             for worker in workers:
                 os.kill(worker, signal.SIGKILL)
-            output, error = process.communicate(timeout=PATIENCE)
+            output, error = process.communicate(timeout=TIMEOUT)
         assert len(workers) == 2 and process.returncode == 75
         first = lines_of(output)
         assert first[-1]["summary"]["ended"] == "failed"
         stopped, why = error.decode().splitlines()
         assert stopped.startswith(f"portcullis: failed; strings found: {len(first) - 1}; to go on: --resume {saved}")
-        assert why in {f"portcullis: {path}: the worker that was at it has ended: SIGKILL" for path in paths}
+        assert why in {f"portcullis: {path}: its worker has ended: SIGKILL" for path in paths}
         rest = lines_of(portcullis("audit", *paths, "--resume", saved, no_proxy="*").stdout)
         whole_lines = lines_of(portcullis("audit", *paths, no_proxy="*").stdout)
     assert sorted(names(first[:-1] + rest[:-1])) == sorted(names(whole_lines[:-1]))
@@ -117,7 +117,7 @@ def test_nobody_is_left_behind(queries: Callable[..., list[Path]]) -> None:
         assert len(children_of(process.pid)) == 2
         process.kill()
         # They all write to the same pipe, which has an end when the last of them is gone.
-        assert process.communicate(timeout=PATIENCE / 2)[1] == b""
+        assert process.communicate(timeout=TIMEOUT / 2)[1] == b""
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -180,7 +180,7 @@ def test_several_queries_are_counted(numbers: Callable[..., Path], capsys: pytes
 @pytest.mark.parametrize(
     ("fields", "options", "said"),
     [
-        ({"model": {"hf": "./other"}}, [], "model: is another one than that of "),
+        ({"model": {"hf": "./other"}}, [], "model: differs from that of "),
         ({"model": {"hf": "./other"}}, ["--model", "hf:./model"], None),
         ({"traversal": {"random": {"samples": 3}}}, [], "traversal: random is for a query that is asked alone"),
     ],

@@ -59,7 +59,7 @@ def test_preprocessors_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, text="no function", nothing=lambda automaton: None, fails=fails)
     with pytest.raises(
         PreprocessorError,
-        match=r"no installed package names such a preprocessor in portcullis\.preprocessors; known: br",
+        match=r"no installed package has this preprocessor in portcullis\.preprocessors; known: br",
     ):
         load_preprocessor("other")
     with pytest.raises(PreprocessorError, match="cannot be loaded: AttributeError"):

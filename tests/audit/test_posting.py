@@ -35,7 +35,7 @@ def test_an_answer_is_bounded_in_bytes_and_in_time() -> None:
     with gateway(lambda *_: (200, b"x" * 11)) as (url, _), client(None, 10.0) as made:
         with pytest.raises(RequestFailed, match=r"^an answer of more than 10 bytes$"):
             post(made, url, {}, max_bytes=10, timeout=60.0)
-        with pytest.raises(RequestFailed, match=r"^an answer that is not whole after 0 s$"):
+        with pytest.raises(RequestFailed, match=r"^an answer that is incomplete after 0 s$"):
             post(made, url, {}, max_bytes=100, timeout=0.0)
 
 

@@ -94,7 +94,7 @@ def test_a_model_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("prompt", "said"),
     [
-        ("dies", "bad: the worker that was at it has ended: SIGKILL"),
+        ("dies", "bad: its worker has ended: SIGKILL"),
         ("fails", "bad: the server is gone"),
         ("breaks", "bad: internal error: RuntimeError at faulty_model.py line "),
     ],
@@ -169,7 +169,7 @@ def test_who_is_stopped_by_others_is_not_done(tmp_path: Path) -> None:
         stopped, lines = performed(over, tasks)
         half_way.join()
         fifo.unlink()
-        assert (stopped.ended, str(stopped.error)) == (Ended.FAILED, "hangs: the worker that was at it was stopped")
+        assert (stopped.ended, str(stopped.error)) == (Ended.FAILED, "hangs: its worker was stopped")
         assert len(stopped.saved.done) == 1 and stopped.saved.begun
         resumed, rest = performed(over, tasks, stopped.saved)
     alone, alone_lines = performed(LocalRunner(FaultyModel()), tasks)

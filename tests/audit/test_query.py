@@ -276,7 +276,7 @@ def test_prefixes(expression: str, prefix: Any, found: set[str] | None, prefixes
 
 
 def test_languages_that_are_none() -> None:
-    refused("query", "no string belongs to it", "a$b")
+    refused("query", "has no string", "a$b")
     refused("query", "look-around is not supported: name what may stand there as a part of the match", "a(?=b)")
     refused("query", "unbalanced ')': remove it, or write \\) (at position 1)", "a)")
     refused("prefix", "no string of the query begins with it, be it text or an expression", "The cat", prefix="A")
@@ -397,10 +397,8 @@ def test_what_is_too_large_to_work_out_beforehand(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(query, "MAX_WORKED_OUT", 100)
     later = compiled("The quick brown fox", preprocess=(Edits(2),))
     assert later.language.start
-    reason = (
-        "the language needs more than 100 states: ask for fewer edits, count less, list fewer alternatives, or say "
-    )
-    reason += "more narrowly what may stand where; or say when: search, and only what the search meets is worked out"
+    reason = "the language needs more than 100 states: ask for fewer edits, count less, list fewer alternatives, or "
+    reason += "narrow the pattern; or set when: search, to compute only what the search reaches"
     refused("preprocess[0]", reason, "The quick brown fox", preprocess=(Edits(2, when=When.COMPILE),))
 
 

@@ -22,7 +22,7 @@ from tests.support.fake_gateway import Json, gateway
 
 pytestmark = pytest.mark.ray
 
-PATIENCE = 240  # seconds until a test that hangs fails; Ray takes its time to start
+TIMEOUT = 240  # seconds until a test that hangs fails; Ray takes its time to start
 
 RAY = ("--ray", "local", "--processes", "2")
 
@@ -30,7 +30,7 @@ RAY = ("--ray", "local", "--processes", "2")
 def audit(*arguments: object, **variables: str) -> subprocess.CompletedProcess[bytes]:
     command = [*COMMAND, "audit", *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, timeout=PATIENCE, env=environment(no_proxy="*", **variables)
+        command, capture_output=True, timeout=TIMEOUT, env=environment(no_proxy="*", **variables)
     )  # fmt: skip
 
 
@@ -70,7 +70,7 @@ def test_what_is_done_is_kept(queries: Callable[..., list[Path]], tmp_path: Path
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(no_proxy="*"), start_new_session=True,
         )  # fmt: skip
         try:
-            assert model.reached.wait(PATIENCE)
+            assert model.reached.wait(TIMEOUT)
             if ends == "killed":
                 workers = [number for number, name in descendants(process.pid) if name.startswith("ray::Worker")]
                 assert len(workers) == 2
@@ -80,7 +80,7 @@ def test_what_is_done_is_kept(queries: Callable[..., list[Path]], tmp_path: Path
                 # A call of the model is not given up, so it is answered afterwards.
                 os.killpg(process.pid, signal.SIGINT)
                 model.go_on.set()
-            output, error = process.communicate(timeout=PATIENCE)
+            output, error = process.communicate(timeout=TIMEOUT)
         finally:
             model.go_on.set()
             process.kill()
@@ -90,7 +90,7 @@ def test_what_is_done_is_kept(queries: Callable[..., list[Path]], tmp_path: Path
         if ends == "killed":
             assert (process.returncode, first[-1]["summary"]["ended"]) == (75, "failed")
             assert why in [
-                [f"portcullis: {path}: the worker that was at it has ended: ActorDiedError"] for path in paths
+                [f"portcullis: {path}: its worker has ended: ActorDiedError"] for path in paths
             ]  # fmt: skip
         else:
             assert (process.returncode, first[-1]["summary"]["ended"], why) == (130, "interrupted", [])

@@ -19,7 +19,7 @@ from gateway.audit.cli.report import MAX_BARS, MAX_ROWS, ReportRow, page
 from gateway.audit.run.lines import json_line
 from gateway.audit.searches.best_first import Result
 
-PATIENCE = 120  # seconds
+TIMEOUT = 120  # seconds
 VOID = {"meta"}
 HOSTILE = [
     "<script>document.title = 'taken'</script>",
@@ -225,7 +225,7 @@ def rendered(tmp_path: Path) -> Iterator[Page]:
     file = tmp_path / "report.html"
     file.write_text(page("Audit", {"query": HOSTILE[0]}, rows, edited=True), encoding="utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    done = subprocess.run([CHROMIUM, *options, file.as_uri()], capture_output=True, timeout=PATIENCE, check=True)
+    done = subprocess.run([CHROMIUM, *options, file.as_uri()], capture_output=True, timeout=TIMEOUT, check=True)
     yield Page(done.stdout.decode())
 
 

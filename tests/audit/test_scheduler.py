@@ -25,7 +25,7 @@ from gateway.audit.run.worker import AuditWorker, Job, ModelLoaded, TaskProgress
 from gateway.progress import ProgressMeter
 from tests.support import faulty_model
 from tests.support.audit_tasks import PATTERNS, TASKS, asked, assert_same, performed, whole
-from tests.support.commands import PATIENCE
+from tests.support.commands import TIMEOUT
 from tests.support.faulty_model import FaultyModel
 
 Json = dict[str, Any]
@@ -37,7 +37,7 @@ Json = dict[str, Any]
 class Scripted:
     """Workers in this process. Of those that have a job, the one that was given its job last is done first."""
 
-    load_timeout = float(PATIENCE)
+    load_timeout = float(TIMEOUT)
 
     def __init__(self, count: int = 3) -> None:
         self.count = count
@@ -230,7 +230,7 @@ def test_a_cluster_that_is_gone(monkeypatch: pytest.MonkeyPatch, at: int) -> Non
 
         pool.start_job = going  # type: ignore[method-assign]
         outcome, lines = performed(over, TASKS)
-    assert str(outcome.error) == f"{PATTERNS[at]}: the worker that was at it has ended: RuntimeError"
+    assert str(outcome.error) == f"{PATTERNS[at]}: its worker has ended: RuntimeError"
     assert (outcome.ended, len(outcome.saved.done)) == (Ended.FAILED, at)
     assert lines == [line for line in whole()[1] if line["query"] in PATTERNS[:at]]
 

@@ -16,7 +16,7 @@ import pytest
 from gateway.config import load
 from gateway.decode.maskfile import read_masks
 from gateway.decode.policies import banned_of
-from tests.support.commands import PATIENCE, portcullis, portcullis_process, write_config
+from tests.support.commands import TIMEOUT, portcullis, portcullis_process, write_config
 
 MASKED: dict[str, Any] = {"id": "password", "words": ["12MONKEYS", "swordfish"], "decode": "mask"}
 BACK: dict[str, Any] = {"id": "codename", "words": ["Heron"], "action": "rollback"}
@@ -64,7 +64,7 @@ def test_words_go_into_a_file_only(tmp_path: Path, out: str) -> None:
     done = portcullis_process("masks", "--config", config_of(tmp_path, MASKED), "--out", out)
     assert (done.stdout, done.returncode) == (b"", 2)
     assert done.stderr.decode() == (
-        f"portcullis: {out}: is no file; the words are written in clear, so they go nowhere else\n"
+        f"portcullis: {out}: not a file; the words are in clear and are written nowhere else\n"
     )
 
 
@@ -106,7 +106,7 @@ def test_check_names_the_rules_that_are_masked(tmp_path: Path) -> None:
 def without_numpy(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     program = 'import sys; sys.modules["numpy"] = None; from gateway import cli; sys.exit(cli.main(sys.argv[1:]))'
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize("command", ["check", "serve", "masks"])

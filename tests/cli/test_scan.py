@@ -17,7 +17,7 @@ from gateway.guard.findings import Finding
 from gateway.guard.guardedjson import GuardedJson
 from gateway.policy.model import Channel, Direction, Policy, Rule
 from gateway.scan import ScannedText
-from tests.support.commands import PATIENCE, portcullis, running, write_config
+from tests.support.commands import TIMEOUT, portcullis, running, write_config
 from tests.support.examples import examples
 
 PASSWORD = {"id": "password", "words": ["12MONKEYS"], "replacement": "[CENSORED]"}
@@ -80,7 +80,7 @@ def test_plain_text_is_released_before_the_input_ends(config: Path) -> None:
         assert process.stdout.read(10) == b"[CENSORED]"
         process.stdin.close()
         assert process.stdout.read() == b""
-        assert process.wait(PATIENCE) == 1
+        assert process.wait(TIMEOUT) == 1
 
 
 def test_chunks_are_answered_line_by_line(config: Path) -> None:
@@ -103,7 +103,7 @@ def test_chunks_are_answered_line_by_line(config: Path) -> None:
             "truncated": False,
         }
         assert process.stdout.read() == b""
-        assert process.wait(PATIENCE) == 1
+        assert process.wait(TIMEOUT) == 1
 
 
 def test_after_a_block_every_release_is_empty(config: Path) -> None:
@@ -202,7 +202,7 @@ def test_an_internal_error_has_a_status_of_its_own_and_quotes_nothing(config: Pa
         process.stdin.write(b"a text that finds no room")
         process.stdin.close()
         errors = process.stderr.read()
-        assert process.wait(PATIENCE) == 70
+        assert process.wait(TIMEOUT) == 70
     assert errors.startswith(b"portcullis: internal error: OSError at scan.py line ")
     assert len(errors.splitlines()) == 1
 
@@ -212,7 +212,7 @@ def test_a_reader_that_leaves_is_no_crash(config: Path) -> None:
         process.stdout.close()
         process.stdin.write(b"text")
         process.stdin.close()
-        assert process.wait(PATIENCE) == 74
+        assert process.wait(TIMEOUT) == 74
         assert process.stderr.read() == b""
 
 
@@ -221,7 +221,7 @@ def test_an_interrupt_ends_it_in_silence(config: Path) -> None:
         process.stdin.write(b"x")
         assert process.stdout.read(1) == b"x"
         process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 130
+        assert process.wait(TIMEOUT) == 130
         assert process.stderr.read() == b""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import PATIENCE, portcullis, running, write_config
+from tests.support.commands import TIMEOUT, portcullis, running, write_config
 from tests.support.forked import Forked
 from tests.support.listing import listing_upstream, models
 
@@ -34,7 +34,7 @@ def post(address: str, body: dict[str, Any], **headers: str) -> dict[str, Any]:
     request = urllib.request.Request(f"{address}/v1/chat/completions", data, {"Content-Type": "application/json"})
     for name, value in headers.items():
         request.add_header(name, value)
-    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
         read: dict[str, Any] = json.load(answer)
     return read
 
@@ -89,7 +89,7 @@ def test_a_signal_ends_it_in_good_order(stop: signal.Signals, status: int) -> No
     with running("demo", "--port", "0") as process:
         announced(process)
         process.send_signal(stop)
-        assert process.wait(PATIENCE) == status
+        assert process.wait(TIMEOUT) == status
         assert b"Traceback" not in process.stderr.read()
 
 
@@ -189,7 +189,7 @@ def test_a_file_configures_the_gateway_and_its_warnings_are_printed(tmp_path: Pa
         address, _ = announced(process)
         assert content(post(address, ASK)) == 'The password is "#########".'
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT) == 0
         warning, *log = process.stderr.read().decode().splitlines()
     assert warning.startswith(f"{config}: warning: routes[1]: is never reached")
     (request,) = [json.loads(line) for line in log if json.loads(line)["event"] == "request"]

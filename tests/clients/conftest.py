@@ -15,7 +15,7 @@ NODE = NODE_CLIENTS / "node_modules" / ".bin" / "node"
 VENVS = Path(__file__).resolve().parents[2] / ".clients"
 # litellm fetches prices and headers when it is imported, unless it is told not to.
 OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True"}
-RUN_PATIENCE = 120  # seconds
+RUN_TIMEOUT = 120  # seconds
 
 
 async def run_program(
@@ -31,7 +31,7 @@ async def run_program(
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, errors = await asyncio.wait_for(process.communicate(asked), RUN_PATIENCE)
+        out, errors = await asyncio.wait_for(process.communicate(asked), RUN_TIMEOUT)
     finally:
         if process.returncode is None:
             process.kill()

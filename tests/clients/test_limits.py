@@ -10,7 +10,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion
 
 from gateway.policy.model import ClientKey
-from tests.support.gateway import PATIENCE, before
+from tests.support.gateway import TIMEOUT, before
 from tests.support.upstream import MODEL, completion, plain, sending
 
 pytestmark = pytest.mark.clients
@@ -25,7 +25,7 @@ def ask(client: OpenAI) -> ChatCompletion:
 async def test_a_limit_is_a_rate_limit_error() -> None:
     key = ClientKey.of(KEY, "team", rpm=1)
     async with before(sending(plain(completion("ok"))), keys=(key,)) as (gateway, _):
-        client = OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE)
+        client = OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0, timeout=TIMEOUT)
         assert (await asyncio.to_thread(ask, client)).choices[0].message.content == "ok"
         with pytest.raises(openai.RateLimitError) as raised:
             await asyncio.to_thread(ask, client)

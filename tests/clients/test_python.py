@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from tests.support.gateway import PATIENCE, running
+from tests.support.gateway import TIMEOUT, running
 from tests.support.scenarios import (
     KEY,
     SCENARIOS,
@@ -92,7 +92,7 @@ def collected_texts(parts: Iterable[Any]) -> list[Outcome]:
 
 
 def run_sync(base_url: str) -> dict[str, Outcome]:
-    client = OpenAI(base_url=base_url, api_key=KEY, max_retries=0, timeout=PATIENCE)
+    client = OpenAI(base_url=base_url, api_key=KEY, max_retries=0, timeout=TIMEOUT)
     found: dict[str, Outcome] = {}
     for name in SCENARIOS:
         chunks: list[Any] = []
@@ -120,7 +120,7 @@ def attempted(call: Callable[[], list[Outcome]]) -> Outcome:
 
 async def run_async(base_url: str) -> dict[str, Outcome]:
     found: dict[str, Outcome] = {}
-    async with AsyncOpenAI(base_url=base_url, api_key=KEY, max_retries=0, timeout=PATIENCE) as client:
+    async with AsyncOpenAI(base_url=base_url, api_key=KEY, max_retries=0, timeout=TIMEOUT) as client:
         for name in SCENARIOS:
             chunks: list[Any] = []
             error = None
@@ -151,7 +151,7 @@ async def test_the_async_client() -> None:
 
 
 def run_texts(base_url: str) -> dict[str, Outcome]:
-    client = OpenAI(base_url=base_url, api_key=KEY, max_retries=0, timeout=PATIENCE)
+    client = OpenAI(base_url=base_url, api_key=KEY, max_retries=0, timeout=TIMEOUT)
     found: dict[str, Outcome] = {}
     for name in TEXTS:
         parts: list[Any] = []
@@ -170,7 +170,7 @@ def run_texts(base_url: str) -> dict[str, Outcome]:
 
 async def run_texts_async(base_url: str) -> dict[str, Outcome]:
     found: dict[str, Outcome] = {}
-    async with AsyncOpenAI(base_url=base_url, api_key=KEY, max_retries=0, timeout=PATIENCE) as client:
+    async with AsyncOpenAI(base_url=base_url, api_key=KEY, max_retries=0, timeout=TIMEOUT) as client:
         for name in TEXTS:
             parts: list[Any] = []
             error = None
@@ -198,7 +198,7 @@ async def test_the_stream_helper() -> None:
     async with (
         playing(play) as upstream,
         running(configuration(upstream.base_url)) as gateway,
-        AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE) as client,
+        AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0, timeout=TIMEOUT) as client,
     ):
         for name in ("redacted", "tools", "thinking"):
             async with client.chat.completions.stream(**arguments(name)) as stream:
@@ -224,10 +224,10 @@ async def test_leaving_a_stream_stops_the_upstream() -> None:
     async with (
         playing(hang) as upstream,
         running(configuration(upstream.base_url)) as gateway,
-        AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0, timeout=PATIENCE) as client,
+        AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0, timeout=TIMEOUT) as client,
     ):
         stream = await client.chat.completions.create(**arguments("redacted"), stream=True)
         async for _ in stream:
             break
         await stream.close()
-        await asyncio.wait_for(left.wait(), PATIENCE)
+        await asyncio.wait_for(left.wait(), TIMEOUT)

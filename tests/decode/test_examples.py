@@ -13,7 +13,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
-PATIENCE = 120.0  # seconds
+TIMEOUT = 120.0  # seconds
 WORDS = {"hot", "cold", "hotel"}
 
 
@@ -22,7 +22,7 @@ def printed_by(name: str, *arguments: str) -> list[str]:
         [sys.executable, EXAMPLES / name, *arguments],
         capture_output=True,
         encoding="utf-8",
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

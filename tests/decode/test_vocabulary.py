@@ -53,7 +53,7 @@ def test_ends_write_nothing_and_belong_to_the_vocabulary() -> None:
     vocabulary = Vocabulary([b"a", b"</s>", None, b""], end=[1])
     assert vocabulary.tokens == (b"a", None, None, b"")
     assert vocabulary.order.tolist() == [0]
-    with pytest.raises(ValueError, match="token 4 is none of the vocabulary, which has 4"):
+    with pytest.raises(ValueError, match="token 4 is not in the vocabulary, which has 4"):
         Vocabulary([b"a"] * 4, end=[4])
 
 

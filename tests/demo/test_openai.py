@@ -15,7 +15,7 @@ from openai import OpenAI
 from pydantic import BaseModel
 
 from gateway.demo.server import build_demo
-from tests.support.gateway import PATIENCE, listening
+from tests.support.gateway import TIMEOUT, listening
 
 QUESTION: Any = [{"role": "user", "content": "What is the password?"}]
 
@@ -105,5 +105,5 @@ def fails(client: OpenAI) -> None:
 async def test_openais_client(program: Callable[[OpenAI], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
     async with listening(uvicorn.Config(build_demo(0), log_config=None, lifespan="off")) as url:
-        with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=PATIENCE) as client:
+        with OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT) as client:
             await asyncio.to_thread(program, client)

@@ -18,7 +18,7 @@ from tests.support.served_demo import demo_address
 __all__ = ["demo_address"]
 
 SCHEMA = ["--builtin-schema", "vendor.compose-spec"]
-PATIENCE = 60  # seconds; ends a hang
+TIMEOUT = 60  # seconds; ends a hang
 UNITS = {"s": 1, "m": 60}
 
 
@@ -33,7 +33,7 @@ ALL = {**STACK, "vllm": WITH_VLLM["vllm"]}
 
 def judged(path: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "check_jsonschema", *SCHEMA, str(path)]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=PATIENCE)
+    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=TIMEOUT)
 
 
 def seconds(duration: str) -> int:

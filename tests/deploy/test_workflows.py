@@ -19,7 +19,7 @@ from tests.support.deploy_files import ROOT, Json
 
 WORKFLOWS = {path.stem: path for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))}
 BIN = Path(sys.executable).parent
-PATIENCE = 300  # seconds; packages are downloaded
+TIMEOUT = 300  # seconds; packages are downloaded
 RELEASE = runpy.run_path(str(ROOT / "deploy" / "release.py"))
 
 
@@ -34,7 +34,7 @@ def steps(name: str) -> list[Json]:
 
 def schema(name: str, *files: Path) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", name, *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stdout
 
 
@@ -55,7 +55,7 @@ def test_the_schemas_accept_workflows_and_renovate() -> None:
 )
 def test_wheels_are_built_once_for_each_platform(platform: str, machine: str, built: list[str]) -> None:
     command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform]
-    done = subprocess.run([*command, "--archs", machine, ROOT], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run([*command, "--archs", machine, ROOT], capture_output=True, text=True, timeout=TIMEOUT)
     assert (done.stdout.split(), done.returncode) == ([f"cp311-{each}" for each in built], 0), done.stderr
 
 
@@ -161,7 +161,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("program, arguments", [("actionlint", []), ("zizmor", ["--offline", "--quiet"])])
 def test_the_linters_find_nothing(program: str, arguments: list[str]) -> None:
     command = [str(BIN / program), *arguments, *map(str, WORKFLOWS.values())]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -178,7 +178,7 @@ def test_what_can_be_run_here_runs(checkout: Path) -> None:
             env=environ | step.get("env", {}),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
         assert done.returncode == 0, f"{step['id']}\n{done.stdout}{done.stderr}"
     assert (checkout / "build" / "notes.md").read_text("utf-8") == RELEASE["notes"](ROOT)

@@ -15,7 +15,7 @@ from gateway.policy.model import Limits
 from gateway.proxy import asgi, relay
 from gateway.proxy.downstream import protocol
 from tests.support.departures import Torrent, sent
-from tests.support.gateway import PASSWORD, PATIENCE, RunningGateway, before, error_of, question
+from tests.support.gateway import PASSWORD, TIMEOUT, RunningGateway, before, error_of, question
 from tests.support.upstream import (
     DONE,
     END,
@@ -40,14 +40,14 @@ async def connected(gateway: RunningGateway) -> tuple[asyncio.StreamReader, asyn
 
 async def is_cut_off(reader: asyncio.StreamReader) -> bool:
     try:
-        return await asyncio.wait_for(reader.read(), PATIENCE) == b""
+        return await asyncio.wait_for(reader.read(), TIMEOUT) == b""
     except ConnectionError:
         return True
 
 
 @pytest.mark.parametrize("begins", [b"", b"GET / HTTP/1.1\r\nx: "])
 async def test_a_head_that_never_comes_is_cut_off(begins: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_PATIENCE", 0.3)
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT", 0.3)
     async with before(ANSWER) as (gateway, _):
         reader, writer = await connected(gateway)
         writer.write(begins)
@@ -77,7 +77,7 @@ async def test_d33_a_client_that_does_not_read_is_cut_off(caplog: pytest.LogCapt
         assert (await gateway.logged(1))[0]["error"] == "client does not read"
         # What the kernel holds can still be read; an orderly close would go on to send what was buffered here.
         with pytest.raises(ConnectionResetError):
-            while await asyncio.wait_for(reader.read(1 << 20), PATIENCE):
+            while await asyncio.wait_for(reader.read(1 << 20), TIMEOUT):
                 pass
         writer.close()
         assert not [record for record in caplog.records if record.name == "uvicorn.error"]
@@ -166,7 +166,7 @@ async def test_d26_a_client_that_leaves_ends_the_scanning_of_its_prompt(monkeypa
     monkeypatch.setattr("gateway.proxy.admission.guarding_prompt", endless)
     async with before(ANSWER, limits=Limits(max_streams=1)) as (gateway, upstream):
         _, writer = await sent(gateway, question("x" * 100_000))
-        await asyncio.wait_for(begun.wait(), PATIENCE)
+        await asyncio.wait_for(begun.wait(), TIMEOUT)
         assert (await gateway.client.get("/healthz")).status_code == 200
         writer.close()
         line = (await gateway.logged(1))[0]

@@ -13,7 +13,7 @@ import pytest
 from gateway.app import Portcullis
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Auth, ClientKey, Config, Listen, ListenAddress
-from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, question, running
+from tests.support.gateway import TIMEOUT, RunningGateway, before, config_for, error_of, question, running
 from tests.support.upstream import completion, plain, playing, sending
 
 OK = sending(plain(completion("ok")))
@@ -84,7 +84,7 @@ async def test_d28_other_names_are_not(host: str) -> None:
 async def raw(gateway: RunningGateway, head: str) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
     writer.write(head.encode() + b"\r\nConnection: close\r\n\r\n")
-    answer = await asyncio.wait_for(reader.read(), PATIENCE)
+    answer = await asyncio.wait_for(reader.read(), TIMEOUT)
     writer.close()
     return answer
 

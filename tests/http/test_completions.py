@@ -22,7 +22,7 @@ from tests.support.completions import (
     stream,
     streamed,
 )
-from tests.support.gateway import INPUT, PATIENCE, UPSTREAM_KEY, before, error_of
+from tests.support.gateway import INPUT, TIMEOUT, UPSTREAM_KEY, before, error_of
 from tests.support.upstream import (
     DONE,
     END,
@@ -92,7 +92,7 @@ async def test_a_block_ends_the_stream_and_stops_the_upstream() -> None:
         answer = await stream(gateway)
         assert answer.text() == "Hello [CENSORED].  (stopped)"
         assert (answer.finish(), answer.done, answer.error) == ("content_filter", True, None)
-        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), TIMEOUT)
         metrics = await gateway.metrics()
         metrics.assert_covered()
         assert metrics.value("portcullis_matches_total", rule="stop", action="block", channel="content") == 1
@@ -133,7 +133,7 @@ async def test_the_upstream_is_stopped_when_all_prompts_have_ended_in_blocks() -
 
     async def play(call: Call) -> None:
         await call.send(stream_head(), chunk(some))
-        await asyncio.wait_for(last_may_come.wait(), PATIENCE)
+        await asyncio.wait_for(last_may_come.wait(), TIMEOUT)
         assert not call.conversation.client_left.is_set()
         await call.send(chunk(event(part("a FORBIDDEN", 2))))
         await call.hang()
@@ -150,7 +150,7 @@ async def test_the_upstream_is_stopped_when_all_prompts_have_ended_in_blocks() -
             last_may_come.set()
             rest = [line async for line in lines if line]
         assert rest[-1] == "data: [DONE]" and json.loads(rest[0][6:])["choices"][0]["text"] == "a "
-        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), TIMEOUT)
 
 
 async def test_an_echoed_prompt_is_scanned_like_all_else() -> None:
@@ -199,7 +199,7 @@ async def test_a_client_reads_text_as_soon_as_it_is_safe() -> None:
         for text, expected in steps:
             await call.send(chunk(event(part(text))))
             # The next text leaves only when the client has read all that this one makes certain.
-            async with asyncio.timeout(PATIENCE), seen:
+            async with asyncio.timeout(TIMEOUT), seen:
                 while len(readable) < len(expected):
                     await seen.wait()
             assert readable == expected
@@ -350,7 +350,7 @@ async def test_a_client_that_leaves_stops_the_upstream() -> None:
             async for line in response.aiter_lines():
                 assert "Hello" in line
                 break
-        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), TIMEOUT)
         assert (await gateway.logged(1))[0]["error"] == "client left"
 
 

@@ -16,7 +16,7 @@ from tests.support.completions import (
     completed,
     post,
 )
-from tests.support.gateway import PATIENCE, before, error_of
+from tests.support.gateway import TIMEOUT, before, error_of
 from tests.support.upstream import (
     MODEL,
     Json,
@@ -129,7 +129,7 @@ async def test_a_body_too_large_or_too_late(monkeypatch: pytest.MonkeyPatch) -> 
     async with before(ANSWER) as (gateway, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
         writer.write(f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{{".encode())
-        assert b" 408 " in await asyncio.wait_for(reader.readline(), PATIENCE)
+        assert b" 408 " in await asyncio.wait_for(reader.readline(), TIMEOUT)
         writer.close()
 
 

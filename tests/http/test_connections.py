@@ -11,7 +11,7 @@ import pytest
 
 from gateway.proxy.downstream import protocol
 from gateway.proxy.downstream.protocol import MAX_AHEAD, MAX_AHEAD_BYTES, MAX_HEAD, MAX_HEADERS
-from tests.support.gateway import PATIENCE, RunningGateway, before, question
+from tests.support.gateway import TIMEOUT, RunningGateway, before, question
 from tests.support.raw_http import Connection, answers_in
 from tests.support.upstream import completion, plain, sending, sending_then_hanging, stream_head
 
@@ -148,7 +148,7 @@ async def test_d18_a_key_in_a_trailer_is_none() -> None:
     async with before(ANSWER, keys=("sk-of-a-client",)) as (gateway, upstream):
         reader, writer = await connected(gateway)
         writer.write(request)
-        assert b" 401 " in await asyncio.wait_for(reader.readline(), PATIENCE)
+        assert b" 401 " in await asyncio.wait_for(reader.readline(), TIMEOUT)
         assert not upstream.calls
         writer.close()
 
@@ -239,7 +239,7 @@ async def test_d10_a_client_that_sent_ahead_and_leaves_stops_the_upstream(
         while not upstream.calls:
             await asyncio.sleep(0.002)
         writer.close()
-        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), TIMEOUT)
         line = (await gateway.logged(1))[0]
         assert (line["outcome"], line["error"]) == ("cancelled", "client left")
         assert (await gateway.metrics()).value("portcullis_streams_active") == 0
@@ -287,7 +287,7 @@ async def test_d23_a_connection_ends_with_the_answer_to_an_unread_body(monkeypat
     async with before(ANSWER, keys=("sk-of-a-client",)) as (gateway, _):
         reader, writer = await connected(gateway)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nx")
-        (answer,) = answers_in(await asyncio.wait_for(reader.read(), PATIENCE))
+        (answer,) = answers_in(await asyncio.wait_for(reader.read(), TIMEOUT))
         assert (answer.status, answer.headers["connection"]) == (401, "close")
 
         async def trickle() -> None:
@@ -297,7 +297,7 @@ async def test_d23_a_connection_ends_with_the_answer_to_an_unread_body(monkeypat
                 await asyncio.sleep(0.01)
 
         with pytest.raises(ConnectionError):
-            await asyncio.wait_for(trickle(), PATIENCE)
+            await asyncio.wait_for(trickle(), TIMEOUT)
 
 
 async def test_d23_the_answer_is_seen_behind_all_of_the_body() -> None:
@@ -308,7 +308,7 @@ async def test_d23_the_answer_is_seen_behind_all_of_the_body() -> None:
         for _ in range(size >> 16):
             writer.write(b"x" * (1 << 16))
             await writer.drain()
-        (answer,) = answers_in(await asyncio.wait_for(reader.read(), PATIENCE))
+        (answer,) = answers_in(await asyncio.wait_for(reader.read(), TIMEOUT))
         assert answer.status == 401
         writer.close()
 
@@ -461,7 +461,7 @@ async def test_d33_bad_http_is_answered_and_counted() -> None:
     async with before(ANSWER) as (gateway, _):
         reader, writer = await connected(gateway)
         writer.write(b"GET /v1/models HTTP/1.1\r\nX-Request-Id: mine-1\r\n\r\n")
-        (answer,) = answers_in(await asyncio.wait_for(reader.read(), PATIENCE))
+        (answer,) = answers_in(await asyncio.wait_for(reader.read(), TIMEOUT))
         assert (answer.status, answer.body["error"]["code"]) == (400, "invalid_http")
         assert answer.headers["x-request-id"] == "mine-1"
         assert (await gateway.metrics()).value("portcullis_requests_total", path="other", status="400") == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from anthropic import AsyncAnthropic, NotFoundError
 
-from tests.support.gateway import PATIENCE, before
+from tests.support.gateway import TIMEOUT, before
 from tests.support.upstream import MODEL, Json, completion, plain, sending
 
 PATH = "/v1/messages/count_tokens"
@@ -18,7 +18,7 @@ def asking(text: str, **more: Json) -> Json:
 
 async def test_the_official_client_counts_a_scanned_request() -> None:
     async with before(sending(plain({"input_tokens": 14})), upstream=SPEAKS_MESSAGES) as (gateway, upstream):
-        client = AsyncAnthropic(base_url=gateway.url, api_key="k", timeout=PATIENCE, max_retries=0)
+        client = AsyncAnthropic(base_url=gateway.url, api_key="k", timeout=TIMEOUT, max_retries=0)
         counted = await client.messages.count_tokens(**asking("Voldemort?", system="by Voldemort"))
         assert counted.input_tokens == 14
         assert upstream.asked.request.target == PATH
@@ -35,7 +35,7 @@ async def test_every_text_in_an_answer_is_scanned(answer: Json) -> None:
 
 async def test_an_upstream_that_cannot_count() -> None:
     async with before(sending(plain(completion("no number")))) as (gateway, upstream):
-        client = AsyncAnthropic(base_url=gateway.url, api_key="k", timeout=PATIENCE, max_retries=0)
+        client = AsyncAnthropic(base_url=gateway.url, api_key="k", timeout=TIMEOUT, max_retries=0)
         with pytest.raises(NotFoundError, match="serves /v1/messages/count_tokens"):
             await client.messages.count_tokens(**asking("hello"))
         assert not upstream.calls

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.demo.config import demo_policy
 from gateway.policy.model import Action, Rule
-from tests.support.gateway import PATIENCE, RunningGateway, before, question
+from tests.support.gateway import TIMEOUT, RunningGateway, before, question
 from tests.support.upstream import DONE, END, Call, chunk, delta, event, events, sending, stream, stream_head
 
 # -- framings that a lenient client would read -------------------------------------------------------------------------
@@ -124,7 +124,7 @@ async def test_each_delta_is_readable_at_once_but_for_what_may_become_a_match(ca
         for text, expected in steps:
             await call.send(chunk(event(delta(text))))
             # The next delta leaves only when the client has read all that this one makes certain.
-            async with asyncio.timeout(PATIENCE), seen:
+            async with asyncio.timeout(TIMEOUT), seen:
                 while len(readable) < len(expected):
                     await seen.wait()
             assert readable == expected
@@ -153,7 +153,7 @@ async def test_the_head_arrives_before_the_first_delta() -> None:
 
     async def play(call: Call) -> None:
         await call.send(stream_head())
-        await asyncio.wait_for(head_seen.wait(), PATIENCE)
+        await asyncio.wait_for(head_seen.wait(), TIMEOUT)
         await call.send(chunk(events("hi")) + END)
 
     async with (

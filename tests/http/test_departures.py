@@ -11,7 +11,7 @@ import pytest
 from gateway.policy.model import Limits
 from tests.support.departures import Torrent, sent
 from tests.support.endpoints import BODIES, NATIVE, STREAMED
-from tests.support.gateway import PATIENCE, before, question, quick
+from tests.support.gateway import TIMEOUT, before, question, quick
 from tests.support.upstream import (
     DONE,
     END,
@@ -47,12 +47,12 @@ async def test_a_client_that_leaves_stops_the_upstream(case: str, how: str) -> N
         while not upstream.calls:
             await asyncio.sleep(0.002)
         if streamed and "before the head" not in case:
-            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT)
         if case == "stream, within":
-            await asyncio.wait_for(reader.readuntil(b"Hello"), PATIENCE)
+            await asyncio.wait_for(reader.readuntil(b"Hello"), TIMEOUT)
         leave(writer, how)
         # The upstream never ends by itself: only the gateway's leaving ends this wait.
-        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), TIMEOUT)
         line = (await gateway.logged(1))[0]
         assert (line["outcome"], line["error"]) == ("cancelled", "client left")
         metrics = await gateway.metrics()
@@ -76,7 +76,7 @@ async def test_a_client_that_leaves_any_endpoint_stops_the_upstream() -> None:
             while len(upstream.calls) < number:
                 await asyncio.sleep(0.002)
             leave(writer, ("closes", "resets")[number % 2])
-            await asyncio.wait_for(upstream.calls[-1].conversation.client_left.wait(), PATIENCE)
+            await asyncio.wait_for(upstream.calls[-1].conversation.client_left.wait(), TIMEOUT)
             line = (await gateway.logged(number))[-1]
             assert (line["outcome"], line["error"]) == ("cancelled", "client left"), path
         metrics = await gateway.metrics()
@@ -95,10 +95,10 @@ async def test_a_client_that_leaves_frees_its_place() -> None:
     async with before(sending_then_hanging(stream_head()), limits=Limits(max_streams=1)) as (gateway, upstream):
         for number in range(1, 4):
             reader, writer = await sent(gateway, question(stream=True))
-            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+            await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT)
             assert len(upstream.calls) == number
             writer.close()
-            await asyncio.wait_for(upstream.calls[-1].conversation.client_left.wait(), PATIENCE)
+            await asyncio.wait_for(upstream.calls[-1].conversation.client_left.wait(), TIMEOUT)
             await gateway.logged(number)
 
 
@@ -106,10 +106,10 @@ async def test_a_client_that_does_not_read_stops_the_flow_and_is_dropped() -> No
     torrent = Torrent()
     async with before(torrent.play, limits=Limits(send_timeout=3.0)) as (gateway, upstream):
         _, writer = await sent(gateway, question(stream=True))
-        await asyncio.wait_for(torrent.stalled.wait(), PATIENCE)
+        await asyncio.wait_for(torrent.stalled.wait(), TIMEOUT)
         # What the kernel's socket buffers and a few buffers of ours take; the answer itself has no end.
         assert torrent.written < 16 * 1024 * 1024
-        line = (await asyncio.wait_for(gateway.logged(1), PATIENCE))[0]
+        line = (await asyncio.wait_for(gateway.logged(1), TIMEOUT))[0]
         assert (line["outcome"], line["error"]) == ("cancelled", "client does not read")
         while not upstream.asked.conversation.writer.is_closing():
             await asyncio.sleep(0.01)
@@ -128,7 +128,7 @@ async def test_a_slow_client_gets_everything() -> None:
         reader, writer = await sent(gateway, question(stream=True))
         got = b""
         while not got.endswith(b"0\r\n\r\n"):
-            got += await asyncio.wait_for(reader.read(4096), PATIENCE)
+            got += await asyncio.wait_for(reader.read(4096), TIMEOUT)
             await asyncio.sleep(0)
         writer.close()
         for number in range(400):
@@ -140,7 +140,7 @@ async def test_a_total_timeout_ends_a_stream_whose_client_does_not_read() -> Non
     torrent = Torrent()
     async with before(torrent.play, timeouts=quick(total=2.0)) as (gateway, upstream):
         _, writer = await sent(gateway, question(stream=True))
-        await asyncio.wait_for(gateway.logged(1), PATIENCE)
+        await asyncio.wait_for(gateway.logged(1), TIMEOUT)
         while not upstream.asked.conversation.writer.is_closing():
             await asyncio.sleep(0.01)
         assert (await gateway.metrics()).value("portcullis_streams_active") == 0
@@ -152,7 +152,7 @@ async def test_a_client_that_does_not_read_a_whole_answer_is_dropped() -> None:
     limits = Limits(send_timeout=1.0, max_body=32 * 1024 * 1024)
     async with before(sending(answer), limits=limits) as (gateway, _):
         _, writer = await sent(gateway, question())
-        line = (await asyncio.wait_for(gateway.logged(1), PATIENCE))[0]
+        line = (await asyncio.wait_for(gateway.logged(1), TIMEOUT))[0]
         assert (line["outcome"], line["error"]) == ("cancelled", "client does not read")
         writer.transport.abort()
 
@@ -189,11 +189,11 @@ async def test_clients_that_leave_one_after_the_other_leave_nothing_behind() -> 
     async with before(sending_then_hanging(stream_head(), chunk(event(delta("Hi"))))) as (gateway, upstream):
         connections = [await sent(gateway, question(stream=True)) for _ in range(40)]
         for reader, _ in connections:
-            await asyncio.wait_for(reader.readuntil(b"Hi"), PATIENCE)
+            await asyncio.wait_for(reader.readuntil(b"Hi"), TIMEOUT)
         assert (await gateway.metrics()).value("portcullis_streams_active") == 40
         for _, writer in connections:
             writer.transport.abort()
         for call in upstream.calls:
-            await asyncio.wait_for(call.conversation.client_left.wait(), PATIENCE)
+            await asyncio.wait_for(call.conversation.client_left.wait(), TIMEOUT)
         await gateway.logged(40)
         assert (await gateway.metrics()).value("portcullis_streams_active") == 0

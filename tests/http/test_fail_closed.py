@@ -9,7 +9,7 @@ import pytest
 
 from gateway.censor.stream import Censor
 from gateway.guard.answer import StreamAnswer
-from tests.support.gateway import PASSWORD, PATIENCE, before, error_of
+from tests.support.gateway import PASSWORD, TIMEOUT, before, error_of
 from tests.support.upstream import (
     END,
     chunk,
@@ -55,7 +55,7 @@ async def test_a_stream_ends_with_an_error_and_nothing_held(caplog: pytest.LogCa
         assert answer.error is not None
         assert answer.error["code"] == "guard_failed"
         assert not answer.done
-        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), TIMEOUT)
         assert (await gateway.metrics()).value("portcullis_guard_failures_total", policy="default") == 1
         assert_unsaid(answer.response.text + gateway.log.getvalue(), caplog)
 

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.policy.model import Balance, Health, Listen, ReadyWhen, Retries, Route
 from tests.support.descriptors import none_closing, none_left
-from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, quick, running
+from tests.support.gateway import TIMEOUT, RunningGateway, before, config_for, error_of, quick, running
 from tests.support.upstream import (
     DONE,
     END,
@@ -118,7 +118,7 @@ async def test_the_second_answers_for_the_first(case: str, streamed: bool) -> No
         assert len(first.calls) == len(second.calls) == 1
         assert first.asked.body == second.asked.body
         if kind == "timeout":
-            await asyncio.wait_for(first.asked.conversation.client_left.wait(), PATIENCE)
+            await asyncio.wait_for(first.asked.conversation.client_left.wait(), TIMEOUT)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -226,7 +226,7 @@ async def test_a_client_that_leaves_during_the_first_attempt_ends_all() -> None:
         while not first.calls:
             await asyncio.sleep(0.002)
         asking.cancel()
-        await asyncio.wait_for(first.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(first.asked.conversation.client_left.wait(), TIMEOUT)
         assert (await gateway.logged(1))[0]["error"] == "client left"
         assert second.calls == []
         await assert_counted(gateway, {}, {})
@@ -275,7 +275,7 @@ async def test_upstreams_that_other_routes_keep_busy_count() -> None:
 # -- left out ----------------------------------------------------------------------------------------------------------
 
 
-class Moody:
+class FaultyUpstream:
     """Answers or fails, as it is told."""
 
     well = False
@@ -291,25 +291,25 @@ async def is_up(gateway: RunningGateway, name: str = "played") -> bool:
 
 
 async def test_the_gauge_follows_ejection_and_recovery() -> None:
-    moody = Moody()
+    faulty = FaultyUpstream()
     # For so long that no time passes by itself; a single upstream is asked although it is left out.
     health = Health(eject_after=3, eject_for=100_000)
-    async with before(moody.play, health=health) as (gateway, _):
+    async with before(faulty.play, health=health) as (gateway, _):
         for up in (True, True, False, False):
             error_of(await gateway.ask(), 500)
             assert await is_up(gateway) is up
         ready = await gateway.client.get("/readyz")  # it was up a moment ago
         assert (ready.status_code, ready.json()["upstreams"]) == (200, {"played": "down"})
-        moody.well = True
+        faulty.well = True
         assert (await gateway.ask()).status_code == 200
         assert await is_up(gateway)
         assert (await gateway.client.get("/readyz")).status_code == 200
 
 
 async def test_an_upstream_that_is_left_out_is_not_asked_first() -> None:
-    moody = Moody()
+    faulty = FaultyUpstream()
     health = Health(eject_after=2, eject_for=100_000)
-    async with two(moody.play, health=health) as (gateway, first, second):
+    async with two(faulty.play, health=health) as (gateway, first, second):
         for _ in range(6):
             assert await said_by(gateway, streamed=False) == "from the second"
         assert (len(first.calls), len(second.calls)) == (2, 6)
@@ -322,11 +322,11 @@ async def test_an_upstream_that_is_left_out_is_not_asked_first() -> None:
 
 
 async def test_an_upstream_that_was_left_out_comes_back() -> None:
-    moody = Moody()
-    async with two(moody.play, health=Health(eject_after=1, eject_for=0.2)) as (gateway, first, _):
+    faulty = FaultyUpstream()
+    async with two(faulty.play, health=Health(eject_after=1, eject_for=0.2)) as (gateway, first, _):
         assert await said_by(gateway, streamed=False) == "from the second"
-        moody.well = True
-        async with asyncio.timeout(PATIENCE):
+        faulty.well = True
+        async with asyncio.timeout(TIMEOUT):
             while await said_by(gateway, streamed=False) != "well":
                 await asyncio.sleep(0.01)
         assert len(first.calls) == 2

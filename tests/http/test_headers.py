@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from gateway.policy.model import Action, Rule
-from tests.support.gateway import PATIENCE, before, config_for, question, running
+from tests.support.gateway import TIMEOUT, before, config_for, question, running
 from tests.support.upstream import completion, plain, playing, sending, stream
 
 UP_PASS = {"traceparent": "00-ab-cd-01", "tracestate": "a=b", "openai-beta": "assistants=v2", "openai-note": "n"}
@@ -140,7 +140,7 @@ async def test_ids_that_could_break_a_header_or_log_line_are_replaced() -> None:
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         head += b"X-Request-ID: a\tb\xff\r\nContent-Length: %d\r\n\r\n"
         writer.write(head % len(body) + body)
-        got = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        got = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT)
         writer.close()
         assert b"\r\nx-request-id: req_" in got
         assert upstream.asked.request.headers["x-request-id"].startswith("req_")

@@ -18,7 +18,7 @@ from gateway.guard.bytes_path import BytesPath, is_native
 from gateway.policy.model import Rule
 from gateway.proxy import hotpath
 from gateway.proxy.hotpath import BodyWriter, HotPath, hot_path_problem
-from tests.support.gateway import PATIENCE, before
+from tests.support.gateway import TIMEOUT, before
 from tests.support.served import configuration, serving, write
 from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, sending, stream, stream_head
 
@@ -62,11 +62,11 @@ def one_by_one(texts: Sequence[str], end: bytes | None = chunk(event(delta(finis
     tries = count()
 
     async def play(call: Call) -> None:
-        patience = 0.1 * next(tries)
+        pause = 0.1 * next(tries)
         await call.send(stream_head())
         for text in texts:
             await call.send(chunk(event(delta(text))))
-            await asyncio.sleep(0.005 if len(text) < 1000 else patience)
+            await asyncio.sleep(0.005 if len(text) < 1000 else pause)
         if end is None:
             await call.hang()
         else:
@@ -171,7 +171,7 @@ async def test_a_block_ends_it(taken: list[bool]) -> None:
         assert answer.content() == "".join(WORDS) + " (stopped)"
         assert answer.finish() == "content_filter"
         assert answer.done
-        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), TIMEOUT)
         assert True in taken
 
 
@@ -203,7 +203,7 @@ async def test_a_defect_of_the_censor_fails_closed(monkeypatch: pytest.MonkeyPat
         assert answer.error is not None
         assert answer.error["code"] == "guard_failed"
         assert "MONKEYS" not in answer.response.text + gateway.log.getvalue()
-        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), TIMEOUT)
         assert True in taken
 
 

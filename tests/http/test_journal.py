@@ -14,7 +14,7 @@ import pytest
 from gateway.journal.backlog import MAX_WAITING
 from gateway.policy.model import Action, ClientKey, Direction, Mode, Rule
 from tests.journal.conftest import mounted
-from tests.support.gateway import PATIENCE, UPSTREAM_KEY, RunningGateway, Streamed, before, error_of, question
+from tests.support.gateway import TIMEOUT, UPSTREAM_KEY, RunningGateway, Streamed, before, error_of, question
 from tests.support.journalled import HMAC_KEY, Line, hmac_of, journal_at, journalled, lines_in
 from tests.support.upstream import (
     DONE,
@@ -37,7 +37,7 @@ TEAM = (ClientKey.of(CLIENT_KEY, "team"),)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await condition():
             await asyncio.sleep(0.02)
 
@@ -81,7 +81,7 @@ async def test_matches_of_prompt_and_answer_and_the_request(tmp_path: Path, stre
     }
     for line in (*matches, request):
         assert of_request.items() <= line.items()
-        assert abs(line["time"] - request["time"]) < PATIENCE
+        assert abs(line["time"] - request["time"]) < TIMEOUT
     of_answer = {"upstream": "played", "status": 200, "outcome": "redacted", "stream": streamed}
     assert of_answer.items() <= request.items()
     assert request["duration"] > 0
@@ -230,7 +230,7 @@ async def test_a_directory_that_is_gone_stops_nothing_and_loses_nothing(tmp_path
         disk.rename(tmp_path / "away")
         for _ in range(3):
             assert (await gateway.ask()).status_code == 200
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not problems(gateway):
                 await asyncio.sleep(0.01)
         assert (await gateway.ask()).status_code == 200
@@ -257,7 +257,7 @@ async def test_what_is_really_lost_is_counted(tmp_path: Path) -> None:
         await gateway.ask("y")
         assert await dropped(gateway) >= OF_TWO_REQUESTS - MAX_WAITING
         disk.mkdir()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(lines_in(disk)) < MAX_WAITING:
                 await asyncio.sleep(0.05)
         assert len(lines_in(disk)) == MAX_WAITING
@@ -297,7 +297,7 @@ async def test_a_full_disk_stops_nothing(small_disk: Path) -> None:
         # More lines than what is left of the page that the file had begun takes.
         for _ in range(30):
             assert (await gateway.stream()).done
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not problems(gateway):
                 await asyncio.sleep(0.01)
         assert (await gateway.stream()).done

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from gateway.policy.model import ClientKey, Direction, Rule
-from tests.support.gateway import PATIENCE, RULES, RunningGateway, before, error_of, question
+from tests.support.gateway import RULES, TIMEOUT, RunningGateway, before, error_of, question
 from tests.support.upstream import (
     DONE,
     END,
@@ -324,7 +324,7 @@ async def test_a_client_that_left_has_its_place_back(case: str) -> None:
                 assert len(gateway.log.getvalue().splitlines()) < number, "it was refused"
                 await asyncio.sleep(0.002)
             if seen:
-                await asyncio.wait_for(reader.readuntil(seen), PATIENCE)
+                await asyncio.wait_for(reader.readuntil(seen), TIMEOUT)
             writer.transport.abort()
-            lines = await asyncio.wait_for(gateway.logged(number), PATIENCE)
+            lines = await asyncio.wait_for(gateway.logged(number), TIMEOUT)
             assert lines[-1]["error"] == "client left"

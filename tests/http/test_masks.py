@@ -16,7 +16,7 @@ from gateway.decode.maskfile import MaskRequestError
 from gateway.decode.policies import banned_of
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Action, Config, Decode, Policy, Rule
-from tests.support.gateway import PATIENCE, RunningGateway, config_for, running
+from tests.support.gateway import TIMEOUT, RunningGateway, config_for, running
 from tests.support.masking_server import Masking, Reply, garbage, ignoring, refusing
 from tests.support.served import Served, configuration, serving, write
 from tests.support.upstream import Call, Json, completion, plain, playing
@@ -197,7 +197,7 @@ async def test_the_first_requests_do_not_wait_for_the_canary() -> None:
 
 async def readiness(served: Served, status: int) -> Json:
     """What /readyz says once it has this status."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while (answer := await served.client.get(f"{served.admin}/readyz")).status_code != status:
             await asyncio.sleep(0.05)
     found: Json = answer.json()

@@ -10,7 +10,7 @@ from gateway.policy.model import ClientKey, Route
 from gateway.proxy.cached import Cached
 from gateway.proxy.state import AppState
 from gateway.proxy.upstreams import models
-from tests.support.gateway import PATIENCE, before, config_for, error_of, question, running
+from tests.support.gateway import TIMEOUT, before, config_for, error_of, question, running
 from tests.support.scripted_server import Conversation, serving
 from tests.support.upstream import MODEL, MODELS, completion, plain, sending, sending_then_hanging
 
@@ -125,7 +125,7 @@ async def test_a_cached_result_survives_whoever_asked_for_it() -> None:
         await go_on.wait()
         return calls
 
-    cached = Cached(ask, PATIENCE, 0)
+    cached = Cached(ask, TIMEOUT, 0)
     first, second = asyncio.create_task(cached.get()), asyncio.create_task(cached.get())
     await asyncio.sleep(0)
     first.cancel()

@@ -24,7 +24,7 @@ from gateway.proxy import admission, relay
 from gateway.proxy.accounting import RequestRecord
 from gateway.proxy.asgi import MAX_INLINE
 from gateway.proxy.state import PENDING_BODIES_SHARE
-from tests.support.gateway import PATIENCE, RunningGateway, before, config_for, error_of, question
+from tests.support.gateway import TIMEOUT, RunningGateway, before, config_for, error_of, question
 from tests.support.upstream import completion, plain, playing, sending, stream
 
 OK = sending(plain(completion("ok")))
@@ -60,7 +60,7 @@ class Endless:
         reading = [asyncio.ensure_future(self._answer(reader)) for reader, _ in self._streams]
         answers = []
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 for answer in asyncio.as_completed(reading):
                     answers.append(await answer)
                     if len(answers) == count:
@@ -95,7 +95,7 @@ async def active(gateway: RunningGateway) -> float:
 
 
 async def until_active(gateway: RunningGateway, count: int) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while await active(gateway) != count:
             await asyncio.sleep(0.002)
 
@@ -208,7 +208,7 @@ class Case:
         return self._app(scope, receive, send)  # type: ignore[return-value]
 
     async def assert_nothing_is_left(self) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while self.held != (0, 0, 0, 0):
                 await asyncio.sleep(0)
 

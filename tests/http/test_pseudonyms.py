@@ -18,7 +18,7 @@ from gateway.guard import channels as texts
 from gateway.guard import pseudonyms
 from gateway.policy.model import Action, Journal, Mode, Rule
 from gateway.proxy.hotpath import HotPath
-from tests.support.gateway import INPUT, PATIENCE, RunningGateway, before, error_of, question
+from tests.support.gateway import INPUT, TIMEOUT, RunningGateway, before, error_of, question
 from tests.support.upstream import (
     DONE,
     END,
@@ -105,7 +105,7 @@ async def test_a_model_sees_placeholders_and_the_client_its_values(streamed: boo
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_the_official_client_notices_nothing(streamed: bool) -> None:
     async with asked() as (gateway, _):
-        client = AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE)
+        client = AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT)
         messages: Any = [
             {"role": "system", "content": f"You write to {MINE}."},
             {"role": "user", "content": [{"type": "text", "text": "who?"}]},

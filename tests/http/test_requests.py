@@ -14,7 +14,7 @@ from gateway.policy.model import Limits, Route
 from gateway.proxy import admission
 from gateway.proxy.upstreams.client import MAX_LISTED
 from gateway.wire.json import LONG_RUN, MAX_LONG_RUNS, MAX_VALUES
-from tests.support.gateway import PATIENCE, before, error_of, question, running
+from tests.support.gateway import TIMEOUT, before, error_of, question, running
 from tests.support.gateway import config_for as config
 from tests.support.upstream import (
     MODEL,
@@ -173,7 +173,7 @@ async def test_a_body_that_does_not_arrive_is_408(monkeypatch: pytest.MonkeyPatc
     async with before(ANSWER) as (gateway, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gateway.url).port)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-        status = await asyncio.wait_for(reader.readline(), PATIENCE)
+        status = await asyncio.wait_for(reader.readline(), TIMEOUT)
         writer.close()
         assert b" 408 " in status
 

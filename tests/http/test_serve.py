@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.support.completions import PATH, TextStream
-from tests.support.gateway import PATIENCE, Streamed, http_client, question
+from tests.support.gateway import TIMEOUT, Streamed, http_client, question
 from tests.support.upstream import completion, plain, playing, sending_then_hanging, stream_head
 
 CONFIG = """
@@ -45,7 +45,7 @@ async def command(*arguments: str, **environment: str) -> AsyncIterator[tuple[as
     )
     assert process.stdout is not None
     try:
-        first = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
+        first = (await asyncio.wait_for(process.stdout.readline(), TIMEOUT)).decode()
         assert " listens on " in first, first
         yield process, first.split(" listens on ")[1].split(",")[0]
     finally:
@@ -82,8 +82,8 @@ async def test_serve_from_a_file(tmp_path: Path) -> None:
                 async with client.stream("POST", "/v1/chat/completions", json=question(stream=True)) as streaming:
                     assert streaming.status_code == 200
                     process.send_signal(signal.SIGTERM)
-                    await asyncio.wait_for(upstream.calls[-1].conversation.client_left.wait(), PATIENCE)
-            _, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
+                    await asyncio.wait_for(upstream.calls[-1].conversation.client_left.wait(), TIMEOUT)
+            _, errors = await asyncio.wait_for(process.communicate(), TIMEOUT)
             lines = [json.loads(line) for line in errors.decode().splitlines()]
             requests = [line for line in lines if line["event"] == "request"]
             assert [line["status"] for line in requests] == [200, 401, 200]
@@ -105,7 +105,7 @@ async def test_the_demo_keeps_its_password() -> None:
             words = ("password", "spell", "twice", "wide", "hidden", "whisper", "think", "call", "hello")
             answers = dict(zip(words, await asyncio.gather(*map(ask, words)), strict=True))
         process.send_signal(signal.SIGINT)
-        await asyncio.wait_for(process.communicate(), PATIENCE)
+        await asyncio.wait_for(process.communicate(), TIMEOUT)
     assert answers["password"].content() == 'The password is "[CENSORED]".'
     assert answers["twice"].content().count("[CENSORED]") == 2
     assert answers["think"].content(field="reasoning_content").count("[CENSORED]") == 1
@@ -126,7 +126,7 @@ async def test_the_demo_completes_texts() -> None:
             one = (await client.post(PATH, json={"model": "gandalf", "prompt": prompts[0]})).json()
             assert (await client.post(PATH, json={**body, "prompt": [1, 2]})).status_code == 400
         process.send_signal(signal.SIGINT)
-        await asyncio.wait_for(process.communicate(), PATIENCE)
+        await asyncio.wait_for(process.communicate(), TIMEOUT)
     texts = [choice["text"] for choice in whole["choices"]]
     assert texts[0] == 'The password is "[CENSORED]".' == one["choices"][0]["text"]
     assert texts[1].count("[CENSORED]") == 1 and "[CENSORED]" not in texts[2]

@@ -14,12 +14,12 @@ from uvicorn.server import ServerState
 from gateway.proxy.downstream.client_watch import POLL_INTERVAL
 from gateway.proxy.downstream.protocol import UNSENT, BoundedProtocol
 from gateway.proxy.server import server_config
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 from tests.support.raw_http import Connection
 
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
-TIMEOUT = 5.0
-LOOKS = int(TIMEOUT / POLL_INTERVAL) + 1  # the first one only sees how much there is
+SEND_TIMEOUT = 5.0
+LOOKS = int(SEND_TIMEOUT / POLL_INTERVAL) + 1  # the first one only sees how much there is
 
 
 class Clock:
@@ -31,7 +31,7 @@ class Clock:
         self._timers: list[tuple[float, Callable[[], None]]] = []
         connection.protocol.loop = self  # type: ignore[assignment]
         connection.protocol._client_watch._loop = self  # type: ignore[assignment]
-        connection.protocol.send_timeout = TIMEOUT
+        connection.protocol.send_timeout = SEND_TIMEOUT
 
     def time(self) -> float:
         return self._now
@@ -132,16 +132,16 @@ async def test_d20_the_system_keeps_little_for_a_client_that_does_not_read() -> 
     server = await loop.create_server(make, "127.0.0.1", 0)
     client = socket.create_connection(server.sockets[0].getsockname())
     client.sendall(GET)
-    before, patience = -1, PATIENCE / 0.2
+    before, tries_left = -1, TIMEOUT / 0.2
     while before < written or not written:
         before = written
         await asyncio.sleep(0.2)
-        patience -= 1
-        assert patience
+        tries_left -= 1
+        assert tries_left
     taken_by_kernel = made[0]._client_watch.untaken() - made[0].transport.get_write_buffer_size()
     assert 0 < taken_by_kernel <= 4 * UNSENT
     made[0].stalled = True
     made[0].cut()
     client.close()
     server.close()
-    await asyncio.wait(set(made[0].tasks), timeout=PATIENCE)
+    await asyncio.wait(set(made[0].tasks), timeout=TIMEOUT)

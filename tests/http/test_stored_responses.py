@@ -117,5 +117,5 @@ def test_nothing_is_kept_beside_other_workers(alone: bool, tmp_path: Path) -> No
     config = config_for("http://127.0.0.1:9/v1", keys=(ClientKey.of("one", "one"),), **KEPT)
     for shared in ("metrics", "limits"):
         (tmp_path / shared).mkdir()
-    gateway = Portcullis(config, RequestLog("json"), scratch=None if alone else tmp_path)
+    gateway = Portcullis(config, RequestLog("json"), runtime_dir=None if alone else tmp_path)
     assert (gateway.state.stored is not None) is alone

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.policy.model import Channel, Mode, Rule, Unknown
-from tests.support.gateway import PATIENCE, before
+from tests.support.gateway import TIMEOUT, before
 from tests.support.upstream import (
     DONE,
     END,
@@ -81,7 +81,7 @@ async def test_a_block_ends_the_stream_and_stops_the_upstream() -> None:
         answer = await gateway.stream()
         assert answer.content() == "Hello [CENSORED].  (stopped)"
         assert (answer.finish(), answer.done, answer.error) == ("content_filter", True, None)
-        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), TIMEOUT)
         metrics = await gateway.metrics()
         metrics.assert_covered()
         assert metrics.value("portcullis_matches_total", rule="stop", action="block", channel="content") == 1
@@ -93,7 +93,7 @@ async def test_a_block_in_a_plain_answer_that_comes_as_a_stream_stops_the_upstre
     async with before(sending_then_hanging(stream_head() + chunk(body))) as (gateway, upstream):
         choice = (await gateway.ask()).json()["choices"][0]
         assert (choice["message"]["content"], choice["finish_reason"]) == ("Hello  (stopped)", "content_filter")
-        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), PATIENCE)
+        await asyncio.wait_for(upstream.asked.conversation.client_left.wait(), TIMEOUT)
 
 
 async def test_a_blocked_choice_ends_and_the_others_go_on() -> None:

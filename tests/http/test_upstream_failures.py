@@ -11,7 +11,7 @@ import pytest
 
 from gateway.policy.model import Limits
 from gateway.wire.json import MAX_VALUES
-from tests.support.gateway import PATIENCE, UPSTREAM_KEY, before, config_for, error_of, quick, running
+from tests.support.gateway import TIMEOUT, UPSTREAM_KEY, before, config_for, error_of, quick, running
 from tests.support.upstream import (
     DONE,
     END,
@@ -114,7 +114,7 @@ async def test_silence_before_the_head_is_504(limit: str) -> None:
     async with before(sending_then_hanging(), timeouts=quick(**{limit: 0.3})) as (gateway, upstream):
         await assert_failure(gateway, 504, "upstream_timeout", "timeout")
         for call in upstream.calls:
-            await asyncio.wait_for(call.conversation.client_left.wait(), PATIENCE)
+            await asyncio.wait_for(call.conversation.client_left.wait(), TIMEOUT)
 
 
 # -- broken off in a plain answer --------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ async def test_a_slow_stream_that_never_ends_is_cut_by_total() -> None:
         assert answer.content().startswith("tick tick ")
         assert answer.error is not None
         assert answer.error["code"] == "upstream_timeout"
-        await asyncio.wait_for(until_closed(upstream.asked), PATIENCE)
+        await asyncio.wait_for(until_closed(upstream.asked), TIMEOUT)
         metrics = await gateway.metrics()
         metrics.assert_covered()
         assert metrics.value("portcullis_upstream_errors_total", kind="timeout") == 1
@@ -289,7 +289,7 @@ async def test_a_plain_answer_that_never_ends_is_cut_by_total() -> None:
 
     async with before(play, timeouts=quick(total=1.0)) as (gateway, upstream):
         assert error_of(await gateway.ask(), 504)["code"] == "upstream_timeout"
-        await asyncio.wait_for(until_closed(upstream.asked), PATIENCE)
+        await asyncio.wait_for(until_closed(upstream.asked), TIMEOUT)
 
 
 async def until_closed(call: Call) -> None:

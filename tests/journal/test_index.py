@@ -17,7 +17,7 @@ from gateway.journal.files import closed_files, journal_files
 from gateway.journal.index import LINES_AT_ONCE, index, search, update
 from gateway.journal.reader import MAX_LINE
 from gateway.journal.writer import JournalWriter
-from tests.support.journal_samples import BEGIN, KEY, MATCH, PATIENCE, REQUEST, SECRET, journal_at, matches
+from tests.support.journal_samples import BEGIN, KEY, MATCH, REQUEST, SECRET, TIMEOUT, journal_at, matches
 
 
 def write(path: Path, entries: Sequence[JournalEntry], mode: str = "ab") -> None:
@@ -272,7 +272,7 @@ def test_searches_while_files_are_written_closed_and_deleted(journal: Path, data
         update(journal, database)
         seen = found(database)
         assert len(seen) == len(set(seen))
-    writer.close(PATIENCE)
+    writer.close(TIMEOUT)
     update(journal, database)
     kept = [json.loads(line)["offset"] for file in journal_files(journal) for line in file.read_bytes().splitlines()]
     assert found(database) == sorted(kept)

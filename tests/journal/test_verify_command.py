@@ -11,7 +11,7 @@ from gateway.journal.chain import head_path
 from gateway.journal.command import run
 from gateway.journal.writer import JournalWriter
 from tests.support.commands import write_config
-from tests.support.journal_samples import KEY, PATIENCE, REQUEST, journal_at, matches
+from tests.support.journal_samples import KEY, REQUEST, TIMEOUT, journal_at, matches
 
 Verify = Callable[..., tuple[int, str, str]]
 
@@ -22,7 +22,7 @@ def write(path: Path, worker: int, *, chain: bool = True) -> Path:
     writer = JournalWriter(journal_at(path, chain=chain), told.append, worker)
     writer.start()
     assert writer.write([*matches(3), REQUEST])
-    writer.close(PATIENCE)
+    writer.close(TIMEOUT)
     assert not told
     return path if worker == 0 else path.with_name(f"{path.name}.w{worker}")
 

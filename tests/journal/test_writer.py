@@ -23,9 +23,9 @@ from gateway.policy.model import Fsync, Journal
 from tests.support.journal_samples import (
     KEY,
     MATCH,
-    PATIENCE,
     REQUEST,
     SECRET,
+    TIMEOUT,
     all_offsets,
     journal_at,
     matches,
@@ -44,7 +44,7 @@ def writing(config: Journal, worker: int = 0, **options: Any) -> Iterator[tuple[
     try:
         yield writer, told
     finally:
-        writer.close(PATIENCE)
+        writer.close(TIMEOUT)
 
 
 # -- while the disk works ----------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ def stalled(path: Path) -> Iterator[JournalWriter]:
 
     def hold_up(text: str) -> None:
         if "again" in text:
-            go_on.wait(PATIENCE)
+            go_on.wait(TIMEOUT)
 
     writer = JournalWriter(journal_at(path), hold_up, commit_timeout=0.2)
     writer.start()
@@ -228,7 +228,7 @@ def stalled(path: Path) -> Iterator[JournalWriter]:
         yield writer
     finally:
         go_on.set()
-        writer.close(PATIENCE)
+        writer.close(TIMEOUT)
 
 
 async def test_a_disk_that_hangs_commits_nothing_and_holds_up_nobody(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def appending(path: Path, worker: int, first: int) -> Iterator[subprocess.Popen[
         yield process
     finally:
         process.kill()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
         assert process.stdout
         process.stdout.close()
 

@@ -18,18 +18,18 @@ from gateway.policy.model import ClientKey
 from tests.support.limit_process import KEY, KEY_RPM, NARROW, Process
 from tests.support.redis_servers import PASSWORD, RedisServer
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 STREAMS = ClientKey.of("c", "streams", max_streams=2)
 TOKENS = ClientKey.of("b", "tokens", tpm=6)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not await condition():
             await asyncio.sleep(0.02)
 
 
-def limiter_on(server: RedisServer, timeout: float = PATIENCE, lease: float = 60.0) -> RedisLimiter:
+def limiter_on(server: RedisServer, timeout: float = TIMEOUT, lease: float = 60.0) -> RedisLimiter:
     return RedisLimiter(server.url, timeout=timeout, lease=lease)
 
 
@@ -196,7 +196,7 @@ async def test_one_request_at_a_time_tries_a_redis_that_does_not_answer(
         return len(waiting) == 1
 
     await until(one_waits)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await asyncio.gather(*waiting)
     await limiter.close()
 
@@ -212,7 +212,7 @@ async def _admitted_by_redis(limiter: RedisLimiter) -> bool:
 
 @pytest.mark.services
 async def test_a_wrong_password_is_a_failure_that_does_not_show_it(redis_server: RedisServer) -> None:
-    limiter = RedisLimiter(redis_server.url.replace("s3cret", "guess"), timeout=PATIENCE)
+    limiter = RedisLimiter(redis_server.url.replace("s3cret", "guess"), timeout=TIMEOUT)
     assert (await limiter.reserve(STREAMS, 0)).admitted
     assert limiter.failures == 1
     assert limiter.last_failure == "AuthenticationError"
@@ -270,5 +270,5 @@ def test_nothing_shows_the_password() -> None:
 
 def test_without_the_package_the_error_says_what_to_install() -> None:
     program = "import sys; sys.modules['redis'] = None; import gateway.limits, gateway.limits.redis"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=PATIENCE)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=TIMEOUT)
     assert "ImportError: limits in Redis need the package redis: pip install -e '.[redis]'" in done.stderr

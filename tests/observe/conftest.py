@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.collector import PATIENCE, Collector
+from tests.support.collector import TIMEOUT, Collector
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def collector() -> Iterator[Collector]:
     class Receiver(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            receiving.open.wait(PATIENCE)
+            receiving.open.wait(TIMEOUT)
             receiving.take(self.path, body)
             self.send_response(receiving.status)
             self.send_header("content-length", "0")
@@ -43,4 +43,4 @@ def collector() -> Iterator[Collector]:
         receiving.open.set()
         server.shutdown()
         server.server_close()
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)

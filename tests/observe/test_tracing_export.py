@@ -14,20 +14,20 @@ import pytest
 from gateway.observe import tracing
 from gateway.observe.tracing import ExportProblems, TelemetryUnavailable, make_tracer, traces_url
 from gateway.policy.model import Telemetry
-from tests.support.collector import PATIENCE, Collector, begin, finished, tracer_for
+from tests.support.collector import TIMEOUT, Collector, begin, finished, tracer_for
 
 
 def join_closing() -> None:
     """A tracer that was given too little time closes in the background, and its messages would reach other tests."""
     for thread in threading.enumerate():
         if thread.name == "telemetry-close":
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
             assert not thread.is_alive()
 
 
 def python(program: str) -> str:
     """What a fresh interpreter prints."""
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=4 * PATIENCE)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=4 * TIMEOUT)
     assert run.returncode == 0, run.stderr
     return run.stdout.strip()
 
@@ -44,12 +44,12 @@ def test_a_collector_that_is_not_there_is_told_of_once(monkeypatch: pytest.Monke
             told.append(text)
             heard.set()
 
-        with tracer_for(f"http://127.0.0.1:{port}/secret-path", on_problem=on_problem, patience=0.1) as tracer:
+        with tracer_for(f"http://127.0.0.1:{port}/secret-path", on_problem=on_problem, timeout=0.1) as tracer:
             for _ in range(10):
                 span = begin(tracer)
                 span.headers()
                 span.finish(finished(), None, [])
-        assert heard.wait(PATIENCE)
+        assert heard.wait(TIMEOUT)
         join_closing()
     (text,) = told
     assert text.startswith(f"telemetry: spans to 127.0.0.1:{port} may be lost: ")

@@ -19,11 +19,11 @@ from gateway.proxy.asgi import (
     DisconnectWatch,
     offload,
     offload_in_slices,
+    pop_buffered_body,
     scan_size,
-    take_body,
 )
 
-PATIENCE = 30  # seconds; it ends a test that hangs
+TIMEOUT = 30  # seconds; it ends a test that hangs
 
 
 async def stays() -> Any:
@@ -71,7 +71,7 @@ async def test_cancelled_it_waits_for_work_that_has_begun() -> None:
 
     def work() -> None:
         begun.set()
-        go_on.wait(PATIENCE)
+        go_on.wait(TIMEOUT)
         ended.set()
 
     task = asyncio.create_task(offload(MAX_INLINE + 1, work))
@@ -88,7 +88,7 @@ async def test_cancelled_it_waits_for_work_that_has_begun() -> None:
 
 async def test_d26_cancelled_it_does_not_wait_for_work_that_has_not_begun() -> None:
     go_on, begun = threading.Event(), threading.Event()
-    first = asyncio.create_task(offload(MAX_INLINE + 1, go_on.wait, PATIENCE))
+    first = asyncio.create_task(offload(MAX_INLINE + 1, go_on.wait, TIMEOUT))
     await asyncio.sleep(0)
     second = asyncio.create_task(offload(MAX_INLINE + 1, begun.set))
     await asyncio.sleep(0)
@@ -154,7 +154,7 @@ async def test_d26_a_client_that_leaves_ends_the_work() -> None:
         await asyncio.sleep(0.001)
     left.set()
     with pytest.raises(ClientDisconnect):
-        await asyncio.wait_for(task, PATIENCE)
+        await asyncio.wait_for(task, TIMEOUT)
     assert ended
 
 
@@ -204,10 +204,10 @@ class Cycle:
 
 def test_a_body_is_taken_once_it_is_complete_and_only_from_our_own_server() -> None:
     cycle = Cycle(b"body")
-    assert take_body(cycle.receive) == b"body" and not cycle.body
-    assert take_body(Cycle(b"bo", more_body=True).receive) is None
-    assert take_body(Cycle(b"body", disconnected=True).receive) is None
-    assert take_body(stays) is None
+    assert pop_buffered_body(cycle.receive) == b"body" and not cycle.body
+    assert pop_buffered_body(Cycle(b"bo", more_body=True).receive) is None
+    assert pop_buffered_body(Cycle(b"body", disconnected=True).receive) is None
+    assert pop_buffered_body(stays) is None
 
 
 async def test_a_client_that_leaves_is_noticed_until_the_watch_ends() -> None:

@@ -16,7 +16,7 @@ from tests.support.balancing import (
     FIRST,
     GOOD,
     HEAD,
-    PATIENCE,
+    TIMEOUT,
     Bench,
     answering,
     asking,
@@ -140,7 +140,7 @@ async def test_a_retired_fleet_waits_for_what_runs() -> None:
         assert part == b"first"
         assert not retiring.done()
         await opened.close()
-        await asyncio.wait_for(retiring, PATIENCE)
+        await asyncio.wait_for(retiring, TIMEOUT)
 
 
 @on_both_loops
@@ -150,7 +150,7 @@ async def test_retirement_does_not_wait_for_what_another_fleet_has() -> None:
         upstreams, urls = {"a": client.upstream}, {"a": client.base_url}
         later = LoadBalancer.build(upstreams, urls, client.max_connections, made.fleet)
         opened = await made.ask("a")
-        await asyncio.wait_for(made.fleet.retire(), PATIENCE)
+        await asyncio.wait_for(made.fleet.retire(), TIMEOUT)
         assert made.pauses == []
         assert later.busy == {"a": 1}
         assert await anext(aiter(opened.response.stream)) == b"first"  # type: ignore[arg-type]
@@ -173,7 +173,7 @@ async def test_retirement_ends(how: str) -> None:
         with pytest.raises(httpx2.ReadError):
             await read(opened)
         await opened.close()
-        await asyncio.wait((retiring,), timeout=PATIENCE)
+        await asyncio.wait((retiring,), timeout=TIMEOUT)
         assert retiring.done()
 
 
@@ -250,8 +250,8 @@ async def test_d15_a_small_call_of_our_own_is_repeated_if_it_may_be_and_else_nev
     async with bench(keeping(GOOD, sent=sent)) as made:
         client = made.fleet.clients["a"]
         for _ in range(2):
-            assert await client.call("GET", "/models", PATIENCE) == (200, b"good")
+            assert await client.call("GET", "/models", TIMEOUT) == (200, b"good")
         assert len(sent) == 3
         for _ in range(2):
-            assert await client.call("POST", "/completions", PATIENCE, b"{}") == (200, b"good")
+            assert await client.call("POST", "/completions", TIMEOUT, b"{}") == (200, b"good")
         assert len(sent) == 5

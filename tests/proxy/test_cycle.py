@@ -56,7 +56,7 @@ async def test_it_is_what_send_writes(keep_alive: bool, unread: bool) -> None:
     first, expected, told = _cycle(keep_alive=keep_alive, unread=unread)
     await _sent(first)
     second, wire, ended = _cycle(keep_alive=keep_alive, unread=unread)
-    assert second.send_whole(200, HEADERS, b"{}")
+    assert second.send_response(200, HEADERS, b"{}")
     assert wire.written == expected.written
     assert (second.last, second.response_complete, ended) == (first.last, first.response_complete, told)
 
@@ -67,6 +67,6 @@ async def test_what_only_send_can_do_is_left_to_it() -> None:
     gone, _, _ = _cycle()
     gone.disconnected = True
     for cycle in (blocked, gone, _cycle("HEAD")[0]):
-        assert not cycle.send_whole(200, HEADERS, b"{}")
+        assert not cycle.send_response(200, HEADERS, b"{}")
         assert not cycle.response_started
     assert wire.written == b""

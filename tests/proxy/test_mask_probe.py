@@ -75,7 +75,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench(*rules: Rule, reply: Reply | None = None, patience: float = 30.0, **route: Any) -> AsyncIterator[Bench]:
+async def bench(*rules: Rule, reply: Reply | None = None, timeout: float = 30.0, **route: Any) -> AsyncIterator[Bench]:
     server = Masking(banned_of(config_of(*(rules or (MASKED,))).policies), reply)
     async with playing(server.play) as upstream:
         config = config_of(*(rules or (MASKED,)), base_url=upstream.base_url, **route)
@@ -86,7 +86,7 @@ async def bench(*rules: Rule, reply: Reply | None = None, patience: float = 30.0
             made.heard.append((canary.mask.entry, canary.status))
 
         made.masks = MaskProbes.build(
-            wanted_masks(config), {"local": client}, None, hear, clock=lambda: made.now, timeout=patience
+            wanted_masks(config), {"local": client}, None, hear, clock=lambda: made.now, timeout=timeout
         )
         try:
             yield made
@@ -217,7 +217,7 @@ async def test_a_server_that_is_down_misses_nothing() -> None:
 
 @on_both_loops
 async def test_a_server_that_is_slow() -> None:
-    async with bench(patience=0.1) as made:
+    async with bench(timeout=0.1) as made:
         made.server.hold = asyncio.Event()
         assert await made.look() == SLOW
         assert made.masks.states == {"local/strict": "unknown"}

@@ -17,7 +17,7 @@ from gateway.observe.facts import AcceptFailed
 from gateway.observe.log import RequestLog
 from gateway.serving import acceptor as module
 from gateway.serving.acceptor import ACCEPT_BATCH, AcceptFailureReporter, Acceptor
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 
 CLIENTS = 3 * ACCEPT_BATCH
 
@@ -42,7 +42,7 @@ class Taking:
         return self.willing
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(self.taken) < count:
                 await asyncio.sleep(0.005)
         assert len(self.taken) == count
@@ -66,7 +66,7 @@ def listener() -> socket.socket:
 
 def come(listener: socket.socket, clients: list[socket.socket], count: int) -> list[str]:
     """Clients connect; their names as the other side sees them."""
-    new = [socket.create_connection(listener.getsockname(), PATIENCE) for _ in range(count)]
+    new = [socket.create_connection(listener.getsockname(), TIMEOUT) for _ in range(count)]
     clients += new
     return [client.getsockname() for client in new]
 
@@ -92,7 +92,7 @@ async def test_who_cannot_be_given_away_waits(listener: socket.socket, clients: 
     taking.willing = False
     acceptor = Acceptor(listener, refuse_at_first, taking.failed)
     names = come(listener, clients, 3)
-    await asyncio.wait_for(offered.wait(), PATIENCE)
+    await asyncio.wait_for(offered.wait(), TIMEOUT)
     taking.willing = True
     await taking.until(3)
     assert taking.names() == names
@@ -111,7 +111,7 @@ async def test_a_shortage_of_descriptors_is_said_once_and_survived(
         try_again(self)
 
     monkeypatch.setattr(Acceptor, "_try_again", counting)
-    monkeypatch.setattr(module, "REPORT_INTERVAL", 2 * PATIENCE)
+    monkeypatch.setattr(module, "REPORT_INTERVAL", 2 * TIMEOUT)
     taking = Taking()
     names = come(listener, clients, 1)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -120,7 +120,7 @@ async def test_a_shortage_of_descriptors_is_said_once_and_survived(
     acceptor = Acceptor(listener, taking.take, taking.failed)
     resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while tries < 4:
                 await asyncio.sleep(0.005)
         assert taking.problems == [f"accept: {os.strerror(errno.EMFILE)}"]
@@ -144,7 +144,7 @@ async def test_closing_gives_away_what_has_come(listener: socket.socket, clients
     await acceptor.close()
     assert taking.names() == names
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(place, PATIENCE)
+        socket.create_connection(place, TIMEOUT)
 
 
 async def test_closing_does_not_wait_for_ever(
@@ -155,7 +155,7 @@ async def test_closing_does_not_wait_for_ever(
     taking.willing = False
     acceptor = Acceptor(listener, taking.take, taking.failed)
     come(listener, clients, 2)
-    await asyncio.wait_for(acceptor.close(), PATIENCE)
+    await asyncio.wait_for(acceptor.close(), TIMEOUT)
     assert listener.fileno() < 0
     for client in clients:
         with pytest.raises((ConnectionResetError, EOFError)):

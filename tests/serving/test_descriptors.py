@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 from tests.support.served import configuration, serving, write
 
 DESCRIPTORS = 64  # for each process; one without connections has some 25 open
@@ -28,10 +28,10 @@ async def test_d19_out_of_descriptors_connections_wait_and_it_is_logged(tmp_path
         line = (await served.logged("server"))[0]
         assert (line["level"], line["message"]) == ("warning", "accept: Too many open files")
         for reader, writer in clients:
-            assert await asyncio.wait_for(reader.readline(), PATIENCE) == b"HTTP/1.1 401 Unauthorized\r\n"
+            assert await asyncio.wait_for(reader.readline(), TIMEOUT) == b"HTTP/1.1 401 Unauthorized\r\n"
             writer.close()
         metrics = await served.metrics()
         assert metrics.value("portcullis_accept_failures_total", reason="EMFILE") > 0
         served.process.terminate()
-        assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0
+        assert await asyncio.wait_for(served.process.wait(), TIMEOUT) == 0
         assert len([each for each in served.log if each["event"] == "server"]) <= 1 + workers

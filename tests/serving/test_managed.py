@@ -36,7 +36,7 @@ from gateway.serving.vllm.command_line import (
 )
 from gateway.serving.vllm.managed import ModelServer, RestartPolicy, start_progress
 from gateway.serving.vllm.output import LINES, MAX_LINE, LogFile, OutputTail
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 from tests.support.managed_vllm import MODEL, StandIn, lives
 
 MASKED = Rule(id="password", words=("12MONKEYS",), decode=Decode.MASK)
@@ -186,7 +186,7 @@ def drained(data: bytes, file: LogFile | None = None) -> OutputTail:
     writer.start()
     with os.fdopen(reading, "rb") as pipe:
         kept.drain(pipe)
-    writer.join(PATIENCE)
+    writer.join(TIMEOUT)
     return kept
 
 
@@ -291,9 +291,7 @@ def test_nobody_has_to_look() -> None:
 
 # -- life --------------------------------------------------------------------------------------------------------------
 
-FAST = RestartPolicy(
-    start_timeout=PATIENCE, stop_timeout=PATIENCE, first_backoff=0.01, max_backoff=0.04, max_failures=5
-)
+FAST = RestartPolicy(start_timeout=TIMEOUT, stop_timeout=TIMEOUT, first_backoff=0.01, max_backoff=0.04, max_failures=5)
 
 
 @contextmanager
@@ -323,10 +321,10 @@ def test_pauses_double(failures: int, pause: float) -> None:
 
 def test_one_that_fails_again_and_again_is_given_up(stand_in: StandIn) -> None:
     with living(stand_in, FAST) as (server, log, ready, given_up):
-        assert ready.wait(PATIENCE)
+        assert ready.wait(TIMEOUT)
         stand_in.will(writes=["broken"], exits=4)
         os.kill(stand_in.starts[0]["pid"], 9)
-        assert given_up.wait(PATIENCE)
+        assert given_up.wait(TIMEOUT)
         assert server.failure == (
             "vLLM failed 5 times in a row; the last time it ended with status 4\nThe last of what it wrote:\n  broken"
         )
@@ -336,7 +334,7 @@ def test_one_that_fails_again_and_again_is_given_up(stand_in: StandIn) -> None:
 
 def test_one_that_was_ready_for_long_begins_anew(stand_in: StandIn) -> None:
     steady = RestartPolicy(
-        start_timeout=PATIENCE, stop_timeout=PATIENCE, first_backoff=0.01, stable_after=0.0, max_failures=2
+        start_timeout=TIMEOUT, stop_timeout=TIMEOUT, first_backoff=0.01, stable_after=0.0, max_failures=2
     )
     with living(stand_in, steady) as (server, log, _, given_up):
         for count in range(1, 5):
@@ -351,19 +349,19 @@ def test_one_that_was_ready_for_long_begins_anew(stand_in: StandIn) -> None:
 def test_what_it_wrote_when_it_was_ready_is_not_shown(stand_in: StandIn) -> None:
     """It may be a client's text."""
     stand_in.will(writes=["a prompt"])
-    once = RestartPolicy(start_timeout=PATIENCE, stop_timeout=PATIENCE, max_failures=1)
+    once = RestartPolicy(start_timeout=TIMEOUT, stop_timeout=TIMEOUT, max_failures=1)
     with living(stand_in, once) as (server, _, ready, given_up):
-        assert ready.wait(PATIENCE)
+        assert ready.wait(TIMEOUT)
         os.kill(stand_in.starts[0]["pid"], 9)
-        assert given_up.wait(PATIENCE)
+        assert given_up.wait(TIMEOUT)
         assert server.failure == "vLLM failed 1 times in a row; the last time it ended with status 137"
 
 
 def test_one_that_does_not_want_to_end_is_killed_with_its_children(stand_in: StandIn) -> None:
     stand_in.will(ignores_sigterm=True, children=True)
-    impatient = RestartPolicy(start_timeout=PATIENCE, stop_timeout=0.1)
+    impatient = RestartPolicy(start_timeout=TIMEOUT, stop_timeout=0.1)
     with living(stand_in, impatient) as (server, _, ready, _):
-        assert ready.wait(PATIENCE)
+        assert ready.wait(TIMEOUT)
         (start,) = stand_in.starts
     assert server.failure is None
     assert not any(map(lives, (start["pid"], *start["children"])))
@@ -379,7 +377,7 @@ def test_a_stop_before_the_start_is_one(stand_in: StandIn) -> None:
 
 
 def wait_for(log: io.StringIO, name: str, count: int) -> None:
-    for _ in range(PATIENCE * 100):
+    for _ in range(TIMEOUT * 100):
         if len(events(log, name)) == count:
             return
         threading.Event().wait(0.01)

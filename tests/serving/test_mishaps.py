@@ -15,7 +15,7 @@ from gateway.config import load
 from gateway.policy.model import Config
 from gateway.serving import reload as module
 from gateway.serving.reload import ConfigSource, Reloader
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 from tests.support.served import Served, configuration, serving, sockets_of, write
 from tests.support.upstream import completion, plain, playing, sending
 
@@ -32,14 +32,14 @@ async def test_a_worker_that_starts_beside_a_reload_catches_up(tmp_path: Path) -
         async with serving(path, "--workers", "2", "--no-watch") as served:
             os.kill(served.workers()[0], signal.SIGKILL)
             await served.logged("worker_died")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while len(served.workers()) < 2:
                     await asyncio.sleep(0.01)
             # Its successor has been given the old rules and needs a while to import everything.
             write(path, configuration(upstream.base_url, "[NEW]"))
             served.process.send_signal(signal.SIGHUP)
             assert (await served.logged("reload"))[0]["outcome"] == "ok"
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while min(open_connections(pid) for pid in served.workers()) < 2:
                     assert await answers_of(served, 8) == {"[NEW]"}
             assert await answers_of(served, 16) == {"[NEW]"}
@@ -81,12 +81,12 @@ async def test_a_stop_while_starting_is_a_stop(tmp_path: Path, workers: int) -> 
     )
     try:
         # Once it ignores SIGHUP, as it does from its first moments on, it also knows what SIGTERM means.
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not ignores(process.pid, signal.SIGHUP):
                 await asyncio.sleep(0.005)
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+        assert await asyncio.wait_for(process.wait(), TIMEOUT) == 0
         assert not list(scratch.iterdir())
     finally:
         if process.returncode is None:
@@ -117,7 +117,7 @@ async def test_files_that_cannot_be_watched_are_read(tmp_path: Path, monkeypatch
     source = ConfigSource(lambda: load(path), files, module.fingerprint(files))
     task = asyncio.create_task(module.watch(Reloader(source, adopt, lambda fact: None), problems.append))
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not problems:
                 await asyncio.sleep(0.01)
             write(tmp_path / "new", configuration("http://127.0.0.1:9/v1", "[NEW]"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 from tests.support.served import Reading, Served, Tokens, all_speak, configuration, many_sockets, serving, write
 from tests.support.upstream import completion, plain, playing, sending
 
@@ -47,7 +47,7 @@ async def test_a_hundred_reloads_under_load_lose_no_stream(tmp_path: Path, worke
             tasks.append(asyncio.create_task(served.read(late)))
             await all_speak([late])
             tokens.ended.set()
-            await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+            await asyncio.wait_for(asyncio.gather(*tasks), TIMEOUT)
             assert all(reading.done for reading in readings)
             # A stream keeps the rules that it began with; the last good ones hold for what comes after.
             assert all("[0]" in reading.text and "[99]" not in reading.text for reading in readings)
@@ -136,7 +136,7 @@ async def test_a_route_to_another_upstream_takes_effect_and_running_streams_stay
             await served.logged("reload")
             assert await answer_of(served) == "of the new one"
             tokens.ended.set()
-            await asyncio.wait_for(task, PATIENCE)
+            await asyncio.wait_for(task, TIMEOUT)
             assert reading.done
 
 

@@ -15,7 +15,7 @@ import gateway
 from gateway.policy.model import Config
 from gateway.serving.workers.handle import WorkerHandle, _environment
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 async def started() -> WorkerHandle:
@@ -26,7 +26,7 @@ async def started() -> WorkerHandle:
 
 async def status(slot: WorkerHandle) -> int:
     assert slot.process is not None
-    return await asyncio.wait_for(slot.process.wait(), PATIENCE)
+    return await asyncio.wait_for(slot.process.wait(), TIMEOUT)
 
 
 def close(slot: WorkerHandle) -> None:

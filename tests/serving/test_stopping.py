@@ -20,7 +20,7 @@ from gateway.observe.log import RequestLog
 from gateway.serving.acceptor import CLIENT
 from gateway.serving.logs import quiet_cancellations, redirect_server_logs
 from gateway.serving.workers import supervisor
-from tests.support.gateway import PATIENCE, question
+from tests.support.gateway import TIMEOUT, question
 from tests.support.served import KEY, Reading, Tokens, all_speak, configuration, serving, write
 from tests.support.upstream import DONE, END, Call, chunk, completion, delta, event, plain, playing, stream_head
 
@@ -38,7 +38,7 @@ async def test_running_streams_end_and_new_ones_are_refused(tmp_path: Path, work
             await all_speak(readings)
             assert (await served.client.get(f"{served.admin}/readyz")).status_code == 200
             served.process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while (ready := await served.client.get(f"{served.admin}/readyz")).status_code == 200:
                     await asyncio.sleep(0.01)
             assert ready.json()["status"] == "stopping"
@@ -49,14 +49,14 @@ async def test_running_streams_end_and_new_ones_are_refused(tmp_path: Path, work
                 assert refused.json()["error"]["code"] == "overloaded"
             assert not any(reading.ended for reading in readings)
             tokens.ended.set()
-            await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+            await asyncio.wait_for(asyncio.gather(*tasks), TIMEOUT)
             assert all(reading.done for reading in readings)
-            assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0
+            assert await asyncio.wait_for(served.process.wait(), TIMEOUT) == 0
             assert (await served.logged("stopped"))[-1]["drained"] is True
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_patience_ends(tmp_path: Path, workers: int) -> None:
+async def test_the_grace_period_ends(tmp_path: Path, workers: int) -> None:
     path, tokens = tmp_path / "portcullis.yaml", Tokens()
     async with playing(tokens.play) as upstream:
         listen = {"port": 0, "admin": {"port": 0}, "drain_timeout": 0.5}
@@ -66,8 +66,8 @@ async def test_patience_ends(tmp_path: Path, workers: int) -> None:
             task = asyncio.create_task(served.read(reading))
             await all_speak([reading])
             served.process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0
-            await asyncio.wait_for(task, PATIENCE)
+            assert await asyncio.wait_for(served.process.wait(), TIMEOUT) == 0
+            await asyncio.wait_for(task, TIMEOUT)
             assert not reading.done
             assert (await served.logged("stopped"))[-1]["drained"] is False
             cut = (await served.logged("request"))[-1]
@@ -82,19 +82,19 @@ async def test_patience_ends(tmp_path: Path, workers: int) -> None:
 async def test_a_second_signal_ends_at_once(tmp_path: Path, workers: int) -> None:
     path, tokens = tmp_path / "portcullis.yaml", Tokens()
     async with playing(tokens.play) as upstream:
-        listen = {"port": 0, "admin": {"port": 0}, "drain_timeout": 20 * PATIENCE}
+        listen = {"port": 0, "admin": {"port": 0}, "drain_timeout": 20 * TIMEOUT}
         write(path, configuration(upstream.base_url, listen=listen))
         async with serving(path, "--workers", str(workers)) as served:
             reading = Reading()
             task = asyncio.create_task(served.read(reading))
             await all_speak([reading])
             served.process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while (await served.client.get(f"{served.admin}/readyz")).status_code == 200:
                     await asyncio.sleep(0.01)
             served.process.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0
-            await asyncio.wait_for(task, PATIENCE)
+            assert await asyncio.wait_for(served.process.wait(), TIMEOUT) == 0
+            await asyncio.wait_for(task, TIMEOUT)
             assert not reading.done
 
 
@@ -109,7 +109,7 @@ async def test_a_signal_to_the_whole_group_is_one_signal(tmp_path: Path) -> None
             await all_speak(readings)
             for pid in [*served.workers(), served.process.pid]:
                 os.kill(pid, signal.SIGTERM)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while (await served.client.get(f"{served.admin}/readyz")).status_code == 200:
                     await asyncio.sleep(0.01)
             heard = [len(reading.data) for reading in readings]
@@ -117,9 +117,9 @@ async def test_a_signal_to_the_whole_group_is_one_signal(tmp_path: Path) -> None
                 assert not any(reading.ended for reading in readings)
                 await asyncio.sleep(0.01)
             tokens.ended.set()
-            await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+            await asyncio.wait_for(asyncio.gather(*tasks), TIMEOUT)
             assert all(reading.done for reading in readings)
-            assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0
+            assert await asyncio.wait_for(served.process.wait(), TIMEOUT) == 0
 
 
 @dataclass
@@ -149,7 +149,7 @@ class Comers:
                     return  # the system's own: the address was closed before anybody accepted
                 writer.write(head)
                 writer.write(body)
-                answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+                answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT)
                 self.statuses.append(int(answer.split(b" ")[1]))
             except (ConnectionError, asyncio.IncompleteReadError) as error:
                 self.cut_off.append(repr(error))
@@ -182,7 +182,7 @@ async def test_who_comes_while_it_ends_is_refused_and_not_cut_off(tmp_path: Path
             await all_speak(readings)
             comers = Comers(served.url)
             coming = [asyncio.create_task(comers.come()) for _ in range(30)]
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while 200 not in comers.statuses:
                     await asyncio.sleep(0.01)
                 served.process.send_signal(signal.SIGTERM)
@@ -197,7 +197,7 @@ async def test_who_comes_while_it_ends_is_refused_and_not_cut_off(tmp_path: Path
             assert comers.cut_off == []
             assert all(reading.done for reading in readings)
             assert set(comers.statuses) == {200, 503}
-            assert await asyncio.wait_for(served.process.wait(), PATIENCE) == 0
+            assert await asyncio.wait_for(served.process.wait(), TIMEOUT) == 0
             assert (await served.logged("stopped"))[-1]["drained"] is True
 
 
@@ -205,12 +205,12 @@ async def test_a_stop_does_not_wait_for_a_worker_that_is_to_be_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pause before its restart is longer here than the test waits."""
-    monkeypatch.setattr(supervisor, "FIRST_BACKOFF", 3.0 * PATIENCE)
-    monkeypatch.setattr(supervisor, "MAX_BACKOFF", 3.0 * PATIENCE)
+    monkeypatch.setattr(supervisor, "FIRST_BACKOFF", 3.0 * TIMEOUT)
+    monkeypatch.setattr(supervisor, "MAX_BACKOFF", 3.0 * TIMEOUT)
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "scratch" / METRICS))
     (tmp_path / "scratch").mkdir()
     path = tmp_path / "portcullis.yaml"
-    write(path, configuration("http://127.0.0.1:9/v1", listen={"port": 0, "drain_timeout": 100 * PATIENCE}))
+    write(path, configuration("http://127.0.0.1:9/v1", listen={"port": 0, "drain_timeout": 100 * TIMEOUT}))
     log = io.StringIO()
     listener = socket.create_server(("127.0.0.1", 0))
     supervising = supervisor.Supervisor(
@@ -221,13 +221,13 @@ async def test_a_stop_does_not_wait_for_a_worker_that_is_to_be_restarted(
     others = set(children.read_text().split())
     ready = asyncio.Event()
     running = asyncio.create_task(supervising.run(None, ready.set))
-    await asyncio.wait_for(ready.wait(), PATIENCE)
+    await asyncio.wait_for(ready.wait(), TIMEOUT)
     os.kill(int(min(set(children.read_text().split()) - others)), signal.SIGKILL)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while "worker_died" not in log.getvalue():
             await asyncio.sleep(0.01)
     os.kill(me, signal.SIGTERM)
-    assert await asyncio.wait_for(running, PATIENCE) == signal.SIGTERM
+    assert await asyncio.wait_for(running, TIMEOUT) == signal.SIGTERM
     # What that worker had running was lost before; the stop has cut off nothing.
     assert json.loads(log.getvalue().splitlines()[-1])["drained"] is True
 

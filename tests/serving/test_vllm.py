@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.commands import environment, portcullis
 from tests.support.forked import AsyncForked
-from tests.support.gateway import PATIENCE, http_client
+from tests.support.gateway import TIMEOUT, http_client
 from tests.support.managed_vllm import MODEL, StandIn, lives
 from tests.support.served import Served, write
 
@@ -31,7 +31,7 @@ class Started(Served):
     printed: list[str] = field(default_factory=list)
 
     async def announced(self) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not any(" listens on " in line for line in self.printed):
                 await asyncio.sleep(0.01)
 
@@ -39,7 +39,7 @@ class Started(Served):
         return (await self.client.get(f"{self.admin}{path}")).status_code
 
     async def ended(self) -> int:
-        return await asyncio.wait_for(self.process.wait(), PATIENCE)
+        return await asyncio.wait_for(self.process.wait(), TIMEOUT)
 
     @property
     def said(self) -> str:
@@ -77,7 +77,7 @@ async def starting(stand_in: StandIn, *arguments: str, **variables: str) -> Asyn
             if process.returncode is None:
                 process.kill()
             await process.wait()
-            await asyncio.wait_for(asyncio.gather(*reading), PATIENCE)
+            await asyncio.wait_for(asyncio.gather(*reading), TIMEOUT)
 
 
 async def follow(pipe: asyncio.StreamReader, log: list[dict[str, object]], lines: list[str] | None = None) -> None:
@@ -90,7 +90,7 @@ async def follow(pipe: asyncio.StreamReader, log: list[dict[str, object]], lines
 
 async def answer_of(started: Started, model: str = "tiny") -> str:
     """The answer, when there is one."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while (answer := await started.ask(model=model)).status_code != 200:
             await asyncio.sleep(0.01)
     return str(answer.json()["choices"][0]["message"]["content"])
@@ -116,7 +116,7 @@ async def test_the_gateway_is_up_before_its_model_and_ready_with_it(
         (stand_in.folder / "weights").touch()
         await started.announced()
         assert await answer_of(started) == "tiny says [CENSORED]."
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while await started.status("/readyz") != 200:
                 await asyncio.sleep(0.01)
         key = told["environment"]["VLLM_API_KEY"]
@@ -255,7 +255,7 @@ async def test_a_server_without_its_keeper_is_ended_and_started_again(stand_in: 
         os.kill(keeper_of(started), signal.SIGKILL)
         await stand_in.started(2)
         assert "says" in await answer_of(started)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while lives(first["pid"]):
                 await asyncio.sleep(0.01)
 
@@ -384,7 +384,7 @@ def test_the_keeper_needs_nothing_of_ours() -> None:
         done = subprocess.run(
             [sys.executable, "-I", "-S", str(keeper), str(reading), "1", "sh", "-c", "exit 7"],
             pass_fds=(reading,),
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
     finally:
         os.close(reading)

@@ -20,7 +20,7 @@ from gateway.serving.workers.ipc import (
     encode_message,
     read_message,
 )
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 from tests.support.pages import ROOT
 from tests.support.served import KEY, configuration, write
 
@@ -41,14 +41,14 @@ class Playing:
         self.writer.write(encode_message(message))
 
     async def hear(self, wanted: Signal) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while (message := await read_message(self.reader)) is not wanted:
                 assert message is not None, "the worker has ended"
 
     def hand_over(self) -> socket.socket:
         """The client's end of a new connection."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            client = socket.create_connection(listener.getsockname(), PATIENCE)
+            client = socket.create_connection(listener.getsockname(), TIMEOUT)
             with listener.accept()[0] as accepted:
                 socket.send_fds(self.connections, [CLIENT], [accepted.fileno()])
         return client
@@ -57,9 +57,9 @@ class Playing:
 @asynccontextmanager
 async def supervising(path: Path) -> AsyncIterator[Playing]:
     write(path, configuration("http://127.0.0.1:9/v1"))
-    scratch = path.parent / "scratch"
+    runtime_dir = path.parent / "runtime_dir"
     for name in (METRICS, LIMITS):
-        (scratch / name).mkdir(parents=True)
+        (runtime_dir / name).mkdir(parents=True)
     control, theirs = socket.socketpair()
     connections, their_connections = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs, their_connections:
@@ -69,7 +69,7 @@ async def supervising(path: Path) -> AsyncIterator[Playing]:
     reader, writer = await asyncio.open_connection(sock=control)
     playing = Playing(process, reader, writer, connections)
     try:
-        playing.tell(Start(load(path), 0, scratch, "json"))
+        playing.tell(Start(load(path), 0, runtime_dir, "json"))
         await playing.hear(Signal.READY)
         yield playing
     finally:
@@ -84,7 +84,7 @@ async def answer_to(client: socket.socket) -> bytes:
     """Everything until the connection is closed."""
     reader, writer = await asyncio.open_connection(sock=client)
     try:
-        return await asyncio.wait_for(reader.read(), PATIENCE)
+        return await asyncio.wait_for(reader.read(), TIMEOUT)
     finally:
         writer.close()
 
@@ -108,7 +108,7 @@ async def test_who_is_handed_over_after_the_last_answer_is_refused_and_not_cut_o
             assert b"retry-after: 1\r\n" in refused
             assert b'"overloaded"' in refused
         await playing.hear(Signal.CONNECTION_CLOSED)
-        assert await asyncio.wait_for(playing.process.wait(), PATIENCE) == 0
+        assert await asyncio.wait_for(playing.process.wait(), TIMEOUT) == 0
 
 
 async def test_a_body_that_comes_later_than_the_refusal_does_not_reset_the_connection(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_a_body_that_comes_later_than_the_refusal_does_not_reset_the_conne
         head = REQUEST.removesuffix(b"2\r\n\r\n{}") + b"3000000\r\n\r\n"
         with playing.hand_over() as client:
             sending = asyncio.to_thread(client.sendall, head + b" " * 3_000_000)
-            await asyncio.wait_for(sending, PATIENCE)
+            await asyncio.wait_for(sending, TIMEOUT)
             assert (await answer_to(client)).startswith(b"HTTP/1.1 503 ")
 
 
@@ -126,4 +126,4 @@ async def test_a_worker_does_not_wait_for_a_supervisor_that_says_no_more(tmp_pat
     async with supervising(tmp_path / "portcullis.yaml") as playing:
         playing.tell(Signal.DRAIN)
         await playing.hear(Signal.DRAINED)
-        assert await asyncio.wait_for(playing.process.wait(), PATIENCE) == 0
+        assert await asyncio.wait_for(playing.process.wait(), TIMEOUT) == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 from tests.support.served import (
     Reading,
     Served,
@@ -45,7 +45,7 @@ async def test_a_thousand_streams_are_spread_evenly(tmp_path: Path) -> None:
             assert max(busy) - min(busy) <= 0.1 * STREAMS, busy
             assert (await served.metrics()).value("portcullis_streams_active") == STREAMS
             tokens.ended.set()
-            await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+            await asyncio.wait_for(asyncio.gather(*tasks), TIMEOUT)
             assert all(reading.done for reading in readings)
             metrics = await served.until(lambda metrics: metrics.value("portcullis_streams_active") == 0)
             metrics.assert_covered()
@@ -66,7 +66,7 @@ async def test_a_worker_that_dies_is_replaced_and_takes_only_its_own_streams(tmp
             os.kill(before[0], signal.SIGKILL)
             died = (await served.logged("worker_died"))[0]
             assert died["status"] == -signal.SIGKILL
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while not any(reading.ended for reading in readings) or len(served.workers()) < 2:
                     await asyncio.sleep(0.01)
             # The dead one's streams are no longer counted as running, what they had counted stays.
@@ -81,7 +81,7 @@ async def test_a_worker_that_dies_is_replaced_and_takes_only_its_own_streams(tmp
             tasks += [asyncio.create_task(served.read(reading)) for reading in more]
             await all_speak(more)
             tokens.ended.set()
-            await asyncio.wait_for(asyncio.gather(*tasks), PATIENCE)
+            await asyncio.wait_for(asyncio.gather(*tasks), TIMEOUT)
             assert all(reading.done for reading in [*alive_before, *more])
             metrics = await served.until(lambda metrics: metrics.value("portcullis_streams_active") == 0)
             assert metrics.value("portcullis_requests_total", status="200") == counted + len(alive_before) + 30
@@ -150,7 +150,7 @@ async def test_workers_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
             workers = served.workers()
             assert len(workers) == 2
             served.process.kill()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while any(alive(pid) for pid in workers):
                     await asyncio.sleep(0.01)
 

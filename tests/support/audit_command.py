@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from gateway.audit.models.toy import Toy
-from tests.support.commands import PATIENCE
+from tests.support.commands import TIMEOUT
 from tests.support.fake_gateway import Json
 from tests.support.served_model import VOCABULARY, Served
 
@@ -81,7 +81,7 @@ class Paused:
             self._left -= 1
             if self._left == 0:
                 self.reached.set()
-                self.go_on.wait(PATIENCE)
+                self.go_on.wait(TIMEOUT)
         found = self._plays.play(path, body)
         assert found is not None
         return found

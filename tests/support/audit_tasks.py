@@ -25,7 +25,7 @@ from gateway.policy.model import Rule
 from gateway.progress import ProgressMeter
 from tests.support import faulty_model
 from tests.support.audit_command import Paused
-from tests.support.commands import PATIENCE
+from tests.support.commands import TIMEOUT
 from tests.support.fake_gateway import Json
 from tests.support.faulty_model import FaultyModel
 
@@ -106,5 +106,5 @@ class Halted(Paused):
             if self._waiting == 2:
                 self.reached.set()
         if waits:
-            self.go_on.wait(PATIENCE)
+            self.go_on.wait(TIMEOUT)
         return super().__call__(path, body)

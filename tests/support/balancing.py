@@ -18,7 +18,7 @@ from gateway.proxy.upstreams.balancer import (
 from gateway.proxy.upstreams.client import UpstreamClient, UpstreamRequest
 from tests.support.scripted_server import Conversation, Script, serving
 
-PATIENCE = 20  # seconds; only ends a hang
+TIMEOUT = 20  # seconds; only ends a hang
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 FIRST = b"5\r\nfirst\r\n"
@@ -138,6 +138,6 @@ async def bench(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not condition():
             await asyncio.sleep(0.001)

@@ -15,7 +15,7 @@ from gateway.observe.facts import RequestFinished
 from gateway.observe.tracing import RequestSpan, Tracer, make_tracer
 from gateway.policy.model import Telemetry
 
-PATIENCE = 30  # seconds, generous: it ends a test that hangs
+TIMEOUT = 30  # seconds, generous: it ends a test that hangs
 PATH = "/v1/chat/completions"
 
 
@@ -70,14 +70,14 @@ class Collector:
 
 @contextmanager
 def tracer_for(
-    endpoint: str, sample: float = 1.0, on_problem: Callable[[str], None] | None = None, patience: float = PATIENCE
+    endpoint: str, sample: float = 1.0, on_problem: Callable[[str], None] | None = None, timeout: float = TIMEOUT
 ) -> Iterator[Tracer]:
     tracer = make_tracer(Telemetry(endpoint=endpoint, service="guard", sample=sample), on_problem)
     assert tracer is not None
     try:
         yield tracer
     finally:
-        tracer.close(patience)
+        tracer.close(timeout)
 
 
 def begin(tracer: Tracer, traceparent: str | None = None, tracestate: str | None = None) -> RequestSpan:

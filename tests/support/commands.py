@@ -18,7 +18,7 @@ from tests.support import forked
 from tests.support.forked import Forked
 
 COMMAND = [sys.executable, "-m", "gateway.cli"]
-PATIENCE = 60  # seconds until a process that hangs fails the test; nothing is measured
+TIMEOUT = 60  # seconds until a process that hangs fails the test; nothing is measured
 # What might not end where it should, and what starts processes and threads.
 OWN_PROCESS = (["serve"], ["demo"], ["audit"])
 NAMES = ("UPSTREAM_BASE_URL", "UPSTREAM_API_KEY", "OPENAI_API_KEY", "PORTCULLIS_KEY")
@@ -57,8 +57,8 @@ def portcullis_process(
     if "PYTHONPATH" in variables:
         command = [*COMMAND, *map(str, arguments)]
         env = environment(**variables)
-        return subprocess.run(command, input=stdin, capture_output=True, env=env, timeout=PATIENCE, check=False)
-    return forked.run([*map(str, arguments)], stdin, environment(**variables), PATIENCE)
+        return subprocess.run(command, input=stdin, capture_output=True, env=env, timeout=TIMEOUT, check=False)
+    return forked.run([*map(str, arguments)], stdin, environment(**variables), TIMEOUT)
 
 
 @contextmanager

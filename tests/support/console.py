@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _MARK = "\x1e"
-_PATIENCE = 120.0  # seconds
+_TIMEOUT = 120.0  # seconds
 
 
 class Step(NamedTuple):
@@ -51,7 +51,7 @@ def run(block: list[Step], directory: Path, environ: dict[str, str]) -> list[str
         start_new_session=True,
     )
     try:
-        printed, _ = shell.communicate(timeout=_PATIENCE)
+        printed, _ = shell.communicate(timeout=_TIMEOUT)
     finally:
         # What an example started in the background does not outlive it, however the example ended.
         with contextlib.suppress(ProcessLookupError):

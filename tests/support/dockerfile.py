@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PLACES = ("/build", "/opt/portcullis", "/etc/portcullis")
-PATIENCE = 300  # seconds for one step; packages are downloaded
+TIMEOUT = 300  # seconds for one step; packages are downloaded
 _PLACE = re.compile(rf"(?<![\w./-])(?={'|'.join(PLACES)})")
 _VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 
@@ -81,7 +81,7 @@ class Stages:
             env=self.environ | extra,
             capture_output=True,
             encoding="utf-8",
-            timeout=PATIENCE,
+            timeout=TIMEOUT,
         )
 
     def _from(self, instruction: Instruction) -> None:

@@ -40,12 +40,12 @@ from gateway.proxy.server import server_config
 from tests.support.upstream import MODEL, Json, Play, playing
 from tests.support.upstream import Upstream as PlayedUpstream
 
-PATIENCE = 60  # seconds, generous: it ends a test that hangs
+TIMEOUT = 60  # seconds, generous: it ends a test that hangs
 INPUT = frozenset({Direction.INPUT})
 
 LIMITS = Limits()
 HEALTH = Health()
-PATIENT = Timeouts(connect=PATIENCE, first_byte=PATIENCE, idle=PATIENCE, total=4 * PATIENCE)
+PATIENT = Timeouts(connect=TIMEOUT, first_byte=TIMEOUT, idle=TIMEOUT, total=4 * TIMEOUT)
 ONCE = Retries(attempts=0)
 UPSTREAM_KEY = "sk-of-the-upstream"
 PASSWORD = "12MONKEYS"
@@ -153,13 +153,13 @@ class _PromptServer(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.shutdown()
         if self.server_state.tasks:
-            await asyncio.wait(self.server_state.tasks, timeout=PATIENCE)
+            await asyncio.wait(self.server_state.tasks, timeout=TIMEOUT)
         await self.lifespan.shutdown()
 
 
 def http_client(base_url: str = "") -> httpx2.AsyncClient:
     """A client for this machine: no proxies of the environment, and no certificates, which take 20 ms to read."""
-    return httpx2.AsyncClient(base_url=base_url, timeout=PATIENCE, trust_env=False, verify=False)
+    return httpx2.AsyncClient(base_url=base_url, timeout=TIMEOUT, trust_env=False, verify=False)
 
 
 @asynccontextmanager
@@ -175,7 +175,7 @@ async def listening(config: uvicorn.Config) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.stop()
-        await asyncio.to_thread(thread.join, PATIENCE)
+        await asyncio.to_thread(thread.join, TIMEOUT)
     assert not thread.is_alive(), "the server does not stop"
 
 
@@ -215,7 +215,7 @@ def error_of(response: httpx2.Response, status: int) -> dict[str, Any]:
 
 def quick(**seconds: float) -> Timeouts:
     """Only what is given is short."""
-    return Timeouts(**{"connect": PATIENCE, "first_byte": PATIENCE, "idle": PATIENCE, "total": PATIENCE, **seconds})
+    return Timeouts(**{"connect": TIMEOUT, "first_byte": TIMEOUT, "idle": TIMEOUT, "total": TIMEOUT, **seconds})
 
 
 class Streamed:

@@ -16,7 +16,7 @@ from gateway.policy.model import Journal
 
 KEY = "a key of the journal"
 SECRET = "12monkeys"
-PATIENCE = 60  # seconds until a test that hangs fails; nothing is measured
+TIMEOUT = 60  # seconds until a test that hangs fails; nothing is measured
 
 MATCH = MatchEntry(
     time=1_767_268_800.25,
@@ -75,7 +75,7 @@ def all_offsets(path: Path) -> list[int]:
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"
         time.sleep(0.01)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.policy.model import Journal
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 
 HMAC_KEY = "a key that the journal's texts are kept under"
 Line = dict[str, Any]
@@ -32,7 +32,7 @@ def lines_in(directory: Path) -> list[Line]:
 
 async def journalled(directory: Path, requests: int) -> tuple[list[Line], list[Line]]:
     """The lines of matches and those of requests, once there are `requests` of these; there must not be more."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while sum(line["type"] == "request" for line in lines_in(directory)) < requests:
             await asyncio.sleep(0.01)
     lines = lines_in(directory)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 from tests.support.served import write
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -38,7 +38,7 @@ class StandIn:
 
     async def started(self, count: int = 1) -> dict[str, Any]:
         """What the so-manieth start tells."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(self.starts) < count:
                 await asyncio.sleep(0.01)
         return self.starts[count - 1]
@@ -46,7 +46,7 @@ class StandIn:
     async def gone(self) -> None:
         """Nothing is left of any start."""
         pids = [pid for start in self.starts for pid in (start["pid"], *start["children"])]
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while any(map(lives, pids)):
                 await asyncio.sleep(0.01)
 

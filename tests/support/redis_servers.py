@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 PASSWORD = "s3cret/of:the@server"
-_PATIENCE = 30.0
+_TIMEOUT = 30.0
 
 
 def executable() -> str:
@@ -41,7 +41,7 @@ class RedisServer:
         options = {"port": self._port, "bind": "127.0.0.1", "save": "", "appendonly": "no", "requirepass": PASSWORD}
         command = [executable(), *(part for name, value in options.items() for part in (f"--{name}", str(value)))]
         self._process = subprocess.Popen(command, cwd=self._directory, stdout=subprocess.DEVNULL)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while not self._accepts():
             assert self._process.poll() is None, "redis-server ended at once"
             assert time.monotonic() < deadline, "redis-server does not listen"
@@ -50,7 +50,7 @@ class RedisServer:
     def stop(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait(_PATIENCE)
+            self._process.wait(_TIMEOUT)
             self._process = None
 
     def suspend(self) -> None:

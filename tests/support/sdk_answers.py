@@ -10,7 +10,7 @@ from typing import Any
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
-from tests.support.gateway import PATIENCE
+from tests.support.gateway import TIMEOUT
 from tests.support.vllm_server import NAME
 
 Json = dict[str, Any]
@@ -52,11 +52,11 @@ class Answer:
 
 
 def openai_client(url: str) -> AsyncOpenAI:
-    return AsyncOpenAI(base_url=f"{url}/v1", api_key="sk-any", max_retries=0, timeout=PATIENCE)
+    return AsyncOpenAI(base_url=f"{url}/v1", api_key="sk-any", max_retries=0, timeout=TIMEOUT)
 
 
 def anthropic_client(url: str) -> AsyncAnthropic:
-    return AsyncAnthropic(base_url=url, api_key="sk-any", max_retries=0, timeout=PATIENCE)
+    return AsyncAnthropic(base_url=url, api_key="sk-any", max_retries=0, timeout=TIMEOUT)
 
 
 def user(question: str) -> list[Any]:

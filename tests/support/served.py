@@ -15,7 +15,7 @@ from typing import TypeAlias
 import httpx2
 
 from tests.support.forked import AsyncForked
-from tests.support.gateway import PATIENCE, Metrics, http_client, question
+from tests.support.gateway import TIMEOUT, Metrics, http_client, question
 from tests.support.upstream import DONE, END, Call, Play, chunk, delta, event, stream_head
 
 KEY = "sk-of-the-client"
@@ -32,7 +32,7 @@ def configuration(base_url: str, replacement: str = "[CENSORED]", **more: object
     """As JSON, which is YAML."""
     rule = {"id": "password", "words": ["12MONKEYS"], "replacement": replacement}
     return {
-        "listen": {"port": 0, "admin": {"port": 0}, "drain_timeout": PATIENCE},
+        "listen": {"port": 0, "admin": {"port": 0}, "drain_timeout": TIMEOUT},
         "auth": {"keys": [KEY]},
         "upstreams": {"played": {"base_url": base_url}},
         "routes": [{"model": "*", "upstream": "played", "policy": "default"}],
@@ -106,7 +106,7 @@ class Served:
         reader, writer = await asyncio.open_connection(host, int(port))
         try:
             writer.write(head.encode() + body)
-            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+            answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT)
             reading.status = int(answer.split(b" ")[1])
             while data := await reader.read(65536):
                 reading.data += data
@@ -129,14 +129,14 @@ class Served:
 
     async def until(self, true: Callable[[Metrics], bool]) -> Metrics:
         """The metrics, when they say so."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not true(metrics := await self.metrics()):
                 await asyncio.sleep(0.01)
         return metrics
 
     async def logged(self, event: str, count: int = 1) -> list[dict[str, object]]:
         """The lines of the log about this, when there are so many."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while len(lines := [line for line in self.log if line["event"] == event]) < count:
                 await asyncio.sleep(0.01)
         return lines
@@ -172,9 +172,9 @@ async def serving(
     log: list[dict[str, object]] = []
     reading = asyncio.create_task(_follow(process, log))
     try:
-        first = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
+        first = (await asyncio.wait_for(process.stdout.readline(), TIMEOUT)).decode()
         assert " listens on " in first, (first, log)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not (listening := [line for line in log if line["event"] == "listening"]):
                 await asyncio.sleep(0.01)
         admin = str(listening[0]["admin"])
@@ -206,7 +206,7 @@ def sockets_of(pid: int) -> int:
 
 async def all_speak(readings: list[Reading]) -> None:
     """Every stream has begun to tell something."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not all(reading.ended or b"content" in reading.data for reading in readings):
             await asyncio.sleep(0.01)
 

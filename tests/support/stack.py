@@ -24,7 +24,7 @@ import yaml
 from tests.support.commands import COMMAND, environment
 from tests.support.deploy_files import DEPLOY, Json, tool
 
-PATIENCE = 120  # seconds; ends a hang
+TIMEOUT = 120  # seconds; ends a hang
 SCRAPE_INTERVAL = "250ms"
 KEY, LIMITED_KEY = "a-client-key", "a-limited-key"
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -79,18 +79,18 @@ def free_ports(count: int) -> list[int]:
 
 def eventually(condition: Callable[[], Any], what: str) -> Any:
     """What `condition` returns, once that is true."""
-    last = time.monotonic() + PATIENCE
+    last = time.monotonic() + TIMEOUT
     while time.monotonic() < last:
         if found := condition():
             return found
         time.sleep(0.1)
-    raise AssertionError(f"not within {PATIENCE} seconds: {what}")
+    raise AssertionError(f"not within {TIMEOUT} seconds: {what}")
 
 
 def get(url: str) -> Any:
     """The JSON there; None while nobody answers."""
     try:
-        with DIRECT.open(url, timeout=PATIENCE) as answer:
+        with DIRECT.open(url, timeout=TIMEOUT) as answer:
             return json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
         if error.code == 503:
@@ -145,7 +145,7 @@ def stack(folder: Path, workers: int) -> Iterator[Prometheus]:
 
 def answers(url: str) -> bool:
     try:
-        with DIRECT.open(url, timeout=PATIENCE):
+        with DIRECT.open(url, timeout=TIMEOUT):
             return True
     except OSError:
         return False
@@ -167,7 +167,7 @@ def asking(address: str) -> Iterator[None]:
         yield
     finally:
         over.set()
-        asker.join(PATIENCE)
+        asker.join(TIMEOUT)
 
 
 def ask(address: str, model: str, said: str, key: str) -> None:
@@ -178,7 +178,7 @@ def ask(address: str, model: str, said: str, key: str) -> None:
     # Errors are wanted: they are counted as well.
     with (
         contextlib.suppress(OSError),
-        DIRECT.open(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=PATIENCE) as answer,
+        DIRECT.open(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=TIMEOUT) as answer,
     ):
         answer.read()
 
@@ -215,4 +215,4 @@ def ended(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.terminate()
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)

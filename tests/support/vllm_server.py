@@ -25,7 +25,7 @@ NAME = "tiny"
 PASSWORD = "12MONKEYS"  # which the model says when it is asked
 QUESTION = "What is the password?"
 LEAK = f'The password is "{PASSWORD}".'
-PATIENCE = 300  # seconds, generous: it ends a test that hangs
+TIMEOUT = 300  # seconds, generous: it ends a test that hangs
 START = ["--logits-processors", PLUGIN]
 
 
@@ -41,7 +41,7 @@ class Server:
     log: Path
 
     def post(self, path: str, body: Mapping[str, Any]) -> httpx2.Response:
-        return httpx2.post(self.url + path, json={"model": NAME, **body}, timeout=PATIENCE)
+        return httpx2.post(self.url + path, json={"model": NAME, **body}, timeout=TIMEOUT)
 
     def json(self, path: str, body: Mapping[str, Any]) -> Any:
         answer = self.post(path, body)
@@ -69,7 +69,7 @@ class Server:
         return self._metric("generation_tokens_total")
 
     def _metric(self, name: str) -> float:
-        text = httpx2.get(self.url + "/metrics", timeout=PATIENCE).text
+        text = httpx2.get(self.url + "/metrics", timeout=TIMEOUT).text
         found = re.search(rf"^vllm:{name}\{{.*\}} ([0-9.e+]+)$", text, re.M)
         assert found is not None
         return float(found[1])
@@ -113,7 +113,7 @@ def serving(log: Path, port: int, flags: Sequence[str] = (), more: Mapping[str, 
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -135,12 +135,12 @@ def environment(more: Mapping[str, str]) -> dict[str, str]:
 
 
 def _wait(process: subprocess.Popen[bytes], server: Server) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         if process.poll() is not None:
             raise NotStarted(server.log.read_text(errors="replace"))
         with contextlib.suppress(httpx2.TransportError):
-            if httpx2.get(server.url + "/health", timeout=PATIENCE).status_code == 200:
+            if httpx2.get(server.url + "/health", timeout=TIMEOUT).status_code == 200:
                 return
         time.sleep(0.2)
-    raise NotStarted(f"not ready after {PATIENCE} s\n" + server.log.read_text(errors="replace"))
+    raise NotStarted(f"not ready after {TIMEOUT} s\n" + server.log.read_text(errors="replace"))

@@ -14,7 +14,7 @@ from gateway.audit.models.vllm import VllmModel
 from gateway.audit.query.model import Decoding, Message, PrefixRegex, Query, Tokenizations
 from gateway.audit.searches.best_first import search
 from gateway.audit.searches.sample import sample
-from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, ROOT, Server, environment
+from tests.support.vllm_server import MODEL, NAME, PYTHON, ROOT, TIMEOUT, Server, environment
 
 pytestmark = pytest.mark.vllm
 
@@ -102,6 +102,6 @@ def test_a_model_in_this_process() -> None:
         env=environment({}),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     assert checked.returncode == 0, checked.stderr

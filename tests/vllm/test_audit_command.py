@@ -18,13 +18,13 @@ from gateway.policy.model import Config, Policy, Route, Rule, Timeouts, Upstream
 from tests.support.commands import COMMAND
 from tests.support.commands import environment as plain
 from tests.support.gateway import running
-from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, ROOT, Server, environment
+from tests.support.vllm_server import MODEL, NAME, PYTHON, ROOT, TIMEOUT, Server, environment
 
 pytestmark = pytest.mark.vllm
 
 Json = dict[str, Any]
 
-PATIENT = Timeouts(connect=PATIENCE, first_byte=PATIENCE, idle=PATIENCE, total=PATIENCE)
+PATIENT = Timeouts(connect=TIMEOUT, first_byte=TIMEOUT, idle=TIMEOUT, total=TIMEOUT)
 CARD = "4111 1111 1111 1111"
 NUMBER: Json = {
     "prompt": [{"role": "user", "content": "What is my card number?"}],
@@ -83,7 +83,7 @@ async def test_from_what_a_served_model_says_to_a_gateway_that_holds(
     async def audit(*arguments: object) -> subprocess.CompletedProcess[bytes]:
         command = [*COMMAND, "audit", str(query), *map(str, arguments)]
         return await asyncio.to_thread(
-            subprocess.run, command, capture_output=True, env=plain(no_proxy="*"), timeout=PATIENCE
+            subprocess.run, command, capture_output=True, env=plain(no_proxy="*"), timeout=TIMEOUT
         )
 
     async with running(config) as gateway:
@@ -123,7 +123,7 @@ def test_what_breaks_a_policy_and_what_masks_change(tmp_path: Path) -> None:
     ]
     done = subprocess.run(
         [str(PYTHON), "-m", "gateway.cli", "audit", *options],
-        capture_output=True, cwd=tmp_path, env=environment({"PYTHONPATH": str(ROOT)}), timeout=PATIENCE,
+        capture_output=True, cwd=tmp_path, env=environment({"PYTHONPATH": str(ROOT)}), timeout=TIMEOUT,
     )  # fmt: skip
     *found, summary = lines_of(done, 0)
     told = {(line["prompt"], line["rule"], line["match"]) for line in found}

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.policy.model import Config, Decode, Policy, Route, Rule, Upstream
 from tests.support.gateway import PATIENT, RunningGateway, question, running
-from tests.support.vllm_server import NAME, PATIENCE, Server, serving
+from tests.support.vllm_server import NAME, TIMEOUT, Server, serving
 
 pytestmark = pytest.mark.vllm
 
@@ -32,7 +32,7 @@ def config_of(server: Server, *words: str, policy: str = "secret", model: str = 
 
 async def readiness(gateway: RunningGateway) -> httpx2.Response:
     """What /readyz says once a canary has been answered: a server that is new or busy may be too slow for the first."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while "unknown" in (ready := await gateway.client.get("/readyz")).json()["masks"].values():
             await asyncio.sleep(0.2)
     return ready

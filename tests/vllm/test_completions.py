@@ -11,7 +11,7 @@ import pytest
 
 from gateway.policy.model import Action, Route, Rule
 from tests.support.completions import PATH, TextStream
-from tests.support.gateway import PATIENCE, RunningGateway, config_for, running
+from tests.support.gateway import TIMEOUT, RunningGateway, config_for, running
 from tests.support.vllm_server import LEAK, NAME, QUESTION, Server
 
 pytestmark = pytest.mark.vllm
@@ -91,7 +91,7 @@ async def test_a_block_stops_the_engine(server: Server) -> None:
     async with before(server, BLOCK) as gateway:
         answer = await asked(gateway, prompt_for(server), stream=True, max_tokens=500, ignore_eos=True)
         assert (answer.finish(), answer.done) == ("content_filter", True) and answer.text().endswith('"No.')
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while server.running():
                 await asyncio.sleep(0.05)
 

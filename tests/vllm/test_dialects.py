@@ -16,7 +16,7 @@ from gateway.policy.model import Action, Config, Decode, Policy, Route, Rule, Un
 from gateway.policy.providers import Endpoint
 from tests.support.gateway import PATIENT, RunningGateway, running
 from tests.support.sdk_answers import ASKED, Answer, anthropic_client, openai_client
-from tests.support.vllm_server import LEAK, MODEL, NAME, PATIENCE, QUESTION, Server
+from tests.support.vllm_server import LEAK, MODEL, NAME, QUESTION, TIMEOUT, Server
 
 pytestmark = pytest.mark.vllm
 
@@ -57,7 +57,7 @@ async def before(
         policies={policy: Policy(name=policy, rules=rules, unknown=Unknown.REFUSE)},
     )
     async with running(config) as gateway:
-        gateway.client.timeout = httpx2.Timeout(PATIENCE)
+        gateway.client.timeout = httpx2.Timeout(TIMEOUT)
         yield gateway
 
 
@@ -110,7 +110,7 @@ async def test_a_stream_that_the_client_leaves_stops_the_engine(server: Server, 
 
 
 async def idle(server: Server) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while await asyncio.to_thread(server.running):
             await asyncio.sleep(0.02)
 
@@ -125,7 +125,7 @@ async def test_a_mask_is_in_force(server: Server, way: str, stream: bool) -> Non
     censor has nothing to do. The policy of this name is in the server's file."""
     rules = (Rule(id="mask", words=(WORD,), decode=Decode.MASK),)
     async with before(server, rules, way, "secret") as gateway:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while (await gateway.metrics()).value("portcullis_mask_in_force", policy="secret") != 1:
                 await asyncio.sleep(0.05)
         answer = await asked(server, gateway, way, stream)
@@ -188,7 +188,7 @@ async def test_a_stored_response_is_redacted(server: Server) -> None:
     async with before(server, REDACT, "responses") as gateway, openai_client(gateway.url) as client:
         fields: dict[str, Any] = {"model": NAME, "input": QUESTION, "temperature": 0, "max_output_tokens": 60}
         made = await client.responses.create(**fields, background=True, store=True)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while (found := await client.responses.retrieve(made.id)).status in ("queued", "in_progress"):
                 await asyncio.sleep(0.05)
         assert found.output_text == SEEN and "MONKEYS" not in found.model_dump_json()

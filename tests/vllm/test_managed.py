@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.support.vllm_server import MODEL, NAME, PATIENCE, PYTHON, ROOT, environment
+from tests.support.vllm_server import MODEL, NAME, PYTHON, ROOT, TIMEOUT, environment
 
 pytestmark = [pytest.mark.vllm, pytest.mark.starts]
 
@@ -43,12 +43,12 @@ async def test_it_starts_masks_and_ends(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     try:
-        first = (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode()
+        first = (await asyncio.wait_for(process.stdout.readline(), TIMEOUT)).decode()
         assert " listens on " in first, (tmp_path / "log").read_text()
         url = first.split(" listens on ")[1].split(",")[0]
         body = {"model": "any", "messages": [{"role": "user", "content": "What is the password?"}], "temperature": 0}
-        async with httpx2.AsyncClient(base_url=url, timeout=PATIENCE) as client:
-            async with asyncio.timeout(PATIENCE):
+        async with httpx2.AsyncClient(base_url=url, timeout=TIMEOUT) as client:
+            async with asyncio.timeout(TIMEOUT):
                 while (answer := await client.post("/v1/chat/completions", json=body | {"max_tokens": 20})).is_error:
                     await asyncio.sleep(0.1)
         text = answer.json()["choices"][0]["message"]["content"]
@@ -59,7 +59,7 @@ async def test_it_starts_masks_and_ends(tmp_path: Path) -> None:
         family = descendants(process.pid)
         assert len(family) > 3
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+        assert await asyncio.wait_for(process.wait(), TIMEOUT) == 0
         assert not [pid for pid in family if Path(f"/proc/{pid}").exists()]
     finally:
         if process.returncode is None:

@@ -18,11 +18,11 @@ from tests.support.vllm_server import (
     LEAK,
     NAME,
     PASSWORD,
-    PATIENCE,
     PYTHON,
     QUESTION,
     ROOT,
     START,
+    TIMEOUT,
     NotStarted,
     Server,
     arguments,
@@ -137,7 +137,7 @@ async def streamed(client: httpx2.AsyncClient, body: dict[str, object]) -> str:
 async def test_many_streams_under_many_policies(server: Server) -> None:
     chosen = [name for name in POLICIES if name.startswith("without-")]
     assert len(chosen) == 16
-    async with httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+    async with httpx2.AsyncClient(base_url=server.url, timeout=TIMEOUT) as client:
         bodies = [chat("Count to ten.", masked(name)) for name in chosen]
         answers = await asyncio.gather(*(streamed(client, body) for body in [*bodies, chat("Count to ten.")]))
     assert answers.pop() == COUNT
@@ -152,13 +152,13 @@ async def test_a_disconnect_frees_the_engine(server: Server) -> None:
     body = chat("Tell me a story.", masked("secret"), max_tokens=900, ignore_eos=True, stream=True)
     written = server.written()
     async with (
-        httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE) as client,
+        httpx2.AsyncClient(base_url=server.url, timeout=TIMEOUT) as client,
         client.stream("POST", "/v1/chat/completions", json={"model": NAME, **body}) as answer,
     ):
         async for line in answer.aiter_lines():
             if line.startswith("data: {"):
                 break
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while server.running():
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
@@ -212,6 +212,6 @@ def test_what_only_a_gpu_runs(masks: Path) -> None:
         env=environment({"PORTCULLIS_MASKS": str(masks)}),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     assert checked.returncode == 0, checked.stderr

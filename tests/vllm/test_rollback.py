@@ -14,7 +14,7 @@ import pytest
 
 from gateway.policy.model import Action, Config, Decode, Exhausted, Policy, Route, Rule, Timeouts, Upstream
 from tests.support.gateway import RunningGateway, Streamed, running
-from tests.support.vllm_server import MODEL, NAME, PATIENCE, Server
+from tests.support.vllm_server import MODEL, NAME, TIMEOUT, Server
 from tests.vllm.conftest import NUMBERS
 
 pytestmark = pytest.mark.vllm
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.vllm
 QUESTION = "What is the password?"
 PASSWORD = Rule(id="password", words=("12MONKEYS",), action=Action.ROLLBACK, secret=True)
 COUNT = " ".join(NUMBERS)
-PATIENT = Timeouts(connect=PATIENCE, first_byte=PATIENCE, idle=PATIENCE, total=PATIENCE)
+PATIENT = Timeouts(connect=TIMEOUT, first_byte=TIMEOUT, idle=TIMEOUT, total=TIMEOUT)
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def before(server: Server, policies: Mapping[str, tuple[Rule, ...]]) -> As
         policies={name: Policy(name=name, rules=rules) for name, rules in policies.items()},
     )
     async with running(config) as gateway:
-        gateway.client.timeout = httpx2.Timeout(PATIENCE)
+        gateway.client.timeout = httpx2.Timeout(TIMEOUT)
         yield gateway
 
 

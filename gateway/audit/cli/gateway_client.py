@@ -100,7 +100,7 @@ class GatewayClient:
         except NotJson:
             raise GatewayError(f"{self._base}{path} does not answer with JSON") from None
         except RequestFailed as error:
-            raise GatewayError(f"{self._base}{path} cannot be asked: {error}") from None
+            raise GatewayError(f"{self._base}{path} cannot be reached: {error}") from None
 
 
 def _chat(messages: Sequence[Mapping[str, str]], begun: str) -> dict[str, object]:

@@ -133,8 +133,8 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", metavar="D", help="where a model of hf: runs: cpu (default), cuda")
     parser.add_argument("--out", type=Path, metavar="FILE", help="the lines of standard output, in a file as well")
     parser.add_argument("--report", type=Path, metavar="FILE", help="a page of HTML")
-    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="where it stands in the end, to go on from")
-    parser.add_argument("--resume", type=Path, metavar="FILE", help="go on from a checkpoint")
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help="write a checkpoint here at the end")
+    parser.add_argument("--resume", type=Path, metavar="FILE", help="resume from a checkpoint")
     parser.add_argument("--fail-on-findings", action="store_true", help="exit with 3 if something was found")
 
     where = parser.add_argument_group("many queries, or prompts: where they are asked")
@@ -142,13 +142,13 @@ def command_parser() -> argparse.ArgumentParser:
         "--processes",
         type=whole_number("a whole number", 1, MAX_WORKERS),
         metavar="N",
-        help="in so many processes, each with the model (1)",
+        help="number of processes, each with the model (1)",
     )
     where.add_argument(
         "--ray",
         type=_ray,
         metavar="ADDRESS",
-        help="by workers of Ray, --processes of them: local, auto, ray://HOST:PORT",
+        help="on Ray workers, --processes of them: local, auto, ray://HOST:PORT",
     )
 
     model = parser.add_argument_group("the model, if it is not that of the query or of the policy's route")
@@ -158,29 +158,29 @@ def command_parser() -> argparse.ArgumentParser:
 
     rules = parser.add_argument_group("from what was found to rules, and to what they change")
     rules.add_argument("--emit-rules", type=Path, metavar="FILE", help="write word rules, for a policy's `rules`")
-    rules.add_argument("--rules-action", type=Action, choices=ACTIONS, help="what they do (redact)")
+    rules.add_argument("--rules-action", type=Action, choices=ACTIONS, help="the action of the rules (redact)")
     rules.add_argument("--rules-mask", action="store_true", help="with decode: mask")
     rules.add_argument(
-        "--verify", type=_verify, metavar="mask|URL", help="ask again, through the masks or through a gateway"
+        "--verify", type=_verify, metavar="mask|URL", help="repeat the audit through the masks or a gateway"
     )
-    rules.add_argument("--verify-samples", type=_number, metavar="N", help="answers that a gateway gives (20)")
+    rules.add_argument("--verify-samples", type=_number, metavar="N", help="answers to draw from a gateway (20)")
 
     prompts = parser.add_argument_group("prompts: would a model break a policy's rules?")
-    prompts.add_argument("--policy", metavar="NAME", help="the policy whose rules are asked about")
+    prompts.add_argument("--policy", metavar="NAME", help="the policy whose rules are audited")
     prompts.add_argument("--config", type=Path, metavar="F", help="the configuration that has the policy")
     prompts.add_argument("--prompts", type=Path, metavar="FILE", help="one a line")
     prompts.add_argument("--chat", action="store_true", help="each is a user's message, in the model's template")
-    prompts.add_argument("--max-tokens", type=_number, metavar="N", help="tokens of an answer (32)")
-    prompts.add_argument("--top-k", type=_number, metavar="K", help="of them, the K likeliest at each place (40)")
-    prompts.add_argument("--top-p", type=_share, metavar="P", help="of them, the likeliest that have P together (1)")
-    prompts.add_argument("--temperature", type=_temperature, metavar="T", help="at which probabilities are read (1)")
+    prompts.add_argument("--max-tokens", type=_number, metavar="N", help="most tokens of an answer (32)")
+    prompts.add_argument("--top-k", type=_number, metavar="K", help="sample from the K most likely tokens (40)")
+    prompts.add_argument("--top-p", type=_share, metavar="P", help="of them, the most likely up to P in total (1)")
+    prompts.add_argument("--temperature", type=_temperature, metavar="T", help="sampling temperature (1)")
     return parser
 
 
 def _ray(text: str) -> str:
     if not re.fullmatch(r"local|auto|ray://[^\s/?#@]+:[0-9]{1,5}", text):
         shown = "this" if "@" in text else repr(text)  # it may hold a password
-        raise argparse.ArgumentTypeError(f"{shown} is none of local, auto, and an address such as ray://10.0.0.1:10001")
+        raise argparse.ArgumentTypeError(f"{shown} is not local, auto or an address such as ray://10.0.0.1:10001")
     return text
 
 

@@ -206,7 +206,7 @@ class _AuditRun:
                 f"Audit of {name}",
                 {**plan.shown, **summary},
                 plan.rows(outcome.found, self._model),
-                edited=plan.asks_for_edits,
+                edited=plan.has_edits,
                 ranked=plan.ranks,
             )
             write_private(self._options.report, html.encode())
@@ -234,7 +234,7 @@ class _AuditRun:
         served = self._plan.model
         name = self._options.name or (served.name if isinstance(served, ServedModel) else None)
         if name is None:
-            raise ConfigError("command line", "--verify", "a gateway is asked for a model by name: give --name")
+            raise ConfigError("command line", "--verify", "a gateway needs the name of a model: give --name")
         return stack.enter_context(contextlib.closing(GatewayClient(url, name, key_from(os.environ, CLIENT_KEY))))
 
     def _verify(self, outcome: Outcome | SamplingOutcome, rules: tuple[Rule, ...]) -> Verification:
@@ -300,14 +300,14 @@ def _check_apart(options: argparse.Namespace) -> None:
     known = {path.resolve(): "a query" for path in options.queries}
     for option, path in files:
         other = known.setdefault(path.resolve(), option)
-        if other != option and {other, option} != {"--checkpoint", "--resume"} and _stays(path):
+        if other != option and {other, option} != {"--checkpoint", "--resume"} and _is_or_becomes_file(path):
             raise ConfigError(str(path), "", f"is named twice: as {other}, and as {option}")
 
 
 _WRITTEN = ("out", "report", "emit_rules", "checkpoint")
 
 
-def _stays(path: Path) -> bool:
+def _is_or_becomes_file(path: Path) -> bool:
     """Is it a file, or will it be one? A device takes everything."""
     return path.is_file() or not path.exists()
 
@@ -317,9 +317,9 @@ def _check_place(path: Path | None) -> None:
     if path is None:
         return
     if path.is_dir() or not path.parent.is_dir():
-        raise ConfigError(str(path), "", "cannot be written: its folder is not there, or it is one itself")
-    if not _stays(path):
-        raise ConfigError(str(path), "", "cannot be written: it is a device or a pipe, and no file")
+        raise ConfigError(str(path), "", "cannot be written: its folder does not exist, or it is a folder itself")
+    if not _is_or_becomes_file(path):
+        raise ConfigError(str(path), "", "cannot be written: it is a device or a pipe, not a file")
     beside = path.with_name(f".{path.name}.{os.getpid()}")  # as the file itself is going to be written
     try:
         os.close(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

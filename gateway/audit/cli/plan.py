@@ -62,8 +62,8 @@ class Plan:
         return hashlib.sha256(" ".join(each).encode()).hexdigest()
 
     @property
-    def asks_for_edits(self) -> bool:
-        return any(map(_asks_for_edits, self.queries))
+    def has_edits(self) -> bool:
+        return any(map(_has_edits, self.queries))
 
     @property
     def ranks(self) -> bool:
@@ -95,7 +95,7 @@ class Plan:
     def rows(self, found: Iterable[FoundString], model: LanguageModel) -> list[ReportRow]:
         """Those of the report."""
         canonical = {begins_text: Canonical(model, begins_text) for begins_text in (True, False)}
-        before = {query.source: _before_edits(query) for query in self.queries if _asks_for_edits(query)}
+        before = {query.source: _before_edits(query) for query in self.queries if _has_edits(query)}
         rows = []
         for each in found:
             query = self.query_of(each)
@@ -111,7 +111,7 @@ class Plan:
         return rows
 
 
-def _asks_for_edits(query: Query) -> bool:
+def _has_edits(query: Query) -> bool:
     return any(isinstance(step, Edits) for step in query.preprocess)
 
 
@@ -144,7 +144,7 @@ def _plan_of_queries(options: argparse.Namespace) -> Plan:
     models = [_model_of(query, options) for query in queries]
     for query, model in zip(queries, models, strict=True):
         if model != models[0]:
-            raise ConfigError(query.source, "model", f"is another one than that of {queries[0].source}; say --model")
+            raise ConfigError(query.source, "model", f"differs from that of {queries[0].source}; give --model")
         compile(query)  # whatever is wrong with it shows before a model is loaded
         if isinstance(query.traversal, Random):
             _check_random(query, options, alone=len(queries) == 1)
@@ -200,7 +200,7 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
     policy = _policy(config, options)
     rules = output_rules(policy)
     if not rules:
-        raise ConfigError(str(options.config), f"policies.{policy.name}", "has no rule for what a model says")
+        raise ConfigError(str(options.config), f"policies.{policy.name}", "has no rule for a model's output")
     matcher = matcher_of(rules, policy.max_hold)
     source = str(options.prompts)
     text = read_text(options.prompts, lambda reason: ConfigError(source, "", reason))

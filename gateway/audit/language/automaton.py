@@ -25,7 +25,7 @@ Arc = tuple[int, int, int]
 """The first and the last byte of a range, and the state that all of it leads to."""
 
 _NO_ARC: Arc = (256, 256, 0)
-_ADVICE = "ask for fewer edits, count less, list fewer alternatives, or say more narrowly what may stand where"
+_ADVICE = "ask for fewer edits, count less, list fewer alternatives, or narrow the pattern"
 
 
 class AutomatonTooLarge(ValueError):

@@ -86,8 +86,8 @@ def path_counts(automaton: Dfa, longest: int) -> PathCounts:
         left -= len(layers[-1])
         if left < 0:
             raise AutomatonTooLarge(
-                f"counting the strings of up to {longest:,} bytes takes more than {MAX_COUNTS:,} numbers: allow fewer "
-                "bytes, or say more narrowly what may stand where"
+                f"counting the strings of up to {longest:,} bytes takes more than {MAX_COUNTS:,} numbers: "
+                "allow fewer bytes, or narrow the pattern"
             )
     counts: list[dict[int, int]] = []
     after: dict[int, int] = {}

@@ -43,13 +43,13 @@ def load_preprocessor(name: str) -> Change:
     known = {point.name: point for point in entry_points(group=GROUP)}
     if name not in known:
         named = ", ".join(sorted(known)) or "there are none"
-        raise PreprocessorError(f"no installed package names such a preprocessor in {GROUP}; known: {named}")
+        raise PreprocessorError(f"no installed package has this preprocessor in {GROUP}; known: {named}")
     try:
         function = known[name].load()
     except Exception as error:
         raise PreprocessorError(f"the preprocessor cannot be loaded: {type(error).__name__}") from error
     if not callable(function):
-        raise PreprocessorError("the preprocessor is no function")
+        raise PreprocessorError("the preprocessor is not a function")
 
     def change(automaton: Dfa) -> Dfa:
         try:
@@ -59,7 +59,7 @@ def load_preprocessor(name: str) -> Change:
         if isinstance(given, LazyDfa | PrunedDfa | DfaView):
             return given
         if not all(hasattr(given, part) for part in ("start", "step", "accepting", "live")):
-            raise PreprocessorError("the preprocessor gives no automaton, which has start, step, accepting and live")
+            raise PreprocessorError("the preprocessor returns no automaton with start, step, accepting and live")
         return intersection(_ForeignDfa(given), Regex(ANYTHING))
 
     return change

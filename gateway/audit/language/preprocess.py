@@ -91,14 +91,14 @@ class _Edits(LazyDfa[frozenset[int]]):
     def _edited_steps(self, place: int) -> list[tuple[int, int, int]]:
         """Those that write a character in, before the next one or in its place."""
         state, _ = self._places[place]
-        targets = (state, *self._characters.after(state)) if self._takes_edits(place) else ()
+        targets = (state, *self._characters.after(state)) if self._is_editable(place) else ()
         return [(low, high, self._place(target, left)) for low, high, left in self._alphabet.arcs for target in targets]
 
     def _deletions(self, place: int) -> list[int]:
-        targets = self._characters.after(self._places[place][0]) if self._takes_edits(place) else ()
+        targets = self._characters.after(self._places[place][0]) if self._is_editable(place) else ()
         return [self._place(target, DONE) for target in targets]
 
-    def _takes_edits(self, place: int) -> bool:
+    def _is_editable(self, place: int) -> bool:
         state, rest = self._places[place]
         return rest is DONE and self._characters.between(state)
 

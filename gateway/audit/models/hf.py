@@ -62,14 +62,14 @@ class HuggingFace(FullVocabulary):
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> Rows:
         if not all(prefixes):
-            raise ModelError("nothing stands before the first token: give a prompt")
+            raise ModelError("there is no token before the first one: give a prompt")
         if not prefixes:
             return np.empty((0, len(self.vocabulary)), np.float32)
         try:
             with self._torch.inference_mode():
                 return self._rows_of([tuple(prefix) for prefix in prefixes])
         except (RuntimeError, IndexError, MemoryError) as error:  # memory, or more tokens than the model has places for
-            raise ModelError(f"the model failed behind {max(map(len, prefixes))} tokens: {short(str(error))}") from None
+            raise ModelError(f"the model failed after {max(map(len, prefixes))} tokens: {short(str(error))}") from None
 
     def encode(self, text: str, at_text_start: bool = False) -> list[int]:
         return encoding(
@@ -98,12 +98,12 @@ class HuggingFace(FullVocabulary):
         return all(type(layer).__name__ == "DynamicLayer" for layer in layers)
 
     def _rows_of(self, prefixes: list[Tokens]) -> Rows:
-        begun = [self._begun(prefix) for prefix in prefixes]
+        begun = [self._cached_rows(prefix) for prefix in prefixes]
         low = min(prefixes)
         common = min(_shared(low, max(prefixes)), min(map(len, prefixes)) - 1)
         if self._cache is not None and len(prefixes) > 1 and common - min(map(len, begun)) >= MIN_COMMON:
-            self._forward([low[:common]], [self._begun(low[:common])])
-            begun = [self._begun(prefix) for prefix in prefixes]
+            self._forward([low[:common]], [self._cached_rows(low[:common])])
+            begun = [self._cached_rows(prefix) for prefix in prefixes]
         sizes = [(len(before), len(prefix) - len(before)) for before, prefix in zip(begun, prefixes, strict=True)]
         order = sorted(range(len(prefixes)), key=sizes.__getitem__)
         # A tokenizer can have more tokens than the model; those cannot come.
@@ -113,7 +113,7 @@ class HuggingFace(FullVocabulary):
             if self._emptied != emptied:
                 # To keep the chunk before, all was forgotten, and the rows hold other tokens now. What is found is cut
                 # to what was planned, or the chunk would be too large.
-                begun = [self._begun(prefix)[:known] for prefix, (known, _) in zip(prefixes, sizes, strict=True)]
+                begun = [self._cached_rows(prefix)[:known] for prefix, (known, _) in zip(prefixes, sizes, strict=True)]
                 emptied = self._emptied
             rows = self._forward([prefixes[number] for number in chunk], [begun[number] for number in chunk])
             out[chunk, : rows.shape[1]] = rows
@@ -124,7 +124,7 @@ class HuggingFace(FullVocabulary):
         """How often all that was kept was forgotten."""
         return 0 if self._cache is None else self._cache.emptied
 
-    def _begun(self, prefix: Tokens) -> list[int]:
+    def _cached_rows(self, prefix: Tokens) -> list[int]:
         """The cached rows of a prefix without its last token, which the network needs as input."""
         return [] if self._cache is None else self._cache.find(prefix[:-1])
 

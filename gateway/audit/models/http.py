@@ -48,7 +48,7 @@ def post(
                 if len(data) > max_bytes:
                     raise RequestFailed(f"an answer of more than {max_bytes} bytes")
                 if time.monotonic() > deadline:
-                    raise RequestFailed(f"an answer that is not whole after {timeout:.0f} s")
+                    raise RequestFailed(f"an answer that is incomplete after {timeout:.0f} s")
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise RequestFailed(type(error).__name__) from None
     try:

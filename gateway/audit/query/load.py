@@ -242,7 +242,7 @@ def _preprocessor(value: Value, has_prefix: bool) -> Preprocessor:
 def _part(value: Value, has_prefix: bool) -> PreprocessTarget:
     part = value.choice(PreprocessTarget)
     if part is PreprocessTarget.PREFIX and not has_prefix:
-        raise value.fail("the query has no prefix; say on: query, or give it one")
+        raise value.fail("the query has no prefix: set on: query, or add a prefix")
     return part
 
 

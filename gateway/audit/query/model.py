@@ -206,7 +206,7 @@ def compile(query: Query) -> CompiledQuery:
     with _naming(query, "query"):
         language: Dfa = Regex(query.query)
         if not language.start:
-            raise ConfigError(query.source, "query", "no string belongs to it")
+            raise ConfigError(query.source, "query", "has no string")
     prefix: Dfa | None = None
     if query.prefix is not None:
         with _naming(query, "prefix"):
@@ -296,4 +296,4 @@ def _materialized(automaton: Dfa) -> Dfa:
     try:
         return materialized(automaton, MAX_WORKED_OUT)
     except AutomatonTooLarge as error:
-        raise AutomatonTooLarge(f"{error}; or say when: search, and only what the search meets is worked out") from None
+        raise AutomatonTooLarge(f"{error}; or set when: search, to compute only what the search reaches") from None

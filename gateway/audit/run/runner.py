@@ -234,7 +234,7 @@ class TaskRun:
         except (LookupError, ArithmeticError):
             if resume is None:
                 raise
-            raise CheckpointError("the checkpoint has what no search leaves behind") from None
+            raise CheckpointError("the checkpoint has a state that no search leaves") from None
         self._current = number, search
         try:
             for result in search:

@@ -147,7 +147,7 @@ class Scheduler:
             case WorkerLost(reason) if worker in self._busy:
                 self._progress.pop(worker, None)
                 _, job = self._busy.pop(worker)
-                return ModelError(f"{job.task.name}: the worker that was at it has ended: {reason}")
+                return ModelError(f"{job.task.name}: its worker has ended: {reason}")
             case _:
                 return self._handle_idle(worker, message)
         return None
@@ -228,7 +228,7 @@ class _Work:
             self.ends.append(outcome.ended)
             return None
         if failure is None:
-            return ModelError(f"{name}: the worker that was at it was stopped")
+            return ModelError(f"{name}: its worker was stopped")
         return (CheckpointError if failure.refused else ModelError)(f"{name}: {failure.reason}")
 
     def print_ready(self) -> None:

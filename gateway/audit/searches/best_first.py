@@ -317,7 +317,7 @@ class BestFirstSearch(Iterator[Result]):
             return False
         if self._steps.is_complete(node):
             self._record(node)
-        return self._steps.goes_on(node)
+        return self._steps.is_extendable(node)
 
     def _record(self, node: Node) -> str:
         """Record a complete path under its string."""

@@ -94,9 +94,9 @@ class Checkpoint:
         try:
             checkpoint = msgspec.json.decode(data, type=cls)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"this is no checkpoint: {error}") from None
+            raise CheckpointError(f"not a checkpoint: {error}") from None
         if checkpoint.version != VERSION:
-            raise CheckpointError(f"the checkpoint has version {checkpoint.version}, and {VERSION} is read here")
+            raise CheckpointError(f"the checkpoint has version {checkpoint.version}; this version reads {VERSION}")
         return checkpoint
 
 

@@ -67,7 +67,7 @@ class PolicySteps(Steps):
         matched_rules = self._matched_rules(node)
         return (matched_rules.at_end if node.behind >= self.max_tokens else matched_rules.certain) is not None
 
-    def goes_on(self, node: Node) -> bool:
+    def is_extendable(self, node: Node) -> bool:
         return node.state != ENDED and node.behind < self.max_tokens and self._matched_rules(node).certain is None
 
     def _complete(self, targets: States) -> NDArray[np.bool_]:

@@ -195,7 +195,7 @@ class RandomSearch(Iterator[Sample]):
         if canonical and not canonical.may_become_canonical(chain.node.tokens()):
             return True
         chain.complete = self._steps.is_complete(chain.node)
-        return chain.complete or not self._steps.goes_on(chain.node)
+        return chain.complete or not self._steps.is_extendable(chain.node)
 
     def _sample(self, chain: _SamplePath) -> Sample:
         node = chain.node

@@ -105,7 +105,7 @@ class Steps:
             tokens = tokens[:-1]
         return self.canonical.is_canonical(tokens, self.text(node).decode())
 
-    def goes_on(self, node: Node) -> bool:
+    def is_extendable(self, node: Node) -> bool:
         """Can a path be extended?"""
         if node.state == ENDED or node.behind >= self.max_tokens:
             return False

@@ -78,7 +78,7 @@ def is_token(text: str) -> bool:
     return is_value(text) and _NAME.fullmatch(text) is None and (is_random(text) or _kinds(text) > 2)
 
 
-def is_said(text: str) -> bool:
+def is_unlabelled_password(text: str) -> bool:
     """Is this a password, where what stands there may be any word: are there letters, digits and signs, or random?"""
     return is_password(text) and _TERM.fullmatch(text) is None and (is_random(text) or _kinds(text) > 2)
 
@@ -103,7 +103,9 @@ CREDENTIAL = Detector(
         Format(f"{_QUOTED}{{{_SHORTEST_DRAWN},}}", _DRAWN + _INTO_QUOTES, _OUT_OF_QUOTES, is_token),
         Format(f"{_BARE}{{{_SHORTEST_DRAWN - 1},}}{_BARE_LAST}", _DRAWN + _INTO_BARE, _BARE_AFTER, is_token),
         # The password is VALUE. | API key | VALUE |
-        Format(f"[{_BARE_CHARS}&*]{{{_SHORTEST + 1},}}{_BARE_LAST}", _LOGIN + _SAID, _BARE_AFTER, is_said),
+        Format(
+            f"[{_BARE_CHARS}&*]{{{_SHORTEST + 1},}}{_BARE_LAST}", _LOGIN + _SAID, _BARE_AFTER, is_unlabelled_password
+        ),
         Format(
             f"{_BARE}{{{_SHORTEST_DRAWN - 1},}}{_BARE_LAST}",
             f"(?:{_DRAWN}|secret)" + _SAID,

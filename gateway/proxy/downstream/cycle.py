@@ -85,7 +85,7 @@ class RequestCycle(RequestResponseCycle):
             self.keep_alive, self.last = True, True
         return super().send(message)
 
-    def send_whole(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
+    def send_response(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bool:
         """`send` for a complete response, in one write and without checking headers again, which must be sound and have
         the body's length. False, and nothing is done, where only `send` can do it."""
         if self.disconnected or self.flow.write_paused or self.response_started or self.scope["method"] == "HEAD":

@@ -31,8 +31,8 @@ MAX_HEAD = 64 * 1024  # bytes of request line and headers; also of trailers, and
 MAX_HEADERS = 100  # lines
 MAX_AHEAD = 4  # requests that wait for their turn on one connection
 MAX_AHEAD_BYTES = 64 * 1024  # of these requests
-HEAD_PATIENCE = 30.0  # seconds in which a head must be complete, from the connection or from its first byte on
-SEND_PATIENCE = 30.0  # seconds in which a client must take something of an answer, where no `send_timeout` is set
+HEAD_TIMEOUT = 30.0  # seconds in which a head must be complete, from the connection or from its first byte on
+SEND_TIMEOUT = 30.0  # seconds in which a client must take something of an answer, where no `send_timeout` is set
 LEFTOVER = 16 * 1024 * 1024  # bytes that are read and dropped behind the last request that is answered
 LINGER = 5.0  # seconds for them, after the answer
 DROP_EVERY = 0.025  # seconds between two reads of them: whoever floods the connection must not keep others waiting
@@ -57,7 +57,7 @@ class _Stop(Exception):
 class BoundedProtocol(HttpToolsProtocol):
     """See the module. A head that never ends or never comes is cut off without an answer."""
 
-    send_timeout = SEND_PATIENCE
+    send_timeout = SEND_TIMEOUT
     stalled = False  # was the client cut off because it took nothing?
     on_lost: Callable[[], None] | None = None  # called once when the connection is gone
 
@@ -95,7 +95,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_begins()
 
     def data_received(self, data: bytes | memoryview) -> None:
-        self.reader.take(data)
+        self.reader.feed(data)
 
     @property
     def has_priority(self) -> bool:
@@ -365,7 +365,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _head_begins(self) -> None:
         self._in_head = True
-        self._head_timer = self.loop.call_later(HEAD_PATIENCE, self._head_is_late)
+        self._head_timer = self.loop.call_later(HEAD_TIMEOUT, self._head_is_late)
 
     def _head_is_late(self) -> None:
         if self._running is None:

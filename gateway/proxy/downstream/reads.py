@@ -32,7 +32,7 @@ class Reader(asyncio.BufferedProtocol):
         self._turns = turns_of(protocol.loop)
         self.flow = _Flow(self, transport)
 
-    def take(self, data: bytes | memoryview) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Parse the first slice, at once if no other client waits."""
         protocol = self._protocol
         if protocol.discards:
@@ -88,7 +88,7 @@ class Reader(asyncio.BufferedProtocol):
         return self._turns.buffer if self._protocol.has_priority else self._turns.buffer[:READ]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self.take(self._turns.buffer[:nbytes])
+        self.feed(self._turns.buffer[:nbytes])
 
     def eof_received(self) -> None:
         self._protocol.eof_received()

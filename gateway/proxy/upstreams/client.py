@@ -260,7 +260,7 @@ async def inflated(response: UpstreamResponse) -> AsyncIterator[bytes]:
             if inflater.eof:
                 # Another member may follow one of gzip (RFC 1952, 2.2), and nothing else.
                 if encoding == "deflate":
-                    raise httpx2.RemoteProtocolError("data behind the compressed answer")
+                    raise httpx2.RemoteProtocolError("data after the compressed answer")
                 inflater = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
                 piece = inflater.decompress(left, MAX_INFLATED)

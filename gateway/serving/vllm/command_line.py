@@ -147,7 +147,7 @@ def _command(given: str | None) -> tuple[str, ...]:
         return found, "serve"
     words = _split("--vllm-command", given)
     if not words or shutil.which(words[0]) is None:
-        raise ConfigError(COMMAND_LINE, "--vllm-command", "does not begin with a program that can be run")
+        raise ConfigError(COMMAND_LINE, "--vllm-command", "does not begin with an executable program")
     return words
 
 

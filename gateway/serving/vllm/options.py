@@ -17,11 +17,11 @@ MAX_TIMEOUT = 86_400  # seconds
 def add_vllm_options(parser: argparse.ArgumentParser) -> None:
     seconds = whole_number("a number of seconds", 1, MAX_TIMEOUT)
     group = parser.add_argument_group("managed vLLM")
-    group.add_argument("--vllm", metavar="MODEL", help="start, watch and stop it: the upstream without base_url")
-    group.add_argument("--vllm-command", metavar="C", help="what MODEL is added to (vllm serve)")
+    group.add_argument("--vllm", metavar="MODEL", help="serve it with a managed vLLM: the upstream without base_url")
+    group.add_argument("--vllm-command", metavar="C", help="the command that MODEL is appended to (vllm serve)")
     group.add_argument("--vllm-args", metavar="A", help="vLLM's own options, in one text")
-    group.add_argument("--vllm-log", type=Path, metavar="FILE", help="what it writes; else the last lines are kept")
-    group.add_argument("--vllm-timeout", type=seconds, metavar="S", help="seconds until it has to be ready (600)")
+    group.add_argument("--vllm-log", type=Path, metavar="FILE", help="a file for all of its output")
+    group.add_argument("--vllm-timeout", type=seconds, metavar="S", help="seconds within which it must be ready (600)")
 
 
 def attach_values(arguments: list[str]) -> list[str]:

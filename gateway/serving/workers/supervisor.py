@@ -114,7 +114,7 @@ class Supervisor:
                 for worker in self._workers:
                     await worker.started.wait()
         except TimeoutError:
-            raise NotStarted(f"the workers did not come up within {START_TIMEOUT:g} seconds") from None
+            raise NotStarted(f"the workers did not start within {START_TIMEOUT:g} seconds") from None
         if any(worker.deaths for worker in self._workers):
             raise NotStarted("a worker ended while it was starting")
 

@@ -43,7 +43,7 @@ class ServingWorker:
     """One process's servers under a supervisor, from `Start` to the end of both sockets."""
 
     def __init__(self, start: Start, log: RequestLog, writer: asyncio.StreamWriter, connections: socket.socket) -> None:
-        self._portcullis = Portcullis(start.config, log, scratch=start.runtime_dir, slot=start.number)
+        self._portcullis = Portcullis(start.config, log, runtime_dir=start.runtime_dir, slot=start.number)
         self._servers = Servers(self._portcullis)
         self._connections = connections
         self._on_failure = AcceptFailureReporter(self._portcullis.state.record, log)

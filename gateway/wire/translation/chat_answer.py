@@ -37,7 +37,7 @@ class Text(NamedTuple):
     logprobs: list[Json]
 
 
-class CallBegin(NamedTuple):
+class CallStart(NamedTuple):
     """A tool call; `custom`: its input is text, not JSON."""
 
     number: int
@@ -55,7 +55,7 @@ class Annotation(NamedTuple):
     value: Json
 
 
-Piece = Text | CallBegin | CallText | Annotation
+Piece = Text | CallStart | CallText | Annotation
 
 
 class _Unnamed(NamedTuple):
@@ -156,18 +156,18 @@ class ChatAnswer:
             before.texts.append(text)
         if isinstance(name := given.get("name"), str) and name:
             self.count(len(name))
-            yield from self._begin_call(number, name, custom)
+            yield from self._start_call(number, name, custom)
 
-    def _begin_call(self, number: int, name: str, custom: bool) -> Iterator[Piece]:
+    def _start_call(self, number: int, name: str, custom: bool) -> Iterator[Piece]:
         before = self._unnamed.pop(number)
         self._named.add(number)
         self.count(_OF_ENTRY)
-        yield CallBegin(number, before.id or f"call_{self.id}_{number}", name, custom)
+        yield CallStart(number, before.id or f"call_{self.id}_{number}", name, custom)
         if text := "".join(before.texts):
             yield CallText(number, text)
 
     def _end(self) -> list[Piece]:
-        return [piece for number in sorted(self._unnamed) for piece in self._begin_call(number, "", False)]
+        return [piece for number in sorted(self._unnamed) for piece in self._start_call(number, "", False)]
 
     def _logprobs(self, choice: Json) -> list[Json]:
         given = choice.get("logprobs")

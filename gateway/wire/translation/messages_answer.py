@@ -18,7 +18,7 @@ from gateway.wire.message_events import error_body
 from gateway.wire.translation.chat_answer import (
     MAX_TEXT,
     Annotation,
-    CallBegin,
+    CallStart,
     CallText,
     Piece,
     Text,
@@ -69,7 +69,7 @@ class _Block:
             given = None
         if not isinstance(given, dict):
             if not cut:
-                raise UntranslatableAnswer("the arguments of a tool call are no JSON object")
+                raise UntranslatableAnswer("the arguments of a tool call are not a JSON object")
             given = {}
         return {**self.begin, "input": given}
 
@@ -112,7 +112,7 @@ class MessagesEncoder(TranslatingEncoder):
             case Text(channel, text, _):
                 self._refused |= channel == "refusal"
                 return self._delta(channel, _TEXT, text)
-            case CallBegin(number, call_id, name, _):
+            case CallStart(number, call_id, name, _):
                 return self._open(number, _CALL, {"id": call_id, "name": name})
             case CallText(number, text):
                 return self._delta(number, _CALL, text)

@@ -132,7 +132,7 @@ def _messages(body: Json) -> list[Json]:
             case _:
                 raise BadRequest(f"`{place}.role` must be user, assistant or system.", f"{place}.role")
     if given[-1]["role"] == "assistant":
-        raise untranslatable(f"messages[{len(given) - 1}]", "chat cannot go on with the beginning of an answer")
+        raise untranslatable(f"messages[{len(given) - 1}]", "chat cannot continue the beginning of an answer")
     return messages
 
 

@@ -19,7 +19,7 @@ from gateway.wire.json import Json
 from gateway.wire.translation.chat_answer import (
     MAX_TEXT,
     Annotation,
-    CallBegin,
+    CallStart,
     CallText,
     Piece,
     Text,
@@ -122,7 +122,7 @@ class _Item:
 class _Call:
     """A call of a function, or of a custom tool, whose `field` is text."""
 
-    def __init__(self, begin: CallBegin, tool: Json, item_id: str, index: int) -> None:
+    def __init__(self, begin: CallStart, tool: Json, item_id: str, index: int) -> None:
         self.kind = "custom_tool_call" if begin.custom else "function_call"
         self.field = "input" if begin.custom else "arguments"
         self.events = f"response.{self.kind}_{self.field}"
@@ -193,7 +193,7 @@ class ResponsesEncoder(TranslatingEncoder):
                 return self._text(self._reasoning, text, logprobs)
             case Text(channel, text, logprobs):
                 return self._text(channel, text, logprobs)
-            case CallBegin():
+            case CallStart():
                 call = _Call(piece, self._namespaced.get(piece.name, {"name": piece.name}), "", len(self._items))
                 call.id = self._item_id(call.kind)
                 self._calls[piece.number] = call
