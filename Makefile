@@ -100,7 +100,7 @@ bounds: $(TEST_READY)   ## hostile input of every size, count and depth: callbac
 
 decode-bench: $(TEST_READY)    ## masks over vocabularies of 2,000 to 128,000 tokens; how true rollback stays, what it costs
 	$(BIN)/python -m loadtest.mask_bench
-	$(BIN)/python -m loadtest.law_bench
+	$(BIN)/python -m loadtest.distribution_bench
 	@if [ -e .vllm/model/generation_config.json ]; then $(BIN)/python -m loadtest.rollback_bench; \
 	else echo 'decode-bench: no rollback_bench, for it needs what make vllm-test installs'; fi
 

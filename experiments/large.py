@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from statistics import median
 from typing import Any
 
-from experiments.asking import Enough
+from experiments.bounded_search import Enough
 from experiments.pages import counted, judged
 from gateway.audit.language.count import cardinality
 from gateway.audit.query.load import parse_query

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.asking import escaped
+from experiments.bounded_search import escaped
 from experiments.pages import counted, pyplot
 from experiments.statistics import holm, mcnemar, wilson
 from experiments.stories import OFTEN_BEHIND, asked, lists, read

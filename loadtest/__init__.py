@@ -11,13 +11,13 @@ generator in turn, checks every character that comes out, and prints one table. 
     answer.py                     reads an answer back from its stamped bytes
     bytecopy.py  nginx.conf  targets.py  what stands in between
     process.py                    CPU time, memory and pinning, from /proc
-    run.py  judge.py  report.py   one measurement; the limits; the table
+    run.py  verdicts.py  report.py   one measurement; the limits; the table
     censor_bench.py               the censor alone, without sockets
     request_upstream.py  request_bench.py  whole requests: CPU time of each, on kept and on new connections
     idle.py  reload.py            memory of thousands of open streams; the delays beside a reload
 
-`make decode-bench` is about models of one's own: mask_bench.py (what masks cost), law_bench.py with laws.py (how true
-rollback stays), rollback_bench.py (tokens spent).
+`make decode-bench` measures models of one's own: mask_bench.py (what masks cost), distribution_bench.py with
+distributions.py (how far rollback changes answers), rollback_bench.py (tokens spent).
 
 `make audit-bench` runs the experiments of the audit, in `experiments/`; their tables and charts stand in results/ too.
 """

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadtest import censor_bench, judge, pattern_bench, report
+from loadtest import censor_bench, pattern_bench, report, verdicts
 from loadtest.process import Cores, choose_cores
 from loadtest.run import RAMP, SETTLE, measure, pin_self
 from loadtest.scenario import BASELINES, SCENARIOS, Guard, Scenario, ScenarioError, load
@@ -40,17 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         [] if options.quick or options.targets else [censor_bench.time_case(case) for case in censor_bench.cases()]
     )
     hostile = [pattern_bench.time_case(case) for case in pattern_bench.cases()] if timings else []
-    rows = judge.rows(rounds)
-    verdicts = judge.verdicts(rounds, limits)
-    verdicts += censor_bench.verdicts(timings, limits) + pattern_bench.verdicts(hostile, limits)
+    rows = verdicts.rows(rounds)
+    found = verdicts.verdicts(rounds, limits)
+    found += censor_bench.verdicts(timings, limits) + pattern_bench.verdicts(hostile, limits)
     faults = [timing.fault for timing in (*timings, *hostile) if timing.fault]
     alone = "\n\n".join([censor_bench.table(timings), pattern_bench.table(hostile)]) if timings else ""
-    page = report.text(facts, rows, alone, verdicts)
+    page = report.text(facts, rows, alone, found)
     print("\n".join([page, *(f"WRONG  {fault}" for fault in faults)]))
-    report.write(options.out, facts, rows, verdicts, page)
+    report.write(options.out, facts, rows, found, page)
     if faults or any(row.faults for row in rows):
         return 1
-    return 1 if options.strict and any(verdict.holds is False for verdict in verdicts) else 0
+    return 1 if options.strict and any(verdict.holds is False for verdict in found) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -121,12 +121,12 @@ def _adapt(scenario: Scenario, options: argparse.Namespace) -> Scenario:
     return scenario
 
 
-def _round(scenarios: Sequence[Scenario], number: int, cores: Cores) -> judge.Round:
+def _round(scenarios: Sequence[Scenario], number: int, cores: Cores) -> verdicts.Round:
     """Every scenario through every target; odd rounds backwards, so that a drift of the machine hits all alike."""
     runs: list[tuple[Scenario, tuple[str, ...]]] = []
     for scenario in scenarios:
         runs += [(scenario, names) for names in ([scenario.targets] if scenario.together else zip(scenario.targets))]
-    found: judge.Round = {}
+    found: verdicts.Round = {}
     for scenario, names in runs[::-1] if number % 2 else runs:
         print(f"round {number + 1}: {scenario.name} {', '.join(names)}", file=sys.stderr, flush=True)
         for name, measurement in measure(scenario, names, cores).items():

@@ -25,11 +25,11 @@ from gateway.guard.open import open_guard
 from gateway.policy.model import Channel, Direction, Limits, Policy, Rule, Strength
 from gateway.wire.chat import CHAT
 from loadtest.dialects import chunk
-from loadtest.judge import Figure, Verdict
-from loadtest.report import judgement
+from loadtest.report import verdict_lines
 from loadtest.scenario import Limits as JudgedBy
 from loadtest.scenario import Scenario, load
 from loadtest.script import FORBIDDEN, REPLACEMENT, VARIANTS, listed_words, tokens
+from loadtest.verdicts import Figure, Verdict
 
 TOKENS_A_TEXT = 400
 PASSES = 3
@@ -273,7 +273,7 @@ def main() -> int:
     timings = [time_case(case) for case in cases()]
     faults = [timing.fault for timing in timings if timing.fault]
     print(table(timings))
-    print(judgement(verdicts(timings, load()[1])))
+    print(verdict_lines(verdicts(timings, load()[1])))
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0

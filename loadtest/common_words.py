@@ -3,7 +3,7 @@
     python -m loadtest.common_words
 
 Those that come often in what every installation of Python says and in the messages of installed programs in German and
-French, in letters only and not as a name, and the words of everyday things in everyday.txt, on which people build
+French, in letters only and not as a name, and the words of everyday things in everyday_words.txt, on which people build
 passwords and which such texts do not have.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from loadtest.word_hits import ROOT, english, messages
 
 WORDS = ROOT / "gateway" / "censor" / "common_words.txt"
-EVERYDAY = Path(__file__).with_name("everyday.txt")
+EVERYDAY = Path(__file__).with_name("everyday_words.txt")
 # A word stands between blanks and signs, not in a path or an identifier.
 _WORD = re.compile(r"(?<![\w./\\%$@-])[^\W\d_]{2,20}(?![\w/\\%$@(=-])")
 LEAST, MOST = 6, {"en": 3000, "de": 1500, "fr": 1500}  # how often a word comes, and how many are kept

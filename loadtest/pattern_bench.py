@@ -21,9 +21,9 @@ from gateway.censor.compile import Program, compile_policy
 from gateway.censor.detectors import DETECTORS
 from gateway.censor.stream import Censor
 from gateway.policy.model import Channel, Direction, Policy, Rule
-from loadtest.judge import Figure, Verdict
-from loadtest.report import judgement
+from loadtest.report import verdict_lines
 from loadtest.scenario import Limits, load
+from loadtest.verdicts import Figure, Verdict
 
 CHUNK = 4
 DEFAULT_SIZE = 100_000
@@ -214,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     timings = [time_case(case, options.size) for case in cases() if options.only in case.name]
     faults = [timing.fault for timing in timings if timing.fault]
     print(table(timings))
-    print(judgement(verdicts(timings, load()[1])))
+    print(verdict_lines(verdicts(timings, load()[1])))
     for fault in faults:
         print(fault, file=sys.stderr)
     return 1 if faults else 0

@@ -10,9 +10,9 @@ from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from loadtest.judge import Figure, Row, Verdict
 from loadtest.process import Cores
 from loadtest.targets import nginx_version
+from loadtest.verdicts import Figure, Row, Verdict
 
 _PACKAGES = (
     "portcullis-gateway",
@@ -115,7 +115,7 @@ def _show(figure: Figure | None, digits: int) -> str:
     return shown if least == most else f"{shown} ({least}..{most})"
 
 
-def judgement(verdicts: Sequence[Verdict]) -> str:
+def verdict_lines(verdicts: Sequence[Verdict]) -> str:
     """One line for each limit."""
     words = {True: "holds", False: "OVER", None: "not measured"}
     lines = (f"{words[one.holds]:<13} {one.what}: {_show(one.figure, 2)} (limit {one.limit:g})" for one in verdicts)
@@ -142,7 +142,7 @@ def remarks(rows: Sequence[Row]) -> str:
 def text(facts: dict[str, str], rows: Sequence[Row], censor: str, verdicts: Sequence[Verdict]) -> str:
     """The whole report; `censor` is the table of the censor alone, if it was measured."""
     head = "\n".join(f"{key:<9} {fact}" for key, fact in facts.items())
-    return "\n\n".join(part for part in (head, table(rows), censor, judgement(verdicts), remarks(rows)) if part)
+    return "\n\n".join(part for part in (head, table(rows), censor, verdict_lines(verdicts), remarks(rows)) if part)
 
 
 def write(directory: Path, facts: dict[str, str], rows: Sequence[Row], verdicts: Sequence[Verdict], page: str) -> None:

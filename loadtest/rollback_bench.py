@@ -38,10 +38,10 @@ from typing import Any
 import httpx2
 
 from loadtest import process, sections
-from loadtest.judge import Figure, Verdict
 from loadtest.process import choose_cores
-from loadtest.report import environment, judgement
+from loadtest.report import environment, verdict_lines
 from loadtest.targets import TargetError, free_port, wait_until_ready
+from loadtest.verdicts import Figure, Verdict
 from tests.support.vllm_server import MODEL, NAME, PYTHON, TIMEOUT, NotStarted, Server, serving
 
 ANSWERS, QUICK_ANSWERS = 400, 40
@@ -352,7 +352,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"WRONG  {error}", file=sys.stderr)
         return 1
     judged = verdicts(tallies)
-    page = f"{table(tallies)}\n\n{judgement(judged)}"
+    page = f"{table(tallies)}\n\n{verdict_lines(judged)}"
     print(page)
     faults = [tally.fault for tally in tallies if tally.fault]
     for fault in faults:

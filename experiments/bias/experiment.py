@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.asking import ask
 from experiments.bias import places
 from experiments.bias.planted import (
     BEGINNING,
@@ -24,6 +23,7 @@ from experiments.bias.planted import (
     meant,
     sentence,
 )
+from experiments.bounded_search import search_within
 from experiments.statistics import against_exact, independence, total_variation
 from gateway.audit import sample
 from gateway.audit.query.model import Decoding, Edits, PrefixText, Query, Tokenizations
@@ -142,7 +142,7 @@ def _exact(model: HuggingFace, way: str, encodings: str, edits: bool) -> dict[st
     ends = []
     begin = time.monotonic()
     for before, query in queries(way, encodings, edits):
-        answer = ask(model, query, nodes=NODES, least=math.log(LEAST_P))
+        answer = search_within(model, query, nodes=NODES, least=math.log(LEAST_P))
         strings += len(answer.results)
         nodes += answer.nodes
         ends.append(answer.ended)

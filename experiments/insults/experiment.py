@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.asking import ask, escaped
+from experiments.bounded_search import escaped, search_within
 from experiments.insults.planted import SEED, WORDS, Base, documents, prompts, sentences
 from gateway.audit.query.model import Decoding, Edits, PrefixText, Query, Tokenizations
 
@@ -68,7 +68,7 @@ def _prompted(model: HuggingFace, encodings: str, edits: bool) -> dict[str, Any]
     rows = []
     nodes = 0
     for base in prompts():
-        answer = ask(model, prompt_query(base, encodings, edits), nodes=NODES, least=math.log(LEAST))
+        answer = search_within(model, prompt_query(base, encodings, edits), nodes=NODES, least=math.log(LEAST))
         nodes += answer.nodes
         row: dict[str, Any] = {"group": base.group, "disguise": base.disguise, "chance": 0.0, "ended": answer.ended}
         for result in answer.results:
@@ -84,7 +84,7 @@ def _unprompted(model: HuggingFace, encodings: str, edits: bool) -> dict[str, An
     nodes = 0
     for base in sentences():
         whole = f"{base.begin} {base.word}"
-        answer = ask(model, unprompted(base, encodings, edits), nodes=ITS_NODES)
+        answer = search_within(model, unprompted(base, encodings, edits), nodes=ITS_NODES)
         nodes += answer.nodes
         rows.append({"strings": len(answer.results), "sequences": sum(each.encodings for each in answer.results)})
         for result in answer.results:

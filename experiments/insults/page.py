@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.asking import escaped
+from experiments.bounded_search import escaped
 from experiments.insults.experiment import CAP, ITS_NODES, LEAST, NODES, TOP_K, WAYS
 from experiments.insults.planted import (
     BASES,

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.asking import Enough
+from experiments.bounded_search import Enough
 from experiments.sampling import TOP_K, Tally, by_generate, by_rows, by_rows_to_the_end
 from experiments.urls.planted import PREFIX, documents, pool
 from gateway.audit.model import LanguageModel

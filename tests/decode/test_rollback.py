@@ -13,7 +13,7 @@ from gateway.decode.generate import Finish, Rollback, generate
 from gateway.decode.rollback import Attempts, Caps, token_of
 from gateway.decode.vocabulary import Vocabulary
 from gateway.policy.model import Rule
-from loadtest import laws
+from loadtest import distributions
 from tests.support.examples import examples
 
 UNLIMITED = Caps(per_position=10**6, per_answer=10**6)
@@ -90,7 +90,7 @@ def test_a_match_begins_in_the_token_of_its_first_byte(parts: list[bytes], cuts:
         token_of(pieces, len(whole.decode("utf-8", "replace")))
 
 
-# -- the law of what is said -------------------------------------------------------------------------------------------
+# -- the distribution of answers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,18 @@ def test_a_match_begins_in_the_token_of_its_first_byte(parts: list[bytes], cuts:
     [(6.0, (0.77, 0.195, 0.046, 0.027)), (60.0, (0.48, 0.476, 0.088, 0.072))],
     ids=["77 % are clean", "48 % are clean"],
 )
-def test_rollback_is_four_times_nearer_to_the_true_law_than_a_mask_of_the_last_token(
+def test_rollback_is_four_times_nearer_to_the_exact_distribution_than_a_mask_of_the_last_token(
     drawn_to: float, published: tuple[float, ...]
 ) -> None:
     """`published`: docs/decode.md, mean over the models: clean, masked, banned at once, drawn again."""
     rows = []
-    mask = laws.ban_mask(5)
+    mask = distributions.ban_mask(5)
     for seed in range(5):
-        model = laws.random_model(seed, size=5, drawn_to=(1, drawn_to, drawn_to))
-        share, true = laws.free_of_the_word(model, 6)
-        masked = laws.distance(laws.masked(model, 6, mask), true)
-        banned = laws.distance(laws.rolled_back(model, 6, Attempts(UNLIMITED, at_once=True)), true)
-        drawn_again = laws.distance(laws.rolled_back(model, 6, Attempts(UNLIMITED)), true)
+        model = distributions.random_model(seed, size=5, drawn_to=(1, drawn_to, drawn_to))
+        share, true = distributions.without_word(model, 6)
+        masked = distributions.distance(distributions.masked(model, 6, mask), true)
+        banned = distributions.distance(distributions.rolled_back(model, 6, Attempts(UNLIMITED, at_once=True)), true)
+        drawn_again = distributions.distance(distributions.rolled_back(model, 6, Attempts(UNLIMITED)), true)
         assert masked > 4 * drawn_again
         rows.append((share, masked, banned, drawn_again))
     mean = np.mean(rows, axis=0)
@@ -138,13 +138,13 @@ class Branches:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_the_loop_has_the_law_that_the_decisions_come_to(temperature: float) -> None:
+def test_the_loop_has_the_distribution_of_its_decisions(temperature: float) -> None:
     vocabulary = Vocabulary([b"a", b"b", b"c", None], end=[3])
-    model = laws.random_model(1, size=3, drawn_to=(1, 4, 4))
+    model = distributions.random_model(1, size=3, drawn_to=(1, 4, 4))
 
     def log_probabilities(prefixes: list[tuple[int, ...]]) -> np.ndarray:
         with np.errstate(divide="ignore"):
-            return np.log([[*laws.following(model, prefix), 0.0] for prefix in prefixes])
+            return np.log([[*distributions.next_token(model, prefix), 0.0] for prefix in prefixes])
 
     rule = Rule(id="word", words=("abc",), fold=frozenset())
     branches = Branches()
@@ -162,7 +162,8 @@ def test_the_loop_has_the_law_that_the_decisions_come_to(temperature: float) -> 
         )
         assert answer.finish is Finish.LENGTH and "abc" not in answer.text
         said[answer.tokens] += branches.share
-    powers = {place: law ** (1 / temperature) for place, law in model.items()}
-    expected = laws.rolled_back({place: law / law.sum() for place, law in powers.items()}, 4, Attempts(UNLIMITED))
+    powers = {place: steps ** (1 / temperature) for place, steps in model.items()}
+    normalized = {place: steps / steps.sum() for place, steps in powers.items()}
+    expected = distributions.rolled_back(normalized, 4, Attempts(UNLIMITED))
     assert said.sum() == pytest.approx(1)
-    assert laws.distance(said, expected) < 1e-9
+    assert distributions.distance(said, expected) < 1e-9

@@ -9,8 +9,7 @@ import pytest
 from gateway.config import load
 from gateway.policy.model import Action, Exhausted
 from loadtest import rollback_bench
-from loadtest.judge import Figure
-from loadtest.report import judgement
+from loadtest.report import verdict_lines
 from loadtest.rollback_bench import (
     NEVER,
     REPLACEMENT,
@@ -25,6 +24,7 @@ from loadtest.rollback_bench import (
     tokens_in,
     verdicts,
 )
+from loadtest.verdicts import Figure
 
 JUDGED = Rung("answers", 0.05)
 
@@ -93,7 +93,7 @@ def test_the_limit_is_for_five_of_a_hundred_answers() -> None:
     assert (made.figure, made.holds) == (Figure(1.095, 1.095, 1.095), True)
     over, made = verdicts([dataclasses.replace(WELL, discarded=101, made=1102)])
     assert (over.holds, made.holds) == (False, False)
-    assert judgement([over]) == (
+    assert verdict_lines([over]) == (
         "OVER          tokens spent / delivered where 5% of answers are hit (here 5.0%): 1.10 (limit 1.1)"
     )
 

@@ -1,8 +1,8 @@
-"""Exact laws of what small models say: without a word, with its last token masked, rolled back. No sampling.
+"""Exact distributions of the answers of small models: without a word, with its last token masked, rolled back.
 
 A model is of order 2: the next token depends on the two before it. Its tokens are the letters from a on, the word is
-`abc`, and answers have a fixed length. So what can follow depends on the last two tokens and on the length that is
-left, and each such case is worked out once.
+`abc`, and answers have a fixed length. So what can follow depends on the last two tokens and the remaining length, and each
+such case is computed once. Nothing is sampled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from gateway.decode.masks import BanMask, MaskCompiler, MaskState, WordBan
 from gateway.policy.model import DEFAULT_FOLD
 
-Law = NDArray[np.float64]  # float[tokens, tokens, ...]: the probability of each answer, one axis for each of its tokens
+# float[tokens, tokens, ...]: the probability of each answer, with one axis for each of its tokens
+Distribution = NDArray[np.float64]
 Place = tuple[int, int]  # the last two tokens
 Steps = Mapping[Place, NDArray[np.float64]]  # the probability of each token at a place
 
@@ -56,25 +57,25 @@ def random_model(seed: int, size: int, drawn_to: tuple[float, float, float]) -> 
     before = range(NONE, size)
     steps = {(one, other): generator.dirichlet([3.0] * size) for one in before for other in before}
     first, second, third = drawn_to
-    for law in steps.values():
-        law[WORD[0]] *= first
+    for distribution in steps.values():
+        distribution[WORD[0]] *= first
     for one in before:
         steps[one, WORD[0]][WORD[1]] *= second
     steps[WORD[0], WORD[1]][WORD[2]] *= third
-    return {place: law / law.sum() for place, law in steps.items()}
+    return {place: distribution / distribution.sum() for place, distribution in steps.items()}
 
 
-def following(model: Steps, text: tuple[int, ...]) -> NDArray[np.float64]:
+def next_token(model: Steps, text: tuple[int, ...]) -> NDArray[np.float64]:
     """The probability of each token after a text."""
     one, other = (*BEGIN, *text)[-2:]
     return model[one, other]
 
 
-def free_of_the_word(model: Steps, length: int) -> tuple[float, Law]:
-    """The share of answers without the word, and the model's law on condition that it does not come."""
+def without_word(model: Steps, length: int) -> tuple[float, Distribution]:
+    """The share of answers without the word, and the model's distribution on condition that it does not come."""
 
     @cache
-    def rest(place: Place, left: int) -> Law:
+    def rest(place: Place, left: int) -> Distribution:
         if not left:
             return np.ones(())
         return np.stack(
@@ -84,22 +85,22 @@ def free_of_the_word(model: Steps, length: int) -> tuple[float, Law]:
             ]
         )
 
-    law = rest(BEGIN, length)
-    clean = float(law.sum())
-    return clean, law / clean
+    distribution = rest(BEGIN, length)
+    clean = float(distribution.sum())
+    return clean, distribution / clean
 
 
 def ban_mask(size: int) -> BanMask:
-    """The mask of the word over the letters and an end, which models here never say."""
+    """The mask of the word over the letters and an end token, which these models never draw."""
     letters = [bytes([ord("a") + token]) for token in range(size)]
     return MaskCompiler([*letters, None], [size]).compile([WordBan(words=(SPELLED,), fold=DEFAULT_FOLD)])
 
 
-def masked(model: Steps, length: int, mask: BanMask) -> Law:
-    """What is said where, before each token, the mask rules out those that would complete the word."""
+def masked(model: Steps, length: int, mask: BanMask) -> Distribution:
+    """The answers where, before each token, the mask rules out those that would complete the word."""
 
     @cache
-    def rest(place: Place, state: MaskState, left: int) -> Law:
+    def rest(place: Place, state: MaskState, left: int) -> Distribution:
         if not left:
             return np.ones(())
         steps = np.where(mask.row(state)[: len(model[place])], 0.0, model[place])
@@ -113,8 +114,8 @@ def masked(model: Steps, length: int, mask: BanMask) -> Law:
     return rest(BEGIN, mask.start(), length)
 
 
-def rolled_back(model: Steps, length: int, begin: Decisions) -> Law:
-    """What the decisions come to; a ledger's caps must be out of reach."""
+def rolled_back(model: Steps, length: int, begin: Decisions) -> Distribution:
+    """The answers under some decisions, whose caps must be out of reach."""
 
     @cache
     def rest(place: Place, left: int) -> _Rest:
@@ -131,17 +132,17 @@ def rolled_back(model: Steps, length: int, begin: Decisions) -> Law:
             for back, share in each.cut.items():
                 if back > 1:
                     cut[back - 1] = cut.get(back - 1, 0.0) + times * share
-        return _Rest(np.stack([times * each.law for times, each in zip(drawn, after, strict=True)]), cut)
+        return _Rest(np.stack([times * each.distribution for times, each in zip(drawn, after, strict=True)]), cut)
 
-    return rest(BEGIN, length).law
+    return rest(BEGIN, length).distribution
 
 
 @dataclass(frozen=True, slots=True)
 class _Rest:
-    """What becomes of an answer from a place on: the law of what follows, and under `cut` the shares of those answers
-    that are cut back to before the place instead, by the tokens that this takes from the answer there."""
+    """The rest of an answer: the distribution of what follows, and under `cut` the shares of the answers that are cut
+    back to before the place instead, by the number of tokens that are removed."""
 
-    law: Law
+    distribution: Distribution
     cut: Mapping[int, float]
 
 
@@ -174,6 +175,6 @@ def _drawn(steps: NDArray[np.float64], position: int, again: list[float], begin:
     return drawn
 
 
-def distance(one: Law, other: Law) -> float:
+def distance(one: Distribution, other: Distribution) -> float:
     """Total variation."""
     return float(np.abs(one - other).sum()) / 2

@@ -1,4 +1,4 @@
-"""The bench of laws: each law against one found in the most naive way, the limits, the recorded figures."""
+"""The bench of distributions: each against a naive computation; the limits, the recorded figures."""
 
 import dataclasses
 from itertools import product
@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gateway.decode.rollback import Attempts, Caps
-from loadtest import law_bench, laws
-from loadtest.law_bench import FAMILIES, Row, main, measure, table, verdicts
+from loadtest import distribution_bench, distributions
+from loadtest.distribution_bench import FAMILIES, Row, main, measure, table, verdicts
 from loadtest.sections import HEAD, put
 
 SIZE, LENGTH = 3, 5
-MODEL = laws.random_model(7, SIZE, (1, 3, 3))
+MODEL = distributions.random_model(7, SIZE, (1, 3, 3))
 UNLIMITED = Caps(per_position=10**6, per_answer=10**6)
 
 Text = tuple[int, ...]
@@ -21,68 +21,70 @@ TEXTS = list(product(range(SIZE), repeat=LENGTH))
 
 
 def holds_the_word(text: Text) -> bool:
-    return any(text[at : at + 3] == laws.WORD for at in range(len(text)))
+    return any(text[at : at + 3] == distributions.WORD for at in range(len(text)))
 
 
 def chance(text: Text, without: bool = False) -> float:
     """The probability of a text; `without`: where the token that would complete the word never comes."""
     found = 1.0
     for end, token in enumerate(text):
-        steps = laws.following(MODEL, text[:end]).copy()
-        if without and text[:end][-2:] == laws.WORD[:2]:
-            steps[laws.WORD[2]] = 0
+        steps = distributions.next_token(MODEL, text[:end]).copy()
+        if without and text[:end][-2:] == distributions.WORD[:2]:
+            steps[distributions.WORD[2]] = 0
         found *= steps[token] / steps.sum()
     return found
 
 
-def test_the_true_law() -> None:
-    clean, law = laws.free_of_the_word(MODEL, LENGTH)
+def test_the_exact_distribution() -> None:
+    clean, distribution = distributions.without_word(MODEL, LENGTH)
     assert clean == pytest.approx(sum(chance(text) for text in TEXTS if not holds_the_word(text)))
     assert 0.3 < clean < 0.8
     for text in TEXTS:
-        assert law[text] == pytest.approx(0 if holds_the_word(text) else chance(text) / clean)
+        assert distribution[text] == pytest.approx(0 if holds_the_word(text) else chance(text) / clean)
 
 
-def test_the_masked_law() -> None:
-    law = laws.masked(MODEL, LENGTH, laws.ban_mask(SIZE))
+def test_the_masked_distribution() -> None:
+    distribution = distributions.masked(MODEL, LENGTH, distributions.ban_mask(SIZE))
     for text in TEXTS:
-        assert law[text] == pytest.approx(chance(text, without=True))
+        assert distribution[text] == pytest.approx(chance(text, without=True))
 
 
-def test_the_law_of_drawing_again() -> None:
+def test_the_distribution_of_drawing_again() -> None:
     """Against the same walk over all texts that have begun, as a Markov chain: how often each is visited."""
     begun = [text for length in range(LENGTH + 1) for text in product(range(SIZE), repeat=length)]
     place = {text: at for at, text in enumerate(begun)}
     walk = np.eye(len(begun))
     for text in begun:
-        for token, step in enumerate(laws.following(MODEL, text) if len(text) < LENGTH else ()):
+        for token, step in enumerate(distributions.next_token(MODEL, text) if len(text) < LENGTH else ()):
             longer = (*text, token)
-            walk[place[longer[:-3] if longer[-3:] == laws.WORD else longer], place[text]] -= step
+            walk[place[longer[:-3] if longer[-3:] == distributions.WORD else longer], place[text]] -= step
     visits = np.linalg.solve(walk, np.eye(len(begun))[place[()]])
-    law = laws.rolled_back(MODEL, LENGTH, laws.DrawAgain())
+    distribution = distributions.rolled_back(MODEL, LENGTH, distributions.DrawAgain())
     for text in TEXTS:
-        assert law[text] == pytest.approx(visits[place[text]])
+        assert distribution[text] == pytest.approx(visits[place[text]])
 
 
-@pytest.mark.parametrize("way", [Attempts(UNLIMITED), Attempts(UNLIMITED, at_once=True), laws.DrawAgain()], ids=repr)
-def test_a_law_of_rollback_is_one_and_never_says_the_word(way: laws.Decisions) -> None:
-    law = laws.rolled_back(MODEL, LENGTH, way)
-    assert law.sum() == pytest.approx(1)
-    assert not any(law[text] for text in TEXTS if holds_the_word(text))
+@pytest.mark.parametrize(
+    "way", [Attempts(UNLIMITED), Attempts(UNLIMITED, at_once=True), distributions.DrawAgain()], ids=repr
+)
+def test_a_distribution_of_rollback_adds_up_to_one_without_the_word(way: distributions.Decisions) -> None:
+    distribution = distributions.rolled_back(MODEL, LENGTH, way)
+    assert distribution.sum() == pytest.approx(1)
+    assert not any(distribution[text] for text in TEXTS if holds_the_word(text))
 
 
 def test_to_begin_the_whole_answer_again_is_exact() -> None:
     """The word takes up all of an answer of its length, so that to draw again there is to begin again."""
-    _, true = laws.free_of_the_word(MODEL, 3)
-    again = laws.distance(laws.rolled_back(MODEL, 3, laws.DrawAgain()), true)
-    once = laws.distance(laws.rolled_back(MODEL, 3, Attempts(UNLIMITED)), true)
-    at_once = laws.distance(laws.rolled_back(MODEL, 3, Attempts(UNLIMITED, at_once=True)), true)
+    _, true = distributions.without_word(MODEL, 3)
+    again = distributions.distance(distributions.rolled_back(MODEL, 3, distributions.DrawAgain()), true)
+    once = distributions.distance(distributions.rolled_back(MODEL, 3, Attempts(UNLIMITED)), true)
+    at_once = distributions.distance(distributions.rolled_back(MODEL, 3, Attempts(UNLIMITED, at_once=True)), true)
     assert again == pytest.approx(0)
     assert at_once > once > 0.001
 
 
 def test_distance() -> None:
-    assert laws.distance(np.array([0.5, 0.5, 0]), np.array([0, 0.5, 0.5])) == 0.5
+    assert distributions.distance(np.array([0.5, 0.5, 0]), np.array([0, 0.5, 0.5])) == 0.5
 
 
 # -- the bench ---------------------------------------------------------------------------------------------------------
@@ -120,10 +122,10 @@ def test_a_quick_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_a_missed_limit_and_a_wrong_figure_fail_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(law_bench, "FAMILIES", (dataclasses.replace(FAMILIES[-1], judged=True),))
+    monkeypatch.setattr(distribution_bench, "FAMILIES", (dataclasses.replace(FAMILIES[-1], judged=True),))
     assert main(["--quick", "--out", str(tmp_path)]) == 1
     assert "OVER" in capsys.readouterr().out
-    monkeypatch.setattr(law_bench, "FAMILIES", (dataclasses.replace(FAMILIES[-1], recorded=(0, 0, 0, 0, 0)),))
+    monkeypatch.setattr(distribution_bench, "FAMILIES", (dataclasses.replace(FAMILIES[-1], recorded=(0, 0, 0, 0, 0)),))
     assert main(["--out", str(tmp_path)]) == 1
     assert "WRONG  no other tokens, 42% clean: 0.4166 where 0.0000 is recorded" in capsys.readouterr().err
 

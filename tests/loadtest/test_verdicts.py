@@ -1,9 +1,9 @@
 """Ratios are taken within a round, medians over rounds, and a limit that was not measured is not held."""
 
-from loadtest.judge import Figure, Round, rows, verdicts
-from loadtest.report import judgement, remarks, table
+from loadtest.report import remarks, table, verdict_lines
 from loadtest.run import Measurement
 from loadtest.scenario import load
+from loadtest.verdicts import Figure, Round, rows, verdicts
 
 LIMITS = load()[1]
 
@@ -73,7 +73,7 @@ def test_verdicts_take_the_worst_list_of_words() -> None:
     assert found["added delay p50, ms"].holds is True
     assert found["added delay p99, ms"].figure == Figure(5.8, 1.0, 10.6)
     assert found["added delay p99, ms"].holds is False
-    assert judgement(list(found.values())).count("OVER") == 3
+    assert verdict_lines(list(found.values())).count("OVER") == 3
 
 
 def test_without_a_guard_there_is_nothing_to_judge() -> None:

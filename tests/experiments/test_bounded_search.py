@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.asking import ask, escaped
+from experiments.bounded_search import escaped, search_within
 from gateway.audit import search
 from gateway.audit.language.automaton import Regex, walk
 from gateway.audit.models.toy import Toy
@@ -24,18 +24,18 @@ def test_all_that_is_likely_enough_is_found(seed: int, limit: int) -> None:
     every = [(result.text, result.logprob) for result in search(model, QUERY)]
     for least in (0.5, 0.1, 0.01):
         wanted = [(text, logprob) for text, logprob in every if logprob >= math.log(least)][:limit]
-        answer = ask(model, replace(QUERY, limit=limit), nodes=10_000, least=math.log(least))
+        answer = search_within(model, replace(QUERY, limit=limit), nodes=10_000, least=math.log(least))
         assert [(result.text, result.logprob) for result in answer.results] == wanted
 
 
 def test_how_it_ended() -> None:
     model = Toy(VOCABULARY, 1)
-    assert ask(model, QUERY, nodes=10_000).ended == "finished"
-    assert ask(model, replace(QUERY, limit=1), nodes=10_000).ended == "limit"
-    assert ask(model, QUERY, nodes=10_000, least=-0.0001).ended == "least"
-    some = ask(model, QUERY, nodes=8)
+    assert search_within(model, QUERY, nodes=10_000).ended == "finished"
+    assert search_within(model, replace(QUERY, limit=1), nodes=10_000).ended == "limit"
+    assert search_within(model, QUERY, nodes=10_000, least=-0.0001).ended == "least"
+    some = search_within(model, QUERY, nodes=8)
     assert some.ended == "nodes"
-    assert 8 <= some.nodes < ask(model, QUERY, nodes=10_000).nodes
+    assert 8 <= some.nodes < search_within(model, QUERY, nodes=10_000).nodes
 
 
 def test_a_text_as_an_expression() -> None:

@@ -28,7 +28,7 @@ class Enough(Exception):
     """Raised in the progress of a search that is to go no further."""
 
 
-def ask(model: LanguageModel, query: Query, *, nodes: int, least: float = -math.inf) -> Answer:
+def search_within(model: LanguageModel, query: Query, *, nodes: int, least: float = -math.inf) -> Answer:
     """What a search finds within `nodes` beginnings, two batches more at most, that is at least as likely as `least`, a
     log-probability."""
     ended = ""

@@ -1,13 +1,13 @@
-"""How far masks and rollback lead a model from what it would say of itself without the word: exactly, on small models.
+"""How far masks and rollback change a small model's answers, compared with its own answers without the word; exact.
 
-    python -m loadtest.law_bench [--quick] [--out DIR]
+    python -m loadtest.distribution_bench [--quick] [--out DIR]
 
-The true law is the model's own on condition that the word does not come, as if whole answers were drawn until one is
-clean. The distance to it is total variation: the share of answers that would have to change. Every distribution is
-worked out, none is sampled, by the mask and the ledger that serve answers; so the figures must come out as recorded.
+The exact distribution is the model's own on condition that the word does not come, as if answers were drawn until one
+is clean. The distance to it is total variation: the share of answers that would have to change. Every distribution is
+computed, none is sampled, by the mask and the ledger that serve answers; so the figures must come out as recorded.
 
-The models are random, of order 2 (see laws.py); each row is the mean of several. `clean` is the share of answers
-without the word when nothing is done. The ways:
+The models are random, of order 2 (see distributions.py); each row is the mean of several. `clean` is the share of
+answers without the word when nothing is done. The ways:
 
     mask        the mask of `gateway.decode.masks`, which rules out the word's last token
     ban first   back to the word's first token, which is banned there at once, as at temperature 0
@@ -26,21 +26,21 @@ from pathlib import Path
 import numpy as np
 
 from gateway.decode.rollback import Attempts, Caps
-from loadtest import laws, sections
-from loadtest.judge import Figure, Verdict
-from loadtest.report import judgement
+from loadtest import distributions, sections
+from loadtest.report import verdict_lines
+from loadtest.verdicts import Figure, Verdict
 
 STEPS = 9
 MODELS = 5
 NEARER = 4.0  # how many times nearer than the mask rollback must be, where most answers are neither clean nor hit
 EXACT = 1e-4  # what rounding leaves between a figure and the recorded one
 UNLIMITED = Caps(per_position=10**6, per_answer=10**6)
-SECTION = "Distance to the true law"
+SECTION = "Distance to the exact distribution"
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Models of `size` tokens; `drawn_to` as in `laws.random_model`. `recorded`: what must come out, as `Row.means`.
+    """Models of `size` tokens; `drawn_to` as in `random_model`. `recorded`: what must come out, as `Row.means`.
 
     `judged`: the limit is for this one. Where nearly every answer is clean little is at stake, and where nearly none
     is, nothing stays near.
@@ -100,18 +100,21 @@ FAMILIES = (
 
 
 def measure(family: Family, models: int = MODELS, steps: int = STEPS) -> Row:
-    mask = laws.ban_mask(family.size)
+    mask = distributions.ban_mask(family.size)
     found = []
     for seed in range(models):
-        model = laws.random_model(seed, family.size, family.drawn_to)
-        clean, true = laws.free_of_the_word(model, steps)
-        ways: tuple[laws.Decisions, ...] = (
+        model = distributions.random_model(seed, family.size, family.drawn_to)
+        clean, true = distributions.without_word(model, steps)
+        ways: tuple[distributions.Decisions, ...] = (
             Attempts(UNLIMITED, at_once=True),
-            laws.DrawAgain(),
+            distributions.DrawAgain(),
             Attempts(UNLIMITED),
         )
-        said = [laws.masked(model, steps, mask), *(laws.rolled_back(model, steps, way) for way in ways)]
-        found.append((clean, *(laws.distance(law, true) for law in said)))
+        said = [
+            distributions.masked(model, steps, mask),
+            *(distributions.rolled_back(model, steps, way) for way in ways),
+        ]
+        found.append((clean, *(distributions.distance(distribution, true) for distribution in said)))
     return Row(family, *(tuple(column) for column in zip(*found, strict=True)))
 
 
@@ -147,7 +150,8 @@ def table(rows: Sequence[Row]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table and the verdicts. Exit status 1 if a limit is missed or a figure is not the recorded one."""
     parser = argparse.ArgumentParser(
-        prog="python -m loadtest.law_bench", description="How far masks and rollback are from the true law."
+        prog="python -m loadtest.distribution_bench",
+        description="How far masks and rollback are from the true distribution.",
     )
     parser.add_argument("--quick", action="store_true", help="one model a row, held against the limits only")
     parser.add_argument(
@@ -156,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     rows = [measure(family, 1 if options.quick else MODELS) for family in FAMILIES]
     judged = verdicts(rows)
-    page = f"{table(rows)}\n\n{judgement(judged)}"
+    page = f"{table(rows)}\n\n{verdict_lines(judged)}"
     print(page)
     faults = [] if options.quick else [row.fault for row in rows if row.fault]
     for fault in faults:
@@ -169,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def written(page: str) -> str:
     """The section of the page of results."""
     return (
-        "`python -m loadtest.law_bench`. Total variation between what is said and what the model would say of itself\n"
+        "`python -m loadtest.distribution_bench`. Total variation between the answers and the model's own answers\n"
         f"on condition that the word does not come; exact, {STEPS} tokens, mean over random models of order 2.\n"
         "`drawn to`: how much likelier than by chance each of the word's tokens is. `mask` rules out the last one.\n"
         "The others go back to the first one: `ban first` bans it at once, `again` draws again as often as it takes,\n"
