@@ -1,8 +1,8 @@
 """Exact distributions of the answers of small models: without a word, with its last token masked, rolled back.
 
 A model is of order 2: the next token depends on the two before it. Its tokens are the letters from a on, the word is
-`abc`, and answers have a fixed length. So what can follow depends on the last two tokens and the remaining length, and each
-such case is computed once. Nothing is sampled.
+`abc`, and answers have a fixed length. So what can follow depends on the last two tokens and the rest of the length;
+each such case is computed once. Nothing is sampled.
 """
 
 from __future__ import annotations
