@@ -61,7 +61,7 @@ class Graph:
         return self._positions.region[place.position]
 
     def first(self, left: int) -> list[Vertex]:
-        """Where the first character may lead, when `left` stands before it."""
+        """The places after the first character, when `left` precedes it."""
         return self._places(self._positions.first, left)
 
     def after(self, place: Vertex) -> list[Vertex]:
@@ -70,7 +70,7 @@ class Graph:
         return self._after[place]
 
     def ends(self, place: Vertex) -> int:
-        """What may stand behind the place for a match to end there, a bit for each kind."""
+        """What may follow the place for a match to end there, one bit for each kind."""
         return self._positions.last.get(place.position, 0) >> KINDS * place.kind & ALL_RIGHTS
 
     def _places(self, steps: dict[int, int], left: int) -> list[Vertex]:
@@ -83,7 +83,7 @@ class Graph:
 
 
 def longest(positions: Positions) -> int | None:
-    """The most characters from the beginning of a match to the one that makes it certain, that one included.
+    """The greatest length from the start of a match to the character that makes it certain, that one included.
 
     The end of the text counts as a character where a match waits for one; what must stand before a match does not
     count. None if there is no bound.
@@ -100,7 +100,7 @@ def longest(positions: Positions) -> int | None:
 
 
 def _reached(begin: Iterable[Vertex], after: Callable[[Vertex], Iterable[Vertex]]) -> set[Vertex]:
-    """Every place to which steps lead from `begin`, that included."""
+    """All places reachable from `begin`, itself included."""
     found = set(begin)
     waiting = list(found)
     while waiting:

@@ -38,13 +38,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tail:
-    """What is left of a character: ranges of the next byte, inclusive and in order, each with what is left behind it.
+    """The rest of a character: ranges of the next byte, inclusive and in order, each with the rest after it.
     Equal tails of one automaton are the same object."""
 
     arcs: tuple[tuple[int, int, Tail], ...]
 
     def after(self, byte: int) -> Tail | None:
-        """What is left after `byte`, None if it does not belong here."""
+        """The tail after `byte`, None if it is not allowed here."""
         for low, high, tail in self.arcs:
             if low <= byte <= high:
                 return tail
@@ -231,7 +231,7 @@ class ByteAutomaton:
                     self._last.add(place)
 
     def _trim(self) -> None:
-        """Leave out the steps to places from which no end is reached."""
+        """Remove the steps to places from which no end is reachable."""
         sources: dict[int, list[int]] = {}
         for place, targets in self._follow.items():
             for target in targets:
@@ -266,7 +266,7 @@ def disjoint(pieces: Mapping[tuple[int, int], T]) -> Iterator[tuple[int, int, li
 
 
 def _depending(positions: Positions) -> set[int]:
-    """The positions at which some step depends on what stands beside it."""
+    """The positions of which some step depends on the neighbouring character."""
     depends = {position for ends in (positions.first, positions.last) for position, mask in ends.items() if mask != ALL}
     for position, steps in enumerate(positions.follow):
         for target, mask in steps.items():

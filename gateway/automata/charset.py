@@ -1,4 +1,4 @@
-"""Sets of characters as ranges of code points, and what Python's `re` means by `\\d`, `\\w`, `\\s` and `(?i)`.
+"""Sets of characters as ranges of code points, and the meaning of `\\d`, `\\w`, `\\s` and `(?i)` in Python's `re`.
 
 Code points are 0 to 0x10FFFF, surrogates included: a set says what a pattern names, not what a text may hold.
 """

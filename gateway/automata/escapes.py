@@ -1,4 +1,4 @@
-r"""The small parts of a regular expression: what follows a backslash, and what stands in brackets."""
+r"""Parts of a regular expression: escapes after a backslash, and classes in brackets."""
 
 from __future__ import annotations
 
@@ -70,21 +70,21 @@ class RegexReader:
         return self.at >= len(self.pattern)
 
     def next(self) -> str:
-        """The next character, empty at the end; it is not taken."""
+        """The next character, empty at the end; it is not consumed."""
         return self.pattern[self.at : self.at + 1]
 
     def sees(self, text: str) -> bool:
         return self.pattern.startswith(text, self.at)
 
     def accept(self, text: str) -> bool:
-        """Go past `text`, if it stands here."""
+        """Skip `text`, if it is here."""
         found = self.sees(text)
         if found:
             self.at += len(text)
         return found
 
     def accept_match(self, expression: re.Pattern[str]) -> re.Match[str] | None:
-        """Go past what the expression matches here."""
+        """Skip what the expression matches here."""
         found = expression.match(self.pattern, self.at)
         if found is not None:
             self.at = found.end()
@@ -92,7 +92,7 @@ class RegexReader:
 
 
 def read_escape(reader: RegexReader, begin: int, ignore_case: bool) -> str | CharSet:
-    r"""What stands behind the backslash at `begin`, inside or outside a class: a character to be read literally, or a
+    r"""The escape after the backslash at `begin`, inside or outside a class: a character to be read literally, or a
     set. Raises RegexError.
 
     `ignore_case` is applied to properties. `\d`, `\w` and `\s` have nothing to gain, and single characters are left to

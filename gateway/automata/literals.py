@@ -1,4 +1,4 @@
-"""Many words at once, on a stream, over the characters as they were written.
+"""A streaming multi-word matcher (Aho-Corasick), over the characters as they were written.
 
 The textbook machine for many words is Aho and Corasick's (1975): for every text the longest suffix that begins some
 word. `gateway.automata.trie` has it in flat arrays, and with it what a minimal hold needs: how much of the end of a
@@ -175,7 +175,7 @@ class LiteralMachine:
         return target
 
     def _is_in_blank(self, state: LiteralState, unit: str) -> bool:
-        """Is this one more character of the blank that the longest suffix ends with?"""
+        """Does this character extend the blank that the longest suffix ends with?"""
         if not state.node or self._trie.labels[state.node] != " ":
             return False
         return unit == " " or (state.new_line and unit in self._line_marks)
@@ -266,7 +266,7 @@ class LiteralMachine:
         return self._state(node, left, pending, None, self._is_new_line(node, char))
 
     def hides(self, char: str) -> bool:
-        """Is this character nothing to the lens?"""
+        """Does the lens remove this character?"""
         return not self._fold(char).text
 
     def length(self, state: LiteralState) -> int:
@@ -275,7 +275,7 @@ class LiteralMachine:
         return max([longest, *map(reach_of, state.pending)]) if state.pending else longest
 
     def live(self, state: LiteralState) -> int:
-        """`state.live`, worked out if it was not before."""
+        """`state.live`, computed on first use."""
         if state.live < 0:
             state.live = next(self.live_lengths(state), 0)
         return state.live
@@ -286,7 +286,7 @@ class LiteralMachine:
         return (length for _, length, _ in self._live(state) if at_most is None or length <= at_most)
 
     def wanted(self, state: LiteralState, longer_than: int) -> Iterator[tuple[int, set[int]]]:
-        """Of the live suffixes, descending, that are longer than so many folded characters, the length, and the tags
+        """Of the live suffixes longer than `longer_than` folded characters, descending, the length, and the tags
         of the words that they are held for."""
         for node, length, at_edge in self._live(state):
             if length <= longer_than:

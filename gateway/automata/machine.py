@@ -152,7 +152,7 @@ class PatternState(dict[str, "PatternState"]):
 
     @property
     def contexts(self) -> tuple[Position, ...]:
-        """The positions that stand before any beginning."""
+        """The positions before any match has begun."""
         return tuple(position for position, register in self.entries if register < 0)
 
 
@@ -215,7 +215,7 @@ class StateMachine(ABC):
         return self.state(contexts, (_BEFORE,) * len(contexts), left, None)
 
     def folded_text(self, text: str) -> FoldedText:
-        """The text through the lens."""
+        """The text seen through the lens."""
         if self._is_kept(text):
             return FoldedText(text, range(len(text)))
         pieces = [self.fold(char).text for char in text]
@@ -235,7 +235,7 @@ class StateMachine(ABC):
         return char_class
 
     def after(self, position: Position, left: int, char_class: CharClass) -> tuple[Position, ...]:
-        """`successors`, worked out once."""
+        """`successors`, cached."""
         steps = position.steps.get(char_class.number + left)
         if steps is None:
             self._steps += 1
@@ -247,7 +247,7 @@ class StateMachine(ABC):
         return steps
 
     def forget_steps(self) -> None:
-        """Drop the steps that are kept, since there are too many."""
+        """Empty the cache of steps, which has become too large."""
         for position in (self.start_position, *self.positions()):
             position.steps.clear()
 
@@ -268,7 +268,7 @@ class StateMachine(ABC):
         return step
 
     def work_out(self, state: PatternState, char: str) -> PatternState:
-        """The transition that is missing. Where there are many, only some are kept: the others are worked out again."""
+        """Compute a missing transition. Where there are many, only some are kept and the others computed again."""
         folded = self.fold(char).text
         if len(folded) != 1:
             return UNDECIDED
@@ -288,7 +288,7 @@ class StateMachine(ABC):
         return target
 
     def _has_room(self) -> bool:
-        """Is the next target to be kept?"""
+        """Is the next target kept?"""
         if self._targets > self._max_targets // 4 or self._entries > MAX_ENTRIES // 4:
             self._countdown -= 1
             if self._countdown > 0:

@@ -1,4 +1,4 @@
-"""All the ways through a set of patterns at once, each with every place where it may have begun.
+"""NFA simulation of a set of patterns, with every possible beginning of each match.
 
 The beginnings of each state are a bit set over the last `window` characters, one Python integer. A character costs a
 few operations on such integers for each state that is alive, whatever the text is: where a machine that tries again
@@ -54,7 +54,7 @@ class Step(NamedTuple):
 
 
 class NfaSimulation:
-    """All ways through the patterns that are alive. Bit i of a set of beginnings stands for offset `origin` + i.
+    """The live positions of the patterns. Bit i of a set of beginnings stands for offset `origin` + i.
 
     Each step is given the offset before which beginnings are too old. After it, `left_window` has the tags of the
     patterns for which text was held from a beginning that has just become too old, each with the earliest. The sets are
@@ -87,7 +87,7 @@ class NfaSimulation:
         self.left_window: dict[int, int] = {}
 
     def fork(self) -> NfaSimulation:
-        """A simulation that goes on by itself from here."""
+        """An independent copy."""
         other = copy(self)
         other.active, other.history, other._ends = dict(self.active), dict(self.history), list(self._ends)
         return other
@@ -140,7 +140,7 @@ class NfaSimulation:
         return self._named(hits)
 
     def alive(self, tag: int | None = None, holding: bool = False) -> int | None:
-        """The earliest beginning that may still become a match; of all patterns, or those that hold, or a tag's."""
+        """The earliest live beginning: of all patterns, of those that hold, or of a tag."""
         starts = 0
         for position, of_this in self.active.items():
             searched = position.searched
@@ -268,7 +268,7 @@ class NfaSimulation:
         return [Hit(self._machine.patterns[owner], starts, end) for (owner, end), starts in hits.items()]
 
     def _leave_window(self, hits: dict[tuple[int, int], int], earliest: int, offset: int) -> dict[tuple[int, int], int]:
-        """Beginnings before `earliest` are none any more."""
+        """Forget the beginnings before `earliest`."""
         patterns, old = self._machine.patterns, (1 << (earliest - self.origin)) - 1
         leaving: dict[int, int] = {}
         left: list[Position] = []
@@ -292,7 +292,7 @@ class NfaSimulation:
         return {key: kept for key, starts in hits.items() if (kept := starts & ~old)}
 
     def _rebase(self) -> None:
-        """Keep the sets short."""
+        """Move the origin of the sets forward, which keeps them short."""
         shift = self._oldest - self.origin
         self.active = {position: starts >> shift for position, starts in self.active.items()}
         self.origin += shift

@@ -102,7 +102,7 @@ class ObfuscatedWords(StateMachine):
         return self._places
 
     def forget_steps(self) -> None:
-        """Drop the places, too: states keep those that texts stand on."""
+        """Empty the cache of places, too; states keep those that cursors are at."""
         super().forget_steps()
         self._places.clear()
 
@@ -166,7 +166,7 @@ class ObfuscatedWords(StateMachine):
         return led
 
     def _read_char(self, place: Place, char: Char) -> Led:
-        """The character is a letter."""
+        """Read a letter."""
         led = self._read(place, char.plain, PLAIN) if char.plain else []
         for letter in char.draws:
             led += self._read(place, letter, PLAIN)
@@ -207,7 +207,7 @@ class ObfuscatedWords(StateMachine):
         return led
 
     def _coded(self, place: Place, encoding: int, state: str, code: str) -> Place | None:
-        """Of a code more is needed. What it passes by may be no part of it: a short word stands in one piece."""
+        """Read a character of an unfinished code. Other characters may interrupt it, but not in a short word."""
         if state != place.state or code in "\r\n":
             return self._places.encoded(place, encoding, state)
         flags = place.flags | DOUBLED
@@ -332,7 +332,7 @@ class ObfuscatedWords(StateMachine):
             yield self._places.at(trie, node, edits, flags & ~BLANK, gap & BLANK_GAP | 1, spaced, 0, numbered)
 
     def _widen(self, place: Place, char: Char) -> Iterator[Place | None]:
-        """The gap goes on."""
+        """Extend a gap."""
         trie, node, edits, gap, spaced = place.trie, place.node, place.edits, place.gap, place.spaced
         blank = char.gap == 2
         if not (gap and blank and place.flags & BLANK):

@@ -1,4 +1,4 @@
-"""Many patterns at once, on a stream: where may a match still begin, and when has one become certain?
+"""A streaming multi-pattern matcher: where may a match still begin, and when has one become certain?
 
 A pattern arrives as Glushkov's automaton (`gateway.automata.positions`): one state for each character class, no empty
 steps. `gateway.automata.machine` steps through the sets of them.
@@ -87,7 +87,7 @@ class PatternMachine(StateMachine):
             self._sets.setdefault(charset, []).append(base + position)
 
     def _weigh(self) -> list[Position]:
-        """Work out, for each position and each kind of its last character, what can still come of it."""
+        """Compute, for each position and each kind of its last character, what it can still lead to."""
         count = len(self._owner)
         arrives, waits, continues, kinds = ([0] * count for _ in range(4))
         for charset, positions in self._sets.items():
@@ -135,7 +135,7 @@ class PatternMachine(StateMachine):
 
 
 def work(positions: Positions) -> int:
-    """The most steps that a single character can cause, whatever came before it: from the beginning of a way, from one
+    """The greatest number of steps that a single character can cause: from the beginning of a way, from one
     state to another, and to the end of a match."""
     steps_to = [0] * len(positions.sets)
     for steps in (positions.first, *positions.follow, positions.last):

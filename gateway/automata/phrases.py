@@ -1,4 +1,4 @@
-"""Runs of consecutive words of a text, on a stream: does another text repeat so many of them?
+"""A streaming matcher for runs of consecutive words that another text has.
 
 A *window* is such a run. Words are runs of letters, digits and marks; what stands between them does not count. In
 scripts that are written without spaces each character is a word, and two of them count as one.
@@ -211,7 +211,7 @@ class PhraseMachine:
             place = self._shorter(place)
 
     def wanted(self, state: LiteralState, longer_than: int) -> Iterator[tuple[int, set[int]]]:
-        """Of these, those that are longer than so many characters, each with the tag of the rule."""
+        """The live suffixes longer than `longer_than` characters, each with the tag of the rule."""
         for length in self.live_lengths(state):
             if length <= longer_than:
                 return

@@ -185,7 +185,7 @@ class _Parser(RegexReader):
         return parts[0] if len(parts) == 1 else Concat(tuple(parts))
 
     def _skip_nothing(self, flags: _Flags) -> bool:
-        """Go past a comment, and under `(?x)` past blanks and what stands between # and the line's end."""
+        """Skip a comment, and under `(?x)` blanks and what is between # and the line's end."""
         begin = self.at
         if flags.verbose and self.accept_match(_NOTHING_UNDER_X):
             return True
@@ -195,7 +195,7 @@ class _Parser(RegexReader):
         return found is not None
 
     def _quantifier(self) -> tuple[int, int | None] | None:
-        """The bounds of the quantifier that stands here; None where none does."""
+        """The bounds of the quantifier here; None if there is none."""
         begin = self.at
         bounds: tuple[int, int | None]
         if self.accept("*"):

@@ -13,7 +13,7 @@ MAX_KEPT = 200_000  # positions of which it is known what can come of them
 
 
 def forget(states: dict[K, S]) -> None:
-    """Empty a full cache of states. Texts keep the states they stand on, and those fill up again from here: that costs
+    """Empty a full cache of states. Cursors keep the states they are in, and those fill up again from here: that costs
     time, never correctness."""
     # A list, since another thread may add a state meanwhile; dictionaries themselves allow that.
     for state in list(states.values()):
@@ -22,7 +22,7 @@ def forget(states: dict[K, S]) -> None:
 
 
 class Lookup(dict[int, int]):
-    """What is worked out of a position when it is first asked for; emptied when there is too much."""
+    """A bounded cache of what is computed from a position on first use; emptied when full."""
 
     def __init__(self, work_out: Callable[[int], int]) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Lookup(dict[int, int]):
 
 
 class Always(dict[int, T]):
-    """The same of every position."""
+    """A cache with one value for every position."""
 
     def __init__(self, value: T) -> None:
         super().__init__()

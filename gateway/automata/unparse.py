@@ -1,4 +1,4 @@
-r"""Trees of regular expressions → expressions that engines of different schools read alike.
+r"""Trees of regular expressions → expressions that different engines read alike.
 
 Literals, classes, groups, alternatives and counts mean the same everywhere. What `.`, `\d`, `\w` or `(?i)` stand for
 does not: every class is written out, character by character and range by range. What is no letter or digit is written
@@ -53,7 +53,7 @@ def count_ranges(node: Node) -> int:
 
 
 def _without(node: Node, edge: int) -> Node:
-    """The tree without those of its edges that stand where the text's edge is anyway."""
+    """The tree without its edges at the edges of the text."""
     match node:
         case Edge(contexts) if contexts & edge == edge:
             return EMPTY

@@ -38,7 +38,7 @@ class TokenTrie:
 
 
 class Vocabulary:
-    """What each token id writes.
+    """The bytes of each token id.
 
     `tokens[i]`: the bytes of token i, None for one that writes no text (a control token, a number without a token).
     `end`: the ids that end a text, sorted; whatever `tokens` has for them, they write nothing. `strips_first_space`:
@@ -86,11 +86,11 @@ class Vocabulary:
         return written
 
     def text(self, tokens: Iterable[int], at_text_start: bool = False) -> str:
-        """What the tokens write; bytes that are no UTF-8 become U+FFFD."""
+        """The text of the tokens; invalid UTF-8 becomes U+FFFD."""
         return b"".join(self.pieces(tokens, at_text_start)).decode("utf-8", "replace")
 
     def beginning_with(self, prefix: bytes) -> tuple[int, int]:
-        """The places in `order`, from the first up to the second, of the tokens that begin with `prefix`."""
+        """The half-open range of indices in `order` of the tokens that begin with `prefix`."""
         trie, node = self.trie, 0
         for byte in prefix:
             children = trie.byte[trie.first[node] : trie.first[node + 1]]

@@ -1,4 +1,4 @@
-"""Words that were read to their end, and of which what stands behind decides whether they are whole words."""
+"""Words that were read to their end, and are whole words or not by what follows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a character is to words in disguise: letters, what stands for letters, what is between them, parts of a code."""
+"""Roles of characters in disguised words: letters, stand-ins for letters, separators, parts of a code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINE_MARKS = frozenset(">-*+#|")
 
 
 class Char(NamedTuple):
-    """What the positions can tell of a character: its letters, those it may stand for, what encodings see of it."""
+    """A character as the positions see it: its letters, those it may stand for, its form in encodings."""
 
     plain: str
     looks_like: str

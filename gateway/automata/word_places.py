@@ -196,7 +196,7 @@ class Places:
         return not (flags & DOUBLED and weight < self._short) and not (flags & MASKED and weight < SHORT_MASKED)
 
     def _continues(self, key: _Key) -> bool:
-        """May a further character lead on?"""
+        """Can a further character continue the word?"""
         trie, node, _, flags, gap, _, encoding, _, skip = key
         if flags & DONE:
             return False
@@ -209,7 +209,7 @@ class Places:
         return not encoding and (self._disguises.repeats or trie.trie.labels[node] == " ")
 
     def _rights(self, key: _Key) -> int:
-        """What may stand behind the position for a match to end with it."""
+        """What may follow the position for a match to end with it."""
         trie, node, edits, flags, gap, _, encoding, state, _ = key
         if not node or gap or not flags & EXACT or not flags & PLAIN:
             return 0

@@ -83,7 +83,7 @@ class WordTrie:
         return range(self.trie.first[node], self.trie.first[node + 1])
 
     def child(self, node: int, letter: str) -> int:
-        """ROOT if there is none."""
+        """The child by this letter; ROOT if there is none."""
         trie = self.trie
         if node == ROOT:
             return trie.root.get(letter, ROOT)
@@ -103,7 +103,7 @@ class WordTrie:
         return bisect_right(self.trie.first, node) - 1
 
     def spares(self, node: int) -> bool:
-        """Does the string of the node never count as a beginning?"""
+        """Is the string of the node excluded from guarded beginnings?"""
         path = self.trie.path(node)
         if not self.missing:
             return self.set.spares(path)

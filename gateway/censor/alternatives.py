@@ -1,4 +1,4 @@
-"""Texts that stand beside a text, in place of its next characters: which of them can be no part of a match?"""
+"""Alternative continuations of a text, such as other tokens: which of them cannot be part of a match?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.censor.scanner import Scanner
 
 
 class Standing(Enum):
-    """What a text is by itself."""
+    """The state of a text on its own."""
 
     MATCHES = auto()  # something in it, or its beginning at the end of a text, would be changed
     OPEN = auto()  # something that follows it could make it a part of a match
@@ -17,7 +17,7 @@ class Standing(Enum):
 
 
 class UnchangedText:
-    """A text that is read and not changed: what it spells so far."""
+    """A text that is read and not changed, as far as it is known."""
 
     __slots__ = ("_program", "_scanner")
 
@@ -26,7 +26,7 @@ class UnchangedText:
         self._scanner = scanner or Scanner(program)
 
     def read(self, text: str) -> bool:
-        """Go on with `text`, unless that would complete a match or what is held would grow too old."""
+        """Read `text`, unless that would complete a match or text would be held for too long."""
         program = self._program
         if len(text) <= program.piece and program.quick and self._scanner.scan_quickly(text) is not None:
             return True
@@ -62,7 +62,7 @@ class UnchangedText:
 
 
 def standing(program: Program, text: str) -> Standing:
-    """What `text` is, free of surrogates, if it stands by itself."""
+    """The state of `text` on its own, which has no surrogates."""
     reading = UnchangedText(program)
     if reading._completes(text) or any(span.holds for span in reading._scanner.at_end()):
         return Standing.MATCHES

@@ -25,7 +25,7 @@ class CarriedCursor(LiteralCursor):
 
     @property
     def over(self) -> bool:
-        """Can no word lie in both texts any more?"""
+        """Can no word span both texts any more?"""
         return self._origin(self.folded - self.machine.length(self.state)) >= 0
 
 

@@ -24,7 +24,7 @@ class Changes:
         self._touching: dict[int, int] = {}  # where a replacement begins within such a span, and how far that moved
 
     def open(self, start: int) -> None:
-        """Another span will be replaced from here on."""
+        """Open another replaced span."""
         if self._ends and self._ends[-1] == start and len(self._touching) < MAX_CHANGES:
             self._touching[start] = self._shifts[-1]
 
@@ -68,6 +68,6 @@ class Changes:
         return offset + self._touching.get(offset, self.shift(offset))
 
     def shift(self, offset: int) -> int:
-        """How far a character that was not replaced has moved."""
+        """The shift of a character that was not replaced."""
         at = bisect_right(self._ends, offset)
         return self._shifts[at - 1] if at else 0

@@ -29,7 +29,7 @@ def read_pattern(pattern: str, folds: frozenset[Fold]) -> PatternFacts:
 
 
 def _is_unseen(charset: CharSet, lens: Lens) -> bool:
-    """Does the lens leave none of these characters in a text? It leaves those that it does not change."""
+    """Does the lens remove all of these characters from a text?"""
     chars = (chr(code) for low, high in charset.ranges for code in range(low, high + 1))
     return bool(charset) and all(lens.fold(char).text != char for char in chars)
 

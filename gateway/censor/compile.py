@@ -88,14 +88,14 @@ class Program:
     passed: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def protecting(self, conversation: Conversation) -> Program:
-        """With automata of the system prompt. Raises `PromptTooLong`."""
+        """The program with automata of the system prompt. Raises `PromptTooLong`."""
         found = [prompt.machine(text) for prompt in self.prompts for text in conversation.system]
         machines = (*self.machines, *(machine for machine in found if machine is not None))
         quick = all(machine.reach < self.max_hold for machine in machines)
         return self if len(machines) == len(self.machines) else replace(self, machines=machines, quick=quick)
 
     def carrying(self, conversation: Conversation) -> Program:
-        """For a text that comes behind the answers."""
+        """The program for a text after earlier answers."""
         cursors = [words.cursor(conversation.answers) for words in self.carries] if conversation.answers else []
         carried = tuple(cursor for cursor in cursors if cursor is not None)
         return replace(self, carried=carried) if carried else self

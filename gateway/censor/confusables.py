@@ -1,4 +1,4 @@
-"""What looks like letters and digits of ASCII (Unicode UTS #39), for the fold `confusables`.
+"""Characters that look like letters and digits of ASCII (Unicode UTS #39), for the fold `confusables`.
 
 Derived from Unicode's confusables.txt, © Unicode, Inc., under the Unicode License V3
 (https://www.unicode.org/license.txt), by `python -m tests.support.confusable_table`. Left out is what other data has:

@@ -1,4 +1,4 @@
-"""The scanners of a text and of the texts within it, stepped together, at offsets of the outermost."""
+"""The scanners of a text and of the texts nested in it, stepped together; offsets are of the outermost."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ class NestedScanner(Scanner):
             self._open(self._outer, opened, 0)
 
     def follow(self, outermost: Scanner) -> None:
-        """Go on with the cursors of the outermost text's own scanner."""
+        """Continue with the cursors of the outermost text's own scanner."""
         self._outermost = outermost
         self.literals, self.patterns = outermost.literals, outermost.patterns
 
     @property
     def passing(self) -> bool:
-        """Is there no text but the outermost?"""
+        """Is the outermost the only open text?"""
         outer = self._outer
         return (outer.reader is None or outer.reader.idle) and outer.inner is None and not self._deferred
 
@@ -253,7 +253,7 @@ class NestedScanner(Scanner):
         return [each for each in left if each[0] < self.left_at] if left else left
 
     def _waits(self) -> bool:
-        """Is something open of which nothing but the whole can be taken out?"""
+        """Is something open that can only be replaced as a whole?"""
         return any(
             outer.held_from is not None and (outer.inner is None or outer.inner.exact) for outer in self._open_texts()
         )

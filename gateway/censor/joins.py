@@ -26,7 +26,7 @@ class _LabelCensor(Censor):
     __slots__ = ()
 
     def fork(self) -> _LabelCensor:
-        """A censor that goes on by itself from here; its reports begin here."""
+        """An independent copy, whose reports begin here."""
         other = copy(self)
         other._scanner, other.releaser = self._scanner.fork(self.releaser.base), self.releaser.fork()
         other.matches, other.seen = [], []

@@ -1,4 +1,4 @@
-"""How deep a replacement stands within texts, which decides how it is escaped and what completes the texts there."""
+"""Nesting depth of a replacement, which decides how it is escaped and what completes the texts around it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Levels:
         self._levels.append(_Level(begin, 0 if token is not None else depth, tuple(closing)))
 
     def forget(self, before: int) -> None:
-        """Nothing before this offset will be asked for."""
+        """Drop what is before this offset."""
         self._level(before)
 
     def depth_at(self, offset: int) -> int:

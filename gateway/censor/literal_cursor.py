@@ -64,7 +64,7 @@ class LiteralCursor:
         self.just_found: set[tuple[int, int, int]] = set()
 
     def fork(self) -> LiteralCursor:
-        """A cursor that goes on by itself from here."""
+        """An independent copy."""
         other = copy(self)
         other.jumps, other.window = list(self.jumps), self.window.fork()
         return other
@@ -134,7 +134,7 @@ class LiteralCursor:
         return None
 
     def position(self) -> tuple[object, ...]:
-        """Equal for cursors of one machine in one text that no later text can tell apart."""
+        """Equal for cursors of one machine in one text that no later text can distinguish."""
         state = self.state
         return (
             state.node,

@@ -73,7 +73,7 @@ class PatternCursor:
         self._runs: list[MatchRun] = []
 
     def fork(self, past_exempt: _PastExempt) -> PatternCursor:
-        """A cursor that goes on by itself from here."""
+        """An independent copy."""
         other = copy(self)
         other._past_exempt, other._window = past_exempt, self._window.fork()
         other._exact = None if self._exact is None else self._exact.fork()

@@ -68,7 +68,7 @@ class _Reading:
         return [span for cursor in self.cursors.values() for span in cursor.step(seen, consumed)]
 
     def key(self) -> tuple[object, ...]:
-        """Equal for readings that no later text can tell apart."""
+        """Equal for readings that no later text can distinguish."""
         return self.mode, *(cursor.position() for cursor in self.cursors.values())
 
 
@@ -85,7 +85,7 @@ class Readings:
         return bool(self._open)
 
     def fork(self) -> Readings:
-        """They go on by themselves from here."""
+        """An independent copy."""
         other = Readings()
         other._open, other._found = [reading.fork() for reading in self._open], dict(self._found)
         return other

@@ -1,4 +1,4 @@
-"""What comes out: held text, and the clusters of matches that are replaced in it (semantics rules 2 and 4)."""
+"""Release of text: what is held, and the clusters of matches that are replaced in it (semantics rules 2 and 4)."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Releaser:
         return "".join(out)
 
     def fork(self) -> Releaser:
-        """A releaser that goes on by itself from here."""
+        """An independent copy."""
         other = copy(self)
         other.queue, other.clusters, other.changes = list(self.queue), list(self.clusters), None
         return other

@@ -1,4 +1,4 @@
-"""Where the matches are: the machines of a program, stepped together over one text.
+"""Scanning: the machines of a program, stepped together over one text.
 
 What a match does to the text is decided elsewhere (`gateway.censor.stream`), and so is what comes out
 (`gateway.censor.releaser`). There are two ways to step, and both find the same: `scan_quickly`, for text in which no
@@ -150,7 +150,7 @@ class Scanner:
         return runs if len(runs) < 2 else _joined(runs)
 
     def run_starts(self) -> list[int]:
-        """Where the runs begin that are not over."""
+        """The starts of the runs that are not over."""
         return [start for cursor in self.patterns for start in cursor.run_starts()]
 
     def forget_fresh(self) -> None:
@@ -159,13 +159,13 @@ class Scanner:
             cursor.forget_fresh()
 
     def return_to_quick(self) -> None:
-        """A piece of text has been stepped through."""
+        """Return cursors to the quick way after a piece of text."""
         for cursor in self.patterns:
             cursor.return_to_quick(self.scanned)
 
     @property
     def left_at(self) -> int:
-        """Where the character begins with which starts have left."""
+        """The offset of the character with which starts have left the live suffix."""
         return self.scanned - 1
 
     def would_hold_at_end(self, cheaply: int) -> bool:
@@ -220,7 +220,7 @@ class Scanner:
         ]
 
     def fork(self, held_from: int) -> Scanner:
-        """A scanner that goes on by itself from here. What ended before `held_from` is in no match that could still
+        """An independent copy. What ended before `held_from` is in no match that could still
         count."""
         other = copy(self)
         other.literals = [cursor.fork() for cursor in self.literals]
@@ -231,7 +231,7 @@ class Scanner:
 
 
 def _joined(runs: list[MatchRun]) -> list[MatchRun]:
-    """One run where several machines have found the same."""
+    """Join the runs that several machines have found."""
     joined: list[MatchRun] = []
     for run in sorted(runs, key=lambda run: (run.tag, run.start, -run.end)):
         last = joined[-1] if joined else None
@@ -244,5 +244,5 @@ def _joined(runs: list[MatchRun]) -> list[MatchRun]:
 
 
 def _distinct(spans: Iterable[Span]) -> list[Span]:
-    """Once each: two machines may find one span for one rule."""
+    """The spans without duplicates: two machines may find one span for one rule."""
     return list({span[:3]: span for span in spans}.values())

@@ -93,7 +93,7 @@ class Censor:
 
     @property
     def held(self) -> int:
-        """How many characters are waiting."""
+        """The number of characters that are held."""
         return len(self.releaser.held)
 
     @property
@@ -149,7 +149,7 @@ class Censor:
 
     @property
     def changed(self) -> bool:
-        """Is what came out, or will come out, not what went in?"""
+        """Does the output differ from the input, or will it?"""
         return bool(self.withheld or self.releaser.replaced or self.releaser.inserted)
 
     def feed(self, text: str) -> str:
@@ -185,7 +185,7 @@ class Censor:
         return held[:cut]
 
     def quick_scanner(self) -> tuple[Scanner, int] | None:
-        """What steps over the next text, and how long that may be, if `feed` would do no more with it than release all
+        """The scanner for the next text, and how long that may be, if `feed` would do no more with it than release all
         but the live suffix, as long as nothing in it is remarkable; else None."""
         program, releaser = self._program, self.releaser
         if program is None or not program.quick or self.ended or self._high or releaser.queue or releaser.marks_to:
@@ -263,7 +263,7 @@ class Censor:
         return None
 
     def _act_on(self, spans: list[Span], certain: int, program: Program) -> str | None:
-        """Do what the rules demand of the matches that became certain with the `certain`-th character.
+        """Perform the actions of the rules on the matches that became certain with the `certain`-th character.
 
         Returns what comes out when one of them blocks, else None.
         """

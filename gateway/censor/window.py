@@ -1,4 +1,4 @@
-"""How far back a match may have begun: so many characters that its lens sees, and so many that it does not."""
+"""How far back a match may have begun: a number of characters that its lens sees, and a number that it does not."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def count(path: Path | str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def _written(number: int) -> str:
-    """In decimal, however long."""
+    """The number in decimal, of any length."""
     parts = []
     while number >= 10**_DIGITS:
         number, part = divmod(number, 10**_DIGITS)

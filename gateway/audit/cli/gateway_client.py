@@ -24,7 +24,7 @@ class GatewayError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What leads to a string that was found: a prompt to be gone on with, or the messages of a chat. `begun` is the
+    """What leads to a string that was found: a prompt to be continued, or the messages of a chat. `begun` is the
     beginning of the answer, which the model is given, too."""
 
     prompt: str | tuple[Mapping[str, str], ...] = field(repr=False)

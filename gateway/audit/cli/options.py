@@ -79,7 +79,7 @@ def _model(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Loca
 
 
 def _address(text: str, secrets: str) -> str:
-    """As in a file: what may hold a password is refused, and not shown. Raises ConfigError."""
+    """A URL; one that may hold a password is refused and not shown. Raises ConfigError."""
     return read_http_url(Value("", "", Scalar(text, ScalarKind.TEXT)), "http://127.0.0.1:8000/v1", secrets)
 
 

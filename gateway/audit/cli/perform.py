@@ -109,7 +109,7 @@ class _AuditRun:
 
     @cached_property
     def _model(self) -> LanguageModel:
-        """In this process."""
+        """Load the model in this process."""
         model = model_of(self._plan.model, self._options.device)
         if close := getattr(model, "close", None):
             self._stack.callback(close)
@@ -293,7 +293,7 @@ def _saved(path: Path | None, plan: Plan) -> SavedAudit:
 
 
 def _check_apart(options: argparse.Namespace) -> None:
-    """No file is written that another option reads or writes; a checkpoint may take the place of what it goes on from.
+    """No file is written that another option reads or writes; a checkpoint may replace the one that is resumed.
     Raises ConfigError."""
     names = {name: getattr(options, name) for name in ("config", "prompts", "resume", *_WRITTEN)}
     files = [(f"--{name.replace('_', '-')}", path) for name, path in names.items() if path is not None]
@@ -308,12 +308,12 @@ _WRITTEN = ("out", "report", "emit_rules", "checkpoint")
 
 
 def _is_or_becomes_file(path: Path) -> bool:
-    """Is it a file, or will it be one? A device takes everything."""
+    """Is it a file, or will it be one? Unlike a device, a file is overwritten."""
     return path.is_file() or not path.exists()
 
 
 def _check_place(path: Path | None) -> None:
-    """Before anything is asked: can the file be written? Raises ConfigError."""
+    """Check, before the model is called, that the file can be written. Raises ConfigError."""
     if path is None:
         return
     if path.is_dir() or not path.parent.is_dir():
@@ -338,7 +338,7 @@ def _private(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def _lines_file(options: argparse.Namespace) -> Iterator[IO[str]]:
-    """The file for the lines, its owner's only; those of an audit that goes on are added."""
+    """The file for the lines, readable by its owner only; a resumed audit appends."""
     mode = "w" if options.resume is None else "a"
     try:
         file = open(options.out, mode, encoding="utf-8", opener=_private)  # noqa: SIM115

@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def ranks(self) -> bool:
-        """Do the strings come in one order, the most likely first?"""
+        """Are the strings ordered, the most likely first?"""
         return self.sampling is None and self.matcher is None and len(self.queries) == 1
 
     def query_of(self, found: FoundString) -> Query:
@@ -80,7 +80,7 @@ class Plan:
         return [each.more.get("match", each.result.text[each.result.prefix :]) for each in found]
 
     def question(self, found: FoundString) -> Question:
-        """What led to a string."""
+        """The prompt or messages that led to a string."""
         prompt = self.query_of(found).prompt
         if self.matcher is not None:
             said = found.more["prompt"]
@@ -89,11 +89,11 @@ class Plan:
         return Question(messages, found.result.text[: found.result.prefix])
 
     def enforced(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-        """What a served model is kept from: `rules`, and the policy's own words that are masked."""
+        """What a served model must not write: `rules`, and the policy's own words that are masked."""
         return (*rules, *(self.policy.masked if self.policy is not None else ()))
 
     def rows(self, found: Iterable[FoundString], model: LanguageModel) -> list[ReportRow]:
-        """Those of the report."""
+        """The rows of the report."""
         canonical = {begins_text: Canonical(model, begins_text) for begins_text in (True, False)}
         before = {query.source: _before_edits(query) for query in self.queries if _has_edits(query)}
         rows = []
@@ -116,7 +116,7 @@ def _has_edits(query: Query) -> bool:
 
 
 def _before_edits(query: Query) -> tuple[Dfa, int]:
-    """What the strings were before they were edited, and how many edits there may be. A filter may have left out what
+    """The strings before they were edited, and how many edits there may be. A filter may have left out what
     an edited string came from."""
     others = tuple(step for step in query.preprocess if not isinstance(step, Edits | Filter))
     most = sum(step.most for step in query.preprocess if isinstance(step, Edits))
@@ -236,7 +236,7 @@ def _policy(config: Config, options: argparse.Namespace) -> Policy:
 
 
 def _routed_model(config: Config, options: argparse.Namespace) -> ServedModel:
-    """The one model of one's own that the policy stands in front of."""
+    """The one local model that routes lead to through the policy."""
     found: dict[tuple[str, str], ServedModel] = {}
     for route in config.routes:
         name = route.rename or ("" if set(route.model) & set("*?[") else route.model)

@@ -1,4 +1,4 @@
-"""What an audit found, as one HTML page that needs nothing else.
+"""The findings of an audit as one HTML page that needs nothing else.
 
 A model's output may contain anything: every text is escaped, invisible characters are spelled out, and a
 Content-Security-Policy forbids scripts and requests.
@@ -57,7 +57,7 @@ def shown(text: str) -> str:
 
 
 def _named(text: str) -> str:
-    """The same where no element may stand."""
+    """The same for places where no element is allowed."""
     return "".join(html.escape(char if char.isprintable() else ascii(char)[1:-1]) for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Verification: repeats the audit through word masks or a gateway, and reports what still gets out."""
+"""Verification: repeats the audit through word masks or a gateway, and reports what still matches a rule."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _matcher(plan: Plan, rules: tuple[Rule, ...]) -> RuleMatcher:
 
 
 def _is_violation(matcher: RuleMatcher, found: FoundString, query: Query, end: Container[int]) -> bool:
-    """A match at the end that waits for what comes next is none, unless the text ends there, or is cut."""
+    """Is the match certain? One at the end may depend on what comes next, unless the text ends there or is cut."""
     result = found.result
     matched_rules = matcher.matched_rules(result.text[result.prefix :].encode())
     ended = result.tokens[-1:] and result.tokens[-1] in end

@@ -53,7 +53,7 @@ class Dfa(Protocol):
 
 
 def walk(automaton: Dfa, state: int, text: bytes) -> int:
-    """The state after some bytes, a token's say."""
+    """The state after some bytes, such as those of a token."""
     for byte in text:
         state = automaton.step(state, byte)
         if not state:

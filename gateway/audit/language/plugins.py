@@ -17,7 +17,7 @@ class PreprocessorError(ValueError):
 
 
 class _ForeignDfa(LazyDfa[int]):
-    """Adapts an automaton from a package; states that it reports as not live are dead here."""
+    """Adapts an automaton from a package; states that it reports as not live become dead."""
 
     def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton

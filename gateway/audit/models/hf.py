@@ -121,7 +121,7 @@ class HuggingFace(FullVocabulary):
 
     @property
     def _emptied(self) -> int:
-        """How often all that was kept was forgotten."""
+        """How often the cache was emptied."""
         return 0 if self._cache is None else self._cache.emptied
 
     def _cached_rows(self, prefix: Tokens) -> list[int]:

@@ -21,7 +21,7 @@ class NotJson(RequestFailed):
 
 
 def client(key: str | None, timeout: httpx2.Timeout | float) -> httpx2.Client:
-    """One that sends `key` as a bearer token and follows no redirect. `timeout`: seconds, for each read. Raises
+    """A client that sends `key` as a bearer token and follows no redirect. `timeout`: seconds, for each read. Raises
     RequestFailed if the environment names a proxy or certificates that cannot be used."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:

@@ -19,7 +19,7 @@ _NO_TOKEN = -1
 
 
 class PathCache:
-    """Keys and values of tokens behind tokens, in at most so many bytes. All is forgotten when there is no room left:
+    """Keys and values of tokens behind tokens, in at most so many bytes. When it is full, everything is dropped:
     what a search goes on from is worked out again with the next paths. `emptied`: how often that was, after which rows
     that were found before hold other tokens."""
 
@@ -34,7 +34,7 @@ class PathCache:
         return len(self._rows)
 
     def find(self, tokens: Sequence[int]) -> list[int]:
-        """The rows of the longest beginning that is known."""
+        """The rows of the longest prefix that is cached."""
         found: list[int] = []
         before = _NO_TOKEN
         for token in tokens:
@@ -54,7 +54,7 @@ class PathCache:
         return [(keys[rows].transpose(1, 2), values[rows].transpose(1, 2)) for keys, values in self._tables]
 
     def keep(self, begun: Sequence[Sequence[int]], rests: Sequence[Sequence[int]], layers: Layers) -> None:
-        """Take what was worked out of the tokens `rests`, each path's behind its rows `begun`: the last columns of
+        """Store what was computed for the tokens `rests`, each path's behind its rows `begun`: the last columns of
         `layers`, the paths' in their order."""
         if len(self._rows) + sum(map(len, rests)) > self._capacity(layers):
             self._rows.clear()
@@ -83,12 +83,12 @@ class PathCache:
         self._rows.update(fresh)
 
     def _capacity(self, layers: Layers) -> int:
-        """How many tokens there is room for."""
+        """How many tokens the cache can hold."""
         size = sum(table.shape[1] * table.shape[3] * table.element_size() for layer in layers for table in layer)
         return self._max_bytes // int(size)
 
     def _widen(self, layers: Layers, rows: int) -> None:
-        """Make the tables long enough for so many rows, twice as long as before at least."""
+        """Grow the tables to this many rows, and at least to twice their length."""
         capacity = len(self._tables[0][0]) if self._tables else 0
         if rows <= capacity:
             return

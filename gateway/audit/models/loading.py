@@ -15,7 +15,7 @@ MODEL_KEY = "UPSTREAM_API_KEY"
 
 
 def with_credentials(spec: LocalModel | ServedModel, source: str) -> LocalModel | ServedModel:
-    """With the key from the environment if it has none. Raises ConfigError, about `source`, if something is
+    """The model with the key from the environment if it has none. Raises ConfigError, about `source`, if something is
     missing."""
     if isinstance(spec, LocalModel):
         return spec
@@ -26,7 +26,7 @@ def with_credentials(spec: LocalModel | ServedModel, source: str) -> LocalModel 
 
 
 def with_absolute_paths(spec: LocalModel | ServedModel) -> LocalModel | ServedModel:
-    """With absolute paths, for a process in another folder; what is no path may be a name on a hub."""
+    """The model with absolute paths, for a process in another folder; other names may be on a hub."""
     if isinstance(spec, LocalModel):
         return replace(spec, hf=_absolute(spec.hf))
     return replace(spec, tokenizer=None if spec.tokenizer is None else _absolute(spec.tokenizer))
@@ -64,7 +64,7 @@ class ModelLoader:
 
 
 def _device_of(device: str, worker: int) -> str:
-    """`cuda` is the first GPU to PyTorch; workers take one after the other."""
+    """The device of a worker: with `cuda` one GPU after the other, where PyTorch would always take the first."""
     if device != "cuda":
         return device
     try:

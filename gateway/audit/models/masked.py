@@ -62,7 +62,7 @@ class MaskedModel:
 
     @classmethod
     def of(cls, model: LanguageModel, rules: Iterable[Rule], query: Query) -> MaskedModel:
-        """For the strings of a query. Raises ConfigError besides, for an empty query."""
+        """For the strings of a query. Also raises ConfigError, for an empty query."""
         return cls(model, rules, compile(query).prefix, at_text_start=not query.prompt)
 
     def __call__(self, prefixes: Sequence[Sequence[int]], /) -> NDArray[np.floating[Any]]:

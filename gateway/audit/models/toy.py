@@ -12,7 +12,7 @@ from gateway.automata.vocabulary import Vocabulary
 
 
 class Toy(FullVocabulary):
-    """A model that knows nothing: what comes next is drawn from a seed and the last `order` tokens, and is the same
+    """A random model: the next token is drawn from a seed and the last `order` tokens, and is the same
     every time. The higher `contrast`, the surer it is. Its tokenizer takes the longest token that fits."""
 
     def __init__(self, vocabulary: Vocabulary, seed: int = 0, order: int = 2, contrast: float = 2.0) -> None:

@@ -151,7 +151,7 @@ class VllmModel:
         return self.vocabulary.end[0]
 
     def _offers(self, count: int) -> bool:
-        """Does the server return so many tokens?"""
+        """Does the server return this many tokens?"""
         try:
             [logprobs] = self._logprobs([[self._first]], {"logprobs": count})
         except _Refused as error:
@@ -226,7 +226,7 @@ class VllmModel:
 
 
 def _gone_hint(body: Mapping[str, Any]) -> str:
-    """A hint why nothing listens any more, with the shape of the request."""
+    """A hint why the server is gone, with the shape of the request."""
     prompts = body.get("prompt")
     asked = ""
     if isinstance(prompts, list):

@@ -100,7 +100,7 @@ def _path(value: Value, folder: PurePath) -> str:
 
 
 def _only_key(value: Value, keys: tuple[str, ...], wanted: str) -> str:
-    """Which one of the keys a mapping has."""
+    """The one of these keys that the mapping has."""
     if not isinstance(value.node, dict):
         raise value.wrong(f"a mapping with {wanted}")
     given = [key for key in keys if key in value.node]
@@ -247,7 +247,7 @@ def _part(value: Value, has_prefix: bool) -> PreprocessTarget:
 
 
 def _alphabet(value: Value) -> CharSet:
-    """A name, or what a pattern of a single character matches."""
+    """The characters of a named alphabet, or those that a one-character pattern matches."""
     text = value.text()
     if text in ALPHABETS:
         return ALPHABETS[text]
@@ -269,7 +269,7 @@ def _filter(value: Value, when: When) -> Filter:
 
 
 def _synonyms(value: Value) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """A word may be secret, so errors name its place."""
+    """Read the synonyms. A word may be secret, so errors name its place only."""
     if not isinstance(value.node, dict) or not value.node:
         raise value.wrong("a mapping of words, each with a list of others")
     found = []

@@ -225,7 +225,7 @@ def compile(query: Query) -> CompiledQuery:
 
 @contextmanager
 def _naming(query: Query, key_path: str) -> Iterator[None]:
-    """Turns errors inside into ConfigErrors about the key. None quotes a value."""
+    """Turn errors within the block into ConfigErrors about the key, none of which quotes a value."""
     try:
         yield
     except RegexError as error:

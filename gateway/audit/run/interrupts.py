@@ -24,8 +24,8 @@ RAISED = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 
 
 class Ended(StrEnum):
-    """How an audit ended: nothing is left to be found, or nothing that is likely enough; its limit was reached, its
-    time was up, somebody stopped it, or something failed."""
+    """How an audit ended: everything was found, or everything that is likely enough; its limit was reached, its
+    time was up, it was stopped, or something failed."""
 
     FINISHED = "finished"
     LEAST = "least"
@@ -36,7 +36,7 @@ class Ended(StrEnum):
 
 
 class AuditStopped(BaseException):
-    """The audit is stopped, and `ended` so. A BaseException, as KeyboardInterrupt, so that handlers of errors do not
+    """The audit is stopped; `ended` says how. A BaseException, as KeyboardInterrupt, so that handlers of errors do not
     catch it."""
 
     def __init__(self, ended: Ended) -> None:
@@ -45,9 +45,9 @@ class AuditStopped(BaseException):
 
 
 class Interrupts:
-    """Watches over an audit: it is stopped after `timeout` seconds (None: never), and by SIGINT and SIGTERM, or what
-    `signals` are in their place. A second SIGINT raises KeyboardInterrupt wherever it arrives. Signals are heard by the
-    main thread only; in another one only `stop` stops."""
+    """Watches over an audit: it is stopped after `timeout` seconds (None: never), and by SIGINT and SIGTERM, or the
+    `signals` given instead. A second SIGINT raises KeyboardInterrupt wherever it arrives. Signals are handled by the main
+    thread only; in another one only `stop` has an effect."""
 
     def __init__(self, timeout: float | None = None, signals: Iterable[int] = RAISED) -> None:
         self._timeout, self._signals = timeout, tuple(signals)
@@ -80,12 +80,12 @@ class Interrupts:
         return self._ended is Ended.INTERRUPTED
 
     def stop(self) -> None:
-        """As a signal between two answers does: it is stopped when the model is asked next. From any thread."""
+        """Stop the audit before its next call of the model, as a signal does. From any thread."""
         self._ended = self._ended or Ended.INTERRUPTED
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Within, a stop does not wait."""
+        """A stop takes effect at once within the block."""
         self.check()
         self._interruptible = True
         try:

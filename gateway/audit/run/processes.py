@@ -69,7 +69,7 @@ class ProcessPool:
         return [(number, message) for number in list(self._workers) for message in self._messages(number)]
 
     def close(self) -> None:
-        """What they have is of no use to anybody any more, so nothing is waited for."""
+        """End the workers without waiting: their results are no longer needed."""
         for worker in list(self._workers):
             self.kill(worker)
 
@@ -83,7 +83,7 @@ class ProcessPool:
         self._workers[number] = _Started(process, here)
 
     def _messages(self, number: int) -> Iterator[WorkerMessage]:
-        """What it said and was not heard; and that it is lost, if it is."""
+        """The pending messages of a worker; the last says that it is lost, if it is."""
         connection = self._workers[number].connection
         try:
             while connection.poll():
@@ -120,7 +120,7 @@ def _no_interrupts() -> Iterator[None]:
 
 
 def _serve(connection: Connection, worker: AuditWorker) -> None:
-    """In the worker's process."""
+    """The main function of a worker process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # Standard output has the audit's lines only.
     os.dup2(2, 1)
@@ -137,7 +137,7 @@ def _serve(connection: Connection, worker: AuditWorker) -> None:
 
 
 def _end_with_parent() -> None:
-    """A model that is loaded, or does not answer, is waited for by nobody then."""
+    """End this worker with its parent, even while a model is loading or does not answer."""
     parent = parent_process()
     assert parent is not None
     parent.join()

@@ -21,13 +21,13 @@ MAX_SAVED = 4 * 1024**3  # bytes
 
 @dataclass(frozen=True, slots=True)
 class FoundString:
-    """A string, and what its line says besides."""
+    """A string, with the other fields of its line."""
 
     result: Result
     more: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def fields(self) -> dict[str, object]:
-        """Those of its line."""
+        """The fields of its line."""
         shown = asdict(self.result)
         shown.pop("prefix")
         return {**self.more, **shown}
@@ -35,7 +35,7 @@ class FoundString:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTask(SearchCounts):
-    """What came of a task that is not gone on with."""
+    """The outcome of a task that is finished."""
 
     found: tuple[FoundString, ...] = field(repr=False)
     ended: Ended = Ended.FINISHED
@@ -52,7 +52,7 @@ TaskState: TypeAlias = FinishedTask | Checkpoint  # of a task: what came of it, 
 
 @dataclass(frozen=True, slots=True)
 class SavedAudit:
-    """An audit that was stopped: by the numbers of its tasks, what finished ones found, and where others stand."""
+    """A stopped audit: by task number, what finished tasks found, and the state of the others."""
 
     done: Mapping[int, FinishedTask] = field(default_factory=dict)
     begun: Mapping[int, Checkpoint] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class SavedAudit:
         )
 
     def states(self) -> dict[int, TaskState]:
-        """Of all tasks that were begun."""
+        """The states of all tasks that were started."""
         return {**self.done, **self.begun}
 
 
@@ -79,7 +79,7 @@ class _File(_SavedHead):
 
 
 def save(path: Path, saved: SavedAudit, audit: str) -> None:
-    """Write what an audit can be taken up from; `audit` says which one it is. Raises OSError."""
+    """Write the checkpoint of an audit; `audit` identifies it. Raises OSError."""
     # By `json`, which can write half of a surrogate pair in the name of a file.
     content = msgspec.to_builtins(_File(VERSION, audit, saved), str_keys=True)
     write_private(path, json.dumps(content).encode())

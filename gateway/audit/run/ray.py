@@ -83,7 +83,7 @@ class RayPool:
 
     @contextlib.contextmanager
     def _lost_on_error(self, *workers: int) -> Iterator[None]:
-        """Where Ray itself fails, within, it is gone, or nobody gets to it any more; and so are these workers."""
+        """Treat an error of Ray itself within the block as the loss of all workers."""
         try:
             yield
         except Exception as error:
@@ -105,7 +105,7 @@ class RayPool:
         return list(ready)
 
     def _poll_progress(self) -> None:
-        """How far those at work are."""
+        """Request the progress of the busy workers."""
         for worker, polled in self._polled.items():
             if time.monotonic() - polled >= POLL_INTERVAL:
                 self._polled[worker] = math.inf  # until it has answered

@@ -36,10 +36,10 @@ class Task(Protocol):
     def start(
         self, model: LanguageModel, progress: Callable[[SearchProgress], None], resume: Checkpoint | None
     ) -> BestFirstSearch:
-        """Begin it, or go on with it."""
+        """Start the task, or resume it."""
 
     def more(self, result: Result) -> Mapping[str, str]:
-        """What a line says besides its result."""
+        """The fields of a line besides its result."""
 
 
 # A few policies are looked for at a time, and one is the rule: that of the audit, for each of its prompts.
@@ -100,8 +100,8 @@ class PolicyTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(SearchCounts):
-    """What came of an audit. `found`: of all tasks, in order; `saved`: what to go on from; `error`: what failed. Counts
-    are of all tasks, the worst of each."""
+    """The outcome of an audit. `found`: of all tasks, in order; `saved`: what to resume from; `error`: what failed. The
+    counts are of all tasks, the worst of each."""
 
     ended: Ended
     found: tuple[FoundString, ...]
@@ -140,8 +140,8 @@ class Outcome(SearchCounts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOutcome:
-    """What came of drawing. `found`: the samples that are strings of the language; `estimate`: of the probability that
-    the model says one, None before anything was drawn."""
+    """The outcome of sampling. `found`: the samples that are strings of the language; `estimate`: of the probability
+    that the model writes one, None before anything was drawn."""
 
     ended: Ended
     found: tuple[FoundString, ...]
@@ -161,7 +161,7 @@ class SamplingOutcome:
 
 
 class _Enough(Exception):
-    """What is left is not likely enough."""
+    """The remaining strings are not likely enough."""
 
 
 class TaskRunner(Protocol):
@@ -253,7 +253,7 @@ class TaskRun:
             self._ended = Ended.LEAST
 
     def _finish_current(self) -> None:
-        """Before the next task: the one before will not be gone on with. The last one may, up to another limit."""
+        """Before the next task, drop the state of the current one. The last task may be resumed with a higher limit."""
         if self._current is not None:
             number, search = self._current
             self._states[number] = FinishedTask.of(
@@ -302,7 +302,7 @@ class TaskRun:
 
 
 def combined_ending(ends: Collection[Ended]) -> Ended:
-    """How an audit ended whose searches ended so."""
+    """How an audit ended, from how its searches ended."""
     return next((each for each in (Ended.LIMIT, Ended.LEAST) if each in ends), Ended.FINISHED)
 
 
@@ -347,7 +347,7 @@ def run_sampling(
     lines: LineWriter,
     interrupts: Interrupts,
 ) -> SamplingOutcome:
-    """Perform a sampling. Whatever ends it, what was drawn is kept."""
+    """Perform a sampling. However it ends, the samples that were drawn are kept."""
     since = time.monotonic()
     found: list[FoundString] = []
     drawn = 0

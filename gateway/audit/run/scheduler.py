@@ -36,22 +36,22 @@ STOP_GRACE = 30.0  # seconds for workers that are stopped to say what they found
 
 
 class WorkerPool(Protocol):
-    """Workers, by their numbers from 0. What they say is heard by `wait` only."""
+    """Workers, numbered from 0. Their messages are received by `wait` only."""
 
     count: int
     load_timeout: float  # seconds until one at least has its model
 
     def start_job(self, worker: int, job: Job) -> None:
-        """For one that is ready, and has no job."""
+        """Give a job to a worker that is ready and idle."""
 
     def stop(self, worker: int, job: Job) -> None:
-        """It is to give the job up, and say what it found; it may not have heard it the first time."""
+        """Tell a worker to stop its job and report what it found; may be repeated."""
 
     def kill(self, worker: int) -> None:
-        """It is not heard of again."""
+        """End a worker; no message of it arrives afterwards."""
 
     def wait(self, seconds: float) -> Sequence[tuple[int, WorkerMessage]]:
-        """What they said, at once if they did, else within so many seconds."""
+        """The next messages, waiting for at most `timeout` seconds if there are none."""
 
 
 class Scheduler:
@@ -128,7 +128,7 @@ class Scheduler:
         self._pool.start_job(worker, progress)
 
     def _check_workers_left(self) -> None:
-        """Raises ModelError if nobody is there who does something, or will."""
+        """Raises ModelError if no worker is left, or none becomes ready."""
         if self._idle or self._busy:
             return
         if not self._loading:
@@ -153,7 +153,7 @@ class Scheduler:
         return None
 
     def _handle_idle(self, worker: int, message: WorkerMessage) -> Exception | None:
-        """A worker that has no job."""
+        """Give an idle worker its next job."""
         loading = worker in self._loading
         self._loading.discard(worker)
         match message:
@@ -172,7 +172,7 @@ class Scheduler:
         return None
 
     def _stop_workers(self, work: _Work) -> None:
-        """Take what those who are still at work have found. They are stopped already, by the first error or by whoever
+        """Collect what the busy workers have found. They are stopped already, by the first error or by whoever
         stopped the audit, so what fails now is no news."""
         deadline = time.monotonic() + STOP_GRACE
         while self._busy and time.monotonic() < deadline:
@@ -195,7 +195,7 @@ class Scheduler:
 
 
 class _Work:
-    """What is to be done, and what was."""
+    """The tasks to do, and the outcomes of those done."""
 
     def __init__(self, tasks: Sequence[Task], lines: LineWriter, saved: SavedAudit) -> None:
         self.tasks, self._lines = tasks, lines
@@ -215,7 +215,7 @@ class _Work:
         return sum(isinstance(state, FinishedTask) for state in self.states.values())
 
     def keep(self, number: int, job: Job, performed: TaskResult) -> Exception | None:
-        """What came of a task; returns why it is not done if it is not."""
+        """Store the outcome of a task; returns why the task is not done, if it is not."""
         name, outcome, failure = job.task.name, performed.outcome, performed.failure
         self.parts.append(outcome)
         self.found[number] = outcome.found
@@ -232,7 +232,7 @@ class _Work:
         return (CheckpointError if failure.refused else ModelError)(f"{name}: {failure.reason}")
 
     def print_ready(self) -> None:
-        """The lines of tasks that are done, as far as all before them are."""
+        """Write the lines of finished tasks, up to the first task that is not finished."""
         while isinstance(self.states.get(self._turn), FinishedTask):
             self._print(self._turn)
             self._turn += 1

@@ -54,14 +54,14 @@ class ModelLoaded:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """It cannot be loaded."""
+    """The model cannot be loaded."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class TaskProgress:
-    """How far the task is."""
+    """Progress of a task."""
 
     nodes: int = 0
     strings: int = 0
@@ -77,7 +77,7 @@ class TaskFailure:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What came of a task. `lines`: of the strings, each as it was known when it was found."""
+    """The outcome of a task. `lines`: of the strings, each as it was known when it was found."""
 
     lines: tuple[Mapping[str, object], ...] = field(repr=False)
     outcome: Outcome
@@ -168,7 +168,7 @@ def describe_error(error: Exception) -> str:
 
 
 class _CollectedLines(LineWriter):
-    """Keeps lines in place of writing them."""
+    """Collects lines instead of writing them."""
 
     def __init__(self) -> None:
         super().__init__(ProgressMeter(sys.stderr))  # which is never shown

@@ -199,11 +199,11 @@ class BestFirstSearch(Iterator[Result]):
 
     @property
     def found(self) -> list[Result]:
-        """The strings that were given, in order, with all that is known of their encodings by now."""
+        """The strings returned so far, in order, with the encodings found by now."""
         return [self._found[text].result(text) for text in self._given]
 
     def summary(self) -> SearchSummary:
-        """What was done so far."""
+        """The totals so far."""
         left = len(self._frontier) + len(self._waiting) + len(self._found) - len(self._given)
         return SearchSummary(
             strings=len(self._given),
@@ -280,7 +280,7 @@ class BestFirstSearch(Iterator[Result]):
 
     @property
     def _pending(self) -> float:
-        """The log-probability of the best path that is still to be looked at or gone on from."""
+        """The log-probability of the best path that is still to be visited or expanded."""
         return max(self._frontier.best, self._waiting[0].logprob if self._waiting else -math.inf)
 
     def _is_outdated(self, cost: float, tokens: tuple[int, ...], text: str) -> bool:

@@ -45,5 +45,5 @@ class Canonical:
 
 
 def _complete_text(pieces: Sequence[bytes]) -> str:
-    """What they write, but for a last character of which bytes are still to come."""
+    """The text of the tokens, without an incomplete last character."""
     return codecs.getincrementaldecoder("utf-8")("replace").decode(b"".join(pieces))

@@ -110,7 +110,7 @@ def child_paths_of(children: Children) -> ChildPaths:
 
 
 class NodeRestorer:
-    """Paths as nodes again. Those that begin alike share their beginnings, as they did."""
+    """Restores nodes from paths; common prefixes are shared, as before."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps

@@ -44,7 +44,7 @@ class Node:
     _known: Tokens | None = field(default=None, init=False, repr=False)
 
     def tokens(self) -> Tokens:
-        """All its tokens, the first one first."""
+        """All its tokens, in order."""
         if self._known is not None:
             return self._known
         rest: list[int] = []
@@ -85,7 +85,7 @@ class Children:
         return float(self.logprobs[self.at])
 
     def rest(self) -> Floats:
-        """The log-probabilities of those that are left."""
+        """The log-probabilities of the remaining children."""
         return self.logprobs[self.at :]
 
     def pop_child(self) -> Node:
@@ -95,7 +95,7 @@ class Children:
         return self.parent.child(int(self.tokens[at]), int(self.targets[at]), float(self.logprobs[at]))
 
     def cut(self, count: int) -> None:
-        """Keep so many of those that are left, the most likely."""
+        """Keep the `count` most likely of the remaining children."""
         keep = slice(self.at, self.at + count)
         # Copies: a view would keep all that was cut away in memory.
         self.tokens, self.targets = self.tokens[keep].copy(), self.targets[keep].copy()
@@ -144,7 +144,7 @@ class Frontier:
         return node
 
     def entries(self) -> Iterator[Children | Node]:
-        """All that is in it, the most likely first."""
+        """All entries, the most likely first."""
         return (entry for _, _, entry in sorted(self._heap, key=lambda each: each[:2]))
 
     def _put(self, logprob: float, entry: Children | Node) -> None:
@@ -152,7 +152,7 @@ class Frontier:
         heapq.heappush(self._heap, (-logprob, self._pushed, entry))
 
     def _drop_least_likely(self) -> None:
-        """Down to three quarters of the room, so that it is not done for every node."""
+        """Shrink to three quarters of the capacity, so that it is not done for every node."""
         keep = max(self.capacity * 3 // 4, 1)
         self._heap.sort()  # numbers differ, so that entries are never compared
         logprobs = [

@@ -56,7 +56,7 @@ class PolicySteps(Steps):
     matcher: RuleMatcher
 
     def text(self, node: Node) -> bytes:
-        """What can be read of it: a character of which the last byte is still to come is left out, and what is no
+        """The text as far as it is readable: an incomplete last character is left out, and what is no
         character reads as U+FFFD."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return decoder.decode(self._bytes(node)).encode()

@@ -88,14 +88,14 @@ class _NextTokens(NamedTuple):
     places: States
 
     def inside(self) -> _NextTokens:
-        """Those behind which a prefix goes on."""
+        """The tokens after which a prefix continues."""
         keep = self.places > 0
         return _NextTokens(self.path, self.tokens[keep], self.passed[keep], self.states[keep], self.places[keep])
 
 
 @dataclass(slots=True, eq=False)
 class _FoundPrefixes:
-    """What there is so far: complete prefixes, and tokens that reach beyond one."""
+    """The results so far: complete prefixes, and tokens that reach beyond one."""
 
     complete: list[Node]
     straddling: list[Children]
@@ -176,7 +176,7 @@ class Prefixes:
     def _prune(
         self, paths: list[_PrefixPath], likeliest: Mapping[bytes, float], found: _FoundPrefixes, slack: float
     ) -> list[_PrefixPath]:
-        """The paths of one length that are gone on from."""
+        """The paths of one length that are extended."""
         canonical = self._steps.canonical
         if canonical:
             paths = [path for path in paths if canonical.may_become_canonical(path.node.tokens())]
@@ -193,7 +193,7 @@ class Prefixes:
         return kept
 
     def _extend(self, paths: list[_PrefixPath], found: _FoundPrefixes) -> list[_PrefixPath]:
-        """The paths that are one token longer and still in a prefix. What leaves it is put where it belongs."""
+        """The paths that are one token longer and still in a prefix. Those that leave it go to the results."""
         steps: list[_NextTokens] = []
         for path in paths:
             node = path.node
@@ -233,7 +233,7 @@ class Prefixes:
             heapq.heappop(found.best)
 
     def _fetch_missing(self, steps: list[_NextTokens], logprobs: list[Floats]) -> None:
-        """A row may have the most likely tokens only, and no token of a prefix is left out for that."""
+        """Request the log-probabilities of prefix tokens that a row of the most likely tokens lacks."""
         missing = [(number, np.flatnonzero(some == -np.inf)) for number, some in enumerate(logprobs)]
         missing = [(number, at) for number, at in missing if len(at)]
         if not missing:

@@ -164,7 +164,7 @@ class RandomSearch(Iterator[Sample]):
         return found
 
     def _look_up(self, nodes: list[Node]) -> None:
-        """Ask the model about the paths of which nothing is known yet, each once."""
+        """Call the model for the paths that are not cached, each once."""
         if self._kept > MAX_KEPT:
             self._children.clear()
             self._kept = 0
@@ -210,7 +210,7 @@ class RandomSearch(Iterator[Sample]):
 
 
 def _path(node: Node) -> tuple[int, ...]:
-    """What decides how a path goes on: behind prefixes of different lengths the same tokens are different paths."""
+    """The key of a path: after prefixes of different lengths the same tokens are different paths."""
     return node.inside, *node.tokens()
 
 

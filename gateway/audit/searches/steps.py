@@ -142,7 +142,7 @@ class Steps:
         return self.end_of_text and self.language.automaton.accepting(node.state)
 
     def _complete(self, targets: States) -> NDArray[np.bool_]:
-        """In which states may a path end?"""
+        """Which states may a path end in?"""
         found: NDArray[np.bool_] = targets == ENDED
         if not self.end_of_text:
             states, places = np.unique(targets, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Text that nobody sees: characters without a visible form that carry data past a reader.
+"""Invisible text: characters without a visible form that carry data past a reader.
 
 What the forms leave alone is what writing needs: one variation selector behind a character, joiners between emoji or
 Persian letters, the tags of the flags of England, Scotland and Wales.

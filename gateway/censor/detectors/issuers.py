@@ -1,4 +1,4 @@
-"""Key formats from a rule set that others keep: `issuers.toml` beside this file, which says whose it is.
+"""Key formats from a third-party rule set: `issuers.toml` beside this file, which says whose it is.
 
 `python -m loadtest.secret_rules` makes that table. It divides the formats by what the keys are made of; the beginnings
 of each division become one expression that shares what they have in common, so that text is followed once for all.
@@ -55,7 +55,7 @@ def branches(words: Iterable[str]) -> Iterator[str]:
 
 
 def _common(first: str, last: str) -> str:
-    """What two words begin with, and so all that stand between them in order."""
+    """The common prefix of two words, and so of all between them in order."""
     length = next(
         (at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
     )

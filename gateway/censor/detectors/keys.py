@@ -205,7 +205,7 @@ def checksum(random: str) -> str:
 
 
 def _after(token: str) -> str:
-    """What stands behind a key: no further character of it, but up to two signs, as Markdown's emphasis has them."""
+    """What may follow a key: no further character of it, but up to two signs, as Markdown's emphasis has them."""
     end = rf"$|[^{token}]"
     return rf"{end}|[_\-](?:{end})|[_\-]{{2}}(?:{end})"
 

@@ -1,4 +1,4 @@
-"""Crypto-currencies: addresses, and what opens a wallet."""
+"""Crypto-currencies: addresses, keys and seed phrases."""
 
 from __future__ import annotations
 
