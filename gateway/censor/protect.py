@@ -1,4 +1,4 @@
-"""What a request says before its answer, and the automata made of it (docs/semantics.md, protected prompts).
+"""The conversation before an answer, and the automata made of it (docs/semantics.md, protected prompts).
 
 A service sends the same system prompt with each request, so its automaton is kept.
 """

@@ -119,7 +119,7 @@ def _characters_before(data: bytes, at: int) -> int:
 
 
 class ChoiceLanguage:
-    """Some texts, in order: those that begin with what was read are neighbours."""
+    """A sorted list of texts: those with a common prefix are neighbours."""
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         if any(_SURROGATE.search(text) for text in texts):

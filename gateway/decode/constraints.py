@@ -41,7 +41,7 @@ _REPLACEMENT = "\ufffd"
 
 
 def structured_outputs(constrain: Constrain) -> dict[str, Any]:
-    """What goes into a request to vLLM under `structured_outputs`. Raises `BadPattern` as `read_constraint` does."""
+    """The `structured_outputs` of a request to vLLM. Raises `BadPattern` as `read_constraint` does."""
     written = _written(constrain.language, constrain.texts)
     match constrain.language:
         case Language.REGEX:

@@ -34,7 +34,7 @@ class NextTokenModel(Protocol):
 
 
 class Mask(Protocol):
-    """What must not come next; `gateway.decode.masks.BanMask` is one. States are values."""
+    """A mask over the next token, such as `gateway.decode.masks.BanMask`. States are values."""
 
     def start(self) -> Any:
         """The state before the answer."""
@@ -141,7 +141,7 @@ def _seeded(seed: int) -> Choose:
 
 @dataclass(eq=False)
 class _Generation:
-    """One answer in the making. What is known before each token is kept, to be gone back to."""
+    """An answer being generated. The state before each token is kept, for rollback."""
 
     model: NextTokenModel
     prompt: tuple[int, ...]
@@ -182,7 +182,7 @@ class _Generation:
         return None
 
     def answer(self, finish: Finish) -> GeneratedAnswer:
-        """What came out. Whatever happened, no match leaves."""
+        """The answer. However it ended, it has no match."""
         text = self.before_match
         if text is None:
             text = b"".join(self.pieces).decode("utf-8", "replace")

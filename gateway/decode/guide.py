@@ -36,7 +36,7 @@ class DeadLanguage(ValueError):
 
 
 class Constraint(Protocol[S]):
-    """What decides token by token. States are values: they can be kept, compared, and gone back to."""
+    """A token-by-token acceptor. States are values: they can be kept, compared and returned to."""
 
     vocabulary: Vocabulary
 
@@ -75,7 +75,7 @@ def union(patterns: Iterable[str], options: Iterable[str]) -> ByteAutomaton:
 
 
 class GuideState(NamedTuple):
-    """Where a text stands. Equal states allow the same texts to follow.
+    """The position of a text in a guide. Equal states allow the same continuations.
 
     `entries`: those of the automaton's state, None after the end of a text. `first`: nothing is written yet, and the
     first space does not count.

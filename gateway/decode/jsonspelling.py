@@ -32,7 +32,7 @@ class JsonSpelling:
         return True
 
     def feed(self, char: str) -> str:
-        """What is certain to come next in the one spelling, possibly nothing."""
+        """The text that must come next in that spelling, possibly none."""
         if not self._in_string:
             self._in_string = char == '"'
             return char

@@ -63,7 +63,7 @@ def written_out(grammar: str) -> WrittenOut:
 
 
 def _expression(token: re.Match[str]) -> Node | None:
-    """What a token matches, None if it stays as it is."""
+    """The expression that a token matches, None if it stays as it is."""
     if token["ignore"]:
         raise RegexError(_IGNORED, token.start())
     if token["special"]:

@@ -110,7 +110,7 @@ def _canonical(content: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskRequest:
-    """What a request wants: the words of `policy`, which must have `digest`.
+    """The mask that a request asks for: the words of `policy`, which must have `digest`.
 
     `kept`: so many tokens at the end of its prompt are the beginning of the answer, which is resumed. `not_first`: ids
     of tokens that must not come first.
@@ -122,7 +122,7 @@ class MaskRequest:
     not_first: tuple[int, ...] = ()
 
     def arguments(self) -> dict[str, str | int | list[int]]:
-        """As a request's arguments."""
+        """The arguments of the request."""
         arguments: dict[str, str | int | list[int]] = {POLICY: self.policy, DIGEST: self.digest}
         if self.kept:
             arguments[KEPT] = self.kept

@@ -94,7 +94,7 @@ class BanMask:
         return tuple(lens.start() for lens in self._lenses)
 
     def advance(self, state: MaskState, token: int) -> MaskState:
-        """The state after a token, be it forbidden or not."""
+        """The state after a token, forbidden or not."""
         # Texts come back to few states, by tokens of which some are frequent.
         reached = self._steps.get((state, token))
         if reached is None:
@@ -109,7 +109,7 @@ class BanMask:
         return tuple(lens.feed(at, data) for lens, at in zip(self._lenses, state, strict=True))
 
     def forbidden(self, state: MaskState, last: bool = False) -> Forbidden:
-        """What must not come next; `last`: and the text is cut after it."""
+        """The forbidden next tokens; `last`: the text is cut after the next token."""
         known = self._known.get((state, last))
         if known is None:
             known = self._work_out(state, last)
@@ -198,7 +198,7 @@ class MaskedAnswer:
         self.count += len(tokens)
 
     def forbidden(self) -> tuple[Forbidden, Ids]:
-        """What must not come next: by the mask, and token ids besides."""
+        """The forbidden next tokens: by the mask, and other token ids."""
         if self.lost:
             return self.mask.only_end, self._not_first[:0]
         last = self._limit is not None and self.count + 1 >= self._limit

@@ -27,7 +27,7 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class PositionAttempts:
-    """What was tried at a position (tokens before it, the prompt's not counted)."""
+    """The attempts at a position (the number of tokens before it, without the prompt's)."""
 
     position: int
     rollbacks: int = 0
@@ -36,7 +36,7 @@ class PositionAttempts:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What rollback has tried so far.
+    """The attempts of rollback so far.
 
     `at_once`: ban without drawing again, as at temperature 0, where the same token would come. `tried`: by rising
     position, and none beyond the last cut. `rollbacks`: of the whole answer.
@@ -52,7 +52,7 @@ class Attempts:
         return next((tried.banned for tried in self.tried if tried.position == position), frozenset())
 
     def after_match(self, position: int, token: int) -> Attempts | None:
-        """A match begins in `token`, which stands at `position`: keep the tokens before it and go on with this ledger.
+        """A match begins in `token`, at `position`: keep the tokens before it and continue with this ledger.
         None: a cap is reached, and the rule's `exhausted` says what happens."""
         return self._cut(position, token, ban=self.at_once)
 

@@ -88,7 +88,7 @@ class _Masks:
         return MaskedAnswer(mask, kept, limit, request.not_first)
 
     def lost(self) -> MaskedAnswer:
-        """An answer of which nothing is known."""
+        """Mark an answer as unknown."""
         return MaskedAnswer(next(iter(self._by_digest.values())), [-1])
 
     def apply(self, logits: torch.Tensor, answers: Sequence[tuple[int, MaskedAnswer]]) -> None:

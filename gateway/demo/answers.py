@@ -1,4 +1,4 @@
-"""What was generated, as the objects that OpenAI's server answers with: whole, and as the choices of a stream."""
+"""Generated text as the objects of OpenAI's API: complete answers, and the choices of a stream."""
 
 from __future__ import annotations
 

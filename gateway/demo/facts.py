@@ -1,4 +1,4 @@
-"""What a message offers for the values of a tool's arguments or of a JSON schema."""
+"""Values in a message for a tool's arguments or a JSON schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Gandalf says: the answers in which the password leaks, and the words that choose among them."""
+"""Gandalf's lines: the answers in which the password leaks, and the words that choose among them."""
 
 from __future__ import annotations
 

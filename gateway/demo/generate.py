@@ -1,4 +1,4 @@
-"""From a request to what the model says, token by token: text, JSON or the call of a tool."""
+"""Generates the demo model's tokens for a request: text, JSON or a tool call."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _UNTHINKING = (None, "none", "minimal")  # values of reasoning_effort
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What requests for text have in common. `logprobs`: how many alternatives a token gets; None: no logprobs."""
+    """The common fields of requests for text. `logprobs`: how many alternatives a token gets; None: no logprobs."""
 
     choices: int
     stops: tuple[str, ...]
@@ -250,7 +250,7 @@ def _name_of(call: Json) -> str:
 
 
 def _results(messages: list[Json]) -> list[str]:
-    """What the tools of the last calls answered."""
+    """The results of the last tool calls."""
     found: list[str] = []
     for message in messages:
         if message["role"] == "assistant":

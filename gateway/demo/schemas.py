@@ -1,4 +1,4 @@
-"""A value that satisfies a JSON schema, with strings and numbers out of what the player said.
+"""A value that satisfies a JSON schema, with strings and numbers from the player's message.
 
 Of a schema it reads what OpenAI's structured outputs take, and more: `$ref` and `$defs`, `anyOf`, `oneOf`, `allOf`,
 `const`, `enum`, types with their bounds, `pattern` and `format`. What would need a search is refused by name.
@@ -145,7 +145,7 @@ class _Search:
         raise reason
 
     def _chosen(self, options: list[Any], item: int) -> Any:
-        """What the message names comes first."""
+        """The options, those first that the message names."""
         self._count_steps(len(options))
         ordered = sorted(options, key=lambda each: not (isinstance(each, str) and self._facts.names(each)))
         if item >= len(ordered):
@@ -354,7 +354,7 @@ def _without(schema: Json, key: str) -> Json:
 
 
 def _of(kind: type[Any], schema: Json, key: str) -> Any:
-    """What stands under a key; something empty where nothing stands there."""
+    """The value under a key; an empty one if there is none."""
     value = schema.get(key, kind())
     if not isinstance(value, kind):
         raise SchemaRefused(f"{key!r} has an invalid value")

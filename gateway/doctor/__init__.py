@@ -1,1 +1,1 @@
-"""`portcullis doctor`: what is not as it should be with a gateway that runs, and what to do."""
+"""`portcullis doctor`: diagnoses a running gateway, and says what to do."""

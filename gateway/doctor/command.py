@@ -1,4 +1,4 @@
-"""`portcullis doctor`: ask a gateway that runs, and its upstreams, and print what is not as it should be."""
+"""`portcullis doctor`: query a running gateway and its upstreams, and print what is wrong."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run `portcullis doctor` with its arguments: `DONE`, `FOUND`, or `NO_MODEL` where the gateway cannot be asked.
+    """Run `portcullis doctor` with its arguments: `DONE`, `FOUND`, or `NO_MODEL` where the gateway cannot be reached.
     Raises `ConfigError`."""
     options = command_parser().parse_args(arguments)
     config = load(options.config) if options.config is not None else None
@@ -128,7 +128,7 @@ def _fetch(client: httpx2.Client, url: str) -> _Answer:
 
 
 def _upstream_skew(base_url: str) -> float | None:
-    """Asks without a key for nothing that exists: any answer has the clock."""
+    """Request a path that does not exist, without a key: any answer has the clock."""
     try:
         return _skew(httpx2.head(base_url, timeout=CLOCK_SECONDS).headers)
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):  # a proxy of the environment may have no valid address

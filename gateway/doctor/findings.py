@@ -1,4 +1,4 @@
-"""From what a gateway and its upstreams answer to what is not as it should be. Decides only; `command` asks."""
+"""Findings from the answers of a gateway and its upstreams. Pure; `command` sends the requests."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class DoctorFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What was seen. `ready` is the body of /readyz. `keyless`: the status of `GET /v1/models` without a key. `skew`:
-    seconds that the gateway's clock is ahead of ours, and that of each upstream in `skews`. `problems`: of upstreams
-    that were asked, by name; None for one that answers as it should."""
+    """The observations. `ready` is the body of /readyz. `keyless`: the status of `GET /v1/models` without a key.
+    `skew`: seconds that the gateway's clock is ahead of ours, and that of each upstream in `skews`. `problems`: of the
+    upstreams that were queried, by name; None for one that answers as it should."""
 
     url: str
     ready: Mapping[str, object]
@@ -50,7 +50,7 @@ class Observed:
 
 
 def findings(seen: Observed) -> Iterator[DoctorFinding]:
-    """What is wrong, the gravest first."""
+    """The problems, the gravest first."""
     metrics = _Metrics(seen.samples)
     yield from _broken_promises(metrics)
     yield from _readiness(seen, metrics)
@@ -80,7 +80,7 @@ class _Metrics:
 
 
 def _broken_promises(metrics: _Metrics) -> Iterator[DoctorFinding]:
-    """What is a defect of the gateway whenever it is not 0."""
+    """Counters that are a defect of the gateway unless they are 0."""
     report = "a defect of the gateway: keep its log and report it (SECURITY.md)"
     if count := metrics.total("portcullis_coverage_errors_total"):
         what = f"{count:.0f} texts had characters that were neither forwarded nor replaced nor withheld"

@@ -1,4 +1,4 @@
-"""What the rules did, for a client that asks for it: `portcullis` in the last event of an answer, or in a whole one.
+"""Annotations of what the rules did, for clients that ask: `portcullis` in an answer or its last event.
 
 Rules are named, their words and what they matched are not.
 """

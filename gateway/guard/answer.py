@@ -192,7 +192,7 @@ class StreamAnswer(_GuardedAnswer):
         return self._feed_events(data, now, [])
 
     def _feed_events(self, data: bytes, now: float, out: list[bytes]) -> list[Command]:
-        """`out`: what is to be sent before."""
+        """Guard events. `out`: bytes to be sent before."""
         if self.done:
             return []
         self._guard.counts.now = now
@@ -270,7 +270,7 @@ class StreamAnswer(_GuardedAnswer):
         return commands
 
     def fail_closed(self, error: Exception) -> list[Command]:
-        """Nothing more of the answer comes out, but what was scanned when it is the upstream that is at fault."""
+        """End the answer without anything held; scanned text is sent only if the upstream is at fault."""
         if isinstance(error, InvalidAnswer | UntranslatableAnswer):
             try:
                 if isinstance(error, InvalidAnswer):
@@ -326,7 +326,7 @@ class StreamAnswer(_GuardedAnswer):
             self.done = True
 
     def _send_rest(self) -> None:
-        """Release what is held and no match."""
+        """Release held text that is not a match."""
         self._out += map(self.encoder.events, self._guard.end())
 
 

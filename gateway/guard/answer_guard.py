@@ -1,4 +1,4 @@
-"""What guards one answer, whatever its form: chunks of choices (`guard.chat`) or typed events."""
+"""The guard of one answer, of any form: chunks of choices (`guard.chat`) or typed events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class AnswerGuard(ABC):
 
     @abstractmethod
     def end(self) -> list[Json]:
-        """The stream is over, well or badly: what is held and no match comes out (semantics rule 7)."""
+        """The end of the stream, with or without an error: release held text that is not a match (semantics rule 7)."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -61,7 +61,7 @@ class AnswerGuard(ABC):
         """For a stream of this guard's events that becomes a whole answer."""
 
     def stray(self, received: object) -> object | None:
-        """An event that is no object: what may be shown of it."""
+        """The part that may be shown of an event that is not an object."""
         return self.metadata.stray(received)
 
     def error(self, received: Json) -> Json:

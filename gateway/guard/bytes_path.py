@@ -39,7 +39,7 @@ class BytesPath(Protocol):
     @property
     def rest(self) -> bytes: ...
     def feed(self, data: bytes, now: float, /) -> bytes | None:
-        """What to send for a read, possibly nothing; None where not all of it was taken. `now` as in `StreamAnswer`."""
+        """The bytes to send for a read, possibly none; None if a part was not consumed. `now` as in `StreamAnswer`."""
 
 
 class PythonBytesPath:
@@ -80,7 +80,7 @@ class PythonBytesPath:
         self.sent = self.rest = b""
 
     def feed(self, data: bytes, now: float) -> bytes | None:
-        """What to send for a read, possibly nothing; None where not all of it was taken. `now` as in `StreamAnswer`."""
+        """The bytes to send for a read, possibly none; None if a part was not consumed. `now` as in `StreamAnswer`."""
         before, between, after = self._before, self._between, self._after
         text, releaser = self._text, self._releaser
         self._counts.now = now
@@ -160,10 +160,10 @@ class ReadPath(Protocol):
 
     @property
     def failure(self) -> Exception | None:
-        """What was raised within it; nothing is taken any more."""
+        """The error raised within it; no further data is accepted."""
 
     def feed(self, data: bytes, /) -> bytes | None:
-        """What is left of a read that begins with a chunk; None if nothing is."""
+        """The rest of a read that begins with a chunk; None if there is none."""
 
 
 class OpenReadPath(Protocol):

@@ -125,7 +125,7 @@ class ChatGuard(AnswerGuard):
                 message.setdefault(field, choice.pop(field))
 
     def _part(self, number: int, received: Json) -> _ChoiceParts:
-        """What to send for the part of an event that is one choice's; it is used up."""
+        """The output for one choice's part of an event, which is consumed."""
         choice = self._choice(number)
         if choice.ended:
             return _ChoiceParts([], None, [])

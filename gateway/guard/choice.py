@@ -202,7 +202,7 @@ class Choice:
         return joined
 
     def _release_late(self, slot: TextSlot) -> str:
-        """Show what has come out of earlier parts with a piece of this one: in the delta at hand, where it has them."""
+        """Show text released late from earlier parts: in the current delta, where it has those parts."""
         late = self._parts_of(slot).late
         for path, text in late:
             if (there := self._here.get(path)) is not None:

@@ -1,4 +1,4 @@
-"""What the performer of a guard has to do, and what clients are told of failures, as plain data."""
+"""The guard's commands to the relay, and the errors that clients get, as plain data."""
 
 from __future__ import annotations
 

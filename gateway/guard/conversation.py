@@ -1,4 +1,4 @@
-"""What a request says before its answer: its system messages, and what its assistant has said."""
+"""The conversation before an answer: the request's system messages and earlier answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of the gateway's own making: the deltas that show what texts held, and those that end a blocked answer."""
+"""Events that the gateway generates: the deltas that show what texts held, and those that end a blocked answer."""
 
 from __future__ import annotations
 

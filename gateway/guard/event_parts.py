@@ -43,7 +43,7 @@ class EventParts:
         return bool(self._waiting)
 
     def receive(self, event: Json) -> Received:
-        """Another event has come. Where a rule blocks what waits, none is left to guard."""
+        """Add an event. Where a rule blocks the pending ones, none is left to guard."""
         form = self._table.form(event)
         place = () if form is None else self._place_of(event, form)
         if not self._waiting:

@@ -1,4 +1,4 @@
-"""What a client has been shown of an answer that comes as events: the objects that are open, and the answer so far.
+"""An answer of typed events as the client has it: the open objects, and the answer so far.
 
 A rule that blocks ends the answer in the middle. What is open is then closed, and the answer told as a whole, as the
 client has it.
@@ -88,7 +88,7 @@ class ShownAnswer:
         self._keep(answer)
 
     def open(self, place: Path, value: Json, done: str) -> None:
-        """An object goes on. Each is one more in its list. Raises `InvalidAnswer`."""
+        """Open an object, the next one of its list. Raises `InvalidAnswer`."""
         holder = self._list_at(place[:-1])
         self.require(place[-1] == len(holder), "has an object out of order")
         self.require(len(place) <= 2 or self.is_open(place), "has a part of an item that is not open")
@@ -101,7 +101,7 @@ class ShownAnswer:
         self._open[place] = _OpenObject(done, self.item_id(place))
 
     def close(self, place: Path, value: Json | None) -> None:
-        """Nothing of an object follows; `value` is what it has become."""
+        """Close an object; `value` is its final state."""
         for inner in [each for each in self._open if each[: len(place)] == place]:
             del self._open[inner]
         if value is not None:
@@ -141,7 +141,7 @@ class ShownAnswer:
                 yield place, value
 
     def replace(self, place: Path, value: Json) -> None:
-        """What has become of an object, as far as it may be shown; it is still open."""
+        """Replace the state of an open object, as far as it may be shown."""
         holder = self._list_at(place[:-1])
         if isinstance(step := place[-1], int) and step < len(holder):
             holder[step] = copy.deepcopy(value)

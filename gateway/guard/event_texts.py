@@ -80,7 +80,7 @@ class EventTexts:
     # -- texts in pieces -----------------------------------------------------------------------------------------------
 
     def feed(self, place: Path, field: TextField, given: str) -> str:
-        """What to show for a piece of the text at a place."""
+        """The output for a piece of the text at a place."""
         text = self._at(place, field)
         if text.closed:
             if self._metadata.enforces:
@@ -100,7 +100,7 @@ class EventTexts:
         return None if text is None or text.closed or not text.streamed else text
 
     def finish(self, text: PlaceText) -> str:
-        """End a text; what it held."""
+        """End a text; returns what it held."""
         if text.closed:
             return ""
         text.closed = True
@@ -154,7 +154,7 @@ class EventTexts:
         return self._pop_late(place)
 
     def drop_ahead(self) -> None:
-        """What was fed before its turn will not be shown."""
+        """Drop the text that was fed ahead."""
         for place in self._ahead:
             del self.places[place]
         self._ahead.clear()
@@ -211,7 +211,7 @@ class EventTexts:
         return is_listed and place[-1] == "text" and not (field is self._table.content and reads_content)
 
     def insert(self, place: Path, field: TextField, message: str) -> None:
-        """Text of our own making behind the one at a place, which has ended."""
+        """Insert generated text after the one at a place, which has ended."""
         text = self._at(place, field)
         if not text.closed:
             text.text.finish()
@@ -288,7 +288,7 @@ class EventTexts:
         return shown
 
     def parsed(self, value: Any, channel: Channel) -> Any:
-        """JSON that stands parsed where its text would, censored in the same way."""
+        """JSON that is an object instead of its text, censored in the same way."""
         return self.reparsed(self.censor_complete(json.encode(value).decode(), channel, Kind.JSON))
 
     @staticmethod
@@ -304,7 +304,7 @@ class EventTexts:
         return given if is_opaque(given) else self._metadata.joined(place, self.label(given))
 
     def opaque(self, given: str) -> str:
-        """A payload that says nothing to a client: as it is where it cannot be read as text, else like a label."""
+        """A payload that has no meaning for clients: as it is where it cannot be read as text, else like a label."""
         return self.payload(given, OPAQUE)
 
     def payload(self, given: str, declared: str) -> str:

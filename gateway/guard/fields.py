@@ -142,7 +142,7 @@ def number_lists(body: Json) -> Iterator[tuple[Any, Any, bool]]:
 
 
 def _are_token_ids(value: Json) -> bool:
-    """Are these the biases of tokens? A digit of an id is no digit of a number in a text."""
+    """Are these biases by token id? The digits of an id are not text."""
     return all(_TOKEN_ID.fullmatch(name) and isinstance(bias, int | float) for name, bias in value.items())
 
 

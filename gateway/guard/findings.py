@@ -1,4 +1,4 @@
-"""What a guarded text reports: its matches, one by one, and how much it holds for how long."""
+"""Reports of a guarded text: its matches, and how much it holds for how long."""
 
 from __future__ import annotations
 

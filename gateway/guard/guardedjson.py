@@ -36,7 +36,7 @@ def content_text(counts: ChannelCounts, channel: Channel, choice: int | None = N
 
 
 class ObservedText:
-    """A text that is scanned and comes out as it came in, whatever would have come out."""
+    """A text that is scanned and released unchanged."""
 
     __slots__ = ("_text",)
 

@@ -29,7 +29,7 @@ SLIP = 8  # bytes of text without an entry that may stand between two entries
 
 
 class TokenTexts:
-    """What tokens are by themselves, and how many entries wait, of one answer."""
+    """The texts of single tokens, and the number of held entries, of one answer."""
 
     __slots__ = ("_known", "counts", "waiting")
 
@@ -102,7 +102,7 @@ class DescribedText:
         self.shown: list[Entry] = []
 
     def expect(self, entries: list[Entry | None]) -> None:
-        """These are the entries of what is fed next."""
+        """Set the entries of the text that is fed next."""
         self._expected += entries
 
     # -- as a text -----------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class DescribedText:
         return shown
 
     def _follow(self, piece: str, shown: str) -> None:
-        """`piece` went in and `shown` came out: show the entries of what was released."""
+        """Release the entries of the text `shown`, which came out after `piece` went in."""
         if self.followed is None and self._held is not None:
             self._held += piece
             if self._held.startswith(shown):
@@ -159,7 +159,7 @@ class DescribedText:
             self._show(self._waiting.popleft())
 
     def _add(self, text: str, entries: list[Entry]) -> None:
-        """Entries of what is fed next."""
+        """Add entries of the text that is fed next."""
         censor = self.followed
         if censor is None:
             start = None if self._held is None else self._out + len(self._held)
@@ -217,7 +217,7 @@ class DescribedText:
         self.shown += [entry._replace(offset=start + moved) for entry in entries]
 
     def _bound_waiting(self) -> None:
-        """What waits beyond this event is counted with all else of the answer that does."""
+        """Count the entries that are held beyond this event, for the bound of the whole answer."""
         weight = sum(waiting.weight for waiting in self._waiting)
         self._tokens.waiting += weight - self._weight
         while self._waiting and self._tokens.waiting > MAX_WAITING:

@@ -1,4 +1,4 @@
-"""Pictures, sound and documents in answers: what is no text passes as it is, text in an envelope is censored in it."""
+"""Pictures, sound and documents in answers: binary data passes unchanged, text in an envelope is censored."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ class Metadata:
         return False
 
     def stray(self, received: object) -> object | None:
-        """An event that is no object: what may be shown of it."""
+        """The part that may be shown of an event that is not an object."""
         self.note_unknown("an event that is no JSON object")
         if self.unknown is Unknown.DROP and self.enforces:
             return None

@@ -58,7 +58,7 @@ def _of_content(compiled: CompiledPolicy) -> list[tuple[tuple[Direction, Channel
 
 
 def _flagging(program: Program) -> Program:
-    """The same rules, each of which only reports."""
+    """The same rules, with the action `flag`."""
     rules = tuple(replace(rule, action=Action.FLAG, secret=False) for rule in program.rules)
     return replace(program, rules=rules, on_overflow=Overflow.RELEASE)
 

@@ -1,4 +1,4 @@
-"""The text parts of a whole message: which of them are one text, and what becomes of them."""
+"""The text parts of a whole message: which of them are one text, and their output."""
 
 from __future__ import annotations
 

@@ -86,15 +86,15 @@ class JoinedParts:
 
     @property
     def waits(self) -> bool:
-        """Does the last part wait for what the next one has?"""
+        """Does the last part depend on the next one?"""
         return self._last is not None and self._last.joint.goes_on()
 
     def skip(self) -> None:
-        """A part of which nothing is held has come and gone."""
+        """Pass over a part of which nothing is held."""
         self._last = None
 
     def part(self, key: Any) -> PartText:
-        """One more part, behind the others."""
+        """Append a part."""
         last = self._last
         joint = last.joint if last is not None and self.waits else _Joint(self._open, PartReader(self._make), self.late)
         self._last = part = PartText(joint, key)
@@ -124,7 +124,7 @@ class PartText:
         return tail
 
     def abandon(self) -> str:
-        """What the end has released of the part, if it has."""
+        """Abandon the part; returns what its end has released."""
         if self.is_in_joint:
             self.joint.text.abandon()
         tail, self._tail = self._tail, ""
@@ -144,12 +144,12 @@ class PartText:
 
     @property
     def is_pending(self) -> bool:
-        """Has the text gone on in another part, and may something still come out of this one?"""
+        """Does the text continue in another part, while text of this one is still held?"""
         return self.is_in_joint and not self.joint.is_last(self)
 
     @property
     def goes_on(self) -> bool:
-        """Could what the next part has be a part of a match with this one?"""
+        """Could a match span this part and the next?"""
         return self.joint.is_last(self) and self.joint.goes_on()
 
 
@@ -210,7 +210,7 @@ class _Joint:
         last.add_tail(self._share(self.text.finish(), to_end=True))
 
     def _share(self, out: str, to_end: bool) -> str:
-        """Give what came out to the parts that it came from; the share of the last."""
+        """Assign released text to its parts; returns the share of the last."""
         if isinstance(self.text, ConcealedText):
             return out
         censor = self.text.censor

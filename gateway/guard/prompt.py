@@ -359,7 +359,7 @@ class _EnvelopeText:
         return self._texts != {"text": self._envelope.text, "parameters": self._envelope.parameters}
 
     def encoded(self) -> str:
-        """The payload with what has become of its text; as it was, if nothing has."""
+        """The payload with its censored text; unchanged if the text is."""
         return self._envelope.encoded(**self._texts) if self._changed else self._as_it_stands[0]
 
 

@@ -200,6 +200,6 @@ class Restorer:
         return pieces
 
     def finish(self) -> str:
-        """The end of the text: what was held is no placeholder."""
+        """The end of the text: release what was held, which is not a placeholder."""
         held, self._held = self._held, ""
         return held

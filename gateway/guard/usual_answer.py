@@ -1,4 +1,4 @@
-"""The usual whole answer: one choice, a message of nothing but content, labels of which no rule wants anything.
+"""The usual whole answer: one choice, a message of nothing but content, labels in which no rule finds anything.
 
 The fast way beside `ChatGuard.completion`, which says what is right: it gives up before it has changed anything. All
 that it may have counted by then are clean labels, which are not counted again.

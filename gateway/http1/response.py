@@ -30,7 +30,7 @@ class ResponseHead(Struct, frozen=True):
 
 
 class _SurplusData(Exception):
-    """Bytes behind the end of the response; stops the parser."""
+    """Bytes after the end of the response; stops the parser."""
 
 
 class _TooManyHeaders(Exception):

@@ -189,7 +189,7 @@ def _ascii(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 
 
 def _encode_lines(headers: Iterable[tuple[bytes, bytes]], request: httpx2.Request | None = None) -> bytes:
-    """Refuses what would end a line early: a header must not be able to smuggle in another."""
+    """Encode header lines. Line ends in values are refused: one header must not smuggle in another."""
     lines: list[bytes] = []
     for name, value in headers:
         if not _TOKEN.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
@@ -214,7 +214,7 @@ def _body_framing(request: httpx2.Request) -> tuple[int, bool]:
 
 
 async def _framed(request: httpx2.Request, length: int, chunked: bool) -> AsyncGenerator[bytes, None]:
-    """The streamed body as it goes on the wire; never a byte more than the head declares."""
+    """The streamed body with its framing, of exactly the declared length."""
     left = length
     async for part in _parts(request):
         if not part:

@@ -69,7 +69,7 @@ class Backlog:
             return tuple(islice(self._entries, BATCH))
 
     def wait(self, timeout: float) -> None:
-        """Until there is something worth writing, or the backlog is closed, or `timeout` seconds have passed."""
+        """Wait until there is enough to write, the backlog is closed, or `timeout` seconds have passed."""
         with self._condition:
             self._condition.wait_for(lambda: self._entries or self._closed, timeout)
             if self._entries:
@@ -107,7 +107,7 @@ class Backlog:
             self._condition.notify()
 
     def abandon(self) -> int:
-        """Close, and drop what still waits; returns how many entries that were."""
+        """Close, and drop the pending entries; returns their number."""
         with self._condition:
             self._closed = True
             left = len(self._entries)

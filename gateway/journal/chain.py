@@ -32,7 +32,7 @@ Hex = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class Seal(msgspec.Struct, frozen=True):
-    """What a chained line says of its place."""
+    """A line's place in the chain."""
 
     chain: str
     seq: Count
@@ -81,7 +81,7 @@ def is_signed(line: bytes, key: bytes) -> bool:
 
 
 def read_head(text: bytes, key: bytes | None) -> Link | None:
-    """What a head file says; None where it is damaged or, with a key, not signed with it."""
+    """The contents of a head file; None where it is damaged or, with a key, not signed with it."""
     head = _read_head(text)
     if head is None:
         return None

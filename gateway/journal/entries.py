@@ -25,7 +25,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class _Entry(_Line, frozen=True):
-    """Of which request. `time` is in Unix seconds."""
+    """The fields of every entry. `time` is in Unix seconds."""
 
     time: float
     request_id: str

@@ -1,4 +1,4 @@
-"""Is a chained journal what was written? The first line that is not, and why.
+"""Verification of a chained journal: the first line that is not as it was written, and why.
 
 Files are given in the order of their age, those of one worker at a time. A line that was cut by a crash is passed over
 where the lines around it follow one another: it never was a line. Pure but for reading the files that it is given.
@@ -38,7 +38,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was found intact. `unchained`: lines before the chain begins; `partial`: lines that a crash cut."""
+    """The intact part. `unchained`: lines before the chain begins; `partial`: lines that a crash cut."""
 
     records: int
     first: int

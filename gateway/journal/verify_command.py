@@ -28,7 +28,7 @@ def add_verify_command(commands: Any) -> None:
 
 
 def verify_files(options: argparse.Namespace) -> int:
-    """0: all is as it was written; 1: it is not; 2: nothing could be said."""
+    """Exit status 0: the files are as they were written; 1: they are not; 2: they could not be checked."""
     try:
         journal, key = _journal_and_key(options)
         for _ in range(ROUNDS):

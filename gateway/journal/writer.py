@@ -145,7 +145,7 @@ class JournalWriter:
             return False
 
     def close(self, timeout: float = COMMIT_TIMEOUT) -> None:
-        """Write what waits, sync and close, within `timeout` seconds; what is left then is dropped and reported."""
+        """Write pending entries, sync and close, within `timeout` seconds; the rest is dropped and reported."""
         self._backlog.close()
         if self._thread.is_alive():
             self._thread.join(timeout)

@@ -1,4 +1,4 @@
-"""What one client key has used of its limits, and whether a request is within them: pure, wherever it is stored."""
+"""A client key's usage of its limits, and whether a request is within them. Pure, independent of the storage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNLIMITED = Decision(admitted=True)
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What is left at one moment: None where the key has no such limit. `streams` are those that are open."""
+    """The remaining quota at a time: None where the key has no such limit. `streams` are those that are open."""
 
     requests: float | None
     tokens: float | None

@@ -202,7 +202,7 @@ class Metrics:
         self._drop_others(self.upstream_up, UPSTREAM_UP, {(name,) for name in names})
 
     def set_masks(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Which masks are configured, by upstream and policy; gauges of others, which a reload removed, go."""
+        """Set the configured masks, by upstream and policy; gauges of removed ones are dropped."""
         self._drop_others(self.mask_in_force, MASK_IN_FORCE, set(pairs))
 
     def _drop_others(self, gauge: Gauge, name: str, present: set[tuple[str, ...]]) -> None:
@@ -246,7 +246,7 @@ class Metrics:
             add(by)
 
     def _adding(self, series: tuple[str, ...]) -> Callable[[float], None]:
-        """What adds to a counter, which is shown from now on."""
+        """A function that adds to a counter, which is exposed from now on."""
         add = self._series.get(series)
         if add is None:
             name, *labels = series

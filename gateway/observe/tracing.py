@@ -49,7 +49,7 @@ PLAIN_WORDS = frozenset({"Span", "spans", *(status.phrase for status in HTTPStat
 
 
 def operation_of(path: str) -> str:
-    """The name, in OpenTelemetry's conventions, of what a model does for an endpoint."""
+    """The operation of an endpoint, named by OpenTelemetry's conventions."""
     return "chat" if path.endswith("/chat/completions") else OPERATIONS.get(path.rpartition("/")[2], "chat")
 
 

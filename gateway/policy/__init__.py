@@ -1,1 +1,1 @@
-"""What the operator wrote, as frozen data: `model` says what there is, `load` reads it, `routes` picks from it."""
+"""The configuration as frozen data: declared in `model`, read by `load`; `routes` finds the route of a request."""

@@ -1,4 +1,4 @@
-"""What the loader needs to know of rules and cannot import: folding, patterns, detectors, constraints.
+"""Checks of rules that the loader needs and cannot import: folding, patterns, detectors, constraints.
 
 The censor and the decoder know it; `gateway.config` passes it in as `Checks`.
 """

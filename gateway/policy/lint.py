@@ -104,7 +104,7 @@ def _route_warnings(config: Config) -> Iterator[str]:
 
 
 def _steering_warnings(config: Config) -> Iterator[str]:
-    """What a policy asks of a model and its upstream will not do."""
+    """Policies that need steering on upstreams that do not support it."""
     for at, policy, upstream in routed_pairs(config):
         if upstream.type == UpstreamType.VLLM:
             continue

@@ -164,7 +164,7 @@ class Rule:
 
     @property
     def spares_common(self) -> bool:
-        """Is a common word no misspelt one? So it is where a preset sets the edits: nobody has looked at the list."""
+        """Are common words never counted as misspelt? So it is where a preset, not the operator, has set the edits."""
         return self.edits > 0 and self.edits == PRESETS[self.strength].edits
 
     @property

@@ -1,4 +1,4 @@
-"""How much of what hides a word a rule sees through: codes, edits, and what one word sets of all of it."""
+"""The disguises of words that a rule sees through: codes, edits, and presets for them."""
 
 from __future__ import annotations
 

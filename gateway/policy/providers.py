@@ -1,4 +1,4 @@
-"""What a base URL says of the server behind it: the endpoints it has and the header in which it takes a key.
+"""Defaults from a base URL: the endpoints of the server, and the header in which it takes a key.
 
 Both are defaults; a configuration may say otherwise.
 """

@@ -1,4 +1,4 @@
-"""Where the gateway writes what it did: the journal's file, and traces. A part of `gateway.policy.model`."""
+"""The outputs of the gateway: the journal's file, and traces. A part of `gateway.policy.model`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers to forward to: what they are, how long they may take, when one is left alone. A part of
+"""The upstreams: their addresses, timeouts, health checks and retries. A part of
 `gateway.policy.model`."""
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ class _Conversion:
         return mapping
 
     def _key(self, node: yaml.Node, path: str) -> str | None:
-        """None for what is no key."""
+        """The name of a key; None for what is not one."""
         if not isinstance(node, yaml.ScalarNode):
             self._refuse(path, "a key must be text, not a list or a mapping")
             return None

@@ -128,7 +128,7 @@ class RequestRecord(Struct, eq=False):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What every answer to the request has."""
+        """The headers of every answer to the request."""
         return {"x-request-id": self.request_id, "x-portcullis-policy": self.policy, **self.origin_headers}
 
     # -- while it is answered ------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class RequestRecord(Struct, eq=False):
         return await self.journal.committed([beginning, *self._entries()])
 
     async def commit_findings(self) -> bool:
-        """Write what was found since; False where the journal is required and could not be written."""
+        """Write the findings since the last call; False where the journal is required and could not be written."""
         if self.journal is None:
             return True
         entries = self._entries()

@@ -53,7 +53,7 @@ NO_SEGMENTS = (".", "..")  # names that are no part of a path, in which a base U
 async def answered(
     context: RequestContext, steps: Iterable[Step], answer: Callable[[RequestContext], Awaitable[Response]]
 ) -> Response:
-    """What `answer` makes of a request after these steps, or the refusal, which has been recorded."""
+    """The answer of a request after these steps, or the refusal, which has been recorded."""
     record = context.record
     try:
         try:
@@ -209,7 +209,7 @@ async def prepare_relay(context: RequestContext) -> Relay:
 
 
 async def _policy_for_answer(context: RequestContext) -> CompiledPolicy:
-    """With what depends on the conversation, and on what has become of the prompt by now."""
+    """The policy for the answer, with what depends on the conversation and the censored prompt."""
     policy = context.policy
     if not policy.reads_conversation:
         return policy

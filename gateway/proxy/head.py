@@ -1,4 +1,4 @@
-"""What is read of a request's head: a few of its headers, in one pass over all of them."""
+"""The headers of a request that the gateway reads, found in one pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _READ_PREFIXES = tuple(prefix.encode() for prefix in FORWARDED_UP_PREFIXES)
 
 
 class Head(NamedTuple):
-    """`headers` are those that somebody reads here or at an upstream, with names in lower case, and of one that came
+    """`headers` are those that the gateway or an upstream reads, with names in lower case, and of one that came
     twice the first value; the others are all values of Host, Origin and Content-Type."""
 
     headers: Mapping[str, str]

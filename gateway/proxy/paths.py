@@ -1,4 +1,4 @@
-"""Paths and methods that no endpoint has: what the error says of those that exist."""
+"""Errors for unknown paths and methods, with those that exist."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def unknown_path(path: str, routes: Iterable[BaseRoute]) -> HTTPFailure:
 
 
 def nearest_path(path: str, known: Iterable[str]) -> str | None:
-    """The known path that somebody meant who has doubled, left out or misspelled a part of it."""
+    """The known path closest to one with a part doubled, omitted or misspelled."""
     known = list(known)
     clean = re.sub("/{2,}", "/", path).rstrip("/").lower()
     parts = clean.split("/")

@@ -67,7 +67,7 @@ class Reply:
         await self.send({"type": "http.response.start", "status": status, "headers": [*self._own, *headers]})
 
     async def write(self, body: bytes, *, more: bool = True) -> None:
-        """A piece of the body; the last one if there is no more."""
+        """Write a piece of the body; the last one if not `more`."""
         message: Message = {"type": "http.response.body", "body": body, "more_body": more}
         self.waiting = True
         await self.send(message)

@@ -35,7 +35,7 @@ READY = {"status": "ready"}
 
 
 def add_routes(app: Application, state: AppState) -> None:
-    """What clients use. Every other path is 404: nothing is forwarded that is not scanned."""
+    """The endpoints of clients. Every other path is 404: nothing unscanned is forwarded."""
     for prefix in PREFIXES:
         for dialect in SERVED:
             app.direct[prefix + dialect.path] = _add_answers(app, state, dialect, prefix)
@@ -109,7 +109,7 @@ def _add_others(app: FastAPI, state: AppState, prefix: str) -> None:
 
 
 def add_admin_routes(app: FastAPI, state: AppState) -> None:
-    """What orchestrators and Prometheus use: on the same listener, or on one of their own."""
+    """The endpoints of orchestrators and Prometheus, on the same listener or their own."""
 
     async def healthz(request: Request) -> Response:
         return json_response(record_of(request), {"status": "ok"})
@@ -136,7 +136,7 @@ def add_admin_routes(app: FastAPI, state: AppState) -> None:
 
 
 def _status(state: AppState, masks: MaskProbes) -> dict[str, str]:
-    """Why no request should come here; `READY` if there is no reason."""
+    """The reason why the gateway is not ready; `READY` if it is."""
     if state.draining:
         return {"status": "stopping"}
     if state.journal_fails:
@@ -160,7 +160,7 @@ def _why_unready(current: Snapshot) -> str | None:
 
 
 def add_error_handlers(app: FastAPI, state: AppState) -> None:
-    """What no endpoint has answered: defects of ours, unknown paths and methods."""
+    """Answers to errors outside the endpoints: internal errors, unknown paths and methods."""
 
     @app.exception_handler(Exception)
     async def broke(request: Request, error: Exception) -> Response:

@@ -1,4 +1,4 @@
-"""What the endpoints of one process share."""
+"""The shared state of the endpoints of one process."""
 
 from __future__ import annotations
 

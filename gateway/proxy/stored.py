@@ -77,7 +77,7 @@ class StoredAnswers:
         return {**{name: value for name, value in body.items() if name != _PREVIOUS}, "input": written}
 
     def _forget(self) -> None:
-        """What is too old or too much."""
+        """Drop answers that are too old or too many."""
         now = self._clock()
         while self._answers:
             key, oldest = next(iter(self._answers.items()))

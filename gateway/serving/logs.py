@@ -12,7 +12,7 @@ from gateway.observe.log import RequestLog
 
 
 class _ServerLog(logging.Handler):
-    """Of an exception only its type and place: its text may quote what was scanned."""
+    """Logs only type and place of an exception: its text may quote scanned text."""
 
     def __init__(self, log: RequestLog) -> None:
         super().__init__(logging.WARNING)

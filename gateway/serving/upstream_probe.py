@@ -1,4 +1,4 @@
-"""What an upstream says to `GET /models`: its models, or what is wrong with the address or the key that it is given."""
+"""The answer of an upstream to `GET /models`: its models, or the problem with its address or key."""
 
 from __future__ import annotations
 

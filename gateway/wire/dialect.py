@@ -111,10 +111,10 @@ class AnswerEncoder(Protocol):
         return None
 
     def end(self) -> bytes:
-        """What ends a stream in order."""
+        """The bytes that end a stream."""
 
     def error(self, error: Json) -> bytes:
-        """The event that says an error in OpenAI's shape, and ends a stream."""
+        """The event with an error in OpenAI's shape, which ends a stream."""
 
     def answer(self, answer: Json) -> Json:
         """A whole answer."""

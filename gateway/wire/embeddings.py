@@ -78,7 +78,7 @@ def answer_to_chat(answer: Json) -> Json:
 
 
 def _set_aside(entry: Json) -> VectorEntry:
-    """Take out of an entry what holds no text."""
+    """Remove the vector from an entry."""
     if entry.get("object") == "embedding":
         del entry["object"]
     number = entry.pop("index") if type(entry.get("index")) is int else None
@@ -89,7 +89,7 @@ def _set_aside(entry: Json) -> VectorEntry:
 
 
 def _is_vector(value: Any) -> bool:
-    """Numbers of which most cannot be characters or tokens."""
+    """Is this a list of numbers most of which cannot be characters or tokens?"""
     if not isinstance(value, list) or not set(map(type, value)) <= {int, float}:
         return False
     characters = [number for number in value if number and is_character(number)]

@@ -45,7 +45,7 @@ class Unescaper:
         self._decoded = 0  # characters
 
     def feed(self, text: str) -> tuple[str, list[Escape]]:
-        """What is certain of the decoded text, and the escapes in it; offsets count from the beginning of the text."""
+        """The decoded text that is certain, and the escapes in it; offsets count from the beginning of the text."""
         text, self._held = self._held + self._joiner.feed(text), ""
         return self._decode(text)
 

@@ -1,4 +1,4 @@
-"""Where text lives in a dialect of events, as data: what the guard of such dialects (`guard.events`) works from.
+"""The places of text in a dialect of typed events, as data; the guard of such dialects is `guard.events`.
 
 Every text of an answer has a *place*: its path in the answer as a whole, such as `output, 0, content, 1, text`. An
 event carries one text or one object of the answer, and the table says which place it stands at and what its role is. In
@@ -23,7 +23,7 @@ _LABELS = frozenset({"type", "role", "id", "status", "phase", "media_type", "cal
 
 
 class Role(Enum):
-    """What an event does to the answer."""
+    """The effect of an event on the answer."""
 
     START = auto()  # brings the answer as it begins
     OPEN = auto()  # brings an object, or a text, that goes on

@@ -1,4 +1,4 @@
-"""JSON in content that nobody asked for as JSON: where the content itself, or a fenced block of it, begins as JSON."""
+"""JSON in content that was not requested as JSON: where the content itself, or a fenced block of it, begins as JSON."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _outside_strings(data: bytes) -> Iterator[bytes]:
 
 
 def _characters(data: bytes) -> str:
-    """With U+FFFD for what is not UTF-8. It may take 10 ns a byte, so it goes in slices."""
+    """The text, with U+FFFD for invalid UTF-8. It may take 10 ns a byte, so it goes in slices."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     slices = [decoder.decode(data[at : at + _SLICE]) for at in range(0, len(data), _SLICE)]
     return "".join([*slices, decoder.decode(b"", final=True)])

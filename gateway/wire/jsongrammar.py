@@ -104,7 +104,7 @@ class JsonPlace:
             self._place = _END if not self.closers else _NEXT_KEY if self.closers[-1] == "}" else _NEXT_VALUE
 
     def closing(self) -> str:
-        """What makes the JSON complete from here."""
+        """The text that completes the JSON from here."""
         return self._place.missing + "".join(reversed(self.closers))
 
 

@@ -51,7 +51,7 @@ class WorkerPool(Protocol):
         """End a worker; no message of it arrives afterwards."""
 
     def wait(self, seconds: float) -> Sequence[tuple[int, WorkerMessage]]:
-        """The next messages, waiting for at most `timeout` seconds if there are none."""
+        """The next messages, waiting for at most `seconds` if there are none."""
 
 
 class Scheduler:

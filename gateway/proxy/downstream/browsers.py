@@ -1,4 +1,4 @@
-"""What keeps web pages away from a gateway that asks for no key.
+"""Checks that keep web pages away from a gateway without keys.
 
 A browser lets any page send requests to its own machine, and lets a page whose name has come to mean 127.0.0.1 (DNS
 rebinding) read the answers as well. No page chooses the Host and the Origin of its requests, nor sends a Content-Type
@@ -129,13 +129,13 @@ _is_loopback = lru_cache(64)(is_loopback)
 
 @lru_cache(64)
 def _host_of(host: str) -> str | None:
-    """The name in a Host header, in lower case; None for what is none."""
+    """The name in a Host header, in lower case; None if it is invalid."""
     found = _HOST.fullmatch(host.strip())
     return None if found is None else (found[1] or found[2]).lower()
 
 
 def _origin_of(origin: str) -> str | None:
-    """The same of an Origin header; `null` has none."""
+    """The name in an Origin header; `null` has none."""
     try:
         return urlsplit(origin.strip()).hostname
     except ValueError:

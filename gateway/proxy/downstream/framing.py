@@ -1,4 +1,4 @@
-"""What RFC 9112 forbids of a request's head and the parser takes."""
+"""Checks of a request's head that RFC 9112 demands and the parser omits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def target_of(url: bytes) -> tuple[str, bytes, bytes] | None:
 
 
 def fault_of(version: str, method: bytes, headers: list[tuple[bytes, bytes]]) -> HTTPFailure | None:
-    """What is wrong with a head that the parser took, by RFC 9112. `headers` have names in lower case."""
+    """The fault, by RFC 9112, of a head that the parser accepted. `headers` have names in lower case."""
     if version not in ("1.0", "1.1"):
         return client_error(505, "This is a server of HTTP/1.1.", "http_version_not_supported")
     if method == b"CONNECT":

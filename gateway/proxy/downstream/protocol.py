@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with bounds on what a client can make it keep, and with the framing that RFC 9112 asks for.
+"""uvicorn's HTTP protocol with bounds on what a client can make it keep, and with the framing that RFC 9112 requires.
 
 Everything here happens before a key is looked at. A connection costs at most a head and what the endpoint takes of a
 body: requests that are sent ahead of their turn are bounded in count and bytes, trailers are dropped, and once a
@@ -99,7 +99,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def has_priority(self) -> bool:
-        """Is what comes now dropped, or read by the application? That is behind the key."""
+        """Is the data now dropped, or read by the application, which is after the key was checked?"""
         return self.discards or (self._running is not None and self._running.is_read)
 
     def parse_slice(self, data: bytes | memoryview) -> memoryview:
@@ -137,7 +137,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._repeated = RepeatedHead.of(data, bytes(cycle.body), self.scope)
 
     def _repeat(self, scope: Any, body: bytes) -> None:
-        """What the parser's callbacks do for a whole request."""
+        """Handle a complete request as the parser's callbacks do."""
         self._unset_keepalive_if_required()
         self.scope, self.headers, self.expect_100_continue = scope, scope["headers"], False
         self.cycle = cycle = self._new_cycle(keep_alive=True)

@@ -1,4 +1,4 @@
-"""What is read of a client, and when it is parsed: little at once while it may have no key, and in turn with others."""
+"""Reads from a client, and when they are parsed: in small slices before a key is known, in turn with other clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTHING = memoryview(b"")
 
 
 class Reader(asyncio.BufferedProtocol):
-    """What the transport calls in place of the protocol, which would get as much at once as the system has.
+    """The buffered protocol that the transport calls, which bounds the size of a read.
 
     While a slice waits for its turn nothing more is read, so that the system makes the client wait.
     """
@@ -50,7 +50,7 @@ class Reader(asyncio.BufferedProtocol):
             self.hold()
 
     def hurry(self) -> None:
-        """What waits for its turn has priority from now on."""
+        """Give the pending slices priority."""
         if self._due:
             self._protocol.loop.call_soon(self._parse)
 

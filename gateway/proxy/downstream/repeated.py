@@ -1,4 +1,4 @@
-"""A head that a client repeats on its connection, but for the length of the body: told by its bytes, not parsed again.
+"""A head that a client repeats on its connection, but for the body's length: compared by its bytes, not parsed again.
 
 A client library sends the same headers with every request. Where they equal those of a head that the parser took, byte
 for byte, all that the parser and the checks behind it made of that one holds for this one, too.
@@ -26,7 +26,7 @@ class RepeatedHead(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes, body: bytes, scope: Any) -> RepeatedHead | None:
-        """Of a read that was one whole request with this body; None for a head that is not told by its bytes alone."""
+        """From a read that was one whole request with this body; None for a head that must be parsed each time."""
         head = data[: len(data) - len(body)]
         lengths = [place for place, (name, _) in enumerate(scope["headers"]) if name == b"content-length"]
         found = _LENGTH.search(head)

@@ -19,7 +19,7 @@ BUFFER = 128 * 1024  # bytes that are read of a client at once at most
 
 
 class Turns:
-    """Does short pieces of work in their order. What a piece adds has a later turn, in which what it began is done."""
+    """Runs short pieces of work in order. Work that a piece adds has a later turn, in which what it began is done."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.perf_counter) -> None:
         self._loop = proxy(loop)
@@ -30,7 +30,7 @@ class Turns:
         self.buffer = memoryview(bytearray(BUFFER))  # of every connection: what is read into it is copied at once
 
     def run(self, work: Callable[[], None]) -> None:
-        """Do it at once if nothing waits and there is time left."""
+        """Run a piece at once if none is pending and there is time left."""
         if self._waiting or self._spent >= TURN:
             self.add(work)
             return

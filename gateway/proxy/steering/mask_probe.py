@@ -107,7 +107,7 @@ _BUSY = frozenset({429, 503})
 
 
 class MaskState(StrEnum):
-    """Of a mask at an upstream."""
+    """The state of a mask at an upstream."""
 
     IN_FORCE = "in force"
     MISSING = "missing"

@@ -95,7 +95,7 @@ def answer_limits(body: Json, stream: bool) -> AnswerLimits:
 
 
 def first_request(body: Json, stream: bool) -> Json:
-    """As a stream, which can be closed at any token, with token ids."""
+    """The first request: a stream, which can be closed at any token, with token ids."""
     request = {**body, "stream": True, "return_token_ids": True}
     if not stream:
         request["stream_options"] = {"include_usage": True}

@@ -160,7 +160,7 @@ class RollbackStream:
         return sent
 
     def _release_held(self) -> list[Json]:
-        """What is held, as an event of its own."""
+        """The held text as an event."""
         self._text, self._stops.held = self._text + self._stops.held, ""
         text, self._passed = self._text[self._passed :], len(self._text)
         self._censor = None

@@ -149,7 +149,7 @@ class UpstreamClient:
         return self._answered
 
     def _start(self, request: UpstreamRequest) -> tuple[Origin, HeadStart]:
-        """Where a request goes, and what its head has whoever sent it."""
+        """The target of a request, and the headers that do not depend on the client."""
         key = (request.method, request.path, request.stream)
         known = self._starts.get(key)
         if known is None:

@@ -53,7 +53,7 @@ class RestartPolicy:
     max_failures: int = 7
 
     def backoff(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
+        """Seconds to wait after this many failures in a row."""
         return min(self.first_backoff * 2.0 ** (failures - 1), self.max_backoff)
 
 
@@ -228,7 +228,7 @@ class ModelServer:
             return self._process
 
     def _wait_until_ready(self, process: _VllmProcess, progress: ProgressMeter | None) -> str:
-        """What went wrong; "" if it is ready."""
+        """Wait; returns what went wrong, "" if it is ready."""
         while True:
             status = process.wait(POLL_INTERVAL)
             if status is not None:

@@ -87,7 +87,7 @@ def _cut(line: bytes) -> bytes:
 
 
 def _visible(line: bytes) -> str:
-    """What a terminal would show of the line in the end."""
+    """The line as a terminal would finally show it."""
     text = _ESCAPE.sub("", line.decode(errors="replace"))
     drawn = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     return "".join(char if char.isprintable() else " " for char in drawn).strip()

@@ -182,7 +182,7 @@ class Supervisor:
             worker.reload_result.set_result("")  # its successor starts with the new configuration
 
     def _on_started(self, worker: WorkerHandle) -> None:
-        """It serves now; or, if there was a reload while it was starting, once it has caught up."""
+        """A worker has started. If there was a reload in the meantime, it has to reload first."""
         worker.catching_up = worker.config is not self._config
         if worker.catching_up:
             worker.config = self._config
