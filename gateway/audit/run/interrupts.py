@@ -46,8 +46,8 @@ class AuditStopped(BaseException):
 
 class Interrupts:
     """Stops an audit after `timeout` seconds (None: never), and by SIGINT and SIGTERM, or the `signals` given instead.
-    A second SIGINT raises KeyboardInterrupt wherever it arrives. Signals are handled by the main thread only; in another
-    thread only `stop` has an effect."""
+    A second SIGINT raises KeyboardInterrupt wherever it arrives. Signals are handled by the main thread only;
+    elsewhere only `stop` has an effect."""
 
     def __init__(self, timeout: float | None = None, signals: Iterable[int] = RAISED) -> None:
         self._timeout, self._signals = timeout, tuple(signals)
