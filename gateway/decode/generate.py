@@ -53,20 +53,23 @@ class Rollback:
     rules: tuple[Rule, ...]
     caps: Caps = field(default_factory=Caps)
     exhausted: Exhausted = Exhausted.REDACT
+    _programs: dict[Action, Program] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.rules:
             raise ValueError("rollback needs a rule at least")
 
     def program(self, action: Action) -> Program:
-        """The rules for a censor, with an action of their own."""
+        """The rules for a censor, with an action of their own; compiled once."""
+        if (known := self._programs.get(action)) is not None:
+            return known
         rules = tuple(
             replace(rule, action=action, apply_to=frozenset({Direction.OUTPUT}), channels=frozenset(Channel))
             for rule in self.rules
         )
         program = compile_policy(Policy(name="rollback", rules=rules)).program(Direction.OUTPUT, Channel.CONTENT)
         assert program is not None
-        return program
+        return self._programs.setdefault(action, program)
 
 
 class Finish(StrEnum):

@@ -22,6 +22,9 @@ Model = Callable[[Sequence[Sequence[int]]], np.ndarray]
 
 BANNED = Rule(id="words", words=tuple(routes.BANNED))
 UNLIMITED = Caps(per_position=10**4, per_answer=10**4)
+# Compiled once: that takes longer than an answer.
+ROLLBACK = Rollback((BANNED,))
+UNLIMITED_ROLLBACK = Rollback((BANNED,), UNLIMITED)
 
 
 def vocabulary_of(*pieces: str) -> Vocabulary:
@@ -137,7 +140,7 @@ def test_all_140_routes_are_blocked(temperature: float) -> None:
             wanting(PIECES, *wanted),
             [],
             PIECES,
-            rollback=Rollback((BANNED,), UNLIMITED),
+            rollback=UNLIMITED_ROLLBACK,
             temperature=temperature,
             max_tokens=len(wanted) + 4,
         )
@@ -154,9 +157,7 @@ def test_all_140_routes_are_blocked_behind_and_before_other_tokens(before: str) 
     )
     for route in routes.ROUTES:
         wanted = [len(PIECES) - 1, *(PLACE[piece] for piece in route), len(PIECES)]
-        answer = generate(
-            wanting(vocabulary, *wanted), [], vocabulary, rollback=Rollback((BANNED,)), temperature=0, max_tokens=12
-        )
+        answer = generate(wanting(vocabulary, *wanted), [], vocabulary, rollback=ROLLBACK, temperature=0, max_tokens=12)
         assert not says(answer.text), route
 
 
@@ -174,7 +175,7 @@ def test_the_first_known_leak_a_rollback_does_not_forget_what_stands_before_it()
         row[0, -1] = -5
         return row
 
-    answer = generate(model, [], PIECES, rollback=Rollback((BANNED,)), temperature=0, max_tokens=6)
+    answer = generate(model, [], PIECES, rollback=ROLLBACK, temperature=0, max_tokens=6)
     assert not says(answer.text)
     assert PLACE["fuck"] not in answer.tokens[:1]
 
@@ -197,7 +198,7 @@ def test_what_is_kept_may_be_the_beginning_of_another_word() -> None:
 def test_ways_in_which_the_published_machine_leaked() -> None:
     for route in routes.LEAKS:
         wanted = [PLACE[piece] for piece in route]
-        answer = generate(wanting(PIECES, *wanted), [], PIECES, rollback=Rollback((BANNED,)), temperature=0)
+        answer = generate(wanting(PIECES, *wanted), [], PIECES, rollback=ROLLBACK, temperature=0)
         assert not says(answer.text) and answer.rollbacks >= 1
 
 
@@ -211,7 +212,7 @@ def test_the_second_known_leak_what_is_drawn_again_is_looked_at_too() -> None:
         row[0, -1] = -4
         return row
 
-    answer = generate(model, [], PIECES, rollback=Rollback((BANNED,)), temperature=0)
+    answer = generate(model, [], PIECES, rollback=ROLLBACK, temperature=0)
     assert answer == GeneratedAnswer("", (), Finish.STOP, sampled=5, rollbacks=4)
 
 
@@ -227,10 +228,9 @@ def test_the_second_known_leak_what_is_drawn_again_is_looked_at_too() -> None:
 def test_every_spelling_of_small_vocabularies_is_blocked(pieces: tuple[str, ...]) -> None:
     """All answers that the tokens can make, one after the other."""
     vocabulary = vocabulary_of(*pieces)
-    rollback = Rollback((BANNED,))
     blocked = 0
     for wanted in product(range(len(pieces)), repeat=3):
-        answer = generate(wanting(vocabulary, *wanted), [], vocabulary, rollback=rollback, temperature=0, max_tokens=3)
+        answer = generate(wanting(vocabulary, *wanted), [], vocabulary, rollback=ROLLBACK, temperature=0, max_tokens=3)
         text = vocabulary.text(wanted).replace("Ｔ", "t").replace("Ａ", "a")
         assert not says(answer.text.replace("Ｔ", "t").replace("Ａ", "a"))
         assert (answer.rollbacks > 0) >= says(text)
@@ -271,9 +271,7 @@ def test_every_spelling_that_brute_force_finds_is_blocked(vocabulary: Vocabulary
     ways = spellings(text, vocabulary)
     assert len(ways) >= least
     for wanted in ways[:: 1 + len(ways) // examples(4000)]:
-        answer = generate(
-            wanting(vocabulary, *wanted), [], vocabulary, rollback=Rollback((BANNED,)), temperature=0, max_tokens=9
-        )
+        answer = generate(wanting(vocabulary, *wanted), [], vocabulary, rollback=ROLLBACK, temperature=0, max_tokens=9)
         assert not says(answer.text) and answer.rollbacks >= 1, wanted
 
 
@@ -305,7 +303,7 @@ def test_a_word_that_the_last_token_completes_does_not_leave() -> None:
             wanting(vocabulary, 2, 0, 1),
             [],
             vocabulary,
-            rollback=Rollback((BANNED,)),
+            rollback=ROLLBACK,
             temperature=0,
             max_tokens=longest,
         )
@@ -397,7 +395,7 @@ def test_a_constraint_that_leaves_only_the_word_backs_out_or_is_stuck() -> None:
             [],
             vocabulary,
             constrain=Guide(choice(*options), vocabulary),
-            rollback=Rollback((BANNED,), UNLIMITED),
+            rollback=UNLIMITED_ROLLBACK,
             temperature=0,
         )
         assert (answer.text, answer.finish) == expected
@@ -424,9 +422,7 @@ def mask_of(vocabulary: Vocabulary, *words: str, whole_word: bool = False) -> An
 def test_what_is_masked_is_not_said(seed: int) -> None:
     vocabulary = vocabulary_of("ta", "lk", "talk", "lis", "ten", "s")
     ban = mask_of(vocabulary, "talk", "listen")
-    answer = generate(
-        indifferent(vocabulary), [], vocabulary, ban=ban, rollback=Rollback((BANNED,)), seed=seed, max_tokens=12
-    )
+    answer = generate(indifferent(vocabulary), [], vocabulary, ban=ban, rollback=ROLLBACK, seed=seed, max_tokens=12)
     assert answer.rollbacks == 0 and not says(answer.text)
 
 
@@ -449,7 +445,7 @@ def test_where_mask_and_constraint_leave_nothing_the_answer_backs_out() -> None:
     }
     stuck = generate(indifferent(vocabulary), [], vocabulary, **arguments)
     assert stuck.finish is Finish.STUCK and stuck.text == "tal"
-    answer = generate(indifferent(vocabulary), [], vocabulary, rollback=Rollback((BANNED,)), **arguments)
+    answer = generate(indifferent(vocabulary), [], vocabulary, rollback=ROLLBACK, **arguments)
     assert answer.finish is Finish.STOP and answer.text == "walk"
     capped = generate(
         indifferent(vocabulary), [], vocabulary, rollback=Rollback((BANNED,), Caps(per_answer=0)), **arguments

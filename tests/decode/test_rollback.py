@@ -146,7 +146,7 @@ def test_the_loop_has_the_distribution_of_its_decisions(temperature: float) -> N
         with np.errstate(divide="ignore"):
             return np.log([[*distributions.next_token(model, prefix), 0.0] for prefix in prefixes])
 
-    rule = Rule(id="word", words=("abc",), fold=frozenset())
+    rollback = Rollback((Rule(id="word", words=("abc",), fold=frozenset()),), UNLIMITED)
     branches = Branches()
     said = np.zeros((3,) * 4)
     while branches.ways:
@@ -155,7 +155,7 @@ def test_the_loop_has_the_distribution_of_its_decisions(temperature: float) -> N
             log_probabilities,
             [],
             vocabulary,
-            rollback=Rollback((rule,), UNLIMITED),
+            rollback=rollback,
             max_tokens=4,
             temperature=temperature,
             choose=branches,
