@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from loadtest.__main__ import main
 from loadtest.process import tree
 from loadtest.scenario import SCENARIOS
 from loadtest.targets import fill
@@ -60,9 +61,8 @@ def test_a_wrong_expected_count_fails_the_run(tmp_path: Path) -> None:
 
 
 def test_a_wrong_file_or_target_is_refused(tmp_path: Path) -> None:
-    assert bench(tmp_path, "--scenarios", str(tmp_path / "absent.toml")).returncode == 2
-    assert bench(tmp_path, "--targets", "squid").returncode == 2
-    assert bench(tmp_path, "--streams", "0").returncode == 2
+    for wrong in (["--scenarios", str(tmp_path / "absent.toml")], ["--targets", "squid"], ["--streams", "0"]):
+        assert main(["--quick", "--out", str(tmp_path), *wrong]) == 2
 
 
 def test_a_process_tree_is_followed() -> None:

@@ -10,6 +10,7 @@ from loadtest.bounds import __main__ as run
 from loadtest.bounds import cases, connections, drive
 from loadtest.bounds.cases import Case, Shape
 from loadtest.bounds.constructs import CONSTRUCTS
+from tests.support.examples import examples
 
 SMALL = 4096
 # Refused as JSON, or too deep or too long for the standard library: that is what they are for.
@@ -24,7 +25,7 @@ def test_a_construct_is_json_of_about_its_size(name: str) -> None:
 
 
 def test_every_case_stays_within_the_limits() -> None:
-    for case in cases.drawn(400, seed=1):
+    for case in cases.drawn(examples(400), seed=1):
         if case.construct not in cases.REPEATED and case.place != "arguments":  # quotes in strings are escaped
             assert len(case.json()) <= (cases.MAX_EVENT if case.shape in cases.SIZES else cases.MAX_BODY), str(case)
 

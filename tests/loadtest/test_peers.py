@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,15 @@ def test_ours_is_measured_and_the_word_does_not_come_out(tmp_path: Path, capsys:
 
 
 def test_a_peer_that_does_not_install_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def create(environment: Path, **_: object) -> None:
+        """An environment takes seconds to make; a link to this one has pip, too."""
+        python = environment / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+
     monkeypatch.setattr(targets, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(targets.venv, "create", create)
     peer = targets.Peer("other", "litellm", ("no-such-distribution-of-anybody[x]==0",))
     result = bench.measure(peer, bench.Cores(frozenset(), frozenset(), frozenset()), bench.Load())
     assert result.came_out is None and "NotInstalledError" in result.note

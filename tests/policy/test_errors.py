@@ -147,7 +147,7 @@ def test_e10_every_bad_line_of_a_list_is_named(tmp_path: Path) -> None:
     assert [reason[: len("words.txt line 2")] for reason in reasons] == ["words.txt line 2", "words.txt line 4"]
 
 
-@pytest.mark.parametrize("count", [MAX_ERRORS - 1, MAX_ERRORS, MAX_ERRORS + 1, 100_000])
+@pytest.mark.parametrize("count", [MAX_ERRORS - 1, MAX_ERRORS, MAX_ERRORS + 1, 20_000])
 def test_e10_errors_have_a_bound(count: int) -> None:
     words = ", ".join(["7"] * count)
     found = errors_of(text_of(policies=f"{{p: {{rules: [{{id: r, words: [{words}]}}]}}}}"))
