@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     url, admin = addresses(config, options.url)
     try:
         seen = observe(url, admin, config)
-    except _ProbeFailed as error:
+    except _RequestError as error:
         print(f"portcullis: {error}", file=sys.stderr)
         return NO_MODEL
     found = tuple(findings(seen))
@@ -72,7 +72,7 @@ def addresses(config: Config | None, url: str | None) -> tuple[str, str]:
 
 
 def observe(url: str, admin: str, config: Config | None) -> Observed:
-    """Ask everything, one after the other. Raises `_ProbeFailed`."""
+    """Ask everything, one after the other. Raises `_RequestError`."""
     # What is asked is on this machine or in its network: no proxy of the environment is in between.
     with httpx2.Client(timeout=ASK_SECONDS, trust_env=False) as client:
         ready, metrics = _fetch(client, f"{admin}/readyz"), _fetch(client, f"{admin}/metrics")
@@ -82,10 +82,10 @@ def observe(url: str, admin: str, config: Config | None) -> Observed:
             )
             state = json.decode(ready.body)
         except ValueError:
-            raise _ProbeFailed(f"{admin}: {NOT_OURS}") from None
+            raise _RequestError(f"{admin}: {NOT_OURS}") from None
         keyless = _fetch(client, f"{url}/v1/models")
         if not isinstance(state, dict) or not any(each.name.startswith("portcullis_") for each in samples):
-            raise _ProbeFailed(f"{admin}: {NOT_OURS}")
+            raise _RequestError(f"{admin}: {NOT_OURS}")
     upstreams = tuple(probed_upstreams(config)) if config is not None else ()
     probes = {each.name: probe(each) for each in upstreams}
     skews = {each.name: _upstream_skew(each.base_url) for each in upstreams if probes[each.name].status is not None}
@@ -102,7 +102,7 @@ def observe(url: str, admin: str, config: Config | None) -> Observed:
     )
 
 
-class _ProbeFailed(Exception):
+class _RequestError(Exception):
     pass
 
 
@@ -113,18 +113,18 @@ class _Answer(NamedTuple):
 
 
 def _fetch(client: httpx2.Client, url: str) -> _Answer:
-    """The answer, of at most `MAX_METRICS` bytes. Raises `_ProbeFailed`."""
+    """The answer, of at most `MAX_METRICS` bytes. Raises `_RequestError`."""
     try:
         with client.stream("GET", url) as response:
             body = bytearray()
             for data in response.iter_bytes():
                 body += data
                 if len(body) > MAX_METRICS:
-                    raise _ProbeFailed(f"{url}: answers more than {MAX_METRICS} bytes")
+                    raise _RequestError(f"{url}: answers more than {MAX_METRICS} bytes")
             return _Answer(response.status_code, response.headers, bytes(body))
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         what = f"{url}: cannot be asked ({type(error).__name__})"
-        raise _ProbeFailed(f"{what}: does the gateway run, and listen there?") from None
+        raise _RequestError(f"{what}: does the gateway run, and listen there?") from None
 
 
 def _upstream_skew(base_url: str) -> float | None:

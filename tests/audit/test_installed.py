@@ -64,7 +64,7 @@ def test_preprocessors_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
         load_preprocessor("other")
     with pytest.raises(PreprocessorError, match="cannot be loaded: AttributeError"):
         load_preprocessor("broken")
-    with pytest.raises(PreprocessorError, match="is no function"):
+    with pytest.raises(PreprocessorError, match="is not a function"):
         load_preprocessor("text")
     with pytest.raises(PreprocessorError, match="gives no automaton"):
         load_preprocessor("nothing")(literal("a"))

@@ -39,4 +39,4 @@ def test_a_package_brings_a_change(installed: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"50\n", b"")
     without = portcullis("audit", query, "--count")
     assert (without.returncode, without.stdout) == (2, b"")
-    assert "preprocess[0]: no installed package names such a preprocessor" in without.stderr.decode()
+    assert "preprocess[0]: no installed package has this preprocessor" in without.stderr.decode()

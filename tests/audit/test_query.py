@@ -178,7 +178,7 @@ def test_json_is_read_and_a_query_is_enough() -> None:
         (
             "{query: a, preprocess: [{edits: 1, on: prefix}]}",
             "preprocess[0].on",
-            "the query has no prefix; say on: que",
+            "the query has no prefix: set on: que",
         ),
         ("{query: a, preprocess: [{edits: 1, on: all}]}", "preprocess[0].on", "must be one of query, prefix, both"),
         ("{query: a, preprocess: [{edits: 1, when: now}]}", "preprocess[0].when", "must be one of compile, search"),
@@ -289,7 +289,7 @@ def test_languages_that_are_none() -> None:
     refused("preprocess[0]", "the pattern matches the empty string", "a", preprocess=(Filter(pattern="b*"),))
     refused(
         "preprocess[0]",
-        "no installed package names such a preprocessor",
+        "no installed package has this preprocessor",
         "a",
         preprocess=(UserPreprocessor("nobody's"),),
     )

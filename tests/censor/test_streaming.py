@@ -106,12 +106,12 @@ def test_what_rules_may_be(rules: str, output: str) -> None:
         (
             Rule(id="r", detector="creditcard"),
             ValueError,
-            "rule 'r': detector: 'creditcard' is none of email, credit_card",
+            "rule 'r': detector: 'creditcard' is not one of email, credit_card",
         ),
         (
             Rule(id="r", detector="mail", action=Action.PSEUDONYMIZE),
             ValueError,
-            "rule 'r': detector: 'mail' is none of",
+            "rule 'r': detector: 'mail' is not one of",
         ),
     ],
 )

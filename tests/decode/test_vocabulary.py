@@ -224,5 +224,5 @@ def test_files_and_objects_of_other_kinds_are_refused(tmp_path: Path) -> None:
     file.write_text("[]")
     with pytest.raises(TokenizerError, match="not an object"):
         read_vocabulary(file)
-    with pytest.raises(TokenizerError, match="int does not tell its tokens"):
+    with pytest.raises(TokenizerError, match="int does not list its tokens"):
         read_vocabulary(7)

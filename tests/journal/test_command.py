@@ -189,8 +189,8 @@ def test_an_index_that_is_none(journal: Path, journal_command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--since", "yesterday"], "'yesterday' is no moment"),
-        (["--until", "2026-13-01"], "'2026-13-01' is no moment"),
+        (["--since", "yesterday"], "'yesterday' is not a time"),
+        (["--until", "2026-13-01"], "'2026-13-01' is not a time"),
         (["--limit", "0"], "'0' is not a whole number from 1 to 1000000"),
         (["--limit", "many"], "'many' is not a whole number"),
         (["--text", "a", "--text-file", "b"], "not allowed with"),

@@ -73,8 +73,8 @@ REFUSED = {
         )
         for name in ("Host", "content-length", "Cookie", "Proxy-Authorization", "Transfer-Encoding")
     },
-    "a header's name": ("base_url: 'https://h/v1', headers: {'a:b': x}", "headers.a:b", "is no name of a header"),
-    "a header twice": ("base_url: 'https://h/v1', headers: {a: x, A: y}", "headers.A", "or there twice"),
+    "a header's name": ("base_url: 'https://h/v1', headers: {'a:b': x}", "headers.a:b", "is not a header name"),
+    "a header twice": ("base_url: 'https://h/v1', headers: {a: x, A: y}", "headers.A", "or is given twice"),
     "a header's value": (
         f"base_url: 'https://h/v1', headers: {{a: \"{SECRET}\\n\"}}",
         "headers.a",

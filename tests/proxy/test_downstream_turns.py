@@ -263,13 +263,13 @@ async def test_d1_nothing_asks_for_a_body_before_the_key(monkeypatch: pytest.Mon
 
 @on_both_loops
 async def test_little_is_read_of_a_client_at_once_until_its_body_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    go, sizes, take = asyncio.Event(), list[int](), Reader.take
+    go, sizes, take = asyncio.Event(), list[int](), Reader.feed
 
     def counted(self: Reader, data: bytes | memoryview) -> None:
         sizes.append(len(data))
         take(self, data)
 
-    monkeypatch.setattr(Reader, "take", counted)
+    monkeypatch.setattr(Reader, "feed", counted)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await go.wait()

@@ -317,7 +317,10 @@ async def test_a_reload_keeps_it(tmp_path: Path, stand_in: StandIn) -> None:
         (["--vllm", ""], "command line: --vllm: names no model"),
         (["--vllm-args", "--enforce-eager"], "command line: --vllm-args: means nothing without --vllm MODEL"),
         (["--vllm-timeout", "1"], "command line: --vllm-timeout: means nothing without --vllm MODEL"),
-        (["--vllm", "m", "--vllm-command", "no-such-program"], "--vllm-command: does not begin with a program"),
+        (
+            ["--vllm", "m", "--vllm-command", "no-such-program"],
+            "--vllm-command: does not begin with an executable program",
+        ),
         (["--vllm", "m", "--vllm-command", "'"], "--vllm-command: cannot be split into words: No closing quotation"),
         (["--vllm", "m", "--vllm-args", "--host 0.0.0.0"], "--vllm-args: --host: cannot be given here: it listens on"),
         (["--vllm", "m", "--vllm-args", "--api_key=hush"], "--vllm-args: --api-key: cannot be given here: vLLM gets"),

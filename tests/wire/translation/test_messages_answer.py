@@ -201,7 +201,7 @@ def test_arguments_that_are_no_object() -> None:
     cut = [chunk(function(0, "tool", '{"a": "b')), chunk({}, "length")]
     assert whole(cut)["content"][0]["input"] == {}
     for arguments in ('{"a"', "[1]", "x"):
-        with pytest.raises(UntranslatableAnswer, match="no JSON object") as raised:
+        with pytest.raises(UntranslatableAnswer, match="not a JSON object") as raised:
             whole([chunk(function(0, "tool", arguments)), chunk({}, "tool_calls")])
         assert arguments not in str(raised.value)
 
