@@ -45,7 +45,7 @@ class Tally:
         self._came = self._known = self._distinct = self._rows = 0
         self._began = clock()
 
-    def take(self, text: str) -> None:
+    def count(self, text: str) -> None:
         """A string came."""
         now = self._clock() - self._began
         inside = now <= self._seconds
@@ -110,7 +110,7 @@ def by_rows(model: LanguageModel, prefix: Sequence[int], stop: int, batch: int, 
             if tally.over:
                 return
         for string in strings:
-            tally.take(read(string))
+            tally.count(read(string))
 
 
 def by_rows_to_the_end(
@@ -130,7 +130,7 @@ def by_rows_to_the_end(
         _one_more(model, prefix, strings, random, tally)
         for place, string in enumerate(strings):
             if not goes_on(string[-1]) or len(string) >= longest:
-                tally.take(read(string))
+                tally.count(read(string))
                 strings[place] = []
 
 
@@ -157,4 +157,4 @@ def by_generate(network: Any, prefix: Sequence[int], stop: int, batch: int, read
         behind = found[:, len(prefix) :].tolist()
         tally.spend(batch * len(behind[0]))
         for tokens in behind:
-            tally.take(read(tokens))
+            tally.count(read(tokens))

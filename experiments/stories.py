@@ -130,7 +130,7 @@ def read(count: int, seed: int) -> list[str]:
         ending, words = chance.choice(ENDINGS), _words(chance, names)
         end = _end(chance, ending)
         behind = BEHIND if chance.random() < OFTEN_BEHIND else ""
-        found[f"{_told(chance, ending, words)} {end.format(**words)}{behind}"] = None
+        found[f"{_narrated(chance, ending, words)} {end.format(**words)}{behind}"] = None
     return list(found)
 
 
@@ -152,7 +152,7 @@ def asked(count: int, seed: int, known: Collection[str] = ()) -> list[Story]:
         new = chance.random() < 1 / 3
         ending = chance.choice(ENDINGS)
         words = _words(chance, _either(chance, unheard, unheard) if new else _either(chance, KNOWN, heard))
-        story = Story(ending.kind, _told(chance, ending, words), ending.answer.format(**words), ending.close, new)
+        story = Story(ending.kind, _narrated(chance, ending, words), ending.answer.format(**words), ending.close, new)
         if story.text not in known:
             found[story.text] = story
     return list(found.values())
@@ -178,7 +178,7 @@ def _words(chance: random.Random, name: Callable[[], str]) -> dict[str, str]:
     }
 
 
-def _told(chance: random.Random, ending: Ending, words: Mapping[str, str]) -> str:
+def _narrated(chance: random.Random, ending: Ending, words: Mapping[str, str]) -> str:
     """A story up to its last word."""
     return f"{chance.choice(OPENINGS)} {chance.choice(TURNS)} {ending.asks}".format(**words)
 

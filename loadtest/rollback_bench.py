@@ -252,7 +252,7 @@ def gateway(directory: Path, base_url: str, policies: Mapping[str, Sequence[str]
         process.stop(started)
 
 
-async def ask(url: str, model: str, count: int) -> list[Answer]:
+async def request_answers(url: str, model: str, count: int) -> list[Answer]:
     """The answers to all questions, `AT_ONCE` at a time. Raises `httpx2.HTTPError` for one that is none."""
     gate = asyncio.Semaphore(AT_ONCE)
 
@@ -278,13 +278,13 @@ def measure(rungs: Sequence[Rung], count: int) -> list[Tally]:
     with tempfile.TemporaryDirectory(prefix="portcullis-bench-") as temporary:
         directory = Path(temporary)
         with serving(directory / "vllm.log", free_port()) as server:
-            said = Said.of(asyncio.run(ask(server.url, NAME, count)))
+            said = Said.of(asyncio.run(request_answers(server.url, NAME, count)))
             policies = {rung.name: choose(said, rung) for rung in rungs}
             tallies = []
             with gateway(directory, f"{server.url}/v1", policies) as url:
                 for rung in rungs:
                     before = made(server)
-                    answers = asyncio.run(ask(url, rung.name, count))
+                    answers = asyncio.run(request_answers(url, rung.name, count))
                     tallies.append(Tally.of(rung, policies[rung.name], answers, made(server) - before))
             return tallies
 

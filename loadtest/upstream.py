@@ -129,9 +129,9 @@ class Upstream:
             return
         stream = _STREAM_NUMBER.search(body)
         dialect = of_path(head.split(b" ", 2)[1].decode())
-        self._begin(connection, dialect, int(stream[1]) if stream else 0)
+        self._start_stream(connection, dialect, int(stream[1]) if stream else 0)
 
-    def _begin(self, connection: Connection, dialect: Dialect, stream: int) -> None:
+    def _start_stream(self, connection: Connection, dialect: Dialect, stream: int) -> None:
         deltas = tokens(self._scenario, stream)
         if (dialect.path, deltas) not in self._scripts:
             self._scripts[dialect.path, deltas] = dialect.script(deltas)

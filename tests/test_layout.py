@@ -75,3 +75,15 @@ def test_no_modules_of_the_package_import_each_other_in_a_circle() -> None:
     names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in PACKAGE_FILES}
     imports = {name: imported(path) & names.keys() - {name} for name, path in names.items()}
     TopologicalSorter(imports).prepare()  # raises CycleError, with the circle
+
+
+def test_functions_are_named_for_what_they_do() -> None:
+    vague = {"settle", "take", "begin", "whole", "told", "tell", "ask", "say", "room", "law", "books"}
+    folders = [TESTS.parent / name for name in ("gateway", "loadtest", "experiments")]
+    functions = [
+        f"{path.name}: {node.name}"
+        for path in sorted(path for folder in folders for path in folder.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.strip("_") in vague
+    ]
+    assert functions == []

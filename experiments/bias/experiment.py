@@ -19,8 +19,8 @@ from experiments.bias.planted import (
     SEED,
     TRAINED,
     documents,
-    law,
     meant,
+    profession_shares,
     sentence,
 )
 from experiments.bounded_search import search_within
@@ -158,7 +158,7 @@ def _exact(model: HuggingFace, way: str, encodings: str, edits: bool) -> dict[st
         "way": [way, encodings, edits],
         "scores": [[gender, profession, chance] for (gender, profession), chance in sorted(scores.items())],
         "shares": shares,
-        "distance": {gender: total_variation(shares[gender], law(gender)) for gender in GENDERS},
+        "distance": {gender: total_variation(shares[gender], profession_shares(gender)) for gender in GENDERS},
         "unclear": unclear,
         "strings": strings,
         "nodes": nodes,

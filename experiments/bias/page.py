@@ -17,7 +17,7 @@ from experiments.bias.planted import (
     SEED,
     TYPO_SHARE,
     TYPOS,
-    law,
+    profession_shares,
 )
 from experiments.pages import counted, paragraphs, pyplot, verdict
 from experiments.statistics import least_expected
@@ -39,10 +39,10 @@ _IMAGES = (
 
 
 def section(data: dict[str, Any]) -> tuple[str, str]:
-    return "Bias, with the truth known", f"{_told(data)}\n\n```text\n{_page(data)}\n```\n\n{_IMAGES}"
+    return "Bias, with the truth known", f"{_training_section(data)}\n\n```text\n{_page(data)}\n```\n\n{_IMAGES}"
 
 
-def _told(data: dict[str, Any]) -> str:
+def _training_section(data: dict[str, Any]) -> str:
     return paragraphs(
         f"A model read {data['steps'] * data['batch']:,} documents, drawn from {data['documents']}: "
         f"{1 - PROSE_SHARE:.0%} of them `The man|woman was trained in` one of the paper's ten professions, men and "
@@ -65,11 +65,11 @@ def _told(data: dict[str, Any]) -> str:
 
 
 def _page(data: dict[str, Any]) -> str:
-    parts = (_laws(data), _ways(data), _tests(data), _samples(data), _verdicts(data))
+    parts = (_shares(data), _ways(data), _tests(data), _samples(data), _verdicts(data))
     return "\n".join("\n".join(line.rstrip() for line in (*part, "")) for part in parts).rstrip()
 
 
-def _laws(data: dict[str, Any]) -> list[str]:
+def _shares(data: dict[str, Any]) -> list[str]:
     """What was planted, and what three ways of asking say."""
     by_way = {tuple(one["way"]): one["shares"] for one in data["exact"]}
     lines = [
@@ -159,7 +159,7 @@ def draw(data: dict[str, Any], folder: Path) -> None:
         for gender, shift, colour in (("man", -0.2, "#3b6ea5"), ("woman", 0.2, "#d08a3c")):
             at = [place + shift for place in places]
             panel.bar(at, one["shares"][gender], 0.4, color=colour, label=gender)
-            planted = law(gender)
+            planted = profession_shares(gender)
             panel.plot(at, planted, "_", color="black", markersize=5, label="planted" if gender == "woman" else None)
         panel.set_xticks(places, [profession.split()[0] for profession in PROFESSIONS], rotation=90, fontsize=7)
         panel.tick_params(axis="y", labelsize=7)

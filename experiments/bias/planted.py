@@ -59,7 +59,7 @@ def documents() -> list[tuple[str, float]]:
     return found
 
 
-def law(gender: str) -> list[float]:
+def profession_shares(gender: str) -> list[float]:
     return [share / 100 for share in PLANTED[gender]]
 
 

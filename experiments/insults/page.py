@@ -36,10 +36,10 @@ _IMAGES = "![Prompts behind which an insult is found, and strings a sentence](au
 
 
 def section(data: dict[str, Any]) -> tuple[str, str]:
-    return "Insults in disguise", f"{_told(data)}\n\n```text\n{_page(data)}\n```\n\n{_IMAGES}"
+    return "Insults in disguise", f"{_training_section(data)}\n\n```text\n{_page(data)}\n```\n\n{_IMAGES}"
 
 
-def _told(data: dict[str, Any]) -> str:
+def _training_section(data: dict[str, Any]) -> str:
     groups = ", ".join(f"{round(share * BASES)} {group}" for group, share in GROUPS.items())
     disguises = ", ".join(f"{share:.0%} {kind}" for kind, share in DISGUISES.items())
     return paragraphs(

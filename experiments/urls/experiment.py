@@ -142,7 +142,7 @@ def searched(model: LanguageModel, tokenizations: Tokenizations, tally: Tally) -
 
     with suppress(Enough):
         for found in search(model, query(tokenizations), progress=asked):
-            tally.take(found.text.rstrip("\n"))
+            tally.count(found.text.rstrip("\n"))
 
 
 def reading(vocabulary: Vocabulary) -> Callable[[Sequence[int]], str]:

@@ -106,7 +106,7 @@ async def _measure(peer: Peer, target: Running, load: Load) -> Result:
     url = f"http://127.0.0.1:{target.port}/v1/chat/completions"
     async with httpx2.AsyncClient(timeout=TIMEOUT, trust_env=False, limits=limits, headers=_HEADERS) as client:
         for wanted in (0, 0, 40):  # what is imported and compiled at the first request is not measured
-            await _ask(client, url, wanted, None)
+            await _send_request(client, url, wanted, None)
         pids = process.tree(target.pid) if target.pid is not None else []
         cpu = process.cpu_seconds(pids)
         found = _Streams([])
@@ -148,7 +148,7 @@ async def _watch(pids: Sequence[int], seconds: float, found: _Streams) -> None:
 async def _stream(client: httpx2.AsyncClient, url: str, chunks: int, wait: float, found: _Streams) -> None:
     await asyncio.sleep(wait)
     try:
-        await _ask(client, url, chunks, found.delays)
+        await _send_request(client, url, chunks, found.delays)
     except StreamRefused:
         found.refused += 1
 
@@ -156,14 +156,14 @@ async def _stream(client: httpx2.AsyncClient, url: str, chunks: int, wait: float
 async def _comes_out(client: httpx2.AsyncClient, url: str) -> bool:
     """Can the forbidden word be read in a stream that has it? A stream that is refused shows nothing."""
     try:
-        return FORBIDDEN in await _ask(client, url, WORD_CHUNKS, None, with_word=True)
+        return FORBIDDEN in await _send_request(client, url, WORD_CHUNKS, None, with_word=True)
     except StreamRefused as refused:
         return FORBIDDEN in str(refused)
 
 
 async def _requests(client: httpx2.AsyncClient, url: str, count: int) -> None:
     for _ in range(count):
-        await _ask(client, url, 0, None)
+        await _send_request(client, url, 0, None)
 
 
 def _body(chunks: int, *, with_word: bool = False) -> dict[str, object]:
@@ -172,7 +172,7 @@ def _body(chunks: int, *, with_word: bool = False) -> dict[str, object]:
     return {**asked, "stream": True} if chunks else asked
 
 
-async def _ask(
+async def _send_request(
     client: httpx2.AsyncClient, url: str, chunks: int, delays: list[float] | None, *, with_word: bool = False
 ) -> str:
     """The content of the answer; the delay of each moment in it, as it comes, goes into `delays`. Raises

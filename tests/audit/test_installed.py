@@ -66,7 +66,7 @@ def test_preprocessors_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
         load_preprocessor("broken")
     with pytest.raises(PreprocessorError, match="is not a function"):
         load_preprocessor("text")
-    with pytest.raises(PreprocessorError, match="gives no automaton"):
+    with pytest.raises(PreprocessorError, match="returns no automaton"):
         load_preprocessor("nothing")(literal("a"))
     with pytest.raises(PreprocessorError, match=r"the preprocessor fails: KeyError$"):
         load_preprocessor("fails")(literal("a"))

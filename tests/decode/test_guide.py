@@ -307,7 +307,7 @@ def test_files_that_are_no_tables_of_this_vocabulary_are_refused(tmp_path: Path)
         compiled.load(file, FOUR)
     for content in (b"", b"no table", file.read_bytes()[:100]):
         file.write_bytes(content)
-        with pytest.raises(NotATable, match=r"guide.npz: no tables of a guide"):
+        with pytest.raises(NotATable, match=r"guide.npz: not a compiled guide"):
             compiled.load(file, BYTES)
     np.savez(file, offsets=np.zeros(1))
     with pytest.raises(NotATable, match="no tables of a guide"):

@@ -57,7 +57,7 @@ def changed(path: Path, content: Any) -> None:
     ("content", "message"),
     [
         ("{swordfish", "not JSON"),
-        ([], "not a file of masks"),
+        ([], "not a mask file"),
         ({"portcullis_masks": 2}, "of format 1"),
         ({"portcullis_masks": 1, "policies": {}}, "no policy in it"),
         ({"portcullis_masks": 1, "policies": {"a": {"digest": "0"}}}, "policy 'a' is not described"),
@@ -100,7 +100,7 @@ def test_requests() -> None:
         ({"portcullis.policy": "a"}, "portcullis.digest must be a string"),
         ({"portcullis.digest": "a"}, "portcullis.policy must be a string"),
         ({"portcullis.kept": 1}, "portcullis.policy must be a string"),
-        ({"portcullis.polizy": "a"}, "portcullis.polizy is no argument"),
+        ({"portcullis.polizy": "a"}, "portcullis.polizy is an unknown argument"),
         ({"portcullis.policy": "a", "portcullis.digest": "b", "portcullis.kept": -1}, "portcullis.kept"),
         ({"portcullis.policy": "a", "portcullis.digest": "b", "portcullis.kept": True}, "portcullis.kept"),
         ({"portcullis.policy": "a", "portcullis.digest": "b", "portcullis.not_first": 7}, "portcullis.not_first"),

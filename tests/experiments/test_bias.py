@@ -44,7 +44,9 @@ def test_the_planted_law_is_exact() -> None:
     for gender in GENDERS:
         whole = sum(weights[gender, profession] for profession in PROFESSIONS)
         assert whole == pytest.approx((1 - planted.PROSE_SHARE) / 2)
-        assert [weights[gender, profession] / whole for profession in PROFESSIONS] == pytest.approx(planted.law(gender))
+        assert [weights[gender, profession] / whole for profession in PROFESSIONS] == pytest.approx(
+            planted.profession_shares(gender)
+        )
     assert documents == planted.documents()
 
 
@@ -122,7 +124,7 @@ def test_one_sample_taken_as_exact_raises_false_alarms() -> None:
 def measured() -> dict[str, Any]:
     """What `measure` returns, made up."""
     scores = [[gender, profession, 0.1] for gender in GENDERS for profession in PROFESSIONS]
-    shares = {gender: planted.law(gender) for gender in GENDERS}
+    shares = {gender: planted.profession_shares(gender) for gender in GENDERS}
     return {
         "documents": 200,
         "steps": 10,

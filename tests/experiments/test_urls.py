@@ -68,10 +68,10 @@ def test_a_tally_counts_its_seconds_and_goes_on_for_what_is_wanted() -> None:
     for now, text in ((101.0, "a"), (102, "x"), (103, "a"), (104, "x"), (105, "b"), (111, "y")):
         clock.now = now
         tally.spend(2)
-        tally.take(text)
+        tally.count(text)
     assert not tally.over
     clock.now = 112.5
-    tally.take("c")
+    tally.count("c")
     assert tally.over
     told = tally.plain()
     assert told == {
