@@ -22,8 +22,8 @@ CANNOT_LISTEN = 71  # `serve`: the address cannot be listened on
 NOT_STARTED = 72  # `serve`: a worker or the server did not come up
 VLLM_FAILED = 73  # `serve --vllm`: vLLM could not be started, or failed again and again
 UNWRITTEN = 74  # the output cannot be written, or its reader has gone
-# `audit`: the model, or the gateway, cannot be asked or failed on the way; `doctor`: the gateway; `check --online`: an
-# upstream.
+# `audit`: the model, or the gateway, cannot be reached or failed on the way; `doctor`: the gateway; `check
+# --online`: an upstream.
 NO_MODEL = 75
 INTERRUPTED = 130  # by SIGINT
 

@@ -123,7 +123,7 @@ def _fetch(client: httpx2.Client, url: str) -> _Answer:
                     raise _RequestError(f"{url}: answers more than {MAX_METRICS} bytes")
             return _Answer(response.status_code, response.headers, bytes(body))
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        what = f"{url}: cannot be asked ({type(error).__name__})"
+        what = f"{url}: cannot be reached ({type(error).__name__})"
         raise _RequestError(f"{what}: does the gateway run, and listen there?") from None
 
 

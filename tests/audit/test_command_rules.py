@@ -112,7 +112,7 @@ def test_a_gateway_that_fails_leaves_what_was_found(audit: Audit, query: Callabl
     done = audit(query(), "--emit-rules", rules, "--verify", "http://127.0.0.1:9", "--name", "m")
     assert (done.status, len(done.texts)) == (75, 3)
     assert done.summary["verify"] == {"through": "gateway", "ended": "failed"}
-    assert "portcullis: http://127.0.0.1:9/v1/completions cannot be asked" in done.error
+    assert "portcullis: http://127.0.0.1:9/v1/completions cannot be reached" in done.error
     assert rules.exists()
 
 

@@ -94,7 +94,7 @@ def test_nobody_is_there() -> None:
         pytest.raises(GatewayError) as failed,
     ):
         list(gate.answers(Question("x"), GatewaySampling()))
-    assert str(failed.value) == "http://127.0.0.1:9/v1/completions cannot be asked: ConnectError"
+    assert str(failed.value) == "http://127.0.0.1:9/v1/completions cannot be reached: ConnectError"
 
 
 def test_a_question_shows_no_text() -> None:

@@ -61,7 +61,7 @@ async def test_an_upstream_that_refuses_the_key_and_has_another_time(doctor: Doc
 async def test_nothing_that_answers_and_nothing_of_ours(doctor: Doctor) -> None:
     status, out, err = await doctor("http://127.0.0.1:9")
     assert (status, out) == (75, "")
-    assert err.startswith("portcullis: http://127.0.0.1:9/readyz: cannot be asked (ConnectError)")
+    assert err.startswith("portcullis: http://127.0.0.1:9/readyz: cannot be reached (ConnectError)")
     async with before(ANSWERS) as (_, upstream):
         status, out, err = await doctor(upstream.base_url.removesuffix("/v1"))
         assert (status, out) == (75, "")
@@ -79,7 +79,7 @@ async def test_what_never_ends_is_not_read_for_ever(doctor: Doctor, monkeypatch:
 
 async def test_an_address_that_cannot_be_one(doctor: Doctor) -> None:
     status, _, err = await doctor("http://a:b")
-    assert status == 75 and "cannot be asked (InvalidURL)" in err
+    assert status == 75 and "cannot be reached (InvalidURL)" in err
 
 
 def test_where_a_gateway_is_asked() -> None:
