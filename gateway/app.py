@@ -8,7 +8,6 @@ import gc
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import uvicorn
@@ -134,7 +133,6 @@ class Portcullis:
         gc.freeze()
 
     async def _build(self, config: Config, old: Snapshot | None) -> Snapshot:
-        _check_masks(config)
         base_urls = {name: upstream.base_url for name, upstream in config.upstreams.items()}
         for name, upstream in config.upstreams.items():
             if upstream.type == "demo":
@@ -196,20 +194,12 @@ def check_parts(config: Config) -> None:
     """Raises `ConfigError` where the configuration needs an optional package that is absent or refuses it, and for
     tokenizers that cannot be read."""
     read_vocabularies(config)
-    _check_masks(config)
     try:
         _limiter(config, None, 0)
     except (ImportError, ValueError) as error:
         raise ConfigError(config.source, config.state_key, str(error)) from None
     if config.telemetry is not None and not is_installed(*TELEMETRY):
         raise ConfigError(config.source, "telemetry", missing_part("otel"))
-
-
-def _check_masks(config: Config) -> None:
-    for name, policy in config.policies.items() if find_spec("numpy") is None else ():
-        for rule in policy.masked:
-            at = f"policies.{name}.rules[{policy.rules.index(rule)}].decode"
-            raise ConfigError(config.source, at, missing_part("decode"))
 
 
 def _stored_answers(config: Config, scratch: Path | None, log: RequestLog) -> StoredAnswers | None:

@@ -31,7 +31,7 @@ from gateway.progress import shown_while_slow
 from gateway.serving.command import add_serve_commands
 from gateway.serving.vllm.command_line import managed_upstreams
 from gateway.serving.vllm.options import attach_values
-from gateway.version import TELEMETRY, __version__, is_installed, missing_part
+from gateway.version import TELEMETRY, __version__, is_installed
 
 # The others need no locks, signals or processes that Windows has not.
 ON_WINDOWS = ("check", "scan", "detectors", "schema", "doctor", "health", "version", "--help", "-h")
@@ -169,9 +169,8 @@ def _check(options: argparse.Namespace) -> int:
         if policy.masked:
             masked = ", ".join(rule.id for rule in policy.masked)
             print(f"  masked while the model decodes: {masked}; vLLM needs the file that `portcullis masks` writes")
-    masks = any(policy.masked for policy in config.policies.values())
-    steered = masks or any(policy.rolls_back for policy in config.policies.values())
-    if sys.platform != "win32" and (steered or config.state is not None or config.telemetry is not None):
+    rolled_back = any(policy.rolls_back for policy in config.policies.values())
+    if sys.platform != "win32" and (rolled_back or config.state is not None or config.telemetry is not None):
         from gateway.app import check_parts
 
         check_parts(config)
@@ -219,17 +218,12 @@ def _scan(options: argparse.Namespace) -> int:
 def _masks(options: argparse.Namespace) -> int:
     import shlex
 
-    from gateway.decode.policies import banned_of
+    from gateway.decode.maskfile import MaskFileError, banned_of, write_masks
 
     config = load(options.config)
-    try:
-        policies = banned_of(config.policies)
-    except ImportError:
-        raise ConfigError(config.source, "policies", missing_part("decode")) from None
+    policies = banned_of(config.policies)
     if not policies:
         raise ConfigError(config.source, "policies", "no rule has words with decode: mask or action: rollback")
-    from gateway.decode.maskfile import MaskFileError, write_masks
-
     try:
         if options.out == Path("-") or (options.out.exists() and not options.out.is_file()):
             raise MaskFileError(f"{options.out}: is no file; the words are written in clear, so they go nowhere else")

@@ -12,7 +12,7 @@ Logit masks: words a model is kept from.
 
     masks         banned words × a vocabulary → the tokens that must not come next: a lens_mask for each lens, over a
                   folded_vocabulary
-    policies      which words of a configuration's policies are banned; maskfile carries them to a server
+    maskfile      which words of a configuration's policies are banned, and the file that carries them to a server
     vllm_plugin   masks on vLLM, an answer for each request
 
 Rollback: an answer cut back to before a match.

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from gateway.decode.maskfile import read_masks
-from gateway.decode.policies import banned_of
+from gateway.decode.maskfile import banned_of, read_masks
 from gateway.observe.log import RequestLog
 from gateway.policy.model import Config, Decode, Policy, Route, Rule, Upstream
 from gateway.policy.value import ConfigError

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from gateway.policy.model import Config, Upstream, UpstreamType
 from gateway.policy.value import ConfigError
-from gateway.version import missing_part
 
 HOST = "127.0.0.1"
 UPSTREAM = "local"  # the upstream's name where no file gives it one
@@ -246,19 +245,16 @@ def _reserve_port(port: int) -> Iterator[socket.socket]:
 
 def _write_masks(stack: contextlib.ExitStack, config: Config) -> Path | None:
     """The file of the words to mask; None if there are none."""
-    from gateway.decode.policies import banned_of
-    from gateway.serving.runtime_dir import runtime_directory  # only here: it takes a lock, which Windows has not
+    # Only here: they take locks and modes of files, which Windows has not.
+    from gateway.decode.maskfile import banned_of, write_masks
+    from gateway.serving.runtime_dir import runtime_directory
 
+    banned = banned_of(config.policies)
+    if not banned:
+        return None
     try:
-        banned = banned_of(config.policies)
-        if not banned:
-            return None
-        from gateway.decode.maskfile import write_masks
-
         path = stack.enter_context(runtime_directory()) / "masks.json"
         write_masks(path, banned)
-    except ImportError:
-        raise ConfigError(config.source, "policies", missing_part("decode")) from None
     except OSError as error:
         raise PreparationFailed(f"the file of masks cannot be written: {error.strerror}") from None
     except ValueError as error:  # too many words; the message contains none
