@@ -76,8 +76,8 @@ class BannedPolicy:
 
 
 def banned_of(policies: Mapping[str, Policy]) -> dict[str, BannedPolicy]:
-    """The banned words of each policy that has some, by its name. One that rolls back has a second entry, under its name
-    and `EXHAUSTED`, if other words are banned when rollback has used up its caps."""
+    """The banned words of each policy that has some, by its name. One that rolls back has a second entry, under that
+    name and `EXHAUSTED`, if other words are banned when rollback has used up its caps."""
     return {
         entry: BannedPolicy.of([WordBan.of(rule) for rule in rules])
         for name, policy in policies.items()

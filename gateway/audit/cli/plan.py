@@ -31,11 +31,11 @@ from gateway.audit.query.model import (
     compile,
 )
 from gateway.audit.run.progress import FoundString
-from gateway.audit.run.runner import PolicyTask, QueryTask, Task, matcher_of
+from gateway.audit.run.runner import PolicyTask, Task, matcher_of
 from gateway.audit.searches.best_first import Result, digest
-from gateway.audit.searches.canonical import Canonical
 from gateway.audit.searches.policy import output_rules, policy_digest, prompt_query
 from gateway.audit.searches.sample import RandomSearch, sample
+from gateway.audit.searches.steps import Canonical
 from gateway.config import ConfigError, load
 from gateway.policy.files import read_text
 from gateway.policy.model import Config, Policy, Rule
@@ -155,7 +155,7 @@ def _plan_of_queries(options: argparse.Namespace) -> Plan:
     plan = Plan(model=with_credentials(models[0], first.source), queries=queries, shown=shown)
     if isinstance(first.traversal, Random):
         return replace(plan, sampling=partial(sample, query=first, samples=options.limit, batch=options.batch))
-    tasks = (QueryTask(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
+    tasks = (Task(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
     return replace(plan, tasks=tuple(tasks))
 
 
