@@ -17,12 +17,14 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from gateway.automata.bytes import ByteAutomaton, Entries
+from gateway.automata.liveness import Liveness, SearchTooLong
 from gateway.automata.positions import positions
 from gateway.automata.regex import parse, spelled
 from gateway.automata.vocabulary import Ints, Vocabulary
-from gateway.decode.trie_walk import Reachability, TransitionTable
+from gateway.decode.trie_walk import TransitionTable
 
 MAX_CACHED_TOKENS = 16_000_000  # four bytes each
+MAX_SEARCHED = 20_000  # states, for one answer whether tokens complete a text
 
 S = TypeVar("S", bound=Hashable)
 
@@ -108,8 +110,11 @@ class Guide:
         self._ends: Ints = np.array(vocabulary.end, np.int32)
         self._rows: TransitionTable[Entries] = TransitionTable(vocabulary, language.arcs, frozenset())
         self._bytes = sorted({text[0] for text in vocabulary.tokens if text and len(text) == 1})
-        self._by_bytes = Reachability(self._after_bytes, lambda entries: language.state(entries).accepting)
-        self._by_tokens = Reachability(self._after_tokens, self._is_completed_by_bytes)
+        nothing: Entries = frozenset()
+        self._by_bytes = Liveness(
+            nothing, self._after_bytes, lambda entries: language.state(entries).accepting, MAX_SEARCHED
+        )
+        self._by_tokens = Liveness(nothing, self._after_tokens, self._is_completed_by_bytes, MAX_SEARCHED)
         self._cache: OrderedDict[GuideState, Ints] = OrderedDict()
         self._cached = 0
         if not len(self.allowed(self.start())):
@@ -167,17 +172,20 @@ class Guide:
         return tokens, places.astype(np.int32), [GuideState(target, False) for target in targets]
 
     def _can_be_completed(self, entries: Entries) -> bool:
-        answer = self._by_tokens.leads_to_an_end(entries)
-        if answer is None:
+        try:
+            return self._by_tokens(entries)
+        except SearchTooLong:
             raise DeadLanguage(
                 "among the states after a token none was found that tokens complete, and there are too many to look at "
                 "all: use a smaller constraint, or a vocabulary in which every byte is a token"
-            )
-        return answer
+            ) from None
 
     def _is_completed_by_bytes(self, entries: Entries) -> bool:
         """Much quicker, and most times enough."""
-        return self._by_bytes.leads_to_an_end(entries) or False
+        try:
+            return self._by_bytes(entries)
+        except SearchTooLong:
+            return False
 
     def _after_bytes(self, entries: Entries) -> Iterator[Entries]:
         state = self._language.state(entries)

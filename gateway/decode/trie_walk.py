@@ -1,4 +1,4 @@
-"""Which tokens of a vocabulary an automaton can read, and whether an end can be reached.
+"""Which tokens of a vocabulary an automaton can read.
 
 The tokens that can be read from a state are found by walking the trie of the vocabulary a depth at a time, with the
 states of a whole depth in one array.
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from gateway.automata.vocabulary import Ints, Vocabulary
 
 MAX_ROWS = 16_384  # a kilobyte each
-MAX_SEARCHED = 20_000  # states, for one answer
 
 S = TypeVar("S", bound=Hashable)
 
@@ -92,40 +91,3 @@ def spread(begins: Ints, counts: Ints) -> Ints:
     """For each begin b and count c the numbers b, b + 1, … b + c - 1, one after the other."""
     last = np.cumsum(counts)
     return np.arange(len(begins) and last[-1], dtype=np.int32) + np.repeat(begins - last + counts, counts)
-
-
-class Reachability(Generic[S]):
-    """Can an end be reached by some steps? `reached`: is this state an end? Answers are kept, as many as a search may
-    visit states."""
-
-    def __init__(self, steps: Callable[[S], Iterable[S]], reached: Callable[[S], bool]) -> None:
-        self._steps = steps
-        self._reached = reached
-        self._known: dict[S, bool] = {}
-
-    def leads_to_an_end(self, begin: S) -> bool | None:
-        """Depth first, until a state is found of which the answer is known. What led there has the same answer; and if
-        nothing is found, nothing that was searched leads to an end. None: `MAX_SEARCHED` states were not enough."""
-        known = self._known
-        if len(known) > MAX_SEARCHED:
-            known.clear()
-        came_from: dict[S, S | None] = {begin: None}
-        waiting = [begin]
-        while waiting:
-            state = waiting.pop()
-            answer = known.get(state)
-            if answer or (answer is None and self._reached(state)):
-                place: S | None = state
-                while place is not None:
-                    known[place] = True
-                    place = came_from[place]
-                return True
-            if answer is None:
-                if len(came_from) > MAX_SEARCHED:
-                    return None
-                for target in self._steps(state):
-                    if target not in came_from:
-                        came_from[target] = state
-                        waiting.append(target)
-        known.update(dict.fromkeys(came_from, False))
-        return False

@@ -293,12 +293,11 @@ class _SynonymState(NamedTuple):
 
 
 class _Jump(NamedTuple):
-    """A word of which a synonym may be written: what its edges want, and what stands at its end."""
+    """A word of which a synonym may be written: does it begin, and end, with a character of a word? Then none such may
+    stand before it, or behind it."""
 
     word: bytes
-    begins_word: bool
     left: bool
-    ends_in_word: bool
     right: bool
     others: tuple[bytes, ...]
 
@@ -326,10 +325,8 @@ class _Synonyms(LazyDfa[frozenset[_SynonymState]]):
             if place.written or not self._characters.between(place.state):
                 continue
             for jump, target in self._landings(place.state):
-                if not ((place.in_word and jump.left) or (place.edge and jump.begins_word)):
-                    found.update(
-                        _SynonymState(target, DONE, jump.ends_in_word, jump.right, other) for other in jump.others
-                    )
+                if not (jump.left and (place.in_word or place.edge)):
+                    found.update(_SynonymState(target, DONE, jump.right, jump.right, other) for other in jump.others)
         return frozenset(found) or None
 
     def _transitions(self, key: frozenset[_SynonymState]) -> Iterator[tuple[int, int, frozenset[_SynonymState] | None]]:
@@ -379,13 +376,6 @@ def synonyms(automaton: Dfa, words: Mapping[str, Iterable[str]]) -> Dfa:
             if not 0 < len(text) <= MAX_WORD:
                 raise ValueError(f"a word has {len(text)} characters, and 1 to {MAX_WORD} are allowed")
         jumps.append(
-            _Jump(
-                word.encode(),
-                begins_word=is_word_char(word[0]),
-                left=is_word_char(word[0]),
-                ends_in_word=is_word_char(word[-1]),
-                right=is_word_char(word[-1]),
-                others=tuple(other.encode() for other in others),
-            )
+            _Jump(word.encode(), is_word_char(word[0]), is_word_char(word[-1]), tuple(map(str.encode, others)))
         )
     return PrunedDfa(_Synonyms(automaton, jumps))
