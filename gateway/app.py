@@ -223,8 +223,8 @@ def _limiter(config: Config, scratch: Path | None, slot: int) -> Limiter:
     return SharedLimiter(scratch / LIMITS, slot)
 
 
-class _QuietServer(uvicorn.Server):
-    """A server within a server: the outer one handles the signals."""
+class QuietServer(uvicorn.Server):
+    """Leaves signals alone: a process may have several servers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -235,7 +235,7 @@ class _QuietServer(uvicorn.Server):
 async def _demo_server(pause: float) -> AsyncIterator[str]:
     """The demo upstream on a real socket of its own, because an in-process transport would not stream."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = _QuietServer(uvicorn.Config(build_demo(pause), log_config=None, access_log=False, lifespan="off"))
+    server = QuietServer(uvicorn.Config(build_demo(pause), log_config=None, access_log=False, lifespan="off"))
     serving = asyncio.create_task(server.serve([listener]))
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"

@@ -29,8 +29,7 @@ from gateway.policy.listen import url_of
 from gateway.policy.model import Balance, Channel, Config, Direction, Rule
 from gateway.progress import shown_while_slow
 from gateway.serving.command import add_serve_commands
-from gateway.serving.vllm.command_line import managed_upstreams
-from gateway.serving.vllm.options import attach_values
+from gateway.serving.vllm.command_line import attach_values, managed_upstreams
 from gateway.version import TELEMETRY, __version__, is_installed
 
 # The others need no locks, signals or processes that Windows has not.

@@ -5,8 +5,8 @@ Structured output: a language a model is held to.
     guide         a language × a vocabulary → the tokens that may come next; trie_walk reads the vocabulary
     compiled      a guide as tables, to be saved and loaded
     grammar       the same for JSON schemas and grammars, through llguidance
-    constraints   a policy's constraint: parameters for an engine, and the check of its answer by acceptors; lark writes
-                  grammars out for all engines, jsonspelling reads every spelling of a JSON text as one
+    constraints   a policy's constraint: parameters for an engine, and the check of its answer by acceptors, which read
+                  every spelling of a JSON text as one
 
 Logit masks: words a model is kept from.
 
