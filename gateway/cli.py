@@ -293,10 +293,7 @@ def _health(options: argparse.Namespace) -> int:
         listen = load(options.config).listen
         address = listen.admin or listen
         options.url = health.reachable(url_of(address.host, address.port))
-    try:
-        problem = health.problem(options.url or health.own_address())
-    except OSError as error:
-        problem = f"no gateway has left its address: {error}"
+    problem = health.problem(options.url)
     if problem is not None:
         print(f"portcullis: {problem}", file=sys.stderr)
     return DONE if problem is None else UNHEALTHY

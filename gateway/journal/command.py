@@ -23,18 +23,11 @@ from gateway.journal.entries import Line, encode_line, text_hmac
 from gateway.journal.files import index_path, journal_files, owner_of
 from gateway.journal.index import search, update
 from gateway.journal.verify import Broken, Verified, Why, verify
-from gateway.policy.model import DEFAULT_FOLD, Config
+from gateway.policy.model import DEFAULT_FOLD, Config, Journal
 
 MOST_LINES = 1_000_000
 ROUNDS = 5  # listings of files that are being closed and deleted meanwhile
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-class _Unusable(Exception):
-    """A file or an option's value cannot be used."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name}: {reason}")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -43,20 +36,21 @@ def run(arguments: Sequence[str]) -> int:
     if options.command == "verify":
         return _verify(options)
     try:
-        config = load(options.config)
-        if config.journal is None:
-            raise _Unusable(config.source, "journal: is missing; this configuration keeps no journal")
-        hashes = _hmacs(options, config, config.journal.key)
-        journal = Path(config.journal.path)
+        config, kept = _journal_of(options.config)
+        hashes = _hmacs(options, config, kept.key)
+        journal = Path(kept.path)
         with _index_errors(journal):
             indexed = update(journal, index_path(journal))
-            found = _search(options, journal, hashes) if options.command == "search" else None
+            found = None
+            if options.command == "search":
+                compared = {name: getattr(options, name) for name in ("rule", "request_id", "since", "until", "limit")}
+                found = search(index_path(journal), hashes=hashes, key_name=options.key, **compared)
         if found is not None:
             for line in found:
                 print(encode_line(line).decode() if options.json else _readable(line))
         else:
             print(f"{index_path(journal)}: {indexed.added} new lines, {indexed.files} files")
-    except (ConfigError, _Unusable) as error:
+    except ConfigError as error:
         print(error, file=sys.stderr)
         return USAGE
     for path, count in indexed.damaged:
@@ -106,6 +100,13 @@ def _moment(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
+def _journal_of(path: Path) -> tuple[Config, Journal]:
+    config = load(path)
+    if config.journal is None:
+        raise ConfigError(config.source, "journal", "is missing; this configuration keeps no journal")
+    return config, config.journal
+
+
 def _hmacs(options: argparse.Namespace, config: Config, key: str) -> list[str] | None:
     """The HMACs of the text to search for, through every lens under which it may have been journaled."""
     if options.command != "search" or (options.text is None and options.text_file is None):
@@ -116,7 +117,7 @@ def _hmacs(options: argparse.Namespace, config: Config, key: str) -> list[str] |
     seen = {fold_word(text, folds) for folds in lenses} - {""}
     if not seen:
         # The text is not shown: it may be a secret.
-        raise _Unusable(options.text_file or "--text", "no rule sees anything in this text")
+        raise ConfigError(options.text_file or "--text", "", "no rule sees anything in this text")
     return [text_hmac(key, form) for form in sorted(seen)]
 
 
@@ -126,35 +127,22 @@ def _read_text(name: str) -> str:
         text = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return text.decode().removesuffix("\n").removesuffix("\r")
     except OSError as error:
-        raise _Unusable(name, f"cannot be read: {error.strerror}") from None
+        raise ConfigError(name, "", f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise _Unusable(name, "is not UTF-8") from None
+        raise ConfigError(name, "", "is not UTF-8") from None
 
 
 @contextmanager
 def _index_errors(journal: Path) -> Iterator[None]:
-    """Raises `_Unusable` for the errors of files and SQLite."""
+    """Raises `ConfigError` for the errors of files and SQLite."""
     try:
         yield
     except OSError as error:
-        raise _Unusable(str(error.filename or journal), f"cannot be used: {error.strerror}") from None
+        raise ConfigError(str(error.filename or journal), "", f"cannot be used: {error.strerror}") from None
     except sqlite3.Error as error:
         busy = isinstance(error, sqlite3.OperationalError)
         advice = "" if busy else "; delete it, the next search builds it from the journal"
-        raise _Unusable(str(index_path(journal)), f"cannot be used: {error}{advice}") from None
-
-
-def _search(options: argparse.Namespace, journal: Path, hashes: list[str] | None) -> list[Line]:
-    return search(
-        index_path(journal),
-        hashes=hashes,
-        rule=options.rule,
-        request_id=options.request_id,
-        key_name=options.key,
-        since=options.since,
-        until=options.until,
-        limit=options.limit,
-    )
+        raise ConfigError(str(index_path(journal)), "", f"cannot be used: {error}{advice}") from None
 
 
 def _readable(line: Line) -> str:
@@ -212,10 +200,8 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _journal_and_key(options: argparse.Namespace) -> tuple[Path, bytes | None]:
     if options.config is not None:
-        config = load(options.config)
-        if config.journal is None:
-            raise ConfigError(config.source, "journal", "is missing; this configuration keeps no journal")
-        return Path(config.journal.path), signing_key(config.journal.key)
+        _, journal = _journal_of(options.config)
+        return Path(journal.path), signing_key(journal.key)
     if not options.files:
         raise ConfigError("portcullis journal verify", "", "give files, or a configuration")
     if options.key_file is None:

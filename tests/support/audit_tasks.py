@@ -19,8 +19,8 @@ from gateway.audit.run.interrupts import Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.processes import ProcessPool
 from gateway.audit.run.progress import SavedAudit
-from gateway.audit.run.runner import LocalRunner, Outcome, Task, TaskRunner
-from gateway.audit.run.scheduler import Scheduler
+from gateway.audit.run.runner import LocalRunner, Outcome, Task
+from gateway.audit.run.scheduler import Scheduler, TaskRunner
 from gateway.policy.model import Rule
 from gateway.progress import ProgressMeter
 from tests.support import faulty_model

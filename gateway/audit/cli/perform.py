@@ -29,8 +29,8 @@ from gateway.audit.run.lines import STANDARD_OUTPUT, LineWriter, WriteError
 from gateway.audit.run.processes import ProcessPool
 from gateway.audit.run.progress import SavedAudit, read_saved, save
 from gateway.audit.run.ray import RayPool
-from gateway.audit.run.runner import LocalRunner, Outcome, SamplingOutcome, TaskRunner, run_sampling
-from gateway.audit.run.scheduler import Scheduler
+from gateway.audit.run.runner import LocalRunner, Outcome, SamplingOutcome, run_sampling
+from gateway.audit.run.scheduler import Scheduler, TaskRunner
 from gateway.audit.searches.checkpoint import CheckpointError
 from gateway.config import ConfigError
 from gateway.files import write_private

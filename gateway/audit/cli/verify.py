@@ -13,7 +13,8 @@ from gateway.audit.query.model import Query
 from gateway.audit.run.interrupts import AuditStopped, Ended, Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import FoundString
-from gateway.audit.run.runner import LocalRunner, TaskRunner, run_sampling
+from gateway.audit.run.runner import LocalRunner, run_sampling
+from gateway.audit.run.scheduler import TaskRunner
 from gateway.policy.model import Rule
 
 

@@ -159,40 +159,32 @@ def edits(automaton: Dfa, most: int, alphabet: CharSet = PRINTABLE_ASCII) -> Dfa
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
-class _Forbidden(NamedTuple):
-    """Two automata over texts: `now` accepts one that ends with a match, if the text ends there; `before` one that had
-    a match before its last character."""
-
-    now: Dfa
-    before: Dfa
-
-
 _Filtered = tuple[int, int, frozenset[tuple[int, int]]]
 
 
 class _WithoutForbidden(LazyDfa[_Filtered]):
     """A state is one of the language, one of the prefix while one can still be read, and where the search for matches
-    stands behind each prefix."""
+    stands behind each prefix, in two automata over texts: `now` accepts one that ends with a match, if the text ends
+    there; `before` one that had a match before its last character."""
 
-    def __init__(self, automaton: Dfa, unwanted: _Forbidden, prefix: Dfa) -> None:
-        self._automaton, self._unwanted, self._prefix = automaton, unwanted, prefix
+    def __init__(self, automaton: Dfa, now: Dfa, before: Dfa, prefix: Dfa | None) -> None:
+        self._automaton, self._now, self._before = automaton, now, before
+        self._prefix = prefix = Regex(EMPTY) if prefix is None else prefix
         super().__init__(self._after(automaton.start, prefix.start, frozenset()))
 
     def _after(self, state: int, prefix: int, searches: frozenset[tuple[int, int]]) -> _Filtered | None:
-        now, before = self._unwanted
-        if not state or any(before.accepting(search) for _, search in searches):
+        if not state or any(self._before.accepting(search) for _, search in searches):
             return None
         if self._prefix.accepting(prefix):
-            searches |= {(now.start, before.start)}
+            searches |= {(self._now.start, self._before.start)}
         return state, prefix, searches
 
     def _transitions(self, key: _Filtered) -> Iterator[tuple[int, int, _Filtered | None]]:
         state, prefix, searches = key
-        now, before = self._unwanted
         order = list(searches)
         rows = [self._prefix.arcs(prefix)]
-        rows += [now.arcs(search) for search, _ in order]
-        rows += [before.arcs(search) for _, search in order]
+        rows += [self._now.arcs(search) for search, _ in order]
+        rows += [self._before.arcs(search) for _, search in order]
         for low, high, targets in zip_arcs(self._automaton.arcs(state), *rows):
             found = targets[2:]
             pairs = zip(found[: len(order)], found[len(order) :], strict=True)
@@ -200,9 +192,7 @@ class _WithoutForbidden(LazyDfa[_Filtered]):
 
     def _is_accepting(self, key: _Filtered) -> bool:
         state, _, searches = key
-        return self._automaton.accepting(state) and not any(
-            self._unwanted.now.accepting(search) for search, _ in searches
-        )
+        return self._automaton.accepting(state) and not any(self._now.accepting(search) for search, _ in searches)
 
     def _size(self, key: _Filtered) -> int:
         return 1 + len(key[2])
@@ -227,7 +217,7 @@ def without_words(automaton: Dfa, words: Iterable[str], prefix: Dfa | None = Non
         before = Repeat(Concat((ANYTHING, other)), 0, 1) if left else ANYTHING
         found.append(Concat((before, _any_of(same))))
         followed.append(Concat((found[-1], other if right else Chars(ANY))))
-    return _without(automaton, _Forbidden(Regex(*found), Regex(*followed)), prefix)
+    return PrunedDfa(_WithoutForbidden(automaton, Regex(*found), Regex(*followed), prefix))
 
 
 def without_matches(automaton: Dfa, pattern: str, prefix: Dfa | None = None) -> Dfa:
@@ -236,14 +226,10 @@ def without_matches(automaton: Dfa, pattern: str, prefix: Dfa | None = None) -> 
     tree = parse(pattern)
     positions(tree)
     found = Concat((ANYTHING, tree))
-    return _without(automaton, _Forbidden(Regex(found), Regex(Concat((found, Chars(ANY))))), prefix)
+    return PrunedDfa(_WithoutForbidden(automaton, Regex(found), Regex(Concat((found, Chars(ANY)))), prefix))
 
 
 ANYTHING = Repeat(Chars(ANY), 0, None)
-
-
-def _without(automaton: Dfa, unwanted: _Forbidden, prefix: Dfa | None) -> Dfa:
-    return PrunedDfa(_WithoutForbidden(automaton, unwanted, Regex(EMPTY) if prefix is None else prefix))
 
 
 def _any_of(words: list[str]) -> Node:

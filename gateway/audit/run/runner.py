@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
-from typing import Protocol
 
 from gateway.audit.matcher import RuleMatcher
 from gateway.audit.model import LanguageModel
@@ -143,20 +142,6 @@ class SamplingOutcome:
 
 class _Enough(Exception):
     """What is left is not likely enough."""
-
-
-class TaskRunner(Protocol):
-    """Where tasks are performed."""
-
-    @property
-    def end(self) -> Container[int]:
-        """The tokens that end a text."""
-
-    def perform(
-        self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
-        least: float = -math.inf, masked: tuple[Rule, ...] = (),
-    ) -> Outcome:  # fmt: skip
-        """As `TaskRun` does. `masked`: the model is kept from the words of these rules."""
 
 
 class TaskRun:
@@ -313,12 +298,14 @@ class LocalRunner:
 
     @property
     def end(self) -> Container[int]:
+        """The tokens that end a text."""
         return self.model.vocabulary.end
 
     def perform(
         self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
+        """As `TaskRun` does. `masked`: the model is kept from the words of these rules."""
         return TaskRun(tasks, lines, interrupts, saved, least, WordMasks(masked)).perform(self.model)
 
 

@@ -8,13 +8,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from gateway.audit.model import ModelError
 from gateway.audit.run.interrupts import AuditStopped, Ended, Interrupts
 from gateway.audit.run.lines import LineWriter
 from gateway.audit.run.progress import FinishedTask, SavedAudit, TaskState
-from gateway.audit.run.runner import Outcome, Task, combined_ending
+from gateway.audit.run.runner import LocalRunner, Outcome, Task, combined_ending
 from gateway.audit.run.worker import STOPPED, Job, ModelLoaded, TaskResult, WorkerLost, WorkerMessage
 from gateway.audit.searches.best_first import SearchCounts, SearchProgress
 from gateway.audit.searches.checkpoint import CheckpointError
@@ -71,7 +71,7 @@ class Scheduler:
         self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
-        """As `TaskRun` does. The first task that fails, or worker that is lost or stopped from outside, ends the audit;
+        """As `LocalRunner` does. The first task that fails, or worker that is lost or stopped from outside, ends it all;
         the outcome has what all workers found by then."""
         begin = time.monotonic()
         work = _Work(tasks, lines, saved or SavedAudit())
@@ -183,6 +183,9 @@ class Scheduler:
             f"{work.done} of {len(work.tasks)} done, {len(self._busy)} under way, {nodes:,} nodes, {strings:,} strings "
             f"({strings / seconds if seconds else 0:.1f}/s)"
         )
+
+
+TaskRunner: TypeAlias = LocalRunner | Scheduler
 
 
 class _Work:

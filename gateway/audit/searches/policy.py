@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,15 +107,8 @@ def search_violations(
     resume: Checkpoint | None = None,
 ) -> BestFirstSearch:
     """Search for texts that violate a rule. Raises as `search` does."""
-    return BestFirstSearch(
-        PolicySteps.of(model, query, _AnyBytes(), matcher=matcher),
-        None,
-        query.bounds if batch is None else replace(query.bounds, batch=batch),
-        digest=policy_digest(query, matcher),
-        limit=query.limit,
-        progress=progress,
-        resume=resume,
-    )
+    steps = PolicySteps.of(model, query, _AnyBytes(), matcher=matcher)
+    return BestFirstSearch(steps, None, query, policy_digest(query, matcher), batch, progress, resume)
 
 
 def violation_of(matcher: RuleMatcher, result: Result) -> dict[str, str]:

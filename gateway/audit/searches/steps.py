@@ -81,7 +81,7 @@ class Steps:
         """The steps of a query; `more`: what a subclass has besides. Raises ModelError if the model cannot return what
         the sampling parameters need, and whatever the model raises."""
         decoding = query.decoding
-        rule = SamplingParams(decoding.top_k, 1.0 if decoding.top_p is None else decoding.top_p, decoding.temperature)
+        rule = SamplingParams(decoding.top_k, decoding.top_p, decoding.temperature)
         model.require_top_k(rule.top_k if rule.temperature else 1)
         prompt = query.prompt
         if not isinstance(prompt, str):
