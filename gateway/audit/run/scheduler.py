@@ -71,8 +71,8 @@ class Scheduler:
         self, tasks: Sequence[Task], lines: LineWriter, interrupts: Interrupts, saved: SavedAudit | None = None,
         least: float = -math.inf, masked: tuple[Rule, ...] = (),
     ) -> Outcome:  # fmt: skip
-        """As `LocalRunner` does. The first task that fails, or worker that is lost or stopped from outside, ends it all;
-        the outcome has what all workers found by then."""
+        """As `LocalRunner` does. The first task that fails, or worker that is lost or stopped from outside, ends it
+        all; the outcome has what all workers found by then."""
         begin = time.monotonic()
         work = _Work(tasks, lines, saved or SavedAudit())
         kept = STOPPED if len(tasks) > 1 else frozenset(Ended)
