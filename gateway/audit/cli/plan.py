@@ -141,8 +141,12 @@ def plan_of(options: argparse.Namespace) -> Plan:
 
 def _plan_of_queries(options: argparse.Namespace) -> Plan:
     queries = tuple(map(load_query, dict.fromkeys(options.queries)))
-    models = [_model_of(query, options) for query in queries]
-    for query, model in zip(queries, models, strict=True):
+    models: list[LocalModel | ServedModel] = []
+    for query in queries:
+        model = options.model or query.model
+        if model is None:
+            raise ConfigError(query.source, "model", "is required, here or as --model")
+        models.append(model)
         if model != models[0]:
             raise ConfigError(query.source, "model", f"is another one than that of {queries[0].source}; say --model")
         compile(query)  # whatever is wrong with it shows before a model is loaded
@@ -157,13 +161,6 @@ def _plan_of_queries(options: argparse.Namespace) -> Plan:
         return replace(plan, sampling=partial(sample, query=first, samples=options.limit, batch=options.batch))
     tasks = (Task(query=query, limit=options.limit, batch=options.batch, named=several) for query in queries)
     return replace(plan, tasks=tuple(tasks))
-
-
-def _model_of(query: Query, options: argparse.Namespace) -> LocalModel | ServedModel:
-    model: LocalModel | ServedModel | None = options.model or query.model
-    if model is None:
-        raise ConfigError(query.source, "model", "is required, here or as --model")
-    return model
 
 
 def _check_random(query: Query, options: argparse.Namespace, alone: bool) -> None:
@@ -197,7 +194,10 @@ def _decoding_of(query: Query) -> dict[str, object]:
 
 def _plan_of_prompts(options: argparse.Namespace) -> Plan:
     config = load(options.config)
-    policy = _policy(config, options)
+    if options.policy not in config.policies:
+        known = ", ".join(config.policies)
+        raise ConfigError(str(options.config), f"policies.{options.policy}", f"no such policy; there are: {known}")
+    policy = config.policies[options.policy]
     rules = output_rules(policy)
     if not rules:
         raise ConfigError(str(options.config), f"policies.{policy.name}", "has no rule for what a model says")
@@ -226,13 +226,6 @@ def _plan_of_prompts(options: argparse.Namespace) -> Plan:
         policy=policy,
         matcher=matcher,
     )
-
-
-def _policy(config: Config, options: argparse.Namespace) -> Policy:
-    if options.policy not in config.policies:
-        known = ", ".join(config.policies)
-        raise ConfigError(str(options.config), f"policies.{options.policy}", f"no such policy; there are: {known}")
-    return config.policies[options.policy]
 
 
 def _routed_model(config: Config, options: argparse.Namespace) -> ServedModel:

@@ -136,6 +136,9 @@ class _FoundString:
             prefix=self.prefix,
         )
 
+    def stored(self) -> StoredString:
+        return StoredString(path_of(self.best), tuple(self.logprobs.items()), self.given)
+
 
 class BestFirstSearch(Iterator[Result]):
     """A running search. Exceptions of the model, or of a signal handler during its call, propagate to the caller; the
@@ -218,15 +221,11 @@ class BestFirstSearch(Iterator[Result]):
             prefixes=self._prefixes,
             prefixes_cut=self._prefixes_cut,
             dropped=self.summary().exact_to,
-            strings=tuple(self._string(text) for text in (*self._given, *waiting)),
+            strings=tuple(self._found[text].stored() for text in (*self._given, *waiting)),
             waiting=tuple(map(path_of, self._waiting)),
             paths=tuple(path_of(entry) for entry in entries if isinstance(entry, Node)),
             families=tuple(child_paths_of(entry) for entry in entries if isinstance(entry, Children)),
         )
-
-    def _string(self, text: str) -> StoredString:
-        found = self._found[text]
-        return StoredString(path_of(found.best), tuple(found.logprobs.items()), found.given)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         if checkpoint.query != self._digest:
