@@ -10,20 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gateway import exits
 from gateway.arguments import with_example
 from gateway.censor.compile import compile_policy
 from gateway.config import ConfigError, load, warnings
-from gateway.exits import (
-    DONE,
-    INTERNAL,
-    INTERRUPTED,
-    NO_MODEL,
-    UNHEALTHY,
-    UNWRITTEN,
-    USAGE,
-    discard_stdout,
-    error_place,
-)
 from gateway.policy.lint import large_list
 from gateway.policy.listen import url_of
 from gateway.policy.model import Balance, Channel, Config, Direction, Rule
@@ -45,26 +35,26 @@ def main(argv: list[str] | None = None) -> int:
     parser = _parser()
     if not arguments:
         parser.print_help()
-        return DONE
+        return exits.DONE
     if sys.platform == "win32" and arguments[0] not in ON_WINDOWS:
         print(f"portcullis: {arguments[0]} does not run on Windows; it does in WSL 2 and in the image", file=sys.stderr)
-        return USAGE
+        return exits.USAGE
     options = parser.parse_args(attach_values(arguments))
     try:
         status: int = options.run(options)
     except ConfigError as error:
         for each in error.all:
             print(each, file=sys.stderr)
-        return USAGE
+        return exits.USAGE
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return exits.INTERRUPTED
     except BrokenPipeError:
-        discard_stdout()
-        return UNWRITTEN
+        exits.discard_stdout()
+        return exits.UNWRITTEN
     except Exception as error:
         # Python's own status for this is 1, which means "redacted".
-        print(f"portcullis: internal error: {error_place(error)}", file=sys.stderr)
-        return INTERNAL
+        print(f"portcullis: internal error: {exits.error_place(error)}", file=sys.stderr)
+        return exits.INTERNAL
     return status
 
 
@@ -184,7 +174,7 @@ def _check(options: argparse.Namespace) -> int:
     for warning in found:
         print(f"warning: {warning}")
     print(f"{options.config}: valid")
-    return _check_online(config) if options.online else DONE
+    return _check_online(config) if options.online else exits.DONE
 
 
 def _compiling(rule: Rule, seconds: float) -> str:
@@ -197,7 +187,7 @@ def _check_online(config: Config) -> int:
     probes = {upstream.name: probe(upstream) for upstream in probed_upstreams(config)}
     for name, found in probes.items():
         print(f"upstream {name}: {found}")
-    return DONE if all(found.works for found in probes.values()) else NO_MODEL
+    return exits.DONE if all(found.works for found in probes.values()) else exits.NO_MODEL
 
 
 def _scan(options: argparse.Namespace) -> int:
@@ -231,14 +221,14 @@ def _masks(options: argparse.Namespace) -> int:
     except (MaskFileError, OSError) as error:
         reason = f"{options.out}: {error.strerror}" if isinstance(error, OSError) else error
         print(f"portcullis: {reason}", file=sys.stderr)
-        return USAGE
+        return exits.USAGE
     for name, policy in policies.items():
         words = sum(len(banned.words) for banned in policy.banned)
         print(f"policy {name}: {words} words of {len(policy.banned)} rules")
     print("The file holds them in clear, for its owner only. vLLM reads it once, when it starts:\n")
     print(f"  PORTCULLIS_MASKS={shlex.quote(str(path))} python -m vllm.entrypoints.openai.api_server --model MODEL \\")
     print("    --logits-processors gateway.decode.vllm_plugin:BannedWords")
-    return DONE
+    return exits.DONE
 
 
 def _detectors(options: argparse.Namespace) -> int:
@@ -258,7 +248,7 @@ def _detectors(options: argparse.Namespace) -> int:
         print(f"  source: {detector.source}")
         if detector.note:
             print(f"  note: {detector.note}")
-    return DONE
+    return exits.DONE
 
 
 def _schema(_: argparse.Namespace) -> int:
@@ -267,7 +257,7 @@ def _schema(_: argparse.Namespace) -> int:
     from gateway.policy.schema import schema
 
     print(json.dumps(schema(), indent=2, ensure_ascii=False))
-    return DONE
+    return exits.DONE
 
 
 def _completion(options: argparse.Namespace) -> int:
@@ -283,7 +273,7 @@ def _completion(options: argparse.Namespace) -> int:
             if action.type is Path:
                 vars(action)["complete"] = shtab.FILE
     print(shtab.complete(parser, options.shell))
-    return DONE
+    return exits.DONE
 
 
 def _health(options: argparse.Namespace) -> int:
@@ -296,7 +286,7 @@ def _health(options: argparse.Namespace) -> int:
     problem = health.problem(options.url)
     if problem is not None:
         print(f"portcullis: {problem}", file=sys.stderr)
-    return DONE if problem is None else UNHEALTHY
+    return exits.DONE if problem is None else exits.UNHEALTHY
 
 
 def _version(_: argparse.Namespace) -> int:
@@ -308,7 +298,7 @@ def _version(_: argparse.Namespace) -> int:
     for part in ("uvloop", "vllm", "torch", "transformers", "redis", "opentelemetry", "ray"):
         modules = TELEMETRY if part == "opentelemetry" else (part,)
         print(f"{part}: {'present' if is_installed(*modules) else 'not installed'}")
-    return DONE
+    return exits.DONE
 
 
 if __name__ == "__main__":

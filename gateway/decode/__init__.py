@@ -2,7 +2,7 @@
 
 Structured output: a language a model is held to.
 
-    guide         a language × a vocabulary → the tokens that may come next; trie_walk reads the vocabulary
+    guide         a language × a vocabulary → the tokens that may come next
     compiled      a guide as tables, to be saved and loaded
     grammar       the same for JSON schemas and grammars, through llguidance
     constraints   a policy's constraint: parameters for an engine, and the check of its answer by acceptors, which read

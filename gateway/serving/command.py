@@ -252,8 +252,7 @@ def _log_upstream_problems(config: Config, log: RequestLog) -> None:
 
 def _model_server(launch: VllmLaunch, options: argparse.Namespace, log: RequestLog) -> ModelServer:
     """Raises `ConfigError` for a log that cannot be written."""
-    from gateway.serving.vllm.managed import ModelServer, RestartPolicy
-    from gateway.serving.vllm.output import LogFile
+    from gateway.serving.vllm.managed import LogFile, ModelServer, RestartPolicy
 
     try:
         file = LogFile(options.vllm_log) if options.vllm_log is not None else None

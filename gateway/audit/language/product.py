@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gateway.audit.language.automaton import Dfa
 from gateway.automata.liveness import Liveness
 from gateway.automata.vocabulary import Ints, Vocabulary
-from gateway.decode.trie_walk import TransitionTable
+from gateway.decode.guide import TransitionTable
 
 MAX_CACHED = 8_000_000  # tokens with their targets, twelve bytes each
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gateway.audit.language.automaton import Arc
+from gateway.audit.language.automaton import Numbered
 from gateway.audit.matcher import MatchedRules, RuleMatcher, complete_text
 from gateway.audit.model import LanguageModel
 from gateway.audit.query.model import Decoding, Message, Query
@@ -27,24 +27,6 @@ from gateway.audit.searches.steps import Steps
 from gateway.policy.model import Channel, Direction, Policy, Rule
 
 ANY_TEXT = "(?s).*"
-
-
-class _AnyBytes:
-    """The language of all byte strings: a model may also generate invalid UTF-8."""
-
-    start = 1
-
-    def step(self, state: int, byte: int) -> int:
-        return state
-
-    def arcs(self, state: int) -> list[Arc]:
-        return [(0, 255, state)] if state else []
-
-    def accepting(self, state: int) -> bool:
-        return state != 0
-
-    def live(self, state: int) -> bool:
-        return state != 0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -107,7 +89,9 @@ def search_violations(
     resume: Checkpoint | None = None,
 ) -> BestFirstSearch:
     """Search for texts that violate a rule. Raises as `search` does."""
-    steps = PolicySteps.of(model, query, _AnyBytes(), matcher=matcher)
+    # All byte strings: a model may also generate invalid UTF-8.
+    anything = Numbered(1, lambda state: [(0, 255, state)], lambda _: True)
+    steps = PolicySteps.of(model, query, anything, matcher=matcher)
     return BestFirstSearch(steps, None, query, policy_digest(query, matcher), batch, progress, resume)
 
 
