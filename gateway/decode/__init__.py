@@ -17,7 +17,7 @@ Logit masks: words a model is kept from.
 
 Rollback: an answer cut back to before a match.
 
-    rollback      where to cut, what to ban there, when to give up; token_offsets maps characters to tokens
+    rollback      where to cut, what to ban there, when to give up; which characters are whose token's
 
 And `vocabulary` reads what a model's tokens are, in bytes; `generate` is the reference loop over any model.
 
