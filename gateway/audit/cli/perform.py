@@ -47,10 +47,8 @@ def perform(options: argparse.Namespace) -> int:
     try:
         with contextlib.ExitStack() as stack:
             return _AuditRun(options, stack).perform()
-    except CheckpointError as error:
-        return _print_error(error, exits.USAGE)
-    except (ModelError, GatewayError) as error:
-        return _print_error(error, exits.NO_MODEL)
+    except (CheckpointError, ModelError, GatewayError) as error:
+        return _status_of(error)
 
 
 def _print_error(error: Exception | str, status: int) -> int:
@@ -60,8 +58,10 @@ def _print_error(error: Exception | str, status: int) -> int:
 
 
 def _status_of(error: Exception) -> int:
-    """Print an error of the model, the gateway or the output, and return its exit status; re-raise any other."""
+    """Print an error of the model, the gateway or a file, and return its exit status; re-raise any other."""
     match error:
+        case CheckpointError():
+            return _print_error(error, exits.USAGE)
         case WriteError():
             if error.filename == STANDARD_OUTPUT:
                 exits.discard_stdout()
